@@ -1,0 +1,28 @@
+# Nothing but Python, make and a C compiler is needed: .venv is made where it is missing.
+PYTHON ?= python3
+BIN := .venv/bin
+WORKDIR ?= runs/quickstart
+
+.PHONY: demo test test-slow lint clean
+
+demo: .venv/installed
+	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
+
+test: .venv/installed
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Minutes long: kills and resumes a run, trains the quickstart.
+test-slow: .venv/installed
+	$(BIN)/python -m pytest -m slow
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.venv/installed: requirements.lock
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	touch $@
+
+clean:
+	rm -rf .venv runs
