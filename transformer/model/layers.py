@@ -1,0 +1,160 @@
+"""What the stacks are made of, beside attention: linear maps, feed-forward, embeddings, dropout."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, UInt32
+
+from transformer.model.config import ModelConfig
+
+
+class DropoutRates(NamedTuple):
+    """Shares of activations set to zero while training; None in its place switches all off.
+
+    A rate is a traced number, so that it can vary without compiling anew. The Python number 0.0
+    is known while tracing and costs nothing.
+    """
+
+    embedding: float | Float[Array, ""] = 0.0
+    residual: float | Float[Array, ""] = 0.0
+    attention: float | Float[Array, ""] = 0.0
+    activation: float | Float[Array, ""] = 0.0
+
+
+ACTIVATIONS = {  # name: (function, gated)
+    "relu": (jax.nn.relu, False),
+    "gelu": (jax.nn.gelu, False),
+    "silu": (jax.nn.silu, False),
+    "reglu": (jax.nn.relu, True),
+    "geglu": (jax.nn.gelu, True),
+    "swiglu": (jax.nn.silu, True),
+}
+
+
+class Linear(nn.Module):
+    """x W (+ b), with W of shape [inputs, features].
+
+    The tokens of a batch are flattened to one axis first, so that the gradient of W contracts a
+    single axis: with two, XLA's CPU backend takes a third longer for a training step.
+    """
+
+    features: int
+    dtype: str
+    use_bias: bool
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
+        shape = (x.shape[-1], self.features)
+        kernel = self.param("kernel", nn.initializers.xavier_uniform(), shape)
+        y = x.reshape(-1, x.shape[-1]).astype(self.dtype) @ kernel.astype(self.dtype)
+        if self.use_bias:
+            bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
+            y = y + bias.astype(self.dtype)
+        return y.reshape(*x.shape[:-1], self.features)
+
+
+class Dropout(nn.Module):
+    """Zeroes a share of `x` and scales the rest up (Srivastava et al. 2014) [5.4].
+
+    The random bits are a hash of each element's index and a seed. XLA fuses it into whatever
+    reads the result, where a generator's output would have to be written to memory first.
+    """
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*shape"], rate) -> Float[Array, "*shape"]:
+        if rate is None or (isinstance(rate, float) and rate == 0.0):
+            return x
+        rate = jnp.asarray(rate, jnp.float32)
+        seeds = jax.random.bits(self.make_rng("dropout"), (2,))
+        keep = hash_uniform(seeds, x.shape) >= rate
+        return jnp.where(keep, x * (1.0 / (1.0 - rate)).astype(x.dtype), 0)
+
+
+def hash_uniform(seeds: UInt32[Array, "2"], shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Returns numbers in [0, 1), each a hash of the two seeds and its own flat index.
+
+    Two rounds of the 32-bit finalizer with the constants of Chris Wellons' `lowbias32`, with a
+    seed mixed in before each. The 24 highest bits become the number: float32 has no more.
+    """
+    index = jnp.zeros(shape, jnp.uint32)
+    stride = 1
+    for axis in reversed(range(len(shape))):
+        index += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride % 2**32)
+        stride *= shape[axis]
+    for seed in seeds:
+        index ^= seed
+        index = (index ^ (index >> 16)) * jnp.uint32(0x7FEB352D)
+        index = (index ^ (index >> 15)) * jnp.uint32(0x846CA68B)
+        index ^= index >> 16
+    return (index >> 8).astype(jnp.float32) * 2.0**-24
+
+
+class FeedForward(nn.Module):
+    """max(0, x W_1 + b_1) W_2 + b_2, or the same with another activation, or a gated one.
+
+    A gated activation multiplies the activated projection by a second, linear one; to keep the
+    number of parameters, give it two thirds of the inner width.
+
+    Source: Vaswani et al. 2017, equation 2; gated forms: Shazeer 2020, "GLU Variants".
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B L D"], rates: DropoutRates | None
+    ) -> Float[Array, "B L D"]:
+        config = self.config
+        activate, gated = ACTIVATIONS[config.activation]
+        inner = activate(Linear(config.d_ff, config.dtype, True, name="inner")(x))
+        if gated:
+            inner = inner * Linear(config.d_ff, config.dtype, True, name="gate")(x)
+        inner = Dropout()(inner, rates and rates.activation)
+        return Linear(config.d_model, config.dtype, True, name="outer")(inner)
+
+
+class Embedding(nn.Module):
+    """A table of token vectors, read on the way in and, where tied, on the way out [3.4].
+
+    Entries start normal with variance 1 / d_model, so that embeddings times sqrt(d_model) and
+    logits both start with unit variance.
+    """
+
+    vocab_size: int
+    config: ModelConfig
+
+    def setup(self):
+        self.table = self.param(
+            "table",
+            nn.initializers.normal(self.config.d_model**-0.5),
+            (self.vocab_size, self.config.d_model),
+        )
+
+    def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
+        """Returns the tokens' vectors times sqrt(d_model), in the compute dtype."""
+        vectors = self.table[tokens].astype(self.config.dtype)
+        return vectors * jnp.sqrt(self.config.d_model).astype(self.config.dtype)
+
+
+class Residual(nn.Module):
+    """The connection around a sub-layer: LayerNorm(x + sublayer(x)) [3.1].
+
+    With `norm_position` "pre", x + sublayer(LayerNorm(x)) (Xiong et al. 2020, figure 1b).
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B L D"], sublayer, rates: DropoutRates | None):
+        norm = layer_norm(self.config, name="norm")
+        dropout = Dropout(name="dropout")
+        if self.config.norm_position == "pre":
+            return x + dropout(sublayer(norm(x)), rates and rates.residual)
+        return norm(x + dropout(sublayer(x), rates and rates.residual))
+
+
+def layer_norm(config: ModelConfig, name: str | None = None) -> nn.LayerNorm:
+    """Returns layer normalisation with float32 statistics and output in the compute dtype."""
+    return nn.LayerNorm(epsilon=config.norm_epsilon, dtype=config.dtype, name=name)
