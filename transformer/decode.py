@@ -1,0 +1,178 @@
+"""Beam search [6.1] over any step function; it knows no model.
+
+A step takes the last token of each of P hypotheses of each of B sentences, and a cache, and
+returns the logits of the next token, and the cache. The cache is whatever the model remembers; it
+needs one method, `reorder(parents)`, which lets hypothesis p go on from hypothesis parents[p].
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer.errors import UserError
+
+NEVER = -1.0e9  # log-probability of what must not happen; finite, so that sums stay numbers
+
+
+class Cache(Protocol):
+    """What a model remembers between steps."""
+
+    def reorder(self, parents: Int[Array, "B P"]) -> Self: ...
+
+
+Step = Callable[[Int[Array, "B P"], Any], tuple[Float[Array, "B P V"], Any]]
+
+
+class Hypotheses(NamedTuple):
+    """The translations found for each sentence, best first.
+
+    `tokens` end with end-of-sentence and are padded with it; `lengths` count it; `scores` are
+    log-probabilities over the length penalty. An empty place has length zero.
+    """
+
+    tokens: Int[Array, "B P steps"]
+    lengths: Int[Array, "B P"]
+    scores: Float[Array, "B P"]
+
+
+def gnmt_penalty(length, alpha):
+    """((5 + length) / 6)^alpha (Wu et al. 2016, equation 14) [6.1]."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+def average_penalty(length, alpha):
+    """length^alpha: with alpha 1, scores are mean log-probabilities of a token."""
+    return jnp.asarray(length, jnp.float32) ** alpha
+
+
+def no_penalty(length, alpha):
+    """1: scores are log-probabilities."""
+    return jnp.ones_like(length, jnp.float32)
+
+
+PENALTIES = {"gnmt": gnmt_penalty, "average": average_penalty, "none": no_penalty}
+
+
+class _State(NamedTuple):
+    """`live` hypotheses are still written; `done` ones ended, and are kept best first."""
+
+    index: Int[Array, ""]
+    cache: Any
+    live_tokens: Int[Array, "B P steps"]
+    live_log_probs: Float[Array, "B P"]
+    done: Hypotheses
+    done_count: Int[Array, "B"]
+
+
+def beam_search(
+    step: Step,
+    cache: Cache,
+    limits: Int[Array, "B"],
+    *,
+    beam: int,
+    steps: int,
+    begin: int,
+    end: int,
+    penalty: str,
+    alpha: float,
+) -> Hypotheses:
+    """Returns up to `beam` translations of each sentence.
+
+    At each step the `beam` best continuations are taken; those that end a sentence leave the
+    beam, and the best that do not end one fill it again. A sentence is finished when `beam`
+    translations are complete. With a beam of one this is greedy search; with a beam as wide as
+    there are prefixes it is exhaustive.
+
+    Args:
+      limits: longest translation of each sentence in tokens, its end included, from 1 to
+        `steps`; at its limit a hypothesis can only end.
+      beam: hypotheses a sentence.
+      steps: static bound of the loop.
+      begin, end: ids of the tokens before the first and after the last.
+      penalty: a key of PENALTIES.
+      alpha: its exponent.
+
+    Raises:
+      UserError: the penalty is unknown.
+    """
+    if penalty not in PENALTIES:
+        raise UserError(
+            f"decode.length_penalty='{penalty}' is unknown: choose one of {', '.join(PENALTIES)}"
+        )
+    batch = limits.shape[0]
+    tokens = jnp.full((batch, beam, steps), end, jnp.int32)
+    # All hypotheses start equal, so all but one of them are out of the race.
+    log_probs = jnp.full((batch, beam), NEVER).at[:, 0].set(0.0)
+    nothing = Hypotheses(
+        tokens, jnp.zeros((batch, beam), jnp.int32), jnp.full((batch, beam), NEVER)
+    )
+    state = _State(jnp.int32(0), cache, tokens, log_probs, nothing, jnp.zeros(batch, jnp.int32))
+
+    def unfinished(state):
+        return (state.index < steps) & ~_finished(state, limits, beam).all()
+
+    def advance(state):
+        return _advance(state, step, limits, begin, end, PENALTIES[penalty], alpha)
+
+    return jax.lax.while_loop(unfinished, advance, state).done
+
+
+def _finished(state: _State, limits, beam) -> Bool[Array, "B"]:
+    return (state.done_count >= beam) | (state.index >= limits)
+
+
+def _advance(state: _State, step, limits, begin, end, penalty, alpha) -> _State:
+    """One token further, for every sentence that is not finished."""
+    beam = state.live_tokens.shape[1]
+    previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
+    logits, cache = step(jnp.where(state.index == 0, begin, previous), state.cache)
+    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32)) + state.live_log_probs[..., None]
+    vocab_size = logits.shape[-1]
+    is_end = jnp.arange(vocab_size) == end
+    must_end = (state.index + 1 >= limits)[:, None, None]
+    log_probs = jnp.where(must_end & ~is_end, NEVER, log_probs)
+
+    # At most one continuation of each hypothesis ends, so of 2 * beam at least `beam` go on.
+    count = min(2 * beam, beam * vocab_size)
+    best, flat = jax.lax.top_k(log_probs.reshape(len(limits), -1), count)
+    parents, tokens = flat // vocab_size, (flat % vocab_size).astype(jnp.int32)
+    ends = tokens == end
+    written = jnp.take_along_axis(state.live_tokens, parents[:, :, None], axis=1)
+    written = jax.lax.dynamic_update_slice_in_dim(written, tokens[..., None], state.index, 2)
+
+    active = ~_finished(state, limits, beam)
+    completed = ends & (best > NEVER / 2) & active[:, None] & (jnp.arange(count) < beam)
+    length = state.index + 1
+    ended = Hypotheses(
+        written,
+        jnp.where(completed, length, 0),
+        jnp.where(completed, best / penalty(length, alpha), NEVER),
+    )
+    done = _best(jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), state.done, ended), beam)
+
+    going_on, slots = jax.lax.top_k(jnp.where(ends, NEVER, best), beam)
+
+    def select(x):
+        return jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
+
+    return _State(
+        state.index + 1,
+        cache.reorder(select(parents)),
+        select(written),
+        going_on,
+        done,
+        state.done_count + completed.sum(axis=1, dtype=jnp.int32),
+    )
+
+
+def _best(hypotheses: Hypotheses, count: int) -> Hypotheses:
+    """Returns the `count` hypotheses of the highest scores, best first."""
+    scores, order = jax.lax.top_k(hypotheses.scores, count)
+    return Hypotheses(
+        jnp.take_along_axis(hypotheses.tokens, order[:, :, None], axis=1),
+        jnp.take_along_axis(hypotheses.lengths, order, axis=1),
+        scores,
+    )

@@ -1,0 +1,124 @@
+"""Cross-entropy with label smoothing [5.4], without ever holding all logits at once."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+CHUNK_LOGITS = 2**22  # float32 logits held at a time: 16 MiB
+
+
+class TokenSums(NamedTuple):
+    """Sums over the weighted tokens of a batch, in float32; divide by `weight` for means.
+
+    `loss` is what training minimises; `nll` the negative log-likelihood in nats, without
+    smoothing; `correct` counts tokens that were the most probable.
+    """
+
+    loss: Float[Array, ""]
+    nll: Float[Array, ""]
+    correct: Float[Array, ""]
+    weight: Float[Array, ""]
+
+
+def cross_entropy(
+    features: Float[Array, "B L D"],
+    table: Float[Array, "V D"],
+    labels: Int[Array, "B L"],
+    weights: Float[Array, "B L"],
+    smoothing: float | Float[Array, ""],
+) -> TokenSums:
+    """Returns the sums of the smoothed loss of logits = features table^T.
+
+    The label's probability is 1 - smoothing, and smoothing is spread evenly over all V tokens,
+    the label among them (Szegedy et al. 2016, section 7). In expectation over that distribution,
+
+        loss = (1 - smoothing) * (logsumexp(logits) - logits[label])
+             + smoothing * (logsumexp(logits) - mean(logits)),
+
+    which needs no one-hot array. Only `loss` has a gradient.
+
+    The logits of a batch are its largest array by far, so target positions are taken a few at a
+    time, and the gradient, which is known as soon as the logits are, is computed with them.
+
+    Args:
+      weights: 1 for tokens that count, 0 for padding.
+      smoothing: probability taken from the label, in [0, 1).
+    """
+    loss, (nll, correct) = _chunked_loss(features, table, labels, weights, smoothing)
+    return TokenSums(loss, nll, correct, weights.sum())
+
+
+@jax.custom_vjp
+def _chunked_loss(features, table, labels, weights, smoothing):
+    def body(sums, chunk):
+        sums = jax.tree.map(jnp.add, sums, _chunk_sums(chunk, table, smoothing)[0])
+        return sums, None
+
+    zero = jnp.zeros((), jnp.float32)
+    (loss, *others), _ = jax.lax.scan(
+        body, (zero, zero, zero), _chunks(features, table, labels, weights)
+    )
+    return loss, tuple(others)
+
+
+def _forward(features, table, labels, weights, smoothing):
+    def body(carry, chunk):
+        sums, d_table = carry
+        new, d_logits = _chunk_sums(chunk, table, smoothing)
+        d_logits = d_logits.astype(features.dtype)
+        d_features = jnp.einsum("BLV,VD->BLD", d_logits, table.astype(features.dtype))
+        d_table += jnp.einsum("BLV,BLD->VD", d_logits, chunk[0], preferred_element_type=jnp.float32)
+        return (jax.tree.map(jnp.add, sums, new), d_table), d_features
+
+    zero = jnp.zeros((), jnp.float32)
+    start = ((zero, zero, zero), jnp.zeros(table.shape, jnp.float32))
+    ((loss, *others), d_table), d_features = jax.lax.scan(
+        body, start, _chunks(features, table, labels, weights)
+    )
+    d_features = jnp.moveaxis(d_features, 0, 1).reshape(features.shape[0], -1, features.shape[2])
+    d_features = d_features[:, : features.shape[1]]
+    return (loss, tuple(others)), (d_features, d_table.astype(table.dtype))
+
+
+def _backward(residuals, cotangents):
+    d_loss, _ = cotangents
+    d_features, d_table = residuals
+    return (d_loss * d_features).astype(d_features.dtype), d_loss * d_table, None, None, None
+
+
+_chunked_loss.defvjp(_forward, _backward)
+
+
+def _chunks(features, table, labels, weights):
+    """Cuts [B, L, ...] along L into [chunks, B, l, ...]: B stays whole, devices divide it."""
+    batch, length = labels.shape
+    chunk = max(1, min(length, CHUNK_LOGITS // (batch * table.shape[0])))
+    count = -(-length // chunk)
+
+    def cut(x):
+        padding = [(0, 0), (0, count * chunk - length)] + [(0, 0)] * (x.ndim - 2)
+        return jnp.moveaxis(jnp.pad(x, padding).reshape(batch, count, chunk, *x.shape[2:]), 1, 0)
+
+    return cut(features), cut(labels), cut(weights)
+
+
+def _chunk_sums(chunk, table, smoothing):
+    """Returns (loss, nll, correct) of one chunk, and the gradient of loss by its logits."""
+    features, labels, weights = chunk
+    logits = jnp.einsum(
+        "BLD,VD->BLV", features, table.astype(features.dtype), preferred_element_type=jnp.float32
+    )
+    log_normalizer = jax.nn.logsumexp(logits, axis=-1)
+    label_logits = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    nll = log_normalizer - label_logits
+    uniform = log_normalizer - logits.mean(axis=-1)
+    loss = (1.0 - smoothing) * nll + smoothing * uniform
+    correct = label_logits >= logits.max(axis=-1)
+    is_label = jnp.arange(table.shape[0]) == labels[..., None]
+    target = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / table.shape[0]
+    d_logits = (jnp.exp(logits - log_normalizer[..., None]) - target) * weights[..., None]
+    total = functools.partial(jnp.sum, dtype=jnp.float32)
+    return (total(loss * weights), total(nll * weights), total(correct * weights)), d_logits

@@ -1,0 +1,115 @@
+"""Optimizers and learning-rate schedules [5.3].
+
+Rates are traced numbers, passed with every update, so that runs which differ only in them share
+one compiled step.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from transformer.errors import UserError
+
+
+def noam(step, hparams, d_model):
+    """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
+    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    return hparams["learning_rate"] * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup**-1.5)
+
+
+def inverse_sqrt(step, hparams, d_model):
+    """Linear to the peak in `warmup_steps`, then falling with the square root of the step.
+
+    The shape of `noam`, its height given by the peak: fairseq's `inverse_sqrt`.
+    """
+    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    return hparams["learning_rate"] * jnp.minimum(step / warmup, jnp.sqrt(warmup / step))
+
+
+def cosine(step, hparams, d_model):
+    """Linear to the peak, then half a cosine down to zero at `total_steps`.
+
+    Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts.
+    """
+    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    progress = (step - warmup) / jnp.maximum(hparams["total_steps"] - warmup, 1.0)
+    decay = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
+    return hparams["learning_rate"] * jnp.where(step < warmup, step / warmup, decay)
+
+
+def constant(step, hparams, d_model):
+    """Linear to the peak in `warmup_steps`, then constant."""
+    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    return hparams["learning_rate"] * jnp.minimum(step / warmup, 1.0)
+
+
+SCHEDULES: dict[str, Callable[..., Any]] = {
+    "noam": noam,
+    "inverse_sqrt": inverse_sqrt,
+    "cosine": cosine,
+    "constant": constant,
+}
+OPTIMIZERS = ("adam", "adamw")
+
+
+def learning_rate(
+    schedule: str, update: Int[Array, ""] | int, hparams: dict[str, Any], d_model: int
+) -> Float[Array, ""]:
+    """Returns the learning rate of an update, counted from one.
+
+    Args:
+      hparams: "learning_rate" (noam: a factor; others: the peak), "warmup_steps" and, for
+        cosine, "total_steps", in updates.
+    """
+    step = jnp.asarray(update, jnp.float32)
+    return jnp.asarray(SCHEDULES[schedule](step, hparams, d_model), jnp.float32)
+
+
+def make_optimizer(
+    name: str,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    clip_norm: float,
+    accumulate: int,
+) -> optax.GradientTransformationExtraArgs:
+    """Returns Adam or AdamW whose `update` takes `learning_rate` and `weight_decay` as keywords.
+
+    Args:
+      clip_norm: longest gradient, as a global norm, before Adam sees it; 0 never clips.
+      accumulate: gradients averaged for one update; parameters move at each such step only.
+
+    Raises:
+      UserError: the name is unknown.
+
+    Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
+    """
+    if name not in OPTIMIZERS:
+        raise UserError(
+            f"optimizer.name='{name}' is unknown: choose one of {', '.join(OPTIMIZERS)}"
+        )
+    clip = [optax.clip_by_global_norm(clip_norm)] if clip_norm else []
+    optimizer = optax.chain(
+        *clip, optax.scale_by_adam(beta1, beta2, epsilon), _descend(name == "adamw")
+    )
+    if accumulate > 1:
+        return optax.MultiSteps(optimizer, accumulate).gradient_transformation()
+    return optimizer
+
+
+def _descend(decay: bool) -> optax.GradientTransformationExtraArgs:
+    """Turns a direction into a step: -learning_rate * (direction + weight_decay * parameter)."""
+
+    def update(directions, state, params=None, *, learning_rate, weight_decay=0.0, **_):
+        def step(direction, param):
+            # Vectors (biases, norms) are not decayed: pulling them to zero regularises nothing.
+            decayed = weight_decay * param if decay and param.ndim > 1 else 0.0
+            return -learning_rate * (direction + decayed)
+
+        return jax.tree.map(step, directions, params), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
