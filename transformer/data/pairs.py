@@ -1,0 +1,136 @@
+"""A sentence pair, the unit every corpus is made of, and the cleaning of many."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from transformer.errors import UserError
+
+# Added to both lengths before their ratio is taken: "Ja." may well be "Yes, of course I do."
+SHORT_SENTENCE = 10
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation, as raw text.
+
+    `alignment` holds gold word links (i, j), both from zero, between the
+    whitespace-separated words of `source` and `target`; it is None where nobody knows them.
+    """
+
+    source: str
+    target: str
+    alignment: tuple[tuple[int, int], ...] | None = None
+
+
+@dataclass(frozen=True)
+class CleaningRules:
+    """What a pair must fulfil to be trained on. No side may be empty, in any case.
+
+    The length ratio is the longer side over the shorter one, ten added to both so that short
+    sentences are let off. It is taken in characters and in UTF-8 bytes, and the smaller of the
+    two counts: characters are fair to Russian and English, bytes to Chinese and English, whose
+    one character of three bytes says what takes a word in letters. Words would not do, since
+    Chinese and Thai put no spaces between them.
+
+    Args:
+      max_characters: longest side that is kept, in Unicode code points.
+      max_length_ratio: largest ratio that is kept, at least 1; `inf` keeps all.
+      remove_duplicates: keep only the first of pairs that are equal on both sides.
+
+    Raises:
+      UserError: a limit that would keep nothing.
+    """
+
+    max_characters: int
+    max_length_ratio: float
+    remove_duplicates: bool
+
+    def __post_init__(self):
+        for name in ("max_characters", "max_length_ratio"):
+            value = getattr(self, name)
+            if not value >= 1:
+                raise UserError(f"data.{name}={value} would drop every pair: set it to 1 or more")
+
+    def unlike(self, source: str, target: str) -> bool:
+        """Whether the lengths differ by more than `max_length_ratio`."""
+        characters = len(source), len(target)
+        if _ratio(*characters) <= self.max_length_ratio:
+            return False
+        return _ratio(len(source.encode()), len(target.encode())) > self.max_length_ratio
+
+
+def _ratio(a: int, b: int) -> float:
+    return (max(a, b) + SHORT_SENTENCE) / (min(a, b) + SHORT_SENTENCE)
+
+
+@dataclass
+class CleaningReport:
+    """How many pairs were read and kept, and the first reason why each of the others was not.
+
+    As text it is one line. `too_many_tokens` is for whoever encodes the kept pairs and finds
+    some longer than the model's limit; that reader also lowers `kept`.
+    """
+
+    total: int = 0
+    kept: int = 0
+    empty: int = 0
+    too_long: int = 0
+    length_ratio: int = 0
+    duplicate: int = 0
+    too_many_tokens: int = 0
+
+    def __str__(self) -> str:
+        reasons = {
+            "with an empty side": self.empty,
+            "over data.max_characters": self.too_long,
+            "over data.max_length_ratio": self.length_ratio,
+            "repeated": self.duplicate,
+            "over data.max_tokens": self.too_many_tokens,
+        }
+        dropped = [f"{count:,} {reason}" for reason, count in reasons.items() if count]
+        line = f"kept {self.kept:,} of {self.total:,} sentence pairs"
+        return f"{line}; dropped {', '.join(dropped)}" if dropped else line
+
+
+def clean(pairs: Iterable[Pair], rules: CleaningRules, report: CleaningReport) -> Iterator[Pair]:
+    """Yields the pairs that keep the rules, without white space around them, in their order.
+
+    Nothing is held but, where duplicates are removed, eight bytes of hash for each kept pair: two
+    different pairs among five million are taken for equal with a chance below one in a million.
+
+    Args:
+      report: counted up as pairs are read, so that it is complete with the last of them.
+    """
+    seen: set[int] = set()
+    for pair in pairs:
+        report.total += 1
+        source, target = pair.source.strip(), pair.target.strip()
+        if not source or not target:
+            report.empty += 1
+        elif max(len(source), len(target)) > rules.max_characters:
+            report.too_long += 1
+        elif rules.unlike(source, target):
+            report.length_ratio += 1
+        elif rules.remove_duplicates and (key := _hash(source, target)) in seen:
+            report.duplicate += 1
+        else:
+            if rules.remove_duplicates:
+                seen.add(key)
+            report.kept += 1
+            yield pair._replace(source=source, target=target)
+
+
+def _hash(source: str, target: str) -> int:
+    # The length makes it plain where the source ends, whatever characters both hold.
+    text = f"{len(source)} {source}{target}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def check_kept(report: CleaningReport) -> None:
+    """Raises UserError, with all counts, if cleaning left nothing to train on."""
+    if not report.kept:
+        raise UserError(
+            f"no training text is left: {report}; raise the limits named here, or see whether "
+            "data.source names the right text"
+        )

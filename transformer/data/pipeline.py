@@ -1,0 +1,349 @@
+"""From pairs of sentences to batches: cleaning, encoding, length buckets, a plan of all batches."""
+
+import dataclasses
+import hashlib
+import itertools
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import grain
+import numpy as np
+from grain.experimental import index_shuffle
+from jaxtyping import Int
+
+from transformer.data.pairs import CleaningReport, CleaningRules, Pair, check_kept, clean
+from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer, train_tokenizer
+from transformer.errors import UserError
+
+ENCODE_AT_ONCE = 20_000  # pairs
+
+
+class Batch(NamedTuple):
+    """Token ids of B sentence pairs, padded with 0. A row of padding alone is no sentence.
+
+    The decoder reads `target`, which starts with begin-of-sentence, and predicts `labels`, the
+    same shifted left by one and ending in end-of-sentence. `source` ends in end-of-sentence.
+    """
+
+    source: Int[np.ndarray, "B M"]
+    target: Int[np.ndarray, "B L"]
+    labels: Int[np.ndarray, "B L"]
+
+
+def make_batch(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], rows: int, length: int
+) -> Batch:
+    """Returns the batch of up to `rows` encoded pairs, each without begin and end.
+
+    Args:
+      length: of all three arrays, in tokens; begin or end of sentence included.
+    """
+    source, target, labels = (np.full((rows, length), PAD, np.int32) for _ in range(3))
+    for row, ids in enumerate(sources):
+        source[row, : len(ids)] = ids
+        source[row, len(ids)] = END
+    for row, ids in enumerate(targets):
+        target[row, 0] = BEGIN
+        target[row, 1 : len(ids) + 1] = ids
+        labels[row, : len(ids)] = ids
+        labels[row, len(ids)] = END
+    return Batch(source, target, labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenStore:
+    """Encoded sentences one after another in one array, which may lie on disk.
+
+    Sentence i is `tokens[offsets[i]:offsets[i + 1]]`.
+    """
+
+    tokens: Int[np.ndarray, "tokens"]
+    offsets: Int[np.ndarray, "sentences+1"]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> Int[np.ndarray, "length"]:
+        return self.tokens[self.offsets[i] : self.offsets[i + 1]]
+
+    @property
+    def lengths(self) -> Int[np.ndarray, "sentences"]:
+        """Tokens of each sentence."""
+        return np.diff(self.offsets)
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Training text, cleaned and encoded, with its tokenizers and what cleaning found."""
+
+    source: TokenStore
+    target: TokenStore
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    report: CleaningReport
+    unknown_share: float
+
+
+def prepare_corpus(pairs: Iterable[Pair], data, tokenizer) -> Corpus:
+    """Returns the training corpus; tokenizers and encoded text come from the cache if they can.
+
+    Args:
+      pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; at no
+        time is it held in memory.
+      data: `config.data`.
+      tokenizer: `config.tokenizer`.
+
+    Raises:
+      UserError: nothing is left after cleaning, the vocabulary does not suit the text, or too
+        many tokens are unknown.
+    """
+    cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
+    rules = CleaningRules(data.max_characters, data.max_length_ratio, data.remove_duplicates)
+    report = CleaningReport()
+    digests = hashlib.sha256(), hashlib.sha256()
+    for pair in clean(pairs, rules, report):
+        for digest, text in zip(digests, pair[:2], strict=True):
+            digest.update(text.encode() + b"\n")
+    check_kept(report)
+    contents = [digest.hexdigest() for digest in digests]
+
+    def side(i: int) -> Iterator[str]:
+        return (pair[i] for pair in clean(pairs, rules, CleaningReport()))
+
+    if tokenizer.joint:
+        both = (text for pair in clean(pairs, rules, CleaningReport()) for text in pair[:2])
+        source_tokenizer = target_tokenizer = train_tokenizer(
+            both, tokenizer, cache, "".join(contents)
+        )
+    else:
+        source_tokenizer = train_tokenizer(side(0), tokenizer, cache, contents[0])
+        target_tokenizer = train_tokenizer(side(1), tokenizer, cache, contents[1])
+    key = [*contents, source_tokenizer.digest, target_tokenizer.digest, str(data.max_tokens)]
+    folder = cache / f"{hashlib.sha256(' '.join(key).encode()).hexdigest()[:24]}.tokens"
+    if not folder.exists():
+        kept = clean(pairs, rules, CleaningReport())
+        _encode(kept, source_tokenizer, target_tokenizer, data.max_tokens, folder)
+    arrays = {
+        name: np.load(folder / f"{name}.npy", mmap_mode="r")
+        for name in ("source", "source_offsets", "target", "target_offsets", "counts")
+    }
+    too_long, unknown, tokens = (int(count) for count in arrays["counts"])
+    report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
+    check_kept(report)
+    _check_unknown(unknown / tokens, data.max_unknown_share)
+    return Corpus(
+        TokenStore(arrays["source"], arrays["source_offsets"]),
+        TokenStore(arrays["target"], arrays["target_offsets"]),
+        source_tokenizer,
+        target_tokenizer,
+        report,
+        unknown / tokens,
+    )
+
+
+def _check_unknown(share: float, limit: float) -> None:
+    if share > limit:
+        raise UserError(
+            f"{share:.1%} of the training tokens are unknown, more than "
+            f"data.max_unknown_share={limit:.1%}: raise tokenizer.vocab_size or "
+            "tokenizer.character_coverage"
+        )
+
+
+def _encode(
+    pairs: Iterator[Pair],
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    max_tokens: int,
+    folder: Path,
+) -> None:
+    """Writes the pairs' tokens below `folder`, which appears when all of it is there."""
+    stores = {"source": ([], [0]), "target": ([], [0])}
+    too_long = unknown = tokens = 0
+    while chunk := list(itertools.islice(pairs, ENCODE_AT_ONCE)):
+        encoded = zip(
+            source_tokenizer.encode([pair.source for pair in chunk]),
+            target_tokenizer.encode([pair.target for pair in chunk]),
+            strict=True,
+        )
+        flat = {"source": [], "target": []}
+        for sides in encoded:
+            # The end of the sentence takes a place of its own.
+            if max(map(len, sides)) + 1 > max_tokens:
+                too_long += 1
+                continue
+            for name, ids in zip(flat, sides, strict=True):
+                flat[name] += ids
+                stores[name][1].append(stores[name][1][-1] + len(ids))
+        for name, ids in flat.items():
+            array = np.array(ids, np.int32)
+            tokens += len(array)
+            unknown += int((array == UNKNOWN).sum())
+            stores[name][0].append(array)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
+        for name, (parts, offsets) in stores.items():
+            np.save(f"{partial}/{name}.npy", np.concatenate(parts))
+            np.save(f"{partial}/{name}_offsets.npy", np.array(offsets, np.int64))
+        np.save(f"{partial}/counts.npy", np.array([too_long, unknown, max(tokens, 1)]))
+        os.chmod(partial, 0o755)
+        try:
+            os.rename(partial, folder)
+        except OSError:
+            if not folder.exists():  # otherwise another process was faster
+                raise
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """Sentences that share one static shape: `rows` pairs of up to `length` tokens a side."""
+
+    length: int
+    rows: int
+    members: Int[np.ndarray, "sentences"]
+
+    @property
+    def batches(self) -> int:
+        """Batches in one epoch; the last may have empty rows."""
+        return -(-len(self.members) // self.rows)
+
+
+class BatchPlan:
+    """All training batches there will ever be: batch i is a function of (seed, i) alone.
+
+    An epoch holds each sentence once, in batches whose order and content are shuffled anew. A
+    pseudo-random permutation is evaluated where it is needed and nowhere stored, so that batch i
+    costs the same for any i.
+
+    Args:
+      source, target: encoded sentences of equal number.
+      tokens: a side of a batch, padding included, at most; a bucket has at least one multiple.
+      num_buckets: at most so many lengths, chosen to leave the least padding.
+      multiple: rows of a batch are a multiple of this.
+      sentences: rows of a batch at most, unless that is less than a multiple; 0 for no limit.
+
+    Raises:
+      UserError: a number is below one.
+    """
+
+    def __init__(
+        self,
+        source: TokenStore,
+        target: TokenStore,
+        seed: int,
+        tokens: int,
+        num_buckets: int,
+        multiple: int,
+        sentences: int = 0,
+    ):
+        for name, value in (("num_buckets", num_buckets), ("batch_multiple", multiple)):
+            if value < 1:
+                raise UserError(f"data.{name}={value} must be at least 1")
+        self.source, self.target, self.seed = source, target, seed
+        lengths = np.maximum(source.lengths, target.lengths) + 1
+        bounds = bucket_lengths(lengths, num_buckets)
+        assigned = np.searchsorted(bounds, lengths)
+        self.buckets = []
+        for i, length in enumerate(bounds):
+            members = np.flatnonzero(assigned == i)
+            most = min(tokens // length, sentences or tokens) // multiple * multiple
+            batches = -(-len(members) // max(most, multiple))
+            # Evenly filled batches, rather than full ones and a last with few rows.
+            rows = -(-len(members) // (batches * multiple)) * multiple
+            self.buckets.append(Bucket(length, rows, members))
+        self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
+
+    @property
+    def epoch_length(self) -> int:
+        """Batches in one epoch."""
+        return int(self._ends[-1])
+
+    @property
+    def padding_share(self) -> float:
+        """Share of an epoch's positions, both sides, that hold padding."""
+        places = sum(2 * bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
+        tokens = self.source.offsets[-1] + self.target.offsets[-1] + 2 * len(self.source)
+        return 1.0 - float(tokens) / places
+
+    def indices(self, i: int) -> tuple[Bucket, list[int]]:
+        """Returns batch i's bucket and the sentences in it, from zero."""
+        epoch, place = divmod(i, self.epoch_length)
+        place = self._shuffle([place], self.epoch_length, epoch, 0)[0]
+        number = int(np.searchsorted(self._ends, place, side="right"))
+        bucket = self.buckets[number]
+        first = (place - int(self._ends[number]) + bucket.batches) * bucket.rows
+        places = range(first, min(first + bucket.rows, len(bucket.members)))
+        shuffled = self._shuffle(places, len(bucket.members), epoch, number + 1)
+        return bucket, bucket.members[shuffled].tolist()
+
+    def __getitem__(self, i: int) -> Batch:
+        bucket, indices = self.indices(i)
+        sentences = ([side[j] for j in indices] for side in (self.source, self.target))
+        return make_batch(*sentences, bucket.rows, bucket.length)
+
+    def _shuffle(self, places: Sequence[int], size: int, epoch: int, stream: int) -> list[int]:
+        """Returns where a permutation of `size` things, one for each stream, sends the places."""
+        seed = int(np.random.SeedSequence((self.seed, epoch, stream)).generate_state(1)[0])
+        return [index_shuffle(place, size - 1, seed, rounds=4) for place in places]
+
+    def start_at(self, i: int, prefetch: int) -> Iterator[Batch]:
+        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
+        dataset = grain.MapDataset.source(_Tail(self, i))
+        options = grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)
+        return iter(dataset.to_iter_dataset(options))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tail:
+    """A plan from batch `first` on, as the random-access source that grain reads."""
+
+    plan: BatchPlan
+    first: int
+
+    def __len__(self) -> int:
+        return 2**62
+
+    def __getitem__(self, i: int) -> Batch:
+        return self.plan[self.first + i]
+
+
+def bucket_lengths(lengths: Int[np.ndarray, "sentences"], count: int) -> list[int]:
+    """Returns at most `count` lengths, ascending, that together need the fewest positions.
+
+    Every sentence is padded to the smallest length that holds it. Dynamic programming over the
+    histogram of lengths: the best k buckets up to length b are the best k - 1 up to some a < b
+    and one of all that is longer than a.
+    """
+    sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths)[1:])])
+    longest = len(sentences) - 1
+    cost = np.full(longest + 1, np.inf)
+    cost[0] = 0.0
+    choices = []
+    for _ in range(min(count, longest)):
+        last = np.arange(1, longest + 1)
+        options = cost[None, :] + (sentences[last, None] - sentences[None, :]) * last[:, None]
+        options[last[:, None] <= np.arange(longest + 1)] = np.inf
+        choice = np.concatenate([[0], options.argmin(axis=1)])
+        choices.append(choice)
+        cost = np.concatenate([[0.0], options.min(axis=1)])
+    bounds, bound = [], longest
+    for choice in reversed(choices):
+        if bound:
+            bounds.append(int(bound))
+            bound = choice[bound]
+    return bounds[::-1]
+
+
+def preview(pairs: Iterable[Pair], corpus: Corpus, count: int = 3) -> list[Mapping[str, str]]:
+    """Returns the first pairs with their tokens, for people to check the tokenizers by eye."""
+    tokenizers = {"source": corpus.source_tokenizer, "target": corpus.target_tokenizer}
+    return [
+        {
+            name: " ".join(tokenizer.pieces(tokenizer.encode([getattr(pair, name)])[0]))
+            for name, tokenizer in tokenizers.items()
+        }
+        for pair in itertools.islice(pairs, count)
+    ]

@@ -1,0 +1,246 @@
+"""Sentence pairs from text files, plain or gzip, and what is set aside from them for evaluation.
+
+Everything is streamed, however large.
+"""
+
+import dataclasses
+import difflib
+import gzip
+import hashlib
+import heapq
+import io
+import itertools
+import os
+import unicodedata
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformer.data.pairs import Pair
+from transformer.errors import UserError
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file, plain or gzip, whatever its name.
+
+    A line ends at '\\n' or '\\r\\n' and nowhere else: what `str.splitlines` also takes for an
+    end, such as U+2028, occurs inside sentences of real corpora and would shift all that follow.
+
+    Raises:
+      UserError: the file cannot be read, is a damaged gzip file, or is not UTF-8.
+    """
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, 1):
+                yield _decode(line, path, number).removesuffix("\n").removesuffix("\r")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(
+            f"{path} is a damaged or incomplete gzip file ({error}): copy or download it again"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): check the file") from error
+
+
+def _open(path: Path) -> io.BufferedIOBase:
+    with open(path, "rb") as file:
+        zipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    return gzip.open(path, "rb") if zipped else open(path, "rb")
+
+
+def _decode(line: bytes, path: Path, number: int) -> str:
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}, line {number}: byte 0x{line[error.start]:02X} is not UTF-8: convert the "
+            "file, for example with `iconv -f LATIN1 -t UTF-8`"
+        ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoFiles:
+    """Pairs of line n of one file and line n of another, read anew by each iteration."""
+
+    source: Path
+    target: Path
+
+    def __iter__(self) -> Iterator[Pair]:
+        files = self.source, self.target
+        lines = [read_lines(path) for path in files]
+        for number, pair in enumerate(itertools.zip_longest(*lines)):
+            if None in pair:
+                counts = [number if side is None else number + 1 for side in pair]
+                longer = pair.index(None) ^ 1
+                counts[longer] += sum(1 for _ in lines[longer])
+                raise UserError(
+                    "the files do not have the same number of lines, "
+                    + " and ".join(f"{p}: {n:,}" for p, n in zip(files, counts, strict=True))
+                    + "; line n of one must be the translation of line n of the other"
+                )
+            yield Pair(*pair)
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Pairs of two columns, counted from zero, of one TSV file, read anew by each iteration."""
+
+    source: Path
+    columns: tuple[int, int]
+
+    def __iter__(self) -> Iterator[Pair]:
+        needed = max(self.columns) + 1
+        for number, line in enumerate(read_lines(self.source), 1):
+            cells = line.split("\t")
+            if len(cells) < needed:
+                raise UserError(
+                    f"{self.source}, line {number}: {len(cells)} column(s) between tabs, but "
+                    f"data.tsv_columns={self.columns} needs {needed}: mend the line or the setting"
+                )
+            yield Pair(*(cells[i] for i in self.columns))
+
+
+def parallel_text(settings: Any, split: str) -> TwoFiles | Columns:
+    """Returns the text of one split, from its two files or its TSV.
+
+    Args:
+      settings: `config.data`.
+      split: whose `<split>_source` and `<split>_target` are read; no target means a TSV.
+
+    Raises:
+      UserError: a file is not there, or `tsv_columns` are no two columns.
+    """
+    source, target = f"{split}_source", f"{split}_target"
+    path = _locate(settings, source)
+    if getattr(settings, target):
+        return TwoFiles(path, _locate(settings, target))
+    columns = tuple(settings.tsv_columns)
+    if len(columns) != 2 or min(columns) < 0:
+        raise UserError(
+            f"data.tsv_columns={columns}: give the numbers of two columns (source, target), the "
+            "first being 0"
+        )
+    return Columns(path, columns)
+
+
+def _locate(settings: Any, key: str) -> Path:
+    """Returns the full path of the file that `data.<key>` names, perhaps without its '.gz'."""
+    name = getattr(settings, key)
+    if not name:
+        raise UserError(f"data.{key} is empty: name a text file, below data.path or in full")
+    path = Path(settings.path or ".").expanduser().absolute() / Path(name).expanduser()
+    if not path.parent.is_dir():
+        raise UserError(f"data.{key}={name!r}: there is no folder {path.parent}: check data.path")
+    # The same umlaut may be one character or two, depending on where the file was named.
+    entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
+    wanted = unicodedata.normalize("NFC", path.name)
+    for found in (path.name, entries.get(wanted), entries.get(wanted + ".gz")):
+        if found and (path.parent / found).is_file():
+            return path.parent / found
+    if path.is_dir():
+        raise UserError(f"data.{key}={name!r}: {path} is a folder: name a text file in it")
+    near = difflib.get_close_matches(wanted, entries, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "check data.path and the name"
+    raise UserError(f"data.{key}={name!r}: there is no file {path}: {hint}")
+
+
+def check_not_empty(text: TwoFiles | Columns, count: int) -> None:
+    """Raises UserError if a text turned out to have no pairs."""
+    if not count:
+        raise UserError(f"{text.source} has no lines: name a file with sentences")
+
+
+def set_aside(
+    text: TwoFiles | Columns, sizes: Mapping[str, int], seed: int
+) -> dict[str, Iterable[Pair]]:
+    """Returns the training text and the splits taken out of it, after reading it once.
+
+    Who is taken depends on the seed and on the source sentence alone, never on its place: the
+    sentences with the smallest keyed hashes, until the splits are full. All pairs of a source
+    sentence go the same way, so none lies in two splits. A sentence with more pairs than there is
+    room for stays in the training text; hence a split has at most, and nearly always exactly, its
+    size. White space around a sentence is no part of it; pairs with an empty side are not taken.
+
+    Args:
+      text: read anew by each iteration of the training split, held nowhere.
+      sizes: of the splits to take, in pairs.
+
+    Raises:
+      UserError: the text is empty or too small; see also `TwoFiles` and `Columns`.
+    """
+    groups, count = _smallest(text, sum(sizes.values()), seed)
+    check_not_empty(text, count)
+    taken = _fill(groups, sizes)
+    if count <= sum(sizes.values()) or any(
+        sizes[split] and not keys for split, keys in taken.items()
+    ):
+        asked = " and ".join(f"data.{split}_size={size}" for split, size in sizes.items())
+        raise UserError(
+            f"{text.source} has {count:,} pairs, and too few different source sentences, to set "
+            f"aside {asked}: lower the sizes, or name files in "
+            + " and ".join(f"data.{split}_source" for split in sizes)
+        )
+    held = {
+        split: [pair for _, pair in sorted(itertools.chain(*(groups[key] for key in keys)))]
+        for split, keys in taken.items()
+    }
+    gone = frozenset(itertools.chain(*taken.values()))
+    return {"train": _Remaining(text, gone, seed) if gone else text, **held}
+
+
+def _smallest(
+    text: Iterable[Pair], wanted: int, seed: int
+) -> tuple[dict[int, list[tuple[int, Pair]]], int]:
+    """Returns the `wanted` sources of smallest hash, numbered pairs of each, and the text's size.
+
+    So many are enough, since each has a pair at least.
+    """
+    heap: list[int] = []  # negated, so that the largest is first
+    groups: dict[int, list[tuple[int, Pair]]] = {}
+    count = 0
+    for count, pair in enumerate(text, 1):
+        if not wanted or not pair.source.strip() or not pair.target.strip():
+            continue
+        key = _rank(pair.source, seed)
+        if key in groups:
+            if len(groups[key]) <= wanted:  # one more than fits will do
+                groups[key].append((count, pair))
+        elif len(heap) < wanted:
+            heapq.heappush(heap, -key)
+            groups[key] = [(count, pair)]
+        elif key < -heap[0]:
+            del groups[-heapq.heapreplace(heap, -key)]
+            groups[key] = [(count, pair)]
+    return groups, count
+
+
+def _fill(groups: Mapping[int, list], sizes: Mapping[str, int]) -> dict[str, list[int]]:
+    """Returns the keys, smallest first, of the groups that each split has room for."""
+    room = dict(sizes)
+    taken: dict[str, list[int]] = {split: [] for split in sizes}
+    for key in sorted(groups):
+        split = next((split for split in room if len(groups[key]) <= room[split]), None)
+        if split:
+            taken[split].append(key)
+            room[split] -= len(groups[key])
+    return taken
+
+
+@dataclasses.dataclass(frozen=True)
+class _Remaining:
+    """The pairs of a text whose source sentences were not taken out."""
+
+    text: Iterable[Pair]
+    taken: frozenset[int]
+    seed: int
+
+    def __iter__(self) -> Iterator[Pair]:
+        return (pair for pair in self.text if _rank(pair.source, self.seed) not in self.taken)
+
+
+def _rank(sentence: str, seed: int) -> int:
+    text = sentence.strip().encode()
+    digest = hashlib.blake2b(text, digest_size=8, key=str(seed).encode()).digest()
+    return int.from_bytes(digest, "big")

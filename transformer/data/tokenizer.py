@@ -1,0 +1,120 @@
+"""Subword tokenizers, trained by sentencepiece on the experiment's own text."""
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from transformer.errors import UserError
+
+PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
+KINDS = ("bpe", "unigram", "word", "char")
+
+
+class Tokenizer:
+    """Turns raw text into token ids and back.
+
+    Args:
+      model: a serialised sentencepiece model.
+    """
+
+    def __init__(self, model: bytes):
+        self.model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.vocab_size: int = self._processor.vocab_size()
+
+    @property
+    def digest(self) -> str:
+        """The model's fingerprint, 16 hexadecimal digits."""
+        return hashlib.sha256(self.model).hexdigest()[:16]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text, without begin or end."""
+        return self._processor.encode(list(texts))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of ids up to the first end-of-sentence."""
+        kept = []
+        for token in ids:
+            if token == END:
+                break
+            if token not in (PAD, BEGIN):
+                kept.append(int(token))
+        return self._processor.decode(kept)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Returns the tokens as text, for people to read; '▁' begins a word."""
+        return [self._processor.id_to_piece(int(token)) for token in ids]
+
+
+def train_tokenizer(texts: Iterable[str], settings, cache_dir: Path, content: str) -> Tokenizer:
+    """Returns a tokenizer trained on `texts`, from the cache where it was trained before.
+
+    Args:
+      texts: raw sentences; read only where the cache has no tokenizer for them.
+      settings: `config.tokenizer`.
+      content: fingerprint of `texts`.
+
+    Raises:
+      UserError: the kind is unknown, or the text does not give so many tokens.
+    """
+    if settings.kind not in KINDS:
+        raise UserError(
+            f"tokenizer.kind='{settings.kind}' is unknown: choose one of {', '.join(KINDS)}"
+        )
+    key = repr(sorted(settings.items())) + content + sentencepiece.__version__
+    cached = cache_dir / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.model"
+    if not cached.exists():
+        model = _train(texts, settings)
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        partial = cached.with_suffix(f".{os.getpid()}")  # another process may train the same
+        partial.write_bytes(model)
+        partial.rename(cached)
+    return Tokenizer(cached.read_bytes())
+
+
+def _train(texts: Iterable[str], settings) -> bytes:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts),
+            model_writer=model,
+            model_type=settings.kind,
+            vocab_size=settings.vocab_size,
+            character_coverage=settings.character_coverage,
+            normalization_rule_name=settings.normalization,
+            input_sentence_size=settings.max_sentences,
+            pad_id=PAD,
+            unk_id=UNKNOWN,
+            bos_id=BEGIN,
+            eos_id=END,
+            # A word or character vocabulary is what occurs, up to so many.
+            hard_vocab_limit=settings.kind in ("bpe", "unigram"),
+            use_all_vocab=False,
+            minloglevel=2,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise UserError(_explain(str(error), settings)) from None
+    return model.getvalue()
+
+
+def _explain(message: str, settings) -> str:
+    """Says which key to change where sentencepiece refuses."""
+    size = settings.vocab_size
+    if limit := re.search(r"value <= (\d+)", message):
+        return (
+            f"tokenizer.vocab_size={size} is more than the training text allows: "
+            f"set tokenizer.vocab_size={limit[1]} or less"
+        )
+    if limit := re.search(r"required_chars\D*\d+ vs (\d+)|smaller than required_chars", message):
+        return (
+            f"tokenizer.vocab_size={size} is less than the characters of the training text: raise "
+            f"it, or lower tokenizer.character_coverage={settings.character_coverage}"
+        )
+    if "norm" in message.lower():
+        return f"tokenizer.normalization='{settings.normalization}' is refused: {message}"
+    return f"sentencepiece could not train a tokenizer of {size} tokens: {message}"
