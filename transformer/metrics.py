@@ -1,0 +1,140 @@
+"""What is measured: means over tokens, as (sum, count) until the last line; BLEU and chrF."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.struct
+import sacrebleu
+from clu import metrics as clu_metrics
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from tensorboardX import SummaryWriter
+
+from transformer.losses import TokenSums
+
+
+@flax.struct.dataclass
+class TokenMetrics(clu_metrics.Collection):
+    """Means over tokens: of the smoothed loss, of the negative log-likelihood, of hits."""
+
+    loss: clu_metrics.Average
+    nll: clu_metrics.Average
+    accuracy: clu_metrics.Average
+
+    @classmethod
+    def from_sums(cls, sums: TokenSums) -> "TokenMetrics":
+        """Returns the metrics of one batch."""
+        return cls.empty().replace(
+            loss=clu_metrics.Average(sums.loss, sums.weight),
+            nll=clu_metrics.Average(sums.nll, sums.weight),
+            accuracy=clu_metrics.Average(sums.correct, sums.weight),
+        )
+
+
+def summarize(metrics: TokenMetrics) -> dict[str, float]:
+    """Returns loss and nll in nats a token, perplexity = exp(nll) and accuracy, as floats."""
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    # A float64 holds exp(700) and not exp(710).
+    return {**values, "perplexity": math.exp(min(values["nll"], 700.0))}
+
+
+def corpus_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tokenizer: str = "13a",
+    moses: str = "",
+    bootstrap: int = 0,
+) -> dict[str, Any]:
+    """Returns BLEU and chrF of detokenised text with their signatures, and exact matches.
+
+    The signature is part of a score: scores of unlike signatures do not compare. Each `*_ci` is
+    the half width of the 95% confidence interval (Koehn 2004).
+
+    Args:
+      tokenizer: sacreBLEU's, for BLEU.
+      moses: language code; adds `bleu_moses_lowercase`, the score that papers on Multi30k print:
+        both sides lowercased, punctuation-normalised and tokenised as Moses does. It is not
+        comparable with `bleu`.
+      bootstrap: resamples; 0 for no interval.
+
+    Source: Papineni et al. 2002; Popović 2015; Post 2018.
+    """
+    n_bootstrap = {"n_bootstrap": bootstrap} if bootstrap else {}
+    scores: dict[str, Any] = {
+        "exact_match": 100.0
+        * sum(map(str.__eq__, hypotheses, references))
+        / max(1, len(references))
+    }
+
+    def add(name, metric, hypotheses, references):
+        score = metric.corpus_score(hypotheses, [references], **n_bootstrap)
+        scores[name] = score.score
+        if bootstrap:
+            scores[f"{name}_ci"] = float(score._ci)
+        scores[f"{name}_signature"] = str(metric.get_signature())
+
+    add("bleu", sacrebleu.BLEU(tokenize=tokenizer), hypotheses, references)
+    add("chrf", sacrebleu.CHRF(), hypotheses, references)
+    if moses:
+        prepare = moses_lowercase(moses)
+        add(
+            "bleu_moses_lowercase",
+            sacrebleu.BLEU(tokenize="none", force=True),
+            [prepare(text) for text in hypotheses],
+            [prepare(text) for text in references],
+        )
+    return scores
+
+
+def moses_lowercase(language: str):
+    """Returns the function that lowercases, normalises and tokenises a sentence as Moses does.
+
+    On Multi30k's raw test set it reproduces the published `lc.norm.tok` files line for line.
+    """
+    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+    return lambda text: tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True)
+
+
+class MetricsWriter:
+    """Appends lines to `metrics.jsonl` and the same numbers to TensorBoard.
+
+    Args:
+      workdir: the run's folder.
+      step: where the run goes on; lines of later steps, written before it was interrupted, go.
+    """
+
+    def __init__(self, workdir: Path, step: int):
+        self._path = workdir / "metrics.jsonl"
+        self._drop_after(step)
+        self._board = SummaryWriter(str(workdir), purge_step=step + 1 if step else None)
+
+    def write(self, step: int, split: str, values: dict[str, float]) -> None:
+        """Writes the numbers of one step; not-a-number becomes null, as JSON has none."""
+        finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
+        with self._path.open("a") as file:
+            file.write(json.dumps({"step": step, "split": split, **finite}) + "\n")
+        for name, value in values.items():
+            self._board.add_scalar(f"{split}/{name}", value, step)
+
+    def close(self) -> None:
+        """Flushes what is not yet on disk."""
+        self._board.close()
+
+    def _drop_after(self, step: int) -> None:
+        if not self._path.exists():
+            return
+        lines = self._path.read_text().splitlines()
+        kept = [line for line in lines if _step_of(line) <= step]
+        partial = self._path.with_suffix(".partial")
+        partial.write_text("".join(line + "\n" for line in kept))
+        partial.replace(self._path)
+
+
+def _step_of(line: str) -> float:
+    """The step of a line; a line that a kill cut short belongs to no step."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf

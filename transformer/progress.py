@@ -1,0 +1,57 @@
+"""What a person sees while a run trains: a bar on a terminal, lines elsewhere."""
+
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+
+class Progress:
+    """Shows step, loss, tokens a second and the time left.
+
+    Args:
+      total: steps of the whole run.
+      start: steps done before.
+      say: prints a line where there is no terminal.
+    """
+
+    def __init__(self, total: int, start: int, say: Callable[[str], None]):
+        self._say = say
+        self._total = total
+        self._terminal = sys.stderr.isatty()
+        self._bar = RichProgress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not self._terminal,
+        )
+        self._task = self._bar.add_task("train", total=total, completed=start, text="compiling")
+
+    def __enter__(self) -> "Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._bar.stop()
+
+    def update(self, step: int, values: dict[str, float]) -> None:
+        """Shows the numbers of a log interval."""
+        text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} target tokens/s"
+        self._bar.update(self._task, completed=step, text=text)
+        if not self._terminal:
+            self._say(
+                f"step {step}/{self._total}  {text}  rate {values['learning_rate']:.2e}  "
+                f"{values['seconds']:.0f} s"
+            )
+
+    def note(self, step: int, scores: dict[str, float]) -> None:
+        """Shows an evaluation, above the bar."""
+        shown = ("loss", "perplexity", "accuracy", "bleu", "chrf", "exact_match")
+        text = "  ".join(f"{name} {scores[name]:.4g}" for name in shown if name in scores)
+        say = self._bar.console.print if self._terminal else self._say
+        say(f"validation at step {step}: {text}")

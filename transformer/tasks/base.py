@@ -1,0 +1,45 @@
+"""What the training loop needs to know of a task, and nothing more."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+from jaxtyping import Array
+
+from transformer.data.pipeline import BatchPlan
+from transformer.losses import TokenSums
+
+
+class Task(Protocol):
+    """Data, model and scores of one kind of experiment."""
+
+    plan: BatchPlan  # all training batches, by number
+    d_model: int  # for the Noam schedule
+
+    def init_params(self, key: Array) -> Any:
+        """Returns fresh float32 parameters."""
+        ...
+
+    def hparams(self) -> dict[str, float]:
+        """Returns the task's numbers that one compiled step takes as arguments."""
+        ...
+
+    def loss(self, params: Any, batch: Any, hparams: dict, key: jax.Array) -> TokenSums:
+        """Returns the training loss of a batch as sums over its tokens, dropout switched on."""
+        ...
+
+    def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
+        """Returns the scores of "validation" or "test"; `final` ones may take their time."""
+        ...
+
+    def save_assets(self, workdir: Path) -> None:
+        """Writes what a later use of the run needs beside config and checkpoints."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Returns what a checkpoint must agree with: the tokenizers' digests."""
+        ...
+
+    def describe(self) -> list[str]:
+        """Returns lines about data and model to print before training."""
+        ...

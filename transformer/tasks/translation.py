@@ -1,0 +1,198 @@
+"""Translation: a corpus, a model and how well one renders the other."""
+
+import functools
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from transformer.data.pairs import Pair
+from transformer.data.pipeline import Batch, BatchPlan, make_batch, prepare_corpus, preview
+from transformer.data.sources import open_source
+from transformer.data.tokenizer import PAD, Tokenizer
+from transformer.errors import UserError
+from transformer.losses import TokenSums
+from transformer.metrics import TokenMetrics, corpus_scores, summarize
+from transformer.model.config import ModelConfig
+from transformer.model.layers import DropoutRates
+from transformer.model.transformer import Transformer
+from transformer.tasks.translator import Translator
+
+
+class TranslationTask:
+    """Trains and scores a translator; see `tasks.base.Task` for the methods.
+
+    Args:
+      config: the whole experiment.
+      warn: called with a line for what the user should know.
+    """
+
+    def __init__(self, config: Any, warn: Callable[[str], None] = print):
+        self.config = config
+        self.d_model = config.model.d_model
+        self._pairs = open_source(config.data)
+        self.corpus = prepare_corpus(self._pairs["train"], config.data, config.tokenizer)
+        self.translator = make_translator(
+            config, self.corpus.source_tokenizer, self.corpus.target_tokenizer, warn
+        )
+        self.plan = BatchPlan(
+            self.corpus.source,
+            self.corpus.target,
+            config.seed,
+            config.data.batch_tokens,
+            config.data.num_buckets,
+            config.data.batch_multiple,
+            config.data.batch_sentences,
+        )
+
+    def init_params(self, key: jax.Array) -> Any:
+        batch = make_batch([[]], [[]], 1, 1)  # parameters do not depend on tokens
+        args = (batch.source, batch.target, batch.source != PAD, batch.target != PAD)
+        return jax.jit(self.translator.model.init)(key, *args)["params"]
+
+    def hparams(self) -> dict[str, float]:
+        rates = {
+            f"dropout_{name}": self.config.model[f"dropout_{name}"] for name in DropoutRates._fields
+        }
+        # A rate that is zero is left out: the compiled step then holds no trace of it.
+        used = {name: rate for name, rate in rates.items() if rate}
+        return {"label_smoothing": self.config.train.label_smoothing, **used}
+
+    def loss(self, params: Any, batch: Batch, hparams: dict, key: jax.Array) -> TokenSums:
+        rates = DropoutRates(
+            **{name: hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields}
+        )
+        return self.translator.token_sums(params, batch, hparams["label_smoothing"], rates, key)
+
+    def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
+        """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
+
+        Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
+        `evaluate.training_beam_size`; the final one all, with `decode.beam_size`, and adds
+        `translations`.
+        """
+        settings = self.config.evaluate
+        pairs = list(self._pairs[split])
+        if not pairs:
+            raise UserError(f"the {split} set is empty: there is nothing to evaluate")
+        sources, references = [p.source for p in pairs], [p.target for p in pairs]
+        scores = self._reference_loss(params, sources, references)
+        count = len(pairs) if final else min(len(pairs), settings.max_sentences)
+        beam = self.config.decode.beam_size if final else settings.training_beam_size
+        best = self.translator.translate(params, sources[:count], beam)
+        hypotheses = [translations[0].text for translations in best]
+        scores |= corpus_scores(
+            hypotheses,
+            references[:count],
+            settings.sacrebleu_tokenizer,
+            settings.moses,
+            settings.bootstrap if final else 0,
+        )
+        scores["sentences"] = count
+        return {**scores, "translations": hypotheses} if final else scores
+
+    def _reference_loss(self, params, sources, references) -> dict[str, float]:
+        limit = self.translator.max_length - 1
+        encoded = [
+            [ids[:limit] for ids in tokenizer.encode(texts)]
+            for tokenizer, texts in (
+                (self.corpus.source_tokenizer, sources),
+                (self.corpus.target_tokenizer, references),
+            )
+        ]
+        sums = self.translator.evaluate_sums(params, *encoded)
+        merged = functools.reduce(
+            TokenMetrics.merge, (TokenMetrics.from_sums(jax.device_get(s)) for s in sums)
+        )
+        return summarize(merged)
+
+    def examples(self, split: str, count: int) -> list[Pair]:
+        """Returns the first pairs of a split, for people to look at."""
+        return list(itertools.islice(self._pairs[split], count))
+
+    def save_assets(self, workdir: Path) -> None:
+        save_tokenizers(workdir, self.corpus.source_tokenizer, self.corpus.target_tokenizer)
+
+    def fingerprint(self) -> str:
+        return fingerprint(self.corpus.source_tokenizer, self.corpus.target_tokenizer)
+
+    def describe(self) -> list[str]:
+        plan, corpus = self.plan, self.corpus
+        shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
+        lines = [
+            *str(corpus.report).splitlines(),
+            f"{corpus.unknown_share:.3%} unknown tokens; vocabularies: "
+            f"{corpus.source_tokenizer.vocab_size} source, "
+            f"{corpus.target_tokenizer.vocab_size} target"
+            + (" (the same)" if self.config.tokenizer.joint else ""),
+            f"{plan.epoch_length} batches an epoch, {plan.padding_share:.1%} padding, "
+            f"shapes {shapes}",
+        ]
+        pairs = itertools.islice(self._pairs["train"], 3)
+        for example in preview(pairs, corpus):
+            lines += [f"  {example['source']}", f"  -> {example['target']}"]
+        return lines
+
+
+def make_translator(
+    config: Any,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    warn: Callable[[str], None],
+) -> Translator:
+    """Returns the translator of a config and its tokenizers.
+
+    Raises:
+      UserError: the config describes no model.
+    """
+    fields = {
+        name: value for name, value in config.model.items() if not name.startswith("dropout_")
+    }
+    model_config = ModelConfig(
+        source_vocab_size=source_tokenizer.vocab_size,
+        target_vocab_size=target_tokenizer.vocab_size,
+        **fields,
+    )
+    return Translator(
+        Transformer(model_config), source_tokenizer, target_tokenizer, config.decode, warn
+    )
+
+
+def fingerprint(source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> str:
+    """Returns what a checkpoint must agree with."""
+    return f"{source_tokenizer.digest}-{target_tokenizer.digest}"
+
+
+def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None:
+    """Writes `tokenizer.model`, or `tokenizer.source.model` and `tokenizer.target.model`."""
+    if source.model == target.model:
+        (workdir / "tokenizer.model").write_bytes(source.model)
+    else:
+        (workdir / "tokenizer.source.model").write_bytes(source.model)
+        (workdir / "tokenizer.target.model").write_bytes(target.model)
+
+
+def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Returns the source's and the target's tokenizer of a run.
+
+    Raises:
+      UserError: a file is missing or is no tokenizer.
+    """
+    joint = workdir / "tokenizer.model"
+    names = [joint] * 2
+    if not joint.exists():
+        names = [workdir / f"tokenizer.{side}.model" for side in ("source", "target")]
+    tokenizers = []
+    for path in names:
+        if not path.exists():
+            raise UserError(
+                f"{path} is missing: a checkpoint cannot be read without its tokenizer; put "
+                "back the file that was written with it"
+            )
+        try:
+            tokenizers.append(Tokenizer(path.read_bytes()))
+        except RuntimeError:
+            raise UserError(f"{path} is no sentencepiece model: put back the original") from None
+    return tokenizers[0], tokenizers[1]

@@ -1,0 +1,266 @@
+"""A trained model in use: text in, text out."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.data.pipeline import Batch, make_batch
+from transformer.data.tokenizer import BEGIN, END, PAD, Tokenizer
+from transformer.decode import Hypotheses, beam_search
+from transformer.losses import TokenSums, cross_entropy
+from transformer.model.layers import DropoutRates
+from transformer.model.transformer import Transformer
+
+SHORTEST = 16  # tokens; static lengths are this times powers of two
+
+
+class Translation(NamedTuple):
+    """A translation and its score: log-probability over the length penalty."""
+
+    text: str
+    score: float
+
+
+class Translator:
+    """Translates, scores and explains sentences with given parameters.
+
+    Args:
+      model: the network.
+      source_tokenizer, target_tokenizer: what its ids mean.
+      decode: `config.decode`.
+      warn: called with a line where a sentence is too long for the model.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        decode: Any,
+        warn: Callable[[str], None],
+    ):
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.decode = decode
+        self.warn = warn
+        self.max_length = model.config.max_length
+        self._search = jax.jit(self._search_batch, static_argnames=("beam", "steps"))
+        self._sums = jax.jit(functools.partial(self.token_sums, smoothing=0.0, rates=None))
+
+    # -- text to text
+
+    def translate(
+        self, params: Any, lines: Sequence[str], beam: int | None = None, first_line: int = 1
+    ) -> list[list[Translation]]:
+        """Returns the best translations of each line, best first; of a blank line, [('', 0)].
+
+        Lines of like length are decoded together, so that little work goes into padding; what
+        comes back is in the order of the lines and does not depend on what they were decoded
+        with.
+
+        Args:
+          beam: in place of `decode.beam_size`.
+          first_line: number of the first line, for warnings.
+        """
+        beam = beam or self.decode.beam_size
+        results = [[Translation("", 0.0)] for _ in lines]
+        encoded = self._encode_lines(self.source_tokenizer, lines, first_line)
+        todo = [i for i, line in enumerate(lines) if line.strip()]
+        for rows, length in self._groups(todo, [len(ids) + 1 for ids in encoded]):
+            batch = make_batch([encoded[i] for i in rows], [], self.decode.batch_size, length)
+            found = jax.device_get(
+                self._search(params, batch.source, beam=beam, steps=self._limit(length))
+            )
+            for row, i in enumerate(rows):
+                results[i] = self._read(jax.tree.map(lambda x, row=row: x[row], found))
+        return results
+
+    def score(
+        self, params: Any, sources: Sequence[str], targets: Sequence[str], first_line: int = 1
+    ) -> Iterator[tuple[float, int]]:
+        """Returns each pair's log-probability of the target given the source, and its tokens."""
+        encoded_sources = self._encode_lines(self.source_tokenizer, sources, first_line)
+        encoded_targets = self._encode_lines(self.target_tokenizer, targets, first_line)
+        results: list[Any] = [None] * len(sources)
+        for rows, batch in self.batches(encoded_sources, encoded_targets):
+            nll = self._row_nll(params, batch)
+            for row, i in enumerate(rows):
+                results[i] = (-float(nll[row]), len(encoded_targets[i]) + 1)
+        return iter(results)
+
+    # -- token ids
+
+    def batches(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Yields (indices, batch) of encoded pairs, batches of like length and static shape."""
+        lengths = [
+            max(len(source), len(target)) + 1
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        for rows, length in self._groups(range(len(sources)), lengths):
+            yield (
+                rows,
+                make_batch(
+                    [sources[i] for i in rows],
+                    [targets[i] for i in rows],
+                    self.decode.batch_size,
+                    length,
+                ),
+            )
+
+    def token_sums(
+        self,
+        params: Any,
+        batch: Batch,
+        smoothing: Any,
+        rates: DropoutRates | None,
+        key: jax.Array | None = None,
+    ) -> TokenSums:
+        """Returns the loss of a batch; padding counts for nothing."""
+        features, table = self._features(params, batch, rates, key)
+        weights = (batch.labels != PAD).astype(jnp.float32)
+        return cross_entropy(features, table, batch.labels, weights, smoothing)
+
+    def evaluate_sums(
+        self, params: Any, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> Iterator[TokenSums]:
+        """Yields the unsmoothed loss of encoded pairs, batch by batch."""
+        for _, batch in self.batches(sources, targets):
+            yield self._sums(params, batch)
+
+    def attention(
+        self, params: Any, source: str, target: str | None = None
+    ) -> tuple[dict[str, np.ndarray], list[str], list[str]]:
+        """Returns all attention weights while reading a sentence and its translation.
+
+        Args:
+          target: the model's own translation where it is None.
+
+        Returns:
+          weights: `encoder_self` [layers, H, M, M], `decoder_self` [layers, H, L, L] and `cross`
+            [layers, H, L, M], float32, queries in rows.
+          source tokens (M), ending in end-of-sentence; target tokens as the decoder reads them
+          (L), starting with begin-of-sentence.
+        """
+        if target is None:
+            target = self.translate(params, [source])[0][0].text
+        [sources] = self._encode_lines(self.source_tokenizer, [source], 1)
+        [targets] = self._encode_lines(self.target_tokenizer, [target], 1)
+        length = max(len(sources), len(targets)) + 1
+        batch = make_batch([sources], [targets], 1, length)
+        _, sown = self.model.apply(
+            {"params": params},
+            *_inputs(batch),
+            mutable=["intermediates"],
+        )
+        m, n = len(sources) + 1, len(targets) + 1
+        kinds = {
+            "encoder_self": ("encoder_layers", "self_attention", m, m),
+            "decoder_self": ("decoder_layers", "self_attention", n, n),
+            "cross": ("decoder_layers", "cross_attention", n, m),
+        }
+        weights = {}
+        for kind, (stack, module, rows, columns) in kinds.items():
+            layers = []
+            while f"{stack}_{len(layers)}" in sown["intermediates"]:
+                layer = sown["intermediates"][f"{stack}_{len(layers)}"][module]
+                layers.append(np.asarray(layer["weights"][0][0, :, :rows, :columns]))
+            weights[kind] = np.stack(layers)
+        return (
+            weights,
+            [*self.source_tokenizer.pieces(sources), "</s>"],
+            ["<s>", *self.target_tokenizer.pieces(targets)],
+        )
+
+    # -- inside
+
+    def _features(self, params, batch, rates, key):
+        rngs = {} if key is None else {"dropout": key}
+
+        def run(model):
+            return model.features(*_inputs(batch), rates), model.output_table()
+
+        return self.model.apply({"params": params}, method=run, rngs=rngs)
+
+    @functools.cached_property
+    def _row_nll(self):
+        def nll(params, batch: Batch):
+            def one(row):
+                row = jax.tree.map(lambda x: x[None], row)
+                return self.token_sums(params, Batch(*row), 0.0, None).nll
+
+            return jax.lax.map(one, tuple(batch))
+
+        return jax.jit(nll)
+
+    def _search_batch(self, params, source, beam: int, steps: int) -> Hypotheses:
+        variables = {"params": params}
+        mask = source != PAD
+        cache = self.model.apply(variables, source, mask, beam, steps, method="start")
+        lengths = mask.sum(axis=1)
+        limits = self.decode.max_ratio * lengths + self.decode.max_extra
+        limits = jnp.clip(limits.astype(jnp.int32), 1, steps)
+        return beam_search(
+            lambda tokens, cache: self.model.apply(variables, tokens, cache, method="step"),
+            cache,
+            jnp.where(lengths > 0, limits, 0),
+            beam=beam,
+            steps=steps,
+            begin=BEGIN,
+            end=END,
+            penalty=self.decode.length_penalty,
+            alpha=self.decode.alpha,
+        )
+
+    def _limit(self, length: int) -> int:
+        longest = int(self.decode.max_ratio * length + self.decode.max_extra)
+        return max(1, min(longest, self.max_length))
+
+    def _read(self, found: Hypotheses) -> list[Translation]:
+        return [
+            Translation(self.target_tokenizer.decode(ids[:length]), float(score))
+            for ids, length, score in zip(*found, strict=True)
+            if length
+        ][: max(1, self.decode.num_best)]
+
+    def _encode_lines(
+        self, tokenizer: Tokenizer, lines: Sequence[str], first_line: int
+    ) -> list[list[int]]:
+        encoded = tokenizer.encode(lines)
+        for i, ids in enumerate(encoded):
+            if len(ids) + 1 > self.max_length:
+                self.warn(
+                    f"line {first_line + i} has {len(ids)} tokens: only the first "
+                    f"{self.max_length - 1} are read (model.max_length={self.max_length})"
+                )
+                encoded[i] = ids[: self.max_length - 1]
+        return encoded
+
+    def _groups(
+        self, indices: Sequence[int], lengths: Sequence[int]
+    ) -> Iterator[tuple[list[int], int]]:
+        """Yields groups of at most a batch, and the static length that holds each."""
+        by_length: dict[int, list[int]] = {}
+        for i in sorted(indices, key=lambda i: lengths[i]):
+            by_length.setdefault(self._static_length(lengths[i]), []).append(i)
+        size = self.decode.batch_size
+        for length, members in by_length.items():
+            for start in range(0, len(members), size):
+                yield members[start : start + size], length
+
+    def _static_length(self, length: int) -> int:
+        static = SHORTEST
+        while static < length:
+            static *= 2
+        return min(static, max(self.max_length, length))
+
+
+def _inputs(batch: Batch):
+    """What the model reads of a batch."""
+    return batch.source, batch.target, batch.source != PAD, batch.target != PAD

@@ -1,0 +1,91 @@
+"""The training step: one pure function of state, batch and hyperparameters [5.3]."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int
+
+from transformer import optim
+from transformer.losses import TokenSums
+from transformer.metrics import TokenMetrics
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that a training step changes.
+
+    `step` counts batches from zero, so it is also the number of the next batch. `bad_steps`
+    counts those skipped because loss or gradient was not finite, `bad_run` the latest in a row.
+    """
+
+    step: Int[Array, ""]
+    params: Any
+    opt_state: Any
+    ema: Any  # moving average of the parameters; an empty dict where there is none
+    bad_steps: Int[Array, ""]
+    bad_run: Int[Array, ""]
+
+
+LossFn = Callable[[Any, Any, dict, Array], TokenSums]
+
+
+def init_state(params: Any, optimizer: Any, ema: bool) -> TrainState:
+    """Returns the state before the first step."""
+    # No two fields may share memory: the step reuses that of each.
+    step, bad_steps, bad_run = (jnp.zeros((), jnp.int32) for _ in range(3))
+    average = jax.tree.map(jnp.copy, params) if ema else {}
+    return TrainState(step, params, optimizer.init(params), average, bad_steps, bad_run)
+
+
+def make_train_step(
+    loss: LossFn, optimizer: Any, schedule: str, d_model: int, seed: int, accumulate: int
+):
+    """Returns the pure function (state, batch, hparams) -> (state, metrics).
+
+    `hparams` are numbers, traced: learning_rate, warmup_steps, total_steps, weight_decay,
+    ema_decay and the task's own. A step whose loss or gradient is not finite changes nothing but
+    the counts. Dropout depends on (seed, step) alone, so a run can go on from any state.
+    """
+
+    def train_step(state: TrainState, batch: Any, hparams: dict) -> tuple[TrainState, TokenMetrics]:
+        key = jax.random.fold_in(jax.random.key(seed), state.step)
+
+        def mean_loss(params):
+            sums = loss(params, batch, hparams, key)
+            return sums.loss / jnp.maximum(sums.weight, 1.0), sums
+
+        (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(state.params)
+        finite = jnp.isfinite(value) & jnp.isfinite(optax.global_norm(gradient))
+        rate = optim.learning_rate(schedule, state.step // accumulate + 1, hparams, d_model)
+        updates, opt_state = optimizer.update(
+            gradient,
+            state.opt_state,
+            state.params,
+            learning_rate=rate,
+            weight_decay=hparams["weight_decay"],
+        )
+        params = optax.apply_updates(state.params, updates)
+        ema = state.ema
+        if ema:
+            ema = jax.tree.map(lambda a, p: a + (1.0 - hparams["ema_decay"]) * (p - a), ema, params)
+        params, opt_state, ema, sums = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old),
+            (params, opt_state, ema, sums),
+            (state.params, state.opt_state, state.ema, jax.tree.map(jnp.zeros_like, sums)),
+        )
+        bad = (~finite).astype(jnp.int32)
+        new = TrainState(
+            state.step + 1,
+            params,
+            opt_state,
+            ema,
+            state.bad_steps + bad,
+            (state.bad_run + bad) * bad,
+        )
+        return new, TokenMetrics.from_sums(sums)
+
+    return train_step
