@@ -1,0 +1,164 @@
+"""Every key of an experiment, once: its default, its unit and the source it follows.
+
+The defaults are the base model of "Attention Is All You Need" (Vaswani et al. 2017; sections in
+brackets below) on the built-in grammar. An experiment's file changes only what differs:
+
+    from configs import base
+
+    def get_config():
+        config = base.get_config()
+        config.model.num_heads = 4
+        return config
+
+Any key can also be set on the command line: `--config.model.num_heads=4`.
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    """Returns the default configuration, locked: a key that is not here cannot be set."""
+    config = ConfigDict()
+    config.name = "base"
+    config.task = "translation"  # a key of transformer.tasks.REGISTRY
+    config.seed = 0  # of parameters, dropout and the order of batches
+    config.model = _model()
+    config.data = _data()
+    config.tokenizer = _tokenizer()
+    config.optimizer = _optimizer()
+    config.train = _train()
+    config.decode = _decode()
+    config.evaluate = _evaluate()
+    return config.lock()
+
+
+def _model() -> ConfigDict:
+    model = ConfigDict()
+    model.d_model = 512  # width of the residual stream [3.2.2]
+    model.d_ff = 2048  # inner width of the feed-forward layers [3.3]
+    model.num_heads = 8  # must divide d_model [3.2.2]
+    model.num_encoder_layers = 6  # [3.1]
+    model.num_decoder_layers = 6  # [3.1]
+    model.positions = "sinusoidal"  # sinusoidal | split | learned | none [3.5]
+    model.max_length = 512  # positions of a learned table, and the longest sentence, in tokens
+    model.activation = "relu"  # relu | gelu | silu, or gated: reglu | geglu | swiglu (Shazeer 2020)
+    model.norm_position = "post"  # post [3.1] | pre (Xiong et al. 2020)
+    model.norm_epsilon = 1e-6
+    model.tied_embeddings = (
+        "all"  # all: source, target, output [3.4] | decoder: target, output | none
+    )
+    model.attention_bias = False  # the paper's projections have none [3.2.2]
+    model.dropout_embedding = 0.1  # on embeddings plus positions [5.4]
+    model.dropout_residual = 0.1  # on each sub-layer's output [5.4]
+    model.dropout_attention = 0.0  # on attention weights; not in the paper, in tensor2tensor
+    model.dropout_activation = 0.0  # inside the feed-forward layer; not in the paper
+    model.dtype = "float32"  # compute: float32 | bfloat16; parameters are always float32
+    return model
+
+
+def _data() -> ConfigDict:
+    data = ConfigDict()
+    data.source = "grammar"  # grammar | copy | reverse | files | tfds
+    data.seed = 0  # of generated corpora, and of what is set aside from training text
+    # Pairs. Generated sources make so many; with files, a validation or test set that has no file
+    # of its own is set aside from the training text.
+    data.train_size = 20_000
+    data.validation_size = 500
+    data.test_size = 500
+    # files: names below `path`, plain or gzip. Without a target file, the source file is a TSV
+    # with the columns `tsv_columns` (source, target), from zero.
+    data.path = ""
+    data.train_source = "train.en"
+    data.train_target = "train.de"
+    data.validation_source = ""
+    data.validation_target = ""
+    data.test_source = ""
+    data.test_target = ""
+    data.tsv_columns = (0, 1)
+    # tfds: dataset name, fields (source, target), folder ('' is TFDS's own), splits.
+    data.tfds_name = ""
+    data.tfds_fields = ("de", "en")
+    data.tfds_dir = ""
+    data.tfds_train = "train"
+    data.tfds_validation = "validation"
+    data.tfds_test = "test"
+    # Cleaning of the training text.
+    data.max_characters = 2000  # a side
+    data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules
+    data.remove_duplicates = True
+    data.max_tokens = 128  # a side, end of sentence included; longer training pairs are dropped
+    data.max_unknown_share = 0.01  # refuse to start above this share of unknown tokens
+    # Batches.
+    data.batch_tokens = 4096  # a side, padding included
+    data.batch_sentences = 0  # rows of a batch at most; 0: only the budget counts
+    data.num_buckets = 8  # static lengths of batches; each compiles once
+    data.batch_multiple = 8  # rows of a batch are a multiple of this: devices divide it
+    data.prefetch = 8  # batches kept ready
+    data.cache_dir = ""  # tokenizers and token arrays by content; '' is ~/.cache/transformer
+    return data
+
+
+def _tokenizer() -> ConfigDict:
+    tokenizer = ConfigDict()
+    tokenizer.kind = "bpe"  # bpe (Sennrich et al. 2016) | unigram (Kudo 2018) | word | char
+    tokenizer.joint = True  # one vocabulary for both languages; needed to tie all embeddings
+    tokenizer.vocab_size = 37_000  # [5.1]; of each side where not joint
+    tokenizer.character_coverage = 1.0  # share of characters that get a piece; rest are unknown
+    tokenizer.normalization = "nmt_nfkc"  # sentencepiece rule name; nmt_nfkc_cf also folds case
+    tokenizer.max_sentences = 2_000_000  # sample of the training text that trains the tokenizer
+    return tokenizer
+
+
+def _optimizer() -> ConfigDict:
+    optimizer = ConfigDict()
+    optimizer.name = "adam"  # adam [5.3] | adamw (Loshchilov and Hutter 2019)
+    optimizer.beta1 = 0.9  # [5.3]
+    optimizer.beta2 = 0.98  # [5.3]
+    optimizer.epsilon = 1e-9  # [5.3]
+    optimizer.weight_decay = 0.0  # decoupled, times the learning rate; adamw only
+    optimizer.clip_norm = 0.0  # global norm of the gradient; 0 never clips
+    optimizer.schedule = "noam"  # noam [5.3, eq. 3] | inverse_sqrt | cosine | constant
+    optimizer.learning_rate = 1.0  # noam: a factor; others: the peak
+    optimizer.warmup_steps = 4000  # updates [5.3]
+    optimizer.accumulate = 1  # batches per update
+    return optimizer
+
+
+def _train() -> ConfigDict:
+    train = ConfigDict()
+    train.steps = 100_000  # batches [5.2]; the run ends at the first of steps, epochs, minutes
+    train.epochs = 0.0  # passes over the training text; 0: no limit
+    train.minutes = 0.0  # of training, over all restarts; 0: no limit
+    train.label_smoothing = 0.1  # [5.4]
+    train.ema_decay = 0.0  # of weights, for evaluation; 0: none
+    train.log_every = 100  # steps
+    train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved with each
+    train.keep_last = 5  # checkpoints; at least evaluate.average
+    train.best_metric = "bleu"  # loss | accuracy | bleu | chrf, on validation
+    train.patience = 0  # evaluations without a better best_metric before stopping; 0: never
+    train.max_bad_steps = 50  # non-finite steps in a row before giving up
+    return train
+
+
+def _decode() -> ConfigDict:
+    decode = ConfigDict()
+    decode.beam_size = 4  # [6.1]; 1 is greedy
+    decode.length_penalty = "gnmt"  # gnmt [6.1] (Wu et al. 2016, eq. 14) | average | none
+    decode.alpha = 0.6  # exponent of the length penalty [6.1]
+    decode.max_ratio = 1.0  # longest output: max_ratio * source length + max_extra, in tokens
+    decode.max_extra = 50  # [6.1]
+    decode.batch_size = 64  # sentences
+    decode.num_best = 1  # translations printed for each sentence, best first
+    return decode
+
+
+def _evaluate() -> ConfigDict:
+    evaluate = ConfigDict()
+    evaluate.average = 1  # the last so many checkpoints are averaged for the final scores [6.1]
+    evaluate.checkpoint = "best"  # best | last; which one is used where nothing is averaged
+    evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
+    evaluate.max_sentences = 500  # decoded during training; final scores use all
+    evaluate.sacrebleu_tokenizer = "13a"
+    evaluate.moses = ""  # language code: also score lowercased, Moses-tokenised, as Multi30k papers
+    evaluate.bootstrap = 1000  # resamples of the confidence interval
+    return evaluate

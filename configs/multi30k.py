@@ -1,0 +1,52 @@
+"""Multi30k, English to German: the Transformer-Tiny of Wu et al. 2021 (repository Revisit-MMT).
+
+    python launch.py --config=configs/multi30k.py --workdir=runs/multi30k --config.data.path=DIR
+
+DIR holds train, val and test_2016_flickr, each `.en` and `.de`, raw text, plain or gzip.
+"""
+
+from configs import base
+
+
+def get_config():
+    config = base.get_config()
+    config.name = "multi30k"
+
+    config.model.d_model = 128
+    config.model.d_ff = 256
+    config.model.num_heads = 4
+    config.model.num_encoder_layers = 4
+    config.model.num_decoder_layers = 4
+    config.model.positions = "split"
+    config.model.tied_embeddings = "all"
+    config.model.attention_bias = True
+    config.model.dropout_embedding = 0.3
+    config.model.dropout_residual = 0.3
+    config.model.max_length = 256
+
+    config.data.source = "files"
+    config.data.train_source, config.data.train_target = "train.en", "train.de"
+    config.data.validation_source, config.data.validation_target = "val.en", "val.de"
+    config.data.test_source = "test_2016_flickr.en"
+    config.data.test_target = "test_2016_flickr.de"
+    config.data.batch_tokens = 8192  # the paper's two devices of 4,096
+    config.data.num_buckets = 10
+    config.tokenizer.vocab_size = 10_000
+
+    config.optimizer.schedule = "inverse_sqrt"
+    config.optimizer.learning_rate = 0.005
+    config.optimizer.warmup_steps = 2000
+    config.optimizer.clip_norm = 25.0
+
+    config.train.steps = 8000
+    config.train.evaluate_every = 0
+    config.train.patience = 10
+    config.train.best_metric = "loss"
+
+    config.decode.beam_size = 5
+    config.decode.length_penalty = "average"
+    config.decode.alpha = 1.0
+    config.decode.max_extra = 20
+    config.evaluate.average = 10
+    config.evaluate.moses = "de"
+    return config

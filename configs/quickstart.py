@@ -1,0 +1,34 @@
+"""A translator for the built-in English-German grammar, in minutes, with nothing to download.
+
+python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
+"""
+
+from configs import base
+
+
+def get_config():
+    config = base.get_config()
+    config.name = "quickstart"
+
+    config.model.d_model = 128
+    config.model.d_ff = 512
+    config.model.num_heads = 4
+    config.model.num_encoder_layers = 2
+    config.model.num_decoder_layers = 2
+    config.model.max_length = 128
+
+    config.tokenizer.vocab_size = 1000
+    config.data.batch_tokens = 2048
+    config.data.num_buckets = 4
+
+    config.optimizer.schedule = "inverse_sqrt"
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.warmup_steps = 400
+
+    config.train.epochs = 12.0
+    config.train.log_every = 50
+    config.train.evaluate_every = 400
+    config.evaluate.max_sentences = 100
+    config.evaluate.average = 3
+    config.decode.max_extra = 10
+    return config

@@ -1,0 +1,39 @@
+"""The classic tutorial's translator, from a file of English-German pairs such as Tatoeba's.
+
+    python launch.py --config=configs/tutorial_en_de.py --workdir=runs/tutorial \\
+        --config.data.path=DIR --config.data.train_source=eng-deu.tsv
+
+DIR/eng-deu.tsv holds `English<TAB>German` a line, plain or gzip; the first 2,000 pairs drawn by
+the seed are set aside, half for validation and half for the test.
+"""
+
+from configs import base
+
+
+def get_config():
+    config = base.get_config()
+    config.name = "tutorial_en_de"
+
+    config.model.d_model = 128
+    config.model.d_ff = 512
+    config.model.num_heads = 8
+    config.model.num_encoder_layers = 4
+    config.model.num_decoder_layers = 4
+    config.model.tied_embeddings = "none"
+    config.model.attention_bias = True
+    config.model.max_length = 128
+
+    config.data.source = "files"
+    config.data.train_source, config.data.train_target = "eng-deu.tsv", ""
+    config.data.validation_size = 1000
+    config.data.test_size = 1000
+    config.data.max_tokens = 40
+    config.data.batch_sentences = 64
+    config.tokenizer.joint = False
+    config.tokenizer.vocab_size = 10_002
+
+    config.train.epochs = 30.0
+    config.train.label_smoothing = 0.0
+    config.train.evaluate_every = 0
+    config.decode.max_extra = 10
+    return config

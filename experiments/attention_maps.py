@@ -1,0 +1,348 @@
+"""Pictures of where each attention head looks: one figure a layer and kind, one panel a head.
+
+Rows are queries, columns are keys, and the colour scale is fixed at 0 to 1, so that panels,
+layers and figures compare with each other. The arrays lie beside the pictures.
+
+Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen heads.
+"""
+
+import dataclasses
+import functools
+import math
+import unicodedata
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+
+END_OF_SENTENCE = "</s>"
+# Kind -> (title, axis of the queries, axis of the keys).
+KINDS = {
+    "encoder_self": ("Encoder self-attention", "source", "source"),
+    "decoder_self": ("Decoder self-attention", "target", "target"),
+    "cross": ("Cross-attention", "target", "source"),
+}
+
+# Zero is near the white of the page, and lightness falls evenly, so it also reads in grey print.
+COLOUR_MAP = "Blues"
+DOTS_PER_INCH = 200
+# Inches a token asks for, and the sides a panel may have: titles need room over one token, and a
+# sentence of a hundred may not fill a wall. Past the cap, labels shrink and then thin out.
+CELL, SMALLEST_SIDE, LARGEST_SIDE = 0.21, 1.35, 5.0
+SMALLEST_WIDTH = 3.2  # inches: the longest title, over a figure of one small panel
+LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 9.0, 5.0, 1.2  # points, points, multiple of the size
+LONGEST_LABEL = 20  # characters
+# A token is text, never a formula: otherwise '$x_1$' would be typeset.
+AS_TEXT = {"parse_math": False, "usetex": False}
+MARGIN, TITLE_HEIGHT, HEAD_HEIGHT, AXIS_LABEL, PANEL_GAP = 0.1, 0.36, 0.25, 0.27, 0.16  # inches
+TICK, COLOUR_BAR, COLOUR_BAR_LABELS = 0.07, 0.13, 0.55  # inches; TICK: from a panel to its labels
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionMaps:
+    """The attention weights of one sentence pair.
+
+    Attributes:
+      weights: float32 arrays by kind: `encoder_self` [layers, H, M, M], `decoder_self`
+        [layers, H, L, L], `cross` [layers, H, L, M]. Each row sums to one.
+      source_tokens: the M tokens the encoder reads; the last is `</s>`.
+      target_tokens: the L tokens the decoder reads, its input: the first is `<s>`. They name the
+        rows of `decoder_self` and `cross`, so a row named x shows how the token AFTER x is made.
+
+    Raises:
+      ValueError: a kind is missing or unknown, or a shape does not fit the tokens.
+    """
+
+    weights: dict[str, np.ndarray]
+    source_tokens: tuple[str, ...]
+    target_tokens: tuple[str, ...]
+
+    def __post_init__(self):
+        if set(self.weights) != set(KINDS):
+            raise ValueError(f"weights holds {sorted(self.weights)}: it must hold {sorted(KINDS)}")
+        for kind, weights in self.weights.items():
+            queries, keys = self.tokens(kind)
+            shape = np.shape(weights)
+            if len(shape) != 4 or 0 in shape or shape[2:] != (len(queries), len(keys)):
+                raise ValueError(
+                    f"{kind} weights of shape {shape} do not fit {len(queries)} query tokens and "
+                    f"{len(keys)} key tokens: [layers, heads, {len(queries)}, {len(keys)}] is "
+                    "needed, with at least one of each"
+                )
+
+    def tokens(self, kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The tokens that name the rows (queries) and the columns (keys) of a kind."""
+        sides = {"source": self.source_tokens, "target": self.target_tokens}
+        _, queries, keys = KINDS[kind]
+        return sides[queries], sides[keys]
+
+
+def hide_end_of_sentence(maps: AttentionMaps) -> AttentionMaps:
+    """The maps without the source's `</s>`, each row brought back to a sum of one.
+
+    Trained heads rest on `</s>` when they have nothing to fetch, and that column then outshines
+    the rest. It goes as a key from `cross` and `encoder_self`, and as a query from
+    `encoder_self` too: one list of tokens then names both axes, and the map stays square.
+    `decoder_self` stays as it is, for the decoder never reads `</s>`.
+
+    Args:
+      maps: maps whose last source token is `</s>`.
+
+    Returns:
+      New maps with M - 1 source tokens. A row whose whole mass was on `</s>` becomes zeros.
+
+    Raises:
+      ValueError: the last source token is not `</s>` (hidden already?), or it is the only one.
+    """
+    last = maps.source_tokens[-1]
+    if last != END_OF_SENTENCE:
+        raise ValueError(f"the last source token is {last!r}: no {END_OF_SENTENCE!r} to hide")
+    if len(maps.source_tokens) == 1:
+        raise ValueError(f"the only source token is {END_OF_SENTENCE!r}: hiding it leaves none")
+    weights = dict(maps.weights)
+    weights["encoder_self"] = _renormalised(weights["encoder_self"][:, :, :-1, :-1])
+    weights["cross"] = _renormalised(weights["cross"][:, :, :, :-1])
+    return dataclasses.replace(maps, weights=weights, source_tokens=maps.source_tokens[:-1])
+
+
+def draw(maps: AttentionMaps, folder: Path) -> list[Path]:
+    """One picture a kind and layer, `<folder>/<kind>_layer_<n>.png`, n from 1.
+
+    `<folder>/attention.npz` holds what was drawn: the three arrays by kind, `source_tokens` and
+    `target_tokens` as arrays of strings; `np.load` reads it without pickle.
+
+    Args:
+      maps: the maps to draw.
+      folder: where to write; made if missing. Files of the same names are replaced.
+
+    Returns:
+      The pictures' paths: all layers of `encoder_self`, then of `decoder_self`, then of `cross`.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(
+        folder / "attention.npz",
+        source_tokens=np.array(maps.source_tokens, dtype=np.str_),
+        target_tokens=np.array(maps.target_tokens, dtype=np.str_),
+        **maps.weights,
+    )
+    pictures = []
+    for kind in KINDS:
+        for layer in range(1, len(maps.weights[kind]) + 1):
+            pictures.append(folder / f"{kind}_layer_{layer}.png")
+            build_figure(maps, kind, layer).savefig(pictures[-1])
+    return pictures
+
+
+def build_figure(maps: AttentionMaps, kind: str, layer: int) -> Figure:
+    """The figure of one layer: a panel a head, then one colour bar, which is the last axes.
+
+    All heads share their tokens, so only the first panel of a row and the last of a column carry
+    labels. Beyond some 60 tokens only every n-th token is named.
+
+    Args:
+      maps: the maps to draw from.
+      kind: `encoder_self`, `decoder_self` or `cross`.
+      layer: counted from 1.
+
+    Returns:
+      A figure outside pyplot, with an Agg canvas: nothing global to close, no display needed.
+    """
+    heads = np.asarray(maps.weights[kind][layer - 1], dtype=np.float32)
+    title, query_name, key_name = KINDS[kind]
+    layout = _Layout.of(len(heads), *maps.tokens(kind))
+    figure = Figure(figsize=layout.figure_size, dpi=DOTS_PER_INCH)
+    FigureCanvasAgg(figure)
+    for head, image in enumerate(heads):
+        axes = figure.add_axes(layout.panels[head])
+        mesh = axes.imshow(image, cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto")
+        axes.set_title(f"head {head + 1}", fontsize=9, pad=4)
+        _rule(axes, image.shape)
+        layout.rows.name_ticks(axes.yaxis, shown=head % layout.across == 0)
+        lowest = head + layout.across >= len(heads)
+        layout.columns.name_ticks(axes.xaxis, shown=lowest, rotation=90)
+    side = figure.add_axes(layout.colour_bar)
+    bar = figure.colorbar(mesh, cax=side, ticks=[0, 0.25, 0.5, 0.75, 1])
+    bar.set_label("attention weight", fontsize=9)
+    bar.ax.tick_params(labelsize=8, width=0.5)
+    bar.outline.set_linewidth(0.5)
+    (x, y), (middle_x, middle_y) = layout.corner, layout.middle
+    figure.text(middle_x, y, f"{key_name} (keys)", ha="center", va="bottom")
+    figure.text(x, middle_y, f"{query_name} (queries)", ha="left", va="center", rotation=90)
+    title = f"{title}, layer {layer} of {len(maps.weights[kind])}"
+    figure.suptitle(title, y=1 - y, va="top", fontsize=11)
+    return figure
+
+
+def _renormalised(weights: np.ndarray) -> np.ndarray:
+    """The weights divided by their rows' sums; rows without mass stay zeros."""
+    total = weights.sum(axis=-1, keepdims=True, dtype=np.float64)
+    shares = np.zeros_like(weights)
+    return np.divide(weights, total, out=shares, where=total > 0, casting="same_kind")
+
+
+def _rule(axes: Axes, shape: tuple[int, int]):
+    """Hairlines between the cells, where cells are large enough to be told apart by eye."""
+    for spine in axes.spines.values():
+        spine.set(linewidth=0.5, color="0.5")
+    axes.tick_params(length=2, width=0.5, pad=2)
+    if max(shape) > 40:
+        return
+    axes.set_yticks(np.arange(1, shape[0]) - 0.5, minor=True)
+    axes.set_xticks(np.arange(1, shape[1]) - 0.5, minor=True)
+    axes.grid(which="minor", color="0.88", linewidth=0.4)
+    axes.tick_params(which="minor", length=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Labels:
+    """The labels of one axis: every `step`-th token, and the inches the longest of them takes."""
+
+    texts: list[str]
+    step: int
+    font: FontProperties
+    extent: float
+
+    @classmethod
+    def of(cls, tokens: tuple[str, ...], side: float) -> "_Labels":
+        pitch = 72 * side / len(tokens)  # points from one token to the next
+        size = min(max(pitch / LINE_HEIGHT, SMALLEST_FONT), LARGEST_FONT)
+        step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
+        families, covered = _fonts_for(frozenset("".join(tokens)))
+        font = FontProperties(family=families, size=size)
+        texts = [visible(token, covered) for token in tokens[::step]]
+        return cls(texts, step, font, _widest(texts, font))
+
+    def name_ticks(self, axis, shown: bool, rotation: float = 0):
+        # Letters line up on the tick by their baseline: the box of '▁a' reaches lower than that of
+        # 'ed', and centred boxes would stagger them. The end of a label is what touches the axis.
+        aligned = {"ha": "right", "va": "center_baseline", "rotation_mode": "anchor"}
+        style = {"fontproperties": self.font, "rotation": rotation, **AS_TEXT, **aligned}
+        positions = self.step * np.arange(len(self.texts))
+        axis.set_ticks(positions, labels=self.texts if shown else [], **style)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """Where everything goes: sizes in inches, rectangles (x, y, width, height) in fractions.
+
+    Matplotlib's own layout engines shrink the panels to fit what surrounds them; here a panel has
+    the size its tokens need, and the figure grows around it.
+    """
+
+    rows: _Labels
+    columns: _Labels
+    across: int  # panels in a row
+    figure_size: tuple[float, float]
+    panels: list[np.ndarray]
+    colour_bar: np.ndarray
+    corner: np.ndarray  # of the axis labels
+    middle: np.ndarray  # of the panels
+
+    @classmethod
+    def of(cls, heads: int, queries: tuple[str, ...], keys: tuple[str, ...]) -> "_Layout":
+        # Never taller than wide: 4 heads stand 2 x 2, 8 heads 2 x 4, 16 heads 4 x 4.
+        down = math.isqrt(heads)
+        across = math.ceil(heads / down)
+        cell = min(CELL, LARGEST_SIDE / max(len(queries), len(keys)))
+        width, height = (max(cell * len(tokens), SMALLEST_SIDE) for tokens in (keys, queries))
+        rows, columns = _Labels.of(queries, height), _Labels.of(keys, width)
+        left, bottom = (MARGIN + AXIS_LABEL + labels.extent + TICK for labels in (rows, columns))
+        step_x, step_y = width + PANEL_GAP, height + HEAD_HEIGHT + PANEL_GAP
+        right, top = left + across * step_x, bottom + down * step_y - PANEL_GAP
+        total_width = right + COLOUR_BAR + COLOUR_BAR_LABELS + MARGIN
+        size = np.array([max(total_width, SMALLEST_WIDTH), top + TITLE_HEIGHT])
+        scale = np.tile(size, 2)
+
+        def panel(head: int) -> np.ndarray:
+            row, column = divmod(head, across)
+            x, y = left + column * step_x, bottom + (down - 1 - row) * step_y
+            return np.array([x, y, width, height]) / scale
+
+        # The colour bar is as tall as the first row of panels: a longer one says no more.
+        bar = np.array([right, top - HEAD_HEIGHT - height, COLOUR_BAR, height]) / scale
+        middle = np.array([left + right - PANEL_GAP, bottom + top - HEAD_HEIGHT]) / 2 / size
+        panels = [panel(head) for head in range(heads)]
+        return cls(rows, columns, across, tuple(size), panels, bar, MARGIN / size, middle)
+
+
+def _widest(texts: list[str], font: FontProperties) -> float:
+    """The inches the longest text takes when it is drawn."""
+    figure = Figure(dpi=DOTS_PER_INCH)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    drawn = [figure.text(0, 0, text, fontproperties=font, **AS_TEXT) for text in set(texts)]
+    return max(text.get_window_extent(renderer).width for text in drawn) / DOTS_PER_INCH
+
+
+def visible(token: str, covered: frozenset[str]) -> str:
+    """The token as a label: every character shows, and none is drawn as an empty box.
+
+    sentencepiece's word mark `▁` stays, so a label is the vocabulary's piece, letter by letter.
+
+    Args:
+      token: any string.
+      covered: the characters that the fonts in use can draw.
+
+    Returns:
+      `∅` for an empty token, `␣` for a blank, `⟨4E2D⟩`, the code point, for what cannot be drawn
+      or seen; at most `LONGEST_LABEL` characters, cut with `…`.
+    """
+    shown = []
+    for character in token:
+        if character == " ":
+            shown.append("␣")
+        elif character in covered and (character.isprintable() or character in "\u200c\u200d"):
+            shown.append(character)
+        else:
+            shown.append(f"⟨{ord(character):04X}⟩")
+    text = "".join(shown) or "∅"
+    # A combining mark at the front would sit on whatever is drawn before it.
+    text = "◌" + text if unicodedata.combining(text[0]) else text
+    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+
+
+@functools.lru_cache(maxsize=8)
+def _fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+    """The font families that draw these characters, and those of them that they cover.
+
+    DejaVu Sans comes with matplotlib and covers Latin, Greek, Cyrillic, Arabic, Hebrew and some
+    emoji. Only for what it lacks are the machine's other fonts opened, one by one.
+    """
+    families = ["DejaVu Sans"]
+    covered = characters & _characters_of("DejaVu Sans")
+    for family in _installed_families() if covered != characters else []:
+        if more := (characters - covered) & _characters_of(family):
+            families.append(family)
+            covered |= more
+    return families, covered
+
+
+@functools.cache
+def _installed_families() -> list[str]:
+    """The machine's upright regular fonts by name, Noto Sans first, without colour bitmaps."""
+    # matplotlib's own other fonts are for formulas and map codes to glyphs in ways of their own.
+    own = Path(matplotlib.get_data_path())
+    names = {
+        entry.name
+        for entry in font_manager.fontManager.ttflist
+        if (entry.weight, entry.style) == (400, "normal")
+        and not Path(str(entry.fname)).is_relative_to(own)
+        and not any(word in entry.name.lower() for word in ("color", "last resort"))
+    }
+    return sorted(names, key=lambda name: (not name.startswith("Noto Sans"), name))
+
+
+@functools.cache
+def _characters_of(family: str) -> frozenset[str]:
+    """The characters that a family's regular face can draw; none if it cannot be opened."""
+    try:
+        path = font_manager.findfont(FontProperties(family=[family]), fallback_to_default=False)
+        font = font_manager.get_font(path)
+    except (OSError, RuntimeError, ValueError):
+        return frozenset()
+    return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()

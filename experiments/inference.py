@@ -1,0 +1,122 @@
+"""Using a trained run: the modes `translate`, `score` and `attention`; they need only its folder."""
+
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from experiments import attention_maps
+from experiments.workdir import load_translator
+from transformer.errors import UserError
+from transformer.tasks.translator import Translator
+
+LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
+
+
+def translate(config: Any, folder: Path, lines: Iterable[str], output: TextIO) -> None:
+    """Writes the translation of each line; a blank line stays blank.
+
+    With `decode.num_best` over one, each line becomes so many, `number<TAB>score<TAB>text`,
+    numbered from one.
+    """
+    translator, params, *_ = load_translator(folder, config, warn)
+    for first, chunk in _chunks(lines):
+        results = translator.translate(params, chunk, first_line=first)
+        for number, best in enumerate(results, first):
+            if config.decode.num_best > 1:
+                output.writelines(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in best)
+            else:
+                output.write(best[0].text + "\n")
+        output.flush()
+
+
+def score(config: Any, folder: Path, lines: Iterable[str], output: TextIO) -> None:
+    """Writes for each line `source<TAB>target` the log-probability of the target and its tokens.
+
+    Log-probabilities are in nats and count the end of the sentence; so do the tokens.
+
+    Raises:
+      UserError: a line has not two columns.
+    """
+    translator, params, *_ = load_translator(folder, config, warn)
+    for first, chunk in _chunks(lines):
+        pairs = [line.split("\t") for line in chunk]
+        for number, pair in enumerate(pairs, first):
+            if len(pair) != 2:
+                raise UserError(
+                    f"line {number} has {len(pair)} columns: score reads source<TAB>target"
+                )
+        scores = translator.score(params, *map(list, zip(*pairs, strict=True)), first_line=first)
+        output.writelines(f"{log_prob:.4f}\t{tokens}\n" for log_prob, tokens in scores)
+        output.flush()
+
+
+def attention(
+    config: Any, folder: Path, source: str, target: str | None, hide_end: bool
+) -> list[Path]:
+    """Draws all heads of all layers for a sentence; returns the pictures.
+
+    Args:
+      target: its translation; the model's own where it is None.
+      hide_end: leave out the end-of-sentence column, and renormalise.
+
+    Raises:
+      UserError: the sentence is blank.
+    """
+    if not source.strip():
+        raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
+    translator, params, *_ = load_translator(folder, config, warn)
+    name = re.sub(r"\W+", "_", source).strip("_")[:40] or "sentence"
+    return draw_attention(
+        translator, params, source, target, folder / "figures" / f"attention_{name}", hide_end
+    )
+
+
+def draw_attention(
+    translator: Translator,
+    params: Any,
+    source: str,
+    target: str | None,
+    folder: Path,
+    hide_end: bool = False,
+) -> list[Path]:
+    """Draws the attention weights of a sentence below `folder`; returns the pictures."""
+    weights, source_tokens, target_tokens = translator.attention(params, source, target)
+    maps = attention_maps.AttentionMaps(weights, tuple(source_tokens), tuple(target_tokens))
+    if hide_end:
+        maps = attention_maps.hide_end_of_sentence(maps)
+    return attention_maps.draw(maps, folder)
+
+
+def read_lines(path: Path | None) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file, or of standard input, without their ends.
+
+    Raises:
+      UserError: there is no such file, or a line is not UTF-8.
+    """
+    if path is not None and not path.is_file():
+        raise UserError(f"--input {path} is no file")
+    stream = path.open("rb") if path else sys.stdin.buffer
+    with stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError:
+                name = path or "standard input"
+                raise UserError(f"{name}, line {number}, is not UTF-8: convert it first") from None
+
+
+def warn(line: str) -> None:
+    """Prints a line beside the output."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields (number of the first line, lines)."""
+    lines = iter(lines)
+    first = 1
+    while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
+        yield first, chunk
+        first += len(chunk)

@@ -1,0 +1,160 @@
+"""A config's values: set from text, and checked before anything is read, written or trained."""
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from transformer.decode import PENALTIES
+from transformer.errors import UserError
+from transformer.model.config import check_choice
+from transformer.optim import OPTIMIZERS, SCHEDULES
+from transformer.tasks import REGISTRY
+
+LARGEST = 2**31 - 1
+NEARLY_ONE = 0.999_999
+# (smallest, largest, keys): every number of configs/base.py but those of lists.
+RANGES: tuple[tuple[float, float, str], ...] = (
+    (
+        1,
+        LARGEST,
+        "model.d_model model.d_ff model.num_heads model.num_encoder_layers "
+        "model.num_decoder_layers data.train_size data.max_characters data.batch_tokens "
+        "data.num_buckets data.batch_multiple data.prefetch tokenizer.max_sentences "
+        "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
+        "decode.beam_size decode.batch_size decode.num_best evaluate.average "
+        "evaluate.training_beam_size evaluate.max_sentences",
+    ),
+    (
+        0,
+        LARGEST,
+        "seed data.seed data.validation_size data.test_size data.batch_sentences "
+        "optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
+        "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
+        "decode.max_ratio decode.max_extra evaluate.bootstrap",
+    ),
+    (
+        0,
+        NEARLY_ONE,
+        "model.dropout_embedding model.dropout_residual model.dropout_attention "
+        "model.dropout_activation optimizer.beta1 optimizer.beta2 train.label_smoothing "
+        "train.ema_decay",
+    ),
+    (0, 1, "data.max_unknown_share optimizer.epsilon model.norm_epsilon"),
+    (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
+    (1, math.inf, "data.max_length_ratio"),
+    (2, LARGEST, "model.max_length data.max_tokens"),  # a token and the end
+    (5, LARGEST, "tokenizer.vocab_size"),  # four are taken
+    (-10, 10, "decode.alpha"),
+)
+# Names that are first used after the training, or after its start; others are checked where they
+# are used.
+CHOICES: dict[str, Iterable[str]] = {
+    "task": REGISTRY,
+    "tokenizer.normalization": ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"),
+    "optimizer.name": OPTIMIZERS,
+    "optimizer.schedule": SCHEDULES,
+    "train.best_metric": ("loss", "nll", "perplexity", "accuracy", "exact_match", "bleu", "chrf"),
+    "decode.length_penalty": PENALTIES,
+    "evaluate.checkpoint": ("best", "last"),
+}
+
+
+def flatten(config: ConfigDict) -> dict[str, Any]:
+    """Returns {dotted key: value}; tuples as lists, as JSON has them."""
+    flat = {}
+    for name, value in config.items():
+        if isinstance(value, ConfigDict):
+            flat |= {f"{name}.{key}": inner for key, inner in flatten(value).items()}
+        else:
+            flat[name] = list(value) if isinstance(value, tuple | list) else value
+    return flat
+
+
+def override(config: ConfigDict, key: str, text: str) -> None:
+    """Sets a key to what the text says, in the type that the key has.
+
+    Raises:
+      UserError: there is no such key (the nearest is named), or the text is of another type.
+    """
+    value = _value(config, key)
+    try:
+        parsed = _parse(text, value)
+    except ValueError:
+        raise UserError(_wrong_type(key, text, value)) from None
+    _set(config, key, parsed)
+
+
+def assign(config: ConfigDict, key: str, value: Any) -> None:
+    """Sets a key to a value of the type that the key has; lists and tuples are one.
+
+    Raises:
+      UserError: there is no such key (the nearest is named), or the value is of another type.
+    """
+    current = _value(config, key)
+    if isinstance(current, float) and type(value) is int:
+        value = float(value)
+    if type(value) is not type(current):
+        raise UserError(_wrong_type(key, value, current))
+    _set(config, key, tuple(value) if isinstance(value, list) else value)
+
+
+def check(config: ConfigDict) -> None:
+    """Checks what a config says as far as that needs no text and no model.
+
+    Raises:
+      UserError: a number is out of its range, or a name is unknown.
+    """
+    flat = flatten(config)
+    for smallest, largest, keys in RANGES:
+        for key in keys.split():
+            if not smallest <= flat[key] <= largest:
+                raise UserError(
+                    f"config.{key}={flat[key]} is out of range: it must be from {smallest} to "
+                    f"{largest}"
+                )
+    for key, choices in CHOICES.items():
+        check_choice(f"config.{key}", flat[key], choices)
+    if config.decode.num_best > config.decode.beam_size:
+        raise UserError(
+            f"config.decode.num_best={config.decode.num_best} is more than the "
+            f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
+            "raise the latter"
+        )
+
+
+def _value(config: ConfigDict, key: str) -> Any:
+    """The value of a dotted key."""
+    flat = flatten(config)
+    if key not in flat:
+        near = difflib.get_close_matches(key, flat, 1, 0.5)
+        # A name may be right and its group forgotten.
+        near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
+        hint = f": did you mean config.{near[0]}?" if near else ": configs/base.py lists all keys"
+        raise UserError(f"config.{key} is no key{hint}")
+    return flat[key]
+
+
+def _set(config: ConfigDict, key: str, value: Any) -> None:
+    *groups, name = key.split(".")
+    for group in groups:
+        config = config[group]
+    config[name] = value
+
+
+def _wrong_type(key: str, value: Any, like: Any) -> str:
+    kind = "list" if isinstance(like, list) else type(like).__name__
+    return f"config.{key}={value!r} must be of type {kind}, as {like!r} is"
+
+
+def _parse(text: str, like: Any) -> Any:
+    if isinstance(like, bool):
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+    if isinstance(like, list):
+        parts = [part.strip().strip("'\"") for part in text.strip("()[]").split(",")]
+        return tuple(_parse(part, like[0]) for part in parts if part)
+    return type(like)(text)

@@ -1,0 +1,176 @@
+"""The course of a run as one picture: loss, scores and learning rate over the steps."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+# Steps and values of one curve, in the order of the steps.
+Curve = tuple[list[float], list[float]]
+
+WIDTH, PANEL_HEIGHT, DOTS_PER_INCH = 6.5, 2.1, 200  # inches: the text width of a page
+# Okabe and Ito's colours stay apart for the colour-blind, and unlike in grey print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKER_SHAPES = "osD^vP"
+FEW = 40  # points that still show as single marks
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One panel: the metrics it draws, by key, and the name of its y axis with the unit."""
+
+    metrics: dict[str, str]
+    label: str
+    best: Callable | None = None  # picks the evaluation that the legend names
+
+
+PANELS = (
+    Panel({"loss": "loss"}, "loss (nats)", best=min),
+    Panel({"bleu": "BLEU", "chrf": "chrF"}, "score (0 to 100)", best=max),
+    Panel({"learning_rate": "learning rate"}, "learning rate"),
+)
+
+
+def draw(metrics_file: Path, picture: Path) -> Path:
+    """A figure of the run's loss, BLEU and chrF, and learning rate, one above the other.
+
+    A panel without data is left out. A value that is null or not finite leaves a gap in its
+    curve. Lines that are no JSON object with a step are passed over: a killed run leaves its last
+    line half written, and the run that resumes appends to it. Where a resumed run comes to a
+    step again, the later line holds.
+
+    Args:
+      metrics_file: a run's `metrics.jsonl`, one object a line: `{"step", "split", "loss", ...}`.
+      picture: where to write; its suffix (`.png`, `.pdf`, `.svg`) is the format. Its folder is
+        made if missing.
+
+    Returns:
+      `picture`.
+
+    Raises:
+      ValueError: the file cannot be read, or holds nothing to draw.
+    """
+    figure = build_figure(read_curves(Path(metrics_file)), str(metrics_file))
+    picture = Path(picture)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture)
+    return picture
+
+
+def read_curves(metrics_file: Path) -> dict[tuple[str, str], Curve]:
+    """The curves of a metrics file by (metric, split), in the order in which they first appear.
+
+    Args:
+      metrics_file: see `draw`, also for the lines that are passed over.
+
+    Returns:
+      Steps and values of each curve, sorted by step; NaN where the file has null or no number.
+
+    Raises:
+      ValueError: the file cannot be read.
+    """
+    try:
+        text = metrics_file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ValueError(f"{metrics_file}: cannot read the metrics ({error.strerror})") from error
+    points: dict[tuple[str, str], dict[float, float]] = {}
+    for line in text.split("\n"):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        step = _number(event.get("step")) if isinstance(event, dict) else math.nan
+        if math.isnan(step):
+            continue
+        split = str(event.get("split", "train"))
+        for metric in (metric for panel in PANELS for metric in panel.metrics):
+            if metric in event:
+                points.setdefault((metric, split), {})[step] = _number(event[metric])
+    return {
+        name: (sorted(curve), [curve[step] for step in sorted(curve)])
+        for name, curve in points.items()
+        if not all(map(math.isnan, curve.values()))
+    }
+
+
+def build_figure(curves: dict[tuple[str, str], Curve], source: str) -> Figure:
+    """The figure of these curves, a panel for each of `PANELS` that has any.
+
+    Args:
+      curves: steps and values by (metric, split).
+      source: the file that messages name.
+
+    Returns:
+      A figure outside pyplot, with an Agg canvas.
+
+    Raises:
+      ValueError: there is nothing to draw.
+    """
+    panels = [panel for panel in PANELS if any(metric in panel.metrics for metric, _ in curves)]
+    if not panels:
+        wanted = ", ".join(metric for panel in PANELS for metric in panel.metrics)
+        raise ValueError(f"{source}: no line with a step and one of {wanted}: nothing to draw")
+    size = (WIDTH, PANEL_HEIGHT * len(panels) + 0.4)
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    column = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+    for axes, panel in zip(column, panels, strict=True):
+        chosen = {name: curve for name, curve in curves.items() if name[0] in panel.metrics}
+        _draw_panel(axes, panel, chosen)
+    column[-1].set_xlabel("training step")
+    column[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    column[-1].xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
+    figure.align_ylabels(column)
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
+    # The rate that training used stands alone and is named by its axis.
+    alone = len(curves) == 1 and panel.best is None
+    for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
+        label = f"{split} {panel.metrics[metric]}"
+        training = split == "train"
+        if panel.best and not training:
+            finite = [point for point in zip(values, steps, strict=True) if math.isfinite(point[0])]
+            value, step = panel.best(finite)
+            label += f" (best {value:.2f} at step {step:,.0f})"
+        marked = _marked(values)
+        axes.plot(
+            steps,
+            values,
+            label=None if alone else label,
+            color=COLOURS[number % len(COLOURS)],
+            linewidth=1.0 if training else 1.3,
+            marker=MARKER_SHAPES[number % len(MARKER_SHAPES)] if marked else None,
+            markersize=3.5,
+            markevery=marked,
+        )
+    axes.set_ylabel(panel.label)
+    axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if not alone:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _marked(values: list[float]) -> list[int]:
+    """The points that get a mark: all where they are few, else those that gaps leave alone."""
+    gap = [True, *map(math.isnan, values), True]
+    return [i for i in range(len(values)) if len(values) <= FEW or (gap[i] and gap[i + 2])]
+
+
+def _number(value: object) -> float:
+    """The value as a float; NaN for null, text, truth values and what is not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value) if math.isfinite(value) else math.nan
+    except OverflowError:
+        return math.nan
