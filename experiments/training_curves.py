@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -35,11 +36,13 @@ PANELS = (
     Panel({"bleu": "BLEU", "chrf": "chrF"}, "score (0 to 100)", best=max),
     Panel({"learning_rate": "learning rate"}, "learning rate"),
 )
+DRAWN = tuple(metric for panel in PANELS for metric in panel.metrics)
 
 
 def draw(metrics_file: Path, picture: Path) -> Path:
     """A figure of the run's loss, BLEU and chrF, and learning rate, one above the other.
 
+    The axis below counts steps and the one above minutes, where the lines tell `seconds`.
     A panel without data is left out. A value that is null or not finite leaves a gap in its
     curve. Lines that are no JSON object with a step are passed over: a killed run leaves its last
     line half written, and the run that resumes appends to it. Where a resumed run comes to a
@@ -56,18 +59,23 @@ def draw(metrics_file: Path, picture: Path) -> Path:
     Raises:
       ValueError: the file cannot be read, or holds nothing to draw.
     """
-    figure = build_figure(read_curves(Path(metrics_file)), str(metrics_file))
+    curves = read_curves(Path(metrics_file))
+    clock = read_curves(Path(metrics_file), ("seconds",)).get(("seconds", "train"))
+    figure = build_figure(curves, str(metrics_file), clock)
     picture = Path(picture)
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture)
     return picture
 
 
-def read_curves(metrics_file: Path) -> dict[tuple[str, str], Curve]:
+def read_curves(
+    metrics_file: Path, metrics: tuple[str, ...] = DRAWN
+) -> dict[tuple[str, str], Curve]:
     """The curves of a metrics file by (metric, split), in the order in which they first appear.
 
     Args:
       metrics_file: see `draw`, also for the lines that are passed over.
+      metrics: the keys to read.
 
     Returns:
       Steps and values of each curve, sorted by step; NaN where the file has null or no number.
@@ -89,7 +97,7 @@ def read_curves(metrics_file: Path) -> dict[tuple[str, str], Curve]:
         if math.isnan(step):
             continue
         split = str(event.get("split", "train"))
-        for metric in (metric for panel in PANELS for metric in panel.metrics):
+        for metric in metrics:
             if metric in event:
                 points.setdefault((metric, split), {})[step] = _number(event[metric])
     return {
@@ -99,12 +107,15 @@ def read_curves(metrics_file: Path) -> dict[tuple[str, str], Curve]:
     }
 
 
-def build_figure(curves: dict[tuple[str, str], Curve], source: str) -> Figure:
+def build_figure(
+    curves: dict[tuple[str, str], Curve], source: str, clock: Curve | None = None
+) -> Figure:
     """The figure of these curves, a panel for each of `PANELS` that has any.
 
     Args:
       curves: steps and values by (metric, split).
       source: the file that messages name.
+      clock: steps and the run's seconds at each, for the axis of minutes.
 
     Returns:
       A figure outside pyplot, with an Agg canvas.
@@ -114,7 +125,7 @@ def build_figure(curves: dict[tuple[str, str], Curve], source: str) -> Figure:
     """
     panels = [panel for panel in PANELS if any(metric in panel.metrics for metric, _ in curves)]
     if not panels:
-        wanted = ", ".join(metric for panel in PANELS for metric in panel.metrics)
+        wanted = ", ".join(DRAWN)
         raise ValueError(f"{source}: no line with a step and one of {wanted}: nothing to draw")
     size = (WIDTH, PANEL_HEIGHT * len(panels) + 0.4)
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
@@ -126,8 +137,29 @@ def build_figure(curves: dict[tuple[str, str], Curve], source: str) -> Figure:
     column[-1].set_xlabel("training step")
     column[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     column[-1].xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
+    if clock:
+        _add_minutes(column[0], clock)
     figure.align_ylabels(column)
     return figure
+
+
+def _add_minutes(axes: Axes, clock: Curve):
+    """Puts an axis of minutes above, read off the clock and its mean pace outside of it."""
+    steps, minutes = np.array([0.0, *clock[0]]), np.array([0.0, *clock[1]]) / 60
+    # Where the clock stood still, a tiny slope keeps the way back from minutes to steps defined.
+    minutes = np.maximum.accumulate(minutes) + 1e-9 * steps
+    pace = minutes[-1] / steps[-1]
+
+    def to_minutes(x):
+        return np.interp(x, steps, minutes) + pace * (
+            np.minimum(x, 0) + np.maximum(x - steps[-1], 0)
+        )
+
+    def to_steps(y):
+        outside = np.minimum(y, 0) + np.maximum(y - minutes[-1], 0)
+        return np.interp(y, minutes, steps) + outside / pace
+
+    axes.secondary_xaxis("top", functions=(to_minutes, to_steps)).set_xlabel("minutes")
 
 
 def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
