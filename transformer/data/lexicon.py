@@ -2,23 +2,36 @@
 
 Only what cannot be derived stands in a row: irregular English forms, the gender, plural and
 genitive ending of German nouns, the third person and participle of German verbs. The rest follows
-by rule when this module is imported. In the tables `_` stands for a space, `-` for nothing, `;`
-for a new row, `|` follows a separable prefix and `+` an English particle that splits off.
+by the rules of `inflection` when this module is imported. In the tables `_` stands for a space, `-`
+for nothing, `;` for a new row, `|` follows a separable prefix and `+` an English particle that
+splits off.
 
 Kinds ("person", "food", ...) say what fits where: a verb names the kinds of its subject and object,
-an adjective the kinds it describes. That keeps sentences sensible, not only grammatical.
+an adjective the kinds it describes; "weather" is said of "it". That keeps sentences sensible, not
+only grammatical.
 
 Source: M. Durrell, "Hammer's German Grammar and Usage", the chapters on nouns, articles,
 adjectives, verbs (conjugation) and prepositions.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import NamedTuple
-
-CASES = ("nominative", "accusative", "dative", "genitive")
-GENDERS = "mfnp"  # masculine, feminine, neuter; the plural has one declension for all three
-PERSONS = ("1s", "2s", "3s", "p")  # the plural is one form in both languages (we, they)
+from transformer.data.inflection import (
+    BARE_EIN,
+    CELLS,
+    WERDEN,
+    Adjective,
+    Adverbial,
+    Determiner,
+    Modal,
+    Preposition,
+    Pronoun,
+    by_person,
+    declined,
+    expand_kinds,
+    make_adverbial,
+    make_noun,
+    make_verb,
+    undeclined,
+)
 
 
 def _rows(table: str) -> list[list[str]]:
@@ -27,60 +40,10 @@ def _rows(table: str) -> list[list[str]]:
     return [[cell.strip("-").replace("_", " ") for cell in row] for row in rows if row]
 
 
-def inflect(word: str, suffix: str) -> str:
-    """`word` with the English suffix "s" or "ed", spelling rules applied."""
-    if word[-1] == "y" and word[-2] not in "aeiou":
-        return word[:-1] + "ie" + suffix[-1]
-    if suffix == "s":
-        return word + ("es" if word.endswith(("s", "sh", "ch", "x", "o")) else "s")
-    return word + ("d" if word.endswith("e") else "ed")
-
-
 # --- Nouns -------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, eq=False)
-class Noun:
-    """A noun; `forms[case, gender]` is its German form, with gender "p" for the plural."""
-
-    singular: str
-    plural: str
-    gender: str
-    kinds: tuple[str, ...]
-    forms: dict[tuple[str, str], str]
-
-    @property
-    def mass(self) -> bool:
-        """Whether it is uncountable: no indefinite article and no plural."""
-        return not self.plural
-
-
-_GROUPS = {
-    "being": ("person", "animal"),
-    "goods": ("thing", "clothing", "vehicle", "device", "surface"),
-}
-
-
-def _kinds(cell: str) -> tuple[str, ...]:
-    kinds = [_GROUPS.get(kind, (kind,)) for kind in cell.split(",") if kind]
-    return tuple(kind for group in kinds for kind in group)
-
-
-def _noun(kinds: str, english: str, german: str, gender: str, plural: str, suffix: str) -> Noun:
-    # A weak noun is known by a genitive in -n, which is then every case but the nominative.
-    genitive = german + suffix
-    oblique = genitive if suffix.endswith("n") else german
-    dative_plural = plural if plural.endswith(("n", "s")) else plural + "n"
-    singular = zip(CASES, (german, oblique, oblique, genitive), strict=True)
-    forms = {(case, gender): form for case, form in singular}
-    for case in CASES:
-        forms[case, "p"] = dative_plural if case == "dative" else plural
-    one, _, many = english.partition("/")
-    return Noun(one, (many or inflect(one, "s")) if plural else "", gender, _kinds(kinds), forms)
-
-
 NOUNS = [
-    _noun(kinds, *row)
+    make_noun(kinds, *row)
     for kinds, table in {
         "person": """
             child/children Kind n Kinder es ; teacher Lehrer m Lehrer s ; doctor Arzt m Ärzte es
@@ -121,14 +84,15 @@ NOUNS = [
             ship Schiff n Schiffe es
         """,
         "device": """
-            lamp Lampe f Lampen - ; computer Computer m Computer s ; radio Radio n Radios s
+            lamp Lampe f Lampen - ; computer Computer m Computer s ; radio/radios Radio n Radios s
             washing_machine Waschmaschine f Waschmaschinen -
         """,
         "part": "roof Dach n Dächer es ; wall Wand f Wände -",
         "part,opening": "door Tür f Türen - ; window Fenster n Fenster s",
         "quality": "color Farbe f Farben - ; price Preis m Preise es",
-        "place": """
-            garden Garten m Gärten s ; park Park m Parks s ; school Schule f Schulen -
+        "place": "garden Garten m Gärten s ; park Park m Parks s",
+        "place,building": """
+            school Schule f Schulen -
             museum Museum n Museen s ; restaurant Restaurant n Restaurants s
             hotel Hotel n Hotels s ; church Kirche f Kirchen -
             train_station Bahnhof m Bahnhöfe s ; swimming_pool Schwimmbad n Schwimmbäder s
@@ -150,24 +114,14 @@ CITIES = [("Berlin", "Berlin"), ("Munich", "München"), ("Vienna", "Wien"), ("Co
 
 # --- Adjectives and degree adverbs -------------------------------------------------------------
 
-
-class Adjective(NamedTuple):
-    """An adjective: `german` alone after a verb, `stem` before an ending."""
-
-    english: str
-    german: str
-    stem: str
-    kinds: tuple[str, ...]
-    color: bool
-
-
+COLORS = ("red", "green", "black")
 ADJECTIVES = [
-    Adjective(english, german, stem or german, _kinds(kinds), english in ("red", "green", "black"))
+    Adjective(english, german, stem or german, expand_kinds(kinds), english in COLORS)
     for english, german, stem, kinds in _rows("""
     old alt - being,goods,text,part,place
     new neu - goods,text,part,place,quality
-    small klein - person,animal,thing,vehicle,part,place,surface,food
-    big groß - animal,thing,vehicle,device,part,place,surface,food
+    small klein - person,animal,thing,vehicle,part,place,surface
+    big groß - animal,thing,vehicle,device,part,place,surface
     beautiful schön - animal,thing,clothing,vehicle,place
     good gut - person,food,drink,text,quality ; young jung - person,animal
     friendly freundlich - person ; tired müde müd person,animal ; happy glücklich - person
@@ -187,75 +141,24 @@ DEGREES = [("very", "sehr"), ("too", "zu"), ("really", "wirklich")]
 
 # --- Determiners and pronouns ------------------------------------------------------------------
 
-# Endings of der-words, and of adjectives that no article ending precedes; columns are GENDERS.
-STRONG = {
-    "nominative": ("er", "e", "es", "e"),
-    "accusative": ("en", "e", "es", "e"),
-    "dative": ("em", "er", "em", "en"),
-    "genitive": ("es", "er", "es", "er"),
-}
-_CELLS = [(case, gender) for case in CASES for gender in GENDERS]
-# ein-words lack the ending in exactly these three places.
-_BARE_EIN = {("nominative", "m"), ("nominative", "n"), ("accusative", "n")}
-_Forms = dict[tuple[str, str], tuple[str, str]]
-
-
-@dataclass(frozen=True, eq=False)
-class Determiner:
-    """An article or a word in its place; `forms[case, gender]` is (German form, its ending)."""
-
-    singular: str
-    plural: str
-    definite: bool
-    forms: _Forms
-
-
-def _declined(stem: str, bare: Collection[tuple[str, str]] = ()) -> _Forms:
-    endings = {(case, g): STRONG[case][GENDERS.index(g)] for case, g in _CELLS}
-    return {
-        cell: (stem, "") if cell in bare else (stem + ending, ending)
-        for cell, ending in endings.items()
-    }
-
-
-def _fixed(word: str) -> _Forms:
-    return dict.fromkeys(_CELLS, (word, ""))
-
-
-_ARTICLES = [
-    cell
-    for row in _rows("der die das die; den die das die; dem der dem den; des der des der")
-    for cell in row
-]
-_ENDINGS = [ending for _, ending in _declined("").values()]
+[_ARTICLES] = _rows("der die das die den die das die dem der dem den des der des der")
+_ENDINGS = [ending for _, ending in declined("").values()]
 THE = Determiner(
-    "the", "the", True, dict(zip(_CELLS, zip(_ARTICLES, _ENDINGS, strict=True), strict=True))
+    "the", "the", True, dict(zip(CELLS, zip(_ARTICLES, _ENDINGS, strict=True), strict=True))
 )
-BARE = Determiner("", "", False, _fixed(""))
+BARE = Determiner("", "", False, undeclined(""))
 _PLURAL_BARE = {cell: form for cell, form in BARE.forms.items() if cell[1] == "p"}
-INDEFINITE = Determiner("a", "", False, _declined("ein", _BARE_EIN) | _PLURAL_BARE)
+INDEFINITE = Determiner("a", "", False, declined("ein", BARE_EIN) | _PLURAL_BARE)
 # What "a", and nothing before a mass noun or plural, become under "not": not ... a, not ... any.
-NO = Determiner("a", "any", False, _declined("kein", _BARE_EIN))
+NO = Determiner("a", "any", False, declined("kein", BARE_EIN))
 NO_MASS = Determiner("any", "", False, NO.forms)
-THIS = Determiner("this", "these", True, _declined("dies"))
-EVERY = Determiner("every", "", True, _declined("jed"))
-NUMERALS = [Determiner("", en, False, _fixed(de)) for en, de in _rows("two zwei; three drei")]
+THIS = Determiner("this", "these", True, declined("dies"))
+EVERY = Determiner("every", "", True, declined("jed"))
+NUMERALS = [Determiner("", en, False, undeclined(de)) for en, de in _rows("two zwei; three drei")]
 POSSESSIVES = [
-    Determiner(english, english, True, _declined(german, _BARE_EIN))
+    Determiner(english, english, True, declined(german, BARE_EIN))
     for english, german in _rows("my mein; your dein; his sein; her ihr; our unser; their ihr")
 ]
-
-
-class Pronoun(NamedTuple):
-    """A personal pronoun in both languages; "you" is one familiar person, German du."""
-
-    subject: str
-    object: str
-    person: str
-    nominative: str
-    accusative: str
-    dative: str
-
 
 PRONOUNS = [
     Pronoun(*row)
@@ -264,84 +167,12 @@ PRONOUNS = [
     she her 3s sie sie ihr ; we us p wir uns uns ; they them p sie sie ihnen
     """)
 ]
+EXPLETIVE = Pronoun("it", "it", "3s", "es", "es", "es")  # that rains, and is cold
 
 # --- Verbs -------------------------------------------------------------------------------------
 
-
-class Preposition(NamedTuple):
-    """A preposition and the German case it governs in the sense meant."""
-
-    english: str
-    german: str
-    case: str
-
-
-_ANOMALOUS = {
-    row[2]: tuple(row)
-    for row in _rows("habe hast hat haben; mag magst mag mögen; weiß weißt weiß wissen")
-}
-HABEN = dict(zip(PERSONS, ("habe", "hast", "hat", "haben"), strict=True))
-SEIN = dict(zip(PERSONS, ("bin", "bist", "ist", "sind"), strict=True))
-WAR = dict(zip(PERSONS, ("war", "warst", "war", "waren"), strict=True))
-BE = dict(zip(PERSONS, ("am", "are", "is", "are"), strict=True))
-WAS = dict(zip(PERSONS, ("was", "were", "was", "were"), strict=True))
-
-
-@dataclass(frozen=True, eq=False)
-class Verb:
-    """A verb and the frame it heads.
-
-    `present[person]` is its finite form without `prefix`, the separable prefix if any. `particle`
-    follows the English verb; where `splits`, a pronoun object comes between. `frame` says which
-    complements it takes (see `grammar`), `auxiliary` forms its perfect (None: present tense only).
-    """
-
-    base: str
-    third: str
-    past: str
-    past_participle: str
-    particle: str
-    splits: bool
-    prefix: str
-    infinitive: str
-    participle: str
-    present: dict[str, str]
-    auxiliary: dict[str, str] | None
-    frame: str
-    subjects: tuple[str, ...]
-    objects: tuple[str, ...]
-    preposition: Preposition | None
-
-
-def _verb(
-    frame: str,
-    english: str,
-    german: str,
-    third: str,
-    participle: str,
-    aux: str,
-    subjects: str,
-    objects: str = "",
-    *preposition: str,
-) -> Verb:
-    head, *particle = english.replace("+", " ").split(" ")
-    base, *irregular = head.split("/")
-    past, past_participle = irregular or [inflect(base, "ed")] * 2
-    prefix, _, stem = german.rpartition("|")
-    # The second person has the vowel of the third; after a sibilant the two are the same.
-    second = third if third[:-1].endswith(("s", "ß", "z")) else third[:-1] + "st"
-    present = _ANOMALOUS.get(third, (stem[:-2] + "e", second, third, stem))
-    third_english = "has" if base == "have" else inflect(base, "s")
-    return Verb(
-        *(base, third_english, past, past_participle, " ".join(particle), "+" in english),
-        *(prefix, prefix + stem, participle, dict(zip(PERSONS, present, strict=True))),
-        *({"h": HABEN, "s": SEIN}.get(aux), frame, _kinds(subjects), _kinds(objects)),
-        preposition=Preposition(*preposition) if preposition else None,
-    )
-
-
 VERBS = [
-    _verb(frame, *row)
+    make_verb(frame, *row)
     for frame, table in {
         "intransitive": """
             sleep/slept/slept schlafen schläft geschlafen h being
@@ -355,7 +186,9 @@ VERBS = [
             get/got/gotten_up auf|stehen steht aufgestanden s person
             come/came/come_back zurück|kommen kommt zurückgekommen s being
         """,
-        "weather": "rain regnen regnet geregnet h - ; snow schneien schneit geschneit h -",
+        "weather": """
+            rain regnen regnet geregnet h weather ; snow schneien schneit geschneit h weather
+        """,
         "stay": "live wohnen wohnt gewohnt h person ; stay bleiben bleibt geblieben s being",
         "motion": """
             go/went/gone gehen geht gegangen s person
@@ -434,18 +267,8 @@ VERBS = [
     for row in _rows(table)
 ]
 
-
-class Modal(NamedTuple):
-    """A modal or the future auxiliary; `to` marks the one that is an ordinary verb in English."""
-
-    english: str
-    to: bool
-    negatable: bool  # "must not" is not "muss nicht", so must stays affirmative
-    present: dict[str, str]
-
-
 MODALS = [
-    Modal(english, to == "to", negatable == "not", dict(zip(PERSONS, present, strict=True)))
+    Modal(english, to == "to", negatable == "not", by_person(*present))
     for english, to, negatable, *present in _rows("""
     can     -   not  kann   kannst   kann  können
     must    -   -    muss   musst    muss  müssen
@@ -454,9 +277,7 @@ MODALS = [
     may     -   not  darf   darfst   darf  dürfen
     """)
 ]
-FUTURE = Modal(
-    "will", False, True, dict(zip(PERSONS, ("werde", "wirst", "wird", "werden"), strict=True))
-)
+FUTURE = Modal("will", False, True, WERDEN)
 
 # --- Prepositions and adverbials ---------------------------------------------------------------
 
@@ -473,28 +294,13 @@ ACCOMPANYING = _prepositions("with mit dative; for für accusative; without ohne
 CONTRACTIONS = {
     (preposition, article): contraction
     for preposition, article, contraction in _rows(
-        "in dem im; in das ins; an dem am; an das ans; von dem vom; zu dem zum; zu der zur"
+        "in dem im; in das ins; von dem vom; zu dem zum; zu der zur"
     )
 }
 
 
-class Adverbial(NamedTuple):
-    """A fixed phrase; `links` aligns its English to its German words."""
-
-    english: tuple[str, ...]
-    german: tuple[str, ...]
-    links: tuple[tuple[int, int], ...]
-
-
 def _adverbials(table: str) -> list[Adverbial]:
-    return [
-        Adverbial(
-            tuple(english.split()),
-            tuple(german.split()),
-            tuple((int(link[0]), int(link[2])) for link in links.split(",")),
-        )
-        for english, german, links in _rows(table)
-    ]
+    return [make_adverbial(*row) for row in _rows(table)]
 
 
 PRESENT_TIMES = _adverbials("""
@@ -518,3 +324,33 @@ FREQUENCIES = _adverbials(
 )
 ASPECTS = _adverbials("already schon 0-0; just gerade 0-0; finally endlich 0-0")
 HOMEWARD = Adverbial(("home",), ("nach", "Hause"), ((0, 0), (0, 1)))
+
+# --- What fits where ---------------------------------------------------------------------------
+
+ADJECTIVES_OF = {
+    kind: [adjective for adjective in ADJECTIVES if kind in adjective.kinds]
+    for kind in {kind for adjective in ADJECTIVES for kind in adjective.kinds}
+}
+# What has a roof, and what has a price.
+WHOLES = {"part": ("room", "building"), "quality": ("clothing", "vehicle")}
+NOUNS_OF = {
+    kinds: [noun for noun in NOUNS if not set(kinds).isdisjoint(noun.kinds)]
+    for kinds in {verb.objects for verb in VERBS}
+    | {verb.subjects for verb in VERBS}
+    | {(kind,) for noun in NOUNS for kind in noun.kinds}
+    | set(WHOLES.values())
+}
+THAT_VERBS = [verb for verb in VERBS if verb.frame == "that"]
+WEATHER_VERBS = [verb for verb in VERBS if verb.frame == "weather"]
+OTHER_VERBS = [verb for verb in VERBS if verb.frame not in ("that", "weather")]
+# By tense: how often a clause has an adverbial of time, and which; and what adverb it may have.
+TIMES = {
+    "present": (0.3, PRESENT_TIMES),
+    "past": (1.0, PAST_TIMES),
+    "modal": (0.2, PRESENT_TIMES),
+    "future": (0.6, FUTURE_TIMES),
+}
+MIDDLES = {"present": FREQUENCIES, "perfect": ASPECTS}
+# What may be in a state or place, as often as it stands here.
+COPULA_KINDS = ("person", "person", "person", "animal", "food", "drink", "text", "thing")
+COPULA_KINDS += ("clothing", "vehicle", "device", "part", "place", "surface")

@@ -15,7 +15,7 @@ from grain.experimental import index_shuffle
 from jaxtyping import Int
 
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair, check_kept, clean
-from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer, train_tokenizer
+from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer, train_tokenizer
 from transformer.errors import UserError
 
 ENCODE_AT_ONCE = 20_000  # pairs
@@ -33,9 +33,7 @@ class Batch(NamedTuple):
     labels: Int[np.ndarray, "B L"]
 
 
-def make_batch(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], rows: int, length: int
-) -> Batch:
+def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> Batch:
     """Returns the batch of up to `rows` encoded pairs, each without begin and end.
 
     Args:
@@ -61,7 +59,7 @@ class TokenStore:
     """
 
     tokens: Int[np.ndarray, "tokens"]
-    offsets: Int[np.ndarray, "sentences+1"]
+    offsets: Int[np.ndarray, "bounds"]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -224,9 +222,6 @@ class BatchPlan:
       num_buckets: at most so many lengths, chosen to leave the least padding.
       multiple: rows of a batch are a multiple of this.
       sentences: rows of a batch at most, unless that is less than a multiple; 0 for no limit.
-
-    Raises:
-      UserError: a number is below one.
     """
 
     def __init__(
@@ -239,9 +234,6 @@ class BatchPlan:
         multiple: int,
         sentences: int = 0,
     ):
-        for name, value in (("num_buckets", num_buckets), ("batch_multiple", multiple)):
-            if value < 1:
-                raise UserError(f"data.{name}={value} must be at least 1")
         self.source, self.target, self.seed = source, target, seed
         lengths = np.maximum(source.lengths, target.lengths) + 1
         bounds = bucket_lengths(lengths, num_buckets)

@@ -7,12 +7,16 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import sentencepiece
+from jaxtyping import Int
 
 from transformer.errors import UserError
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
+Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 KINDS = ("bpe", "unigram", "word", "char")
+NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 
 class Tokenizer:
@@ -36,7 +40,7 @@ class Tokenizer:
         """Returns the ids of each text, without begin or end."""
         return self._processor.encode(list(texts))
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Ids) -> str:
         """Returns the text of ids up to the first end-of-sentence."""
         kept = []
         for token in ids:
@@ -46,7 +50,7 @@ class Tokenizer:
                 kept.append(int(token))
         return self._processor.decode(kept)
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def pieces(self, ids: Ids) -> list[str]:
         """Returns the tokens as text, for people to read; '▁' begins a word."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
@@ -60,7 +64,7 @@ def train_tokenizer(texts: Iterable[str], settings, cache_dir: Path, content: st
       content: fingerprint of `texts`.
 
     Raises:
-      UserError: the kind is unknown, or the text does not give so many tokens.
+      UserError: the kind is unknown, or the vocabulary's size does not suit the text.
     """
     if settings.kind not in KINDS:
         raise UserError(
@@ -110,11 +114,15 @@ def _explain(message: str, settings) -> str:
             f"tokenizer.vocab_size={size} is more than the training text allows: "
             f"set tokenizer.vocab_size={limit[1]} or less"
         )
-    if limit := re.search(r"required_chars\D*\d+ vs (\d+)|smaller than required_chars", message):
+    if limit := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return (
-            f"tokenizer.vocab_size={size} is less than the characters of the training text: raise "
-            f"it, or lower tokenizer.character_coverage={settings.character_coverage}"
+            f"tokenizer.vocab_size={size} is less than the characters of the training text: set "
+            f"tokenizer.vocab_size={limit[1]} or more, or lower "
+            f"tokenizer.character_coverage={settings.character_coverage}"
         )
-    if "norm" in message.lower():
-        return f"tokenizer.normalization='{settings.normalization}' is refused: {message}"
+    if "charsmap" in message:
+        return (
+            f"tokenizer.normalization='{settings.normalization}' is unknown: choose one of "
+            f"{', '.join(NORMALIZATIONS)}"
+        )
     return f"sentencepiece could not train a tokenizer of {size} tokens: {message}"
