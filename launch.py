@@ -1,14 +1,18 @@
-"""Trains, scores and uses a model: `python launch.py --config=configs/quickstart.py --workdir=runs/q`.
+"""Trains, scores and uses models: `python launch.py --config=configs/quickstart.py --workdir=run`.
 
 Modes other than `train` need only --workdir. Any key of the config is a flag:
 `--config.model.num_heads=4`.
 """
 
 import contextlib
+import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TextIO
 
 from absl import flags
 
@@ -29,6 +33,9 @@ FLAGS = flags.FLAGS
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit code: 2 where the user can mend it, with one line."""
+    if not {"-h", "-help", "--help"}.isdisjoint(argv):
+        print(f"{__doc__}{FLAGS.module_help(sys.modules[__name__])}")
+        return 0
     try:
         overrides = _parse(argv)
         if FLAGS.workdir is None:
@@ -36,6 +43,15 @@ def main(argv: list[str]) -> int:
         _run(Path(FLAGS.workdir).absolute(), overrides)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(
+            f"error: {error.filename or 'a file'}: {error.strerror or error}: check the path, its "
+            "permissions and the space on its disk",
+            file=sys.stderr,
+        )
         return 2
     return 0
 
@@ -61,14 +77,15 @@ def _parse(argv: list[str]) -> list[tuple[str, str]]:
 
 def _run(workdir: Path, overrides: list[tuple[str, str]]) -> None:
     # Imported here, so that a misspelt flag is answered before jax has started.
-    from experiments import inference, run
-    from experiments.workdir import load_config, override
+    from experiments import inference, run, settings
+    from experiments.workdir import load_config
 
     if FLAGS.mode == "train" and FLAGS.config is None:
         raise UserError("--config is missing: name the experiment, such as configs/quickstart.py")
     config = load_config(workdir) if FLAGS.config is None else _read_config(Path(FLAGS.config))
     for key, text in overrides:
-        override(config, key, text)
+        settings.override(config, key, text)
+    settings.check(config)
     _keep_compiled(config)
     if FLAGS.mode == "train":
         run.train(config, workdir)
@@ -83,24 +100,31 @@ def _run(workdir: Path, overrides: list[tuple[str, str]]) -> None:
             print(picture)
     else:
         use = inference.translate if FLAGS.mode == "translate" else inference.score
-        lines = inference.read_lines(Path(FLAGS.input) if FLAGS.input else None)
-        with _output() as output:
-            use(config, workdir, lines, output)
+        source = None if FLAGS.input is None else Path(FLAGS.input)
+        if source and (source.is_dir() or not source.exists()):
+            raise UserError(f"--input {source} is no file: name a text file, a sentence a line")
+        with _output(source) as output:
+            use(config, workdir, inference.read_lines(source), output)
 
 
-def _read_config(path: Path):
+def _read_config(path: Path) -> Any:
     """Returns what `get_config()` of a config file returns."""
+    from experiments.settings import complete
+
     if not path.is_file():
         raise UserError(f"--config {path} is no file: configs/ holds those that come with this")
     sys.path.insert(0, str(Path(__file__).parent))
+    loader = importlib.machinery.SourceFileLoader("config", str(path))  # whatever it ends in
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("config", loader))
     try:
-        spec = importlib.util.spec_from_file_location("config", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module.get_config()
-    except (AttributeError, KeyError, TypeError, SyntaxError, ImportError, ValueError) as error:
-        text = " ".join(str(error).split())
-        raise UserError(f"--config {path} cannot be read: {type(error).__name__}: {text}") from None
+        loader.exec_module(module)
+        return complete(module.get_config())
+    except Exception as error:  # the file is a program, and may fail in any way
+        # A locked config lists all that it has.
+        text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        text = " ".join(text.split())
+        raise UserError(f"--config {path} cannot be used: {kind}{text}") from None
 
 
 def _keep_compiled(config) -> None:
@@ -112,15 +136,36 @@ def _keep_compiled(config) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def _output():
+@contextlib.contextmanager
+def _output(source: Path | None) -> Iterator[TextIO]:
+    """Standard output, or --output, which is whole or as it was."""
     if FLAGS.output is None:
-        return contextlib.nullcontext(sys.stdout)
-    return Path(FLAGS.output).open("w", encoding="utf-8")
+        yield sys.stdout
+        return
+    path = Path(FLAGS.output)
+    if not path.parent.is_dir():
+        raise UserError(f"--output {path}: there is no folder {path.parent}: make it first")
+    if path.is_dir() or (source and path.exists() and path.samefile(source)):
+        what = "a folder" if path.is_dir() else "the --input"
+        raise UserError(f"--output {path} is {what}: name another file")
+    if path.exists() and not path.is_file():  # a pipe or a device
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        yield file
+    partial.replace(path)
 
 
 if __name__ == "__main__":
+    # Text is UTF-8, whatever the terminal says.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8")
     # A closed pipe (`| head`) ends the command quietly.
     try:
         sys.exit(main(sys.argv))
+    except KeyboardInterrupt:
+        sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     """Returns the default configuration, locked: a key that is not here cannot be set."""
     config = ConfigDict()
-    config.name = "base"
+    config.name = "base"  # for people
     config.task = "translation"  # a key of transformer.tasks.REGISTRY
     config.seed = 0  # of parameters, dropout and the order of batches
     config.model = _model()
@@ -43,7 +43,7 @@ def _model() -> ConfigDict:
     model.max_length = 512  # positions of a learned table, and the longest sentence, in tokens
     model.activation = "relu"  # relu | gelu | silu, or gated: reglu | geglu | swiglu (Shazeer 2020)
     model.norm_position = "post"  # post [3.1] | pre (Xiong et al. 2020)
-    model.norm_epsilon = 1e-6
+    model.norm_epsilon = 1e-6  # added to the variance
     model.tied_embeddings = (
         "all"  # all: source, target, output [3.4] | decoder: target, output | none
     )
@@ -158,7 +158,7 @@ def _evaluate() -> ConfigDict:
     evaluate.checkpoint = "best"  # best | last; which one is used where nothing is averaged
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
     evaluate.max_sentences = 500  # decoded during training; final scores use all
-    evaluate.sacrebleu_tokenizer = "13a"
+    evaluate.sacrebleu_tokenizer = "13a"  # for BLEU: 13a | intl | char | zh | none
     evaluate.moses = ""  # language code: also score lowercased, Moses-tokenised, as Multi30k papers
     evaluate.bootstrap = 1000  # resamples of the confidence interval
     return evaluate

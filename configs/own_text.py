@@ -1,4 +1,4 @@
-"""A translator for your own parallel text: two files, line i of one translating line i of the other.
+"""A translator for your own parallel text: line i of one file translates line i of the other.
 
     python launch.py --config=configs/own_text.py --workdir=runs/own \\
         --config.data.path=DIR --config.data.train_source=FILE --config.data.train_target=FILE

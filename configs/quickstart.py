@@ -15,19 +15,21 @@ def get_config():
     config.model.num_heads = 4
     config.model.num_encoder_layers = 2
     config.model.num_decoder_layers = 2
+    config.model.norm_position = "pre"
     config.model.max_length = 128
 
+    config.data.train_size = 40_000
     config.tokenizer.vocab_size = 1000
     config.data.batch_tokens = 2048
     config.data.num_buckets = 4
 
-    config.optimizer.schedule = "inverse_sqrt"
-    config.optimizer.learning_rate = 2e-3
-    config.optimizer.warmup_steps = 400
+    config.optimizer.schedule = "cosine"
+    config.optimizer.learning_rate = 3e-3
+    config.optimizer.warmup_steps = 300
 
-    config.train.epochs = 12.0
+    config.train.steps = 1800
     config.train.log_every = 50
-    config.train.evaluate_every = 400
+    config.train.evaluate_every = 300
     config.evaluate.max_sentences = 100
     config.evaluate.average = 3
     config.decode.max_extra = 10

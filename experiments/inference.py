@@ -1,4 +1,4 @@
-"""Using a trained run: the modes `translate`, `score` and `attention`; they need only its folder."""
+"""Using a trained run, from its folder alone: the modes `translate`, `score` and `attention`."""
 
 import itertools
 import re
@@ -65,9 +65,9 @@ def attention(
     Raises:
       UserError: the sentence is blank.
     """
-    if not source.strip():
-        raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     translator, params, *_ = load_translator(folder, config, warn)
+    if translator.is_blank(source):
+        raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     name = re.sub(r"\W+", "_", source).strip("_")[:40] or "sentence"
     return draw_attention(
         translator, params, source, target, folder / "figures" / f"attention_{name}", hide_end
@@ -94,15 +94,14 @@ def read_lines(path: Path | None) -> Iterator[str]:
     """Yields the lines of a UTF-8 file, or of standard input, without their ends.
 
     Raises:
-      UserError: there is no such file, or a line is not UTF-8.
+      UserError: a line is not UTF-8.
     """
-    if path is not None and not path.is_file():
-        raise UserError(f"--input {path} is no file")
     stream = path.open("rb") if path else sys.stdin.buffer
     with stream:
         for number, line in enumerate(stream, 1):
             try:
-                yield line.decode("utf-8").rstrip("\r\n")
+                # What editors of one kind put before the first line is no part of it.
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError:
                 name = path or "standard input"
                 raise UserError(f"{name}, line {number}, is not UTF-8: convert it first") from None

@@ -1,18 +1,19 @@
 """Training a run to its end and scoring it: the modes `train` and `evaluate`."""
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from rich import print as rich_print
+from rich.console import Console
 from rich.table import Table
 
 from experiments import training_curves, workdir
 from experiments.inference import draw_attention
 from transformer import tasks
-from transformer.model.config import check_choice
+from transformer.checkpoint import check_fingerprint
 from transformer.train import Trainer, write_json
 
 SPLITS = ("validation", "test")
@@ -25,8 +26,10 @@ def train(config: Any, folder: Path) -> None:
     Raises:
       UserError: see `TranslationTask`, `Trainer.run` and `workdir.claim`.
     """
-    task = _make_task(config)
+    workdir.check_same_run(folder, config)
+    task = tasks.REGISTRY[config.task](config, _say)
     trainer = Trainer(task, config, folder, _say)
+    trainer.checkpoints.check_fingerprint(task.fingerprint())
     workdir.claim(folder, config)
     task.save_assets(folder)
     steps = trainer.checkpoints.steps()
@@ -48,12 +51,14 @@ def evaluate(config: Any, folder: Path) -> None:
     Raises:
       UserError: there is no run or no checkpoint, or its text has changed.
     """
-    score(_make_task(config), config, folder)
+    workdir.check_same_run(folder, config)
+    score(tasks.REGISTRY[config.task](config, _say), config, folder)
 
 
 def score(task: Any, config: Any, folder: Path) -> None:
     """Writes and prints results, translations and pictures of a trained run."""
-    translator, params, steps, progress = workdir.load_translator(folder, config, _say)
+    _, params, steps, progress = workdir.load_translator(folder, config, _say)
+    check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
     for split in SPLITS:
         start = time.monotonic()
@@ -76,13 +81,15 @@ def score(task: Any, config: Any, folder: Path) -> None:
     )
     print_results(workdir.load_results(folder))
     sources = [pair.source for pair in task.examples("test", EXAMPLES)]
-    for source, best in zip(sources, translator.translate(params, sources), strict=True):
+    for source, best in zip(sources, task.translator.translate(params, sources), strict=True):
         _say(f"  {source}\n  -> {best[0].text}")
-    for picture in [
-        *draw_attention(translator, params, sources[0], None, folder / "figures" / "attention"),
-        training_curves.draw(folder / "metrics.jsonl", folder / "figures" / "training.png"),
-    ]:
+    figures = folder / "figures"
+    for picture in draw_attention(task.translator, params, sources[0], None, figures / "attention"):
         _say(f"wrote {picture}")
+    try:
+        _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', figures / 'training.png')}")
+    except ValueError as error:  # a folder that was copied without its metrics
+        _say(f"no picture of the training: {error}")
 
 
 def print_results(results: dict[str, Any]) -> None:
@@ -90,13 +97,15 @@ def print_results(results: dict[str, Any]) -> None:
     table = Table(title=f"step {results['step']}, {results['parameters']:,} parameters")
     names = [n for n in results[SPLITS[0]] if f"{n}_signature" in results[SPLITS[0]]]
     columns = ("sentences", "perplexity", "accuracy", *names, "exact_match")
-    for column in ("split", *columns):
-        table.add_column(column, justify="left" if column == "split" else "right")
+    table.add_column("split")
+    for column in columns:
+        table.add_column(column.replace("_", " "), justify="right")
     for split in SPLITS:
         scores = results[split]
         cells = [_cell(scores, column) for column in columns]
         table.add_row(split, *cells)
-    rich_print(table)
+    # A file or a pipe has no width of its own, and nothing there should be cut.
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
     for name in names:
         _say(f"{name}: {results[SPLITS[0]][f'{name}_signature']}")
 
@@ -104,14 +113,9 @@ def print_results(results: dict[str, Any]) -> None:
 def _cell(scores: dict[str, Any], column: str) -> str:
     value = scores[column]
     text = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
-    if column == "accuracy":
-        text = f"{100 * value:.1f}%"
+    if column in ("accuracy", "exact_match"):
+        text = f"{value * (100 if column == 'accuracy' else 1):.1f}%"
     return text + (f" ± {scores[f'{column}_ci']:.2f}" if f"{column}_ci" in scores else "")
-
-
-def _make_task(config: Any) -> Any:
-    check_choice("task", config.task, tasks.REGISTRY)
-    return tasks.REGISTRY[config.task](config, _say)
 
 
 def _say(line: str) -> None:

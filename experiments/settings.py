@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ml_collections import ConfigDict
+from sacremoses.corpus import NonbreakingPrefixes
 
+from configs import base
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.model.config import check_choice
@@ -21,8 +23,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         1,
         LARGEST,
         "model.d_model model.d_ff model.num_heads model.num_encoder_layers "
-        "model.num_decoder_layers data.train_size data.max_characters data.batch_tokens "
-        "data.num_buckets data.batch_multiple data.prefetch tokenizer.max_sentences "
+        "model.num_decoder_layers data.max_characters data.batch_tokens data.num_buckets "
+        "data.batch_multiple tokenizer.max_sentences "
         "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
         "decode.beam_size decode.batch_size decode.num_best evaluate.average "
         "evaluate.training_beam_size evaluate.max_sentences",
@@ -30,8 +32,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (
         0,
         LARGEST,
-        "seed data.seed data.validation_size data.test_size data.batch_sentences "
-        "optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
+        "seed data.seed data.prefetch data.train_size data.validation_size data.test_size "
+        "data.batch_sentences optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
         "decode.max_ratio decode.max_extra evaluate.bootstrap",
     ),
@@ -53,13 +55,17 @@ RANGES: tuple[tuple[float, float, str], ...] = (
 # are used.
 CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
-    "tokenizer.normalization": ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"),
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
-    "train.best_metric": ("loss", "nll", "perplexity", "accuracy", "exact_match", "bleu", "chrf"),
+    "train.best_metric": (
+        *("loss", "nll", "perplexity", "accuracy", "exact_match", "bleu", "chrf"),
+        "bleu_moses_lowercase",
+    ),
     "decode.length_penalty": PENALTIES,
     "evaluate.checkpoint": ("best", "last"),
 }
+# Of others sacremoses makes English without a word.
+MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
@@ -101,6 +107,20 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
     _set(config, key, tuple(value) if isinstance(value, list) else value)
 
 
+def complete(values: ConfigDict) -> ConfigDict:
+    """Returns the config of `configs/base.py`, locked, with these values in it.
+
+    Raises:
+      UserError: see `assign`; or these are no values.
+    """
+    if not isinstance(values, ConfigDict):
+        raise UserError(f"{type(values).__name__} instead of a config: return base.get_config()")
+    config = base.get_config()
+    for key, value in flatten(values).items():
+        assign(config, key, value)
+    return config
+
+
 def check(config: ConfigDict) -> None:
     """Checks what a config says as far as that needs no text and no model.
 
@@ -122,6 +142,13 @@ def check(config: ConfigDict) -> None:
             f"config.decode.num_best={config.decode.num_best} is more than the "
             f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
             "raise the latter"
+        )
+    if config.evaluate.moses:
+        check_choice("config.evaluate.moses", config.evaluate.moses, MOSES_LANGUAGES)
+    elif config.train.best_metric == "bleu_moses_lowercase":
+        raise UserError(
+            "config.train.best_metric=bleu_moses_lowercase is not measured: set "
+            "config.evaluate.moses to the language of the translations"
         )
 
 

@@ -1,13 +1,14 @@
 """A run's folder: the config that made it, and what a finished run left there."""
 
-import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
+from experiments.settings import complete, flatten
 from transformer.checkpoint import Checkpoints
 from transformer.errors import UserError
 from transformer.tasks.translation import fingerprint, load_tokenizers, make_translator
@@ -32,78 +33,42 @@ FREE_KEYS = (
 )
 
 
-def flatten(config: ConfigDict) -> dict[str, Any]:
-    """Returns {dotted key: value}; tuples as lists, as JSON has them."""
-    flat = {}
-    for name, value in config.items():
-        if isinstance(value, ConfigDict):
-            flat |= {f"{name}.{key}": inner for key, inner in flatten(value).items()}
-        else:
-            flat[name] = list(value) if isinstance(value, tuple | list) else value
-    return flat
-
-
-def override(config: ConfigDict, key: str, text: str) -> None:
-    """Sets a key to what the text says, in the type that the key has.
-
-    Raises:
-      UserError: there is no such key (the nearest is named), or the text is of another type.
-    """
-    flat = flatten(config)
-    if key not in flat:
-        near = difflib.get_close_matches(key, flat, 1, 0.5)
-        # A name may be right and its group forgotten.
-        near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
-        hint = f": did you mean config.{near[0]}?" if near else ": configs/base.py lists all keys"
-        raise UserError(f"config.{key} is no key{hint}")
-    value = flat[key]
-    try:
-        parsed = _parse(text, value)
-    except ValueError:
-        kind = "list" if isinstance(value, list) else type(value).__name__
-        raise UserError(f"config.{key}={text!r} must be of type {kind}, as {value!r} is") from None
-    *groups, name = key.split(".")
-    for group in groups:
-        config = config[group]
-    config[name] = parsed
-
-
-def _parse(text: str, like: Any) -> Any:
-    if isinstance(like, bool):
-        if text.lower() not in ("true", "false"):
-            raise ValueError(text)
-        return text.lower() == "true"
-    if isinstance(like, list):
-        parts = [part.strip().strip("'\"") for part in text.strip("()[]").split(",")]
-        return tuple(_parse(part, like[0]) for part in parts if part)
-    return type(like)(text)
-
-
 def claim(folder: Path, config: ConfigDict) -> None:
-    """Makes the folder a run of this config, or checks that it is one.
+    """Makes the folder a run of this config.
 
     Raises:
-      UserError: the folder holds a run of another config, whose differing keys are named.
+      UserError: see `check_same_run`.
     """
+    check_same_run(folder, config)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "config.json"
-    if path.exists():
-        theirs, ours = flatten(load_config(folder)), flatten(config)
-        differing = [
-            f"{key} (there {theirs.get(key, 'absent')!r}, here {ours.get(key, 'absent')!r})"
-            for key in sorted(theirs.keys() | ours.keys())
-            if theirs.get(key) != ours.get(key) and not key.startswith(FREE_KEYS)
-        ]
-        if differing:
-            raise UserError(
-                f"{folder} holds a run of another config: {'; '.join(differing)}. Use another "
-                "--workdir, or the config of this one"
-            )
-    write_json(path, config.to_dict())
+    write_json(folder / "config.json", config.to_dict())
+
+
+def check_same_run(folder: Path, config: ConfigDict) -> None:
+    """Checks that the folder holds a run of this config, or none yet.
+
+    Raises:
+      UserError: it is a file, or holds a run of another config, whose differing keys are named.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--workdir {folder} is a file: name a folder")
+    if not (folder / "config.json").exists():
+        return
+    theirs, ours = flatten(load_config(folder)), flatten(config)
+    differing = [
+        f"{key} (there {theirs[key]!r}, here {ours[key]!r})"
+        for key in sorted(ours)
+        if theirs[key] != ours[key] and not key.startswith(FREE_KEYS)
+    ]
+    if differing:
+        raise UserError(
+            f"{folder} holds a run of another config: {'; '.join(differing)}. Use another "
+            "--workdir, or the config of this one"
+        )
 
 
 def load_config(folder: Path) -> ConfigDict:
-    """Returns the config that made a run.
+    """Returns the config that made a run; keys that are newer than the run have their default.
 
     Raises:
       UserError: the folder is no run, or its config cannot be read.
@@ -112,9 +77,10 @@ def load_config(folder: Path) -> ConfigDict:
     if not path.exists():
         raise UserError(f"{folder} holds no run (no config.json): train first, or check --workdir")
     try:
-        return ConfigDict(json.loads(path.read_text()))
-    except ValueError as error:
-        raise UserError(f"{path} is not readable JSON ({error}): put back the original") from None
+        saved = json.loads(path.read_text())
+        return complete(ConfigDict(saved) if isinstance(saved, dict) else saved)
+    except (ValueError, UserError) as error:
+        raise UserError(f"{path} cannot be read ({error}): put back the original") from None
 
 
 def load_translator(
@@ -123,8 +89,10 @@ def load_translator(
     """Returns a run's translator, its parameters, the steps they come from and the progress then.
 
     Raises:
-      UserError: tokenizer or checkpoint is missing, or they do not belong together.
+      UserError: tokenizer or checkpoint is missing, or config, tokenizer and checkpoint do not
+        belong together.
     """
+    check_same_run(folder, config)
     tokenizers = load_tokenizers(folder)
     translator = make_translator(config, *tokenizers, warn)
     if not (folder / "checkpoints").is_dir():
@@ -136,10 +104,38 @@ def load_translator(
         )
     finally:
         checkpoints.close()
+    _check_shapes(translator, loaded[0], folder)
     return translator, *loaded
 
 
+def _check_shapes(translator: Translator, params: Any, folder: Path) -> None:
+    """Raises UserError where a checkpoint's parameters are not those of the config's model."""
+    expected, found = (
+        {jax.tree_util.keystr(path): x.shape for path, x in jax.tree.leaves_with_path(tree)}
+        for tree in (translator.param_shapes(), params)
+    )
+    if differing := sorted(
+        key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)
+    ):
+        key = differing[0]
+        raise UserError(
+            f"the checkpoints in {folder} are not of the model of its config.json: {key} is "
+            f"{found.get(key, 'absent')}, not {expected.get(key, 'absent')}: put back the original"
+        )
+
+
 def load_results(folder: Path) -> dict[str, Any] | None:
-    """Returns the scores of a finished run, or None where it has none yet."""
+    """Returns the scores of a finished run, or None where it has none yet.
+
+    Raises:
+      UserError: the file is damaged.
+    """
     path = folder / "results.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(
+            f"{path} cannot be read ({error}): delete it; --mode=evaluate writes it anew"
+        ) from None

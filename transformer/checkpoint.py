@@ -1,6 +1,7 @@
 """Asynchronous checkpoints: the last few and the best, fallback, averages."""
 
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +104,14 @@ class Checkpoints:
 
         Args:
           template: a state of the same structure, shapes, dtypes and shardings.
-          warn: called with a line for each checkpoint that cannot be read; it is then removed,
-            so that its step can be written again.
+          warn: called with a line for each checkpoint that cannot be read. Once one before can be,
+            it is moved beside this folder, so that its step can be written again.
           fingerprint: what `progress` must say of the tokenizers.
 
         Raises:
-          UserError: it goes with other tokenizers.
+          UserError: it goes with other tokenizers, or there are some and none can be read.
         """
+        unreadable = []
         for step in reversed(self.steps()):
             # First, since a state of other tokenizers has other shapes and would seem broken.
             if progress := self.read_progress(step):
@@ -129,15 +131,21 @@ class Checkpoints:
                     f"checkpoint {self.folder / str(step)} cannot be read "
                     f"({_first_line(error)}); going back to the one before"
                 )
-                self._manager.delete(step)
+                unreadable.append(step)
                 continue
+            self._put_aside(unreadable)
             return restored["state"], restored["progress"]
+        if unreadable:
+            raise UserError(
+                f"none of the checkpoints in {self.folder} can be read: put back a copy, or move "
+                "that folder away to begin anew"
+            )
         return None
 
     def restore_params(
         self, which: str, average: int, warn, fingerprint: str
     ) -> tuple[Any, list[int], dict]:
-        """Returns parameters for evaluation, the steps they come from, and their `progress`.
+        """Returns parameters for evaluation, the steps they come from, and the run's `progress`.
 
         Args:
           which: "best" or "last", where nothing is averaged.
@@ -167,6 +175,7 @@ class Checkpoints:
                 break
         if not used:
             raise UserError(f"{self.folder} has no checkpoint that can be read: train first")
+        progress = self.read_progress(newest[0]) or progress  # how far the run has come
         return jax.tree.map(lambda x: x / len(used), total), used, progress
 
     def read_progress(self, step: int) -> dict | None:
@@ -177,6 +186,12 @@ class Checkpoints:
             )["progress"]
         except Exception:
             return None
+
+    def check_fingerprint(self, fingerprint: str) -> None:
+        """Raises UserError where the newest checkpoint was trained with other tokenizers."""
+        readable = (self.read_progress(step) for step in reversed(self.steps()))
+        if progress := next(filter(None, readable), None):
+            check_fingerprint(progress, fingerprint, self.folder)
 
     def close(self) -> None:
         """Waits for what is being written and gives up all threads."""
@@ -192,6 +207,13 @@ class Checkpoints:
         )
         state = restored["state"]
         return state["ema"] or state["params"], restored["progress"]
+
+    def _put_aside(self, steps: list[int]) -> None:
+        for step in steps:
+            place = self.folder.with_name(f"unreadable_{step}_{time.time_ns()}")
+            (self.folder / str(step)).rename(place)
+        if steps:
+            self._manager.reload()
 
     def _refused(self, step, error) -> UserError:
         return UserError(

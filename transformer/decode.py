@@ -6,7 +6,7 @@ needs one method, `reorder(parents)`, which lets hypothesis p go on from hypothe
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,11 @@ from transformer.errors import UserError
 NEVER = -1.0e9  # log-probability of what must not happen; finite, so that sums stay numbers
 
 
+@runtime_checkable
 class Cache(Protocol):
     """What a model remembers between steps."""
 
-    def reorder(self, parents: Int[Array, "B P"]) -> Self: ...
+    def reorder(self, parents: Int[Array, "B P"]) -> "Cache": ...
 
 
 Step = Callable[[Int[Array, "B P"], Any], tuple[Float[Array, "B P V"], Any]]

@@ -68,12 +68,12 @@ def corpus_scores(
         / max(1, len(references))
     }
 
-    def add(name, metric, hypotheses, references):
+    def add(name, metric, hypotheses, references, prefix=""):
         score = metric.corpus_score(hypotheses, [references], **n_bootstrap)
         scores[name] = score.score
         if bootstrap:
             scores[f"{name}_ci"] = float(score._ci)
-        scores[f"{name}_signature"] = str(metric.get_signature())
+        scores[f"{name}_signature"] = f"{prefix}{metric.get_signature()}"
 
     add("bleu", sacrebleu.BLEU(tokenize=tokenizer), hypotheses, references)
     add("chrf", sacrebleu.CHRF(), hypotheses, references)
@@ -84,6 +84,7 @@ def corpus_scores(
             sacrebleu.BLEU(tokenize="none", force=True),
             [prepare(text) for text in hypotheses],
             [prepare(text) for text in references],
+            prefix=f"moses-lowercase:{moses}|",
         )
     return scores
 
@@ -132,7 +133,7 @@ class MetricsWriter:
         partial.replace(self._path)
 
 
-def _step_of(line: str) -> float:
+def _step_of(line: str) -> int | float:
     """The step of a line; a line that a kill cut short belongs to no step."""
     try:
         return json.loads(line)["step"]

@@ -97,7 +97,9 @@ def make_optimizer(
         *clip, optax.scale_by_adam(beta1, beta2, epsilon), _descend(name == "adamw")
     )
     if accumulate > 1:
-        return optax.MultiSteps(optimizer, accumulate).gradient_transformation()
+        steps = optax.MultiSteps(optimizer, accumulate)
+        # Its own `gradient_transformation` does not say that it passes keywords on.
+        return optax.GradientTransformationExtraArgs(steps.init, steps.update)
     return optimizer
 
 

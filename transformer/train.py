@@ -287,11 +287,6 @@ def _check_train(config: Any) -> None:
     for key in ("steps", "log_every", "keep_last", "max_bad_steps"):
         if config.train[key] < 1:
             raise UserError(f"train.{key}={config.train[key]} must be at least 1")
-    for key in ("epochs", "minutes", "evaluate_every", "patience"):
-        if config.train[key] < 0:
-            raise UserError(f"train.{key}={config.train[key]} must not be negative")
-    if config.optimizer.accumulate < 1:
-        raise UserError(f"optimizer.accumulate={config.optimizer.accumulate} must be at least 1")
     for group, key in (("train", "label_smoothing"), ("train", "ema_decay")):
         if not 0.0 <= config[group][key] < 1.0:
             raise UserError(f"{group}.{key}={config[group][key]} must be in [0, 1)")

@@ -7,7 +7,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
 from transformer import optim
 from transformer.losses import TokenSums
@@ -20,14 +20,15 @@ class TrainState:
 
     `step` counts batches from zero, so it is also the number of the next batch. `bad_steps`
     counts those skipped because loss or gradient was not finite, `bad_run` the latest in a row.
+    These are int32 scalars; where a tree is only described, their place holds something else.
     """
 
-    step: Int[Array, ""]
+    step: Any
     params: Any
     opt_state: Any
     ema: Any  # moving average of the parameters; an empty dict where there is none
-    bad_steps: Int[Array, ""]
-    bad_run: Int[Array, ""]
+    bad_steps: Any
+    bad_run: Any
 
 
 LossFn = Callable[[Any, Any, dict, Array], TokenSums]

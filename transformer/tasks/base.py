@@ -1,7 +1,7 @@
 """What the training loop needs to know of a task, and nothing more."""
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 from jaxtyping import Array
@@ -10,6 +10,7 @@ from transformer.data.pipeline import BatchPlan
 from transformer.losses import TokenSums
 
 
+@runtime_checkable
 class Task(Protocol):
     """Data, model and scores of one kind of experiment."""
 

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from transformer.data.pairs import Pair
-from transformer.data.pipeline import Batch, BatchPlan, make_batch, prepare_corpus, preview
+from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview
 from transformer.data.sources import open_source
-from transformer.data.tokenizer import PAD, Tokenizer
+from transformer.data.tokenizer import Tokenizer
 from transformer.errors import UserError
 from transformer.losses import TokenSums
 from transformer.metrics import TokenMetrics, corpus_scores, summarize
@@ -32,7 +32,14 @@ class TranslationTask:
     def __init__(self, config: Any, warn: Callable[[str], None] = print):
         self.config = config
         self.d_model = config.model.d_model
+        _check_scores(config.evaluate)
         self._pairs = open_source(config.data)
+        for split in ("validation", "test"):
+            if not self.examples(split, 1):
+                raise UserError(
+                    f"the {split} set is empty: set data.{split}_size to 1 or more, or name a file "
+                    f"in data.{split}_source"
+                )
         self.corpus = prepare_corpus(self._pairs["train"], config.data, config.tokenizer)
         self.translator = make_translator(
             config, self.corpus.source_tokenizer, self.corpus.target_tokenizer, warn
@@ -46,11 +53,16 @@ class TranslationTask:
             config.data.batch_multiple,
             config.data.batch_sentences,
         )
+        longest = self.plan.buckets[-1].length
+        if config.model.positions == "learned" and longest > config.model.max_length:
+            raise UserError(
+                f"a training sentence has {longest} tokens, more than the "
+                f"model.max_length={config.model.max_length} learned positions: raise that, or "
+                f"lower data.max_tokens={config.data.max_tokens}"
+            )
 
     def init_params(self, key: jax.Array) -> Any:
-        batch = make_batch([[]], [[]], 1, 1)  # parameters do not depend on tokens
-        args = (batch.source, batch.target, batch.source != PAD, batch.target != PAD)
-        return jax.jit(self.translator.model.init)(key, *args)["params"]
+        return jax.jit(self.translator.init_params)(key)
 
     def hparams(self) -> dict[str, float]:
         rates = {
@@ -75,8 +87,6 @@ class TranslationTask:
         """
         settings = self.config.evaluate
         pairs = list(self._pairs[split])
-        if not pairs:
-            raise UserError(f"the {split} set is empty: there is nothing to evaluate")
         sources, references = [p.source for p in pairs], [p.target for p in pairs]
         scores = self._reference_loss(params, sources, references)
         count = len(pairs) if final else min(len(pairs), settings.max_sentences)
@@ -147,6 +157,11 @@ def make_translator(
     Raises:
       UserError: the config describes no model.
     """
+    if config.model.tied_embeddings == "all" and source_tokenizer.model != target_tokenizer.model:
+        raise UserError(
+            "model.tied_embeddings='all' needs one vocabulary for both languages: set "
+            "tokenizer.joint=True, or model.tied_embeddings='decoder'"
+        )
     fields = {
         name: value for name, value in config.model.items() if not name.startswith("dropout_")
     }
@@ -158,6 +173,18 @@ def make_translator(
     return Translator(
         Transformer(model_config), source_tokenizer, target_tokenizer, config.decode, warn
     )
+
+
+def _check_scores(settings: Any) -> None:
+    """Raises UserError where sacreBLEU lacks a tokenizer, now and not after the training."""
+    try:
+        corpus_scores(["a"], ["a"], settings.sacrebleu_tokenizer)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UserError(
+            f"evaluate.sacrebleu_tokenizer='{settings.sacrebleu_tokenizer}' cannot be used "
+            f"({reason}): choose one of 13a, intl, char, zh, none, or install what it needs"
+        ) from None
 
 
 def fingerprint(source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> str:

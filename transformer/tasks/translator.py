@@ -52,7 +52,19 @@ class Translator:
         self._search = jax.jit(self._search_batch, static_argnames=("beam", "steps"))
         self._sums = jax.jit(functools.partial(self.token_sums, smoothing=0.0, rates=None))
 
+    def param_shapes(self) -> Any:
+        """Returns the parameters' shapes and dtypes, without their values."""
+        return jax.eval_shape(self.init_params, jax.random.key(0))
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh float32 parameters; they do not depend on any text."""
+        return self.model.init(key, *_inputs(make_batch([[]], [[]], 1, 1)))["params"]
+
     # -- text to text
+
+    def is_blank(self, line: str) -> bool:
+        """Whether there is nothing to translate: no text, or only such as a zero-width space."""
+        return not self.source_tokenizer.encode([line])[0]
 
     def translate(
         self, params: Any, lines: Sequence[str], beam: int | None = None, first_line: int = 1
@@ -70,7 +82,7 @@ class Translator:
         beam = beam or self.decode.beam_size
         results = [[Translation("", 0.0)] for _ in lines]
         encoded = self._encode_lines(self.source_tokenizer, lines, first_line)
-        todo = [i for i, line in enumerate(lines) if line.strip()]
+        todo = [i for i, ids in enumerate(encoded) if ids]
         for rows, length in self._groups(todo, [len(ids) + 1 for ids in encoded]):
             batch = make_batch([encoded[i] for i in rows], [], self.decode.batch_size, length)
             found = jax.device_get(
@@ -195,7 +207,7 @@ class Translator:
                 row = jax.tree.map(lambda x: x[None], row)
                 return self.token_sums(params, Batch(*row), 0.0, None).nll
 
-            return jax.lax.map(one, tuple(batch))
+            return jax.vmap(one)(tuple(batch))
 
         return jax.jit(nll)
 
@@ -263,4 +275,5 @@ class Translator:
 
 def _inputs(batch: Batch):
     """What the model reads of a batch."""
-    return batch.source, batch.target, batch.source != PAD, batch.target != PAD
+    source, target = jnp.asarray(batch.source), jnp.asarray(batch.target)
+    return source, target, source != PAD, target != PAD
