@@ -1,0 +1,45 @@
+"""Settings of a source of sentence pairs, and what a refusal of them must look like."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+
+from transformer.errors import UserError
+
+DEFAULTS = {
+    "source": "files",
+    "seed": 0,
+    "train_size": 0,
+    "validation_size": 0,
+    "test_size": 0,
+    "path": "",
+    "train_source": "train.de",
+    "train_target": "train.en",
+    "validation_source": "",
+    "validation_target": "",
+    "test_source": "",
+    "test_target": "",
+    "tsv_columns": (0, 1),
+    "tfds_name": "ted_hrlr_translate/ru_to_en",
+    "tfds_fields": ("ru", "en"),
+    "tfds_dir": "",
+    "tfds_train": "train",
+    "tfds_validation": "validation",
+    "tfds_test": "test",
+}
+
+
+def settings(**changes) -> SimpleNamespace:
+    """Settings with some keys changed."""
+    return SimpleNamespace(**{**DEFAULTS, **changes})
+
+
+@contextlib.contextmanager
+def refused(*parts):
+    """Expects a UserError of one line that holds every part."""
+    with pytest.raises(UserError) as error:
+        yield
+    message = str(error.value)
+    assert "\n" not in message
+    assert [part for part in parts if str(part) not in message] == [], message

@@ -1,0 +1,205 @@
+"""Attention is equation 1 and section 3.2.2, and shows its weights to whoever asks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from conftest import tiny_config, tiny_inputs, tiny_model
+
+from transformer.model.attention import (
+    MultiHeadAttention,
+    dot_product_attention,
+    look_ahead_mask,
+    padding_mask,
+)
+from transformer.model.positions import NoPositions
+
+B, L, M, D, H, K = 3, 7, 5, 22, 2, 11
+
+
+def random(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def test_weights_are_those_worked_out_by_hand():
+    # K = 4, so scores are halved: 2 ln 3 and 0 become ln 3 and 0, and e^ln 3 : e^0 = 3 : 1.
+    queries = jnp.zeros((1, 1, 1, 4)).at[..., 0].set(2.0)
+    keys = jnp.zeros((1, 2, 1, 4)).at[0, 0, 0, 0].set(jnp.log(3.0))
+    weights = dot_product_attention(queries, keys, jnp.ones((1, 1, 1, 2), bool))
+    np.testing.assert_allclose(weights[0, 0, 0], [0.75, 0.25], rtol=1e-6)
+    # Control: without the root of K it would be 9 : 1.
+    assert abs(float(weights[0, 0, 0, 0]) - 0.9) > 0.1
+
+
+def test_look_ahead_allows_the_past_and_the_present():
+    np.testing.assert_array_equal(look_ahead_mask(3)[0, 0], [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
+
+
+def test_padding_is_never_read():
+    is_token = jnp.array([[True, False, True, False, False]])
+    np.testing.assert_array_equal(padding_mask(is_token)[0, 0, 0], is_token[0])
+    weights = dot_product_attention(random(1, 2, 3, 7), random(1, 5, 3, 7), padding_mask(is_token))
+    np.testing.assert_array_equal(weights[..., ~is_token[0]], 0.0)
+    np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-6)
+
+
+def test_a_query_with_nothing_to_read_gets_zeros_and_finite_gradients():
+    mask = jnp.zeros((1, 1, 3, 5), bool).at[0, 0, 0].set(True)  # rows 1 and 2 read nothing
+
+    def total(queries, keys):
+        weights = dot_product_attention(queries, keys, mask)
+        return jnp.sum(weights * random(1, 2, 3, 5, seed=2)), weights
+
+    (_, weights), gradients = jax.value_and_grad(total, (0, 1), has_aux=True)(
+        random(1, 3, 2, 7), random(1, 5, 2, 7, seed=1)
+    )
+    np.testing.assert_array_equal(weights[:, :, 1:], 0.0)
+    np.testing.assert_array_equal(gradients[0][:, 1:], 0.0)
+    assert all(np.isfinite(g).all() and g.any() for g in gradients)
+    # Control: what a plain softmax over -inf makes of such a row.
+    assert np.isnan(jax.nn.softmax(jnp.where(mask, 0.0, -jnp.inf))[0, 0, 1]).all()
+
+
+def attend(p, x, memory, mask, bias, heads=H, positions=NoPositions, dtype="float32", **kwargs):
+    config = tiny_config(attention_bias=bias, num_heads=heads, dtype=dtype)
+    module = MultiHeadAttention(config, positions(config))
+    return module.apply(
+        {"params": p}, x, memory, mask, jnp.arange(x.shape[1]), jnp.arange(M), None, **kwargs
+    )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_many_heads_equal_the_papers_equations(bias):
+    p = reference.parameters(tiny_config(attention_bias=bias))["decoder_layers_0"][
+        "cross_attention"
+    ]
+    assert ("bias" in p["query"]) is bias
+    x, memory = random(B, L, D), random(B, M, D, seed=1)
+    mask = random(B, 1, L, M, seed=2) > 0
+    mask = mask.at[1, 0, 3].set(False)  # reads nothing
+    ours = attend(p, x, memory, mask, bias)
+
+    def expected(heads):
+        readable = [[list(np.flatnonzero(row)) for row in np.asarray(m[0])] for m in mask]
+        p64, x64, memory64 = reference.float64(p), np.float64(x), np.float64(memory)
+        return np.array(
+            [
+                reference.multi_head_attention(p64, x64[b], memory64[b], readable[b], heads)[0]
+                for b in range(B)
+            ]
+        )
+
+    np.testing.assert_allclose(ours, expected(H), rtol=1e-5, atol=1e-5)
+    # Controls: one head as wide as both is something else, and so is a module with one head.
+    assert np.abs(ours - expected(1)).max() > 0.01
+    assert np.abs(attend(p, x, memory, mask, bias, heads=1) - expected(H)).max() > 0.01
+
+
+def test_heads_read_with_their_own_slices_of_the_projections():
+    p = reference.parameters(tiny_config())["decoder_layers_0"]["cross_attention"]
+    p["output"] = {"kernel": jnp.eye(D), "bias": jnp.zeros(D)}  # shows the heads as they are
+    changed = {**p, "query": {**p["query"], "kernel": np.array(p["query"]["kernel"])}}
+    changed["query"]["kernel"][:, :K] *= -1.0  # the first head's queries
+    arguments = random(B, L, D), random(B, M, D, seed=1), jnp.ones((1, 1, 1, M), bool), True
+    before, after = attend(p, *arguments), attend(changed, *arguments)
+    np.testing.assert_array_equal(before[..., K:], after[..., K:])
+    assert (before[..., :K] != after[..., :K]).all()
+
+
+def test_an_encoding_can_bias_scores_and_turn_queries_and_keys():
+    class Biased(NoPositions):
+        def bias(self, query_positions, key_positions):
+            distance = key_positions - query_positions[:, None]
+            return jnp.array([0.0, 0.5])[:, None, None] * distance
+
+    class Turned(NoPositions):
+        def rotate(self, heads, positions):
+            return heads * (1.0 + positions[:, None, None])
+
+    p = reference.parameters(tiny_config())["decoder_layers_0"]["cross_attention"]
+    x, memory, mask = random(B, L, D), random(B, M, D, seed=1), jnp.ones((1, 1, 1, M), bool)
+
+    def weights(positions):
+        _, sown = attend(p, x, memory, mask, True, positions=positions, mutable=["intermediates"])
+        return sown["intermediates"]["weights"][0]
+
+    plain, biased, turned = np.log(weights(NoPositions)), weights(Biased), weights(Turned)
+    distance = np.arange(M) - np.arange(L)[:, None]
+    by_hand = jax.nn.softmax(plain + np.array([0.0, 0.5])[:, None, None] * distance)
+    np.testing.assert_allclose(biased, by_hand, rtol=2e-5)
+    # The logarithms of weights lack a constant of each row, so take the scores themselves.
+    heads = [
+        (np.asarray(v) @ p[n]["kernel"] + p[n]["bias"]) for v, n in ((x, "query"), (memory, "key"))
+    ]
+    queries, keys = (h.reshape(B, -1, H, K) for h in heads)
+    scores = np.einsum("BLHK,BMHK->BHLM", queries, keys) / np.sqrt(K)
+    factors = np.outer(1 + np.arange(L), 1 + np.arange(M))
+    np.testing.assert_allclose(turned, jax.nn.softmax(scores * factors), rtol=1e-3, atol=1e-6)
+    assert np.abs(turned - np.exp(plain)).max() > 0.1
+    assert np.abs(biased - np.exp(plain)).max() > 0.1
+
+
+def test_softmax_is_in_float32_whatever_the_compute_type():
+    p = reference.parameters(tiny_config())["decoder_layers_0"]["cross_attention"]
+    x, memory, mask = random(B, L, D), random(B, M, D, seed=1), jnp.ones((1, 1, 1, M), bool)
+    out, sown = attend(p, x, memory, mask, True, dtype="bfloat16", mutable=["intermediates"])
+    (weights,) = sown["intermediates"]["weights"]
+    assert out.dtype == jnp.bfloat16
+    assert weights.dtype == jnp.float32
+    np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-6)
+    # Control: weights rounded to bfloat16 do not sum to one so exactly.
+    rounded = weights.astype(jnp.bfloat16).astype(jnp.float32)
+    assert np.abs(rounded.sum(-1) - 1.0).max() > 1e-4
+
+
+# --- the weights of a whole model
+
+
+KINDS = ("encoder_layers_{}/self_attention", "decoder_layers_{}/self_attention",
+         "decoder_layers_{}/cross_attention")  # fmt: skip
+
+
+def test_one_pass_shows_the_weights_of_every_layer_kind_and_head():
+    model, variables = tiny_model()
+    inputs = tiny_inputs()
+    logits, sown = model.apply(variables, *inputs, mutable=["intermediates"])
+    np.testing.assert_array_equal(logits, model.apply(variables, *inputs))
+    expected = [
+        reference.transformer(
+            reference.float64(variables["params"]),
+            *(np.asarray(a[b]) for a in inputs),
+            model.config,
+        )[1]
+        for b in range(B)
+    ]
+    assert len(jax.tree.leaves(sown)) == len(expected[0]) == 6
+    for kind in KINDS:
+        for n in range(2):
+            weights = sown["intermediates"]
+            for name in kind.format(n).split("/"):
+                weights = weights[name]
+            (weights,) = weights["weights"]
+            np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
+            by_loops = np.array([sentence[kind.format(n)] for sentence in expected])
+            np.testing.assert_allclose(weights, by_loops, rtol=1e-4, atol=1e-5)
+            if kind == KINDS[1]:
+                assert not np.triu(weights, 1).any()
+            else:
+                assert np.triu(weights, 1).any()
+
+
+def test_weights_nobody_asks_for_cost_nothing(monkeypatch):
+    model, variables = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
+    inputs = tiny_inputs()
+
+    def program(**kwargs):
+        return jax.make_jaxpr(lambda v, *x: model.apply(v, *x, **kwargs))(variables, *inputs)
+
+    plain, asked = program(), program(mutable=["intermediates"])
+    assert len(plain.jaxpr.outvars) == 1
+    assert len(asked.jaxpr.outvars) == 1 + 3  # control: asked for, there they are
+    # Without `sow` in the source, the program is the same to the letter.
+    monkeypatch.setattr(MultiHeadAttention, "sow", lambda *_: None)
+    assert str(program()) == str(plain)
+    assert str(asked) != str(plain)

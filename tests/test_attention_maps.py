@@ -1,0 +1,195 @@
+"""The pictures of attention show the arrays and tokens they were given, whatever these are."""
+
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from experiments import attention_maps
+from experiments.attention_maps import KINDS, AttentionMaps, build_figure, draw
+
+SOURCE = ("▁He", "▁admir", "ed", "▁her", "</s>")
+TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", "▁.", "!")
+HOSTILE = ("$x_1$", "", "🙂🤖", "▁مرحبا", "中文", "{\\bf", "a\nb", " ", "\u0301", "x" * 300, "</s>")
+
+
+def make_maps(source=SOURCE, target=TARGET, heads=3, layers=2) -> AttentionMaps:
+    rng = np.random.default_rng(7)
+
+    def rows(queries, keys):
+        scores = rng.random((layers, heads, queries, keys)).astype(np.float32)
+        return scores / scores.sum(-1, keepdims=True)
+
+    m, n = len(source), len(target)
+    weights = {"encoder_self": rows(m, m), "decoder_self": rows(n, n), "cross": rows(n, m)}
+    return AttentionMaps(weights, tuple(source), tuple(target))
+
+
+def panels(figure):
+    return figure.axes[:-1]  # the last is the colour bar
+
+
+def labels(axis):
+    return [label.get_text() for label in axis.get_ticklabels() if label.get_text()]
+
+
+def test_a_picture_is_written_for_every_kind_and_layer_in_order(tmp_path):
+    paths = draw(make_maps(), tmp_path / "new" / "folder")
+    assert [path.name for path in paths] == [
+        "encoder_self_layer_1.png",
+        "encoder_self_layer_2.png",
+        "decoder_self_layer_1.png",
+        "decoder_self_layer_2.png",
+        "cross_layer_1.png",
+        "cross_layer_2.png",
+    ]
+    # Not blank: some pixel is dark and some is light.
+    assert all(np.ptp(imread(path)[..., :3]) > 0.5 for path in paths)
+
+
+def test_the_saved_arrays_and_tokens_equal_those_given(tmp_path):
+    maps = make_maps(source=("", "$", "🤖", "</s>"))
+    draw(maps, tmp_path)
+    with np.load(tmp_path / "attention.npz", allow_pickle=False) as saved:
+        for kind, weights in maps.weights.items():
+            np.testing.assert_array_equal(saved[kind], weights)
+        assert tuple(saved["source_tokens"]) == maps.source_tokens
+        assert tuple(saved["target_tokens"]) == maps.target_tokens
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_head_has_a_panel_that_shows_its_weights_on_the_scale_0_to_1(kind):
+    maps = make_maps()
+    figure = build_figure(maps, kind, layer=2)
+    assert len(panels(figure)) == 3
+    for head, axes in enumerate(panels(figure)):
+        (image,) = axes.images
+        np.testing.assert_array_equal(image.get_array(), maps.weights[kind][1, head])
+        assert image.get_clim() == (0, 1)
+        assert axes.get_title() == f"head {head + 1}"
+    assert "layer 2 of 2" in figure.get_suptitle()
+    # The control: the other layer is another picture.
+    assert not np.array_equal(image.get_array(), maps.weights[kind][0, 2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "columns"),
+    [("encoder_self", SOURCE, SOURCE), ("decoder_self", TARGET, TARGET), ("cross", TARGET, SOURCE)],
+)
+def test_tick_labels_are_the_tokens_queries_down_and_keys_across(kind, rows, columns):
+    first = panels(build_figure(make_maps(), kind, layer=1))[0]
+    assert labels(first.yaxis) == list(rows)
+    assert labels(first.xaxis) == list(columns)
+    # The first query is on top, where the image has its first row.
+    assert first.get_ylim()[0] > first.get_ylim()[1]
+
+
+@pytest.mark.parametrize(("heads", "down", "across"), [(1, 1, 1), (4, 2, 2), (8, 2, 4), (16, 4, 4)])
+def test_heads_stand_in_a_grid_and_only_its_edges_carry_labels(heads, down, across):
+    axes = panels(build_figure(make_maps(heads=heads, layers=1), "cross", layer=1))
+    boxes = [panel.get_position() for panel in axes]
+    assert len({round(box.x0, 6) for box in boxes}) == across
+    assert len({round(box.y0, 6) for box in boxes}) == down
+    assert [bool(labels(panel.yaxis)) for panel in axes] == ([True] + [False] * (across - 1)) * down
+    assert sum(bool(labels(panel.xaxis)) for panel in axes) == across
+
+
+@pytest.mark.parametrize(("source", "heads"), [(HOSTILE, 5), (["▁long"] * 83, 1), (["</s>"], 1)])
+def test_no_text_leaves_the_figure_or_overlaps_another(source, heads):
+    figure = build_figure(make_maps(source, heads=heads, layers=1), "cross", layer=1)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    texts = [*figure.texts, *(axes.title for axes in panels(figure))]
+    for axes in figure.axes:
+        texts += [*axes.get_xticklabels(), *axes.get_yticklabels()]
+    boxes = [text.get_window_extent(renderer) for text in texts if text.get_text()]
+    for i, box in enumerate(boxes):
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= figure.bbox.x1
+        assert box.y1 <= figure.bbox.y1
+        # Boxes include the leading of a line, hence a little less than the whole.
+        inner = box.shrunk(0.85, 0.85)
+        assert not any(inner.overlaps(other.shrunk(0.85, 0.85)) for other in boxes[:i])
+
+
+def test_hostile_tokens_are_drawn_as_text_without_warnings(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = build_figure(make_maps(source=HOSTILE, layers=1), "encoder_self", layer=1)
+        figure.savefig(tmp_path / "hostile.png")
+    shown = labels(panels(figure)[0].yaxis)
+    assert shown[:2] == ["$x_1$", "∅"]
+    assert shown[3] == "▁مرحبا"
+    assert shown[5:8] == ["{\\bf", "a⟨000A⟩b", "␣"]
+    assert shown[9] == "x" * 19 + "…"
+    assert len(shown) == len(HOSTILE)
+    assert not any(label.get_parse_math() for label in panels(figure)[0].get_yticklabels())
+
+
+def test_a_character_without_a_glyph_becomes_its_code_point():
+    assert attention_maps.visible("a中\ud800", frozenset("a")) == "a⟨4E2D⟩⟨D800⟩"
+    assert attention_maps.visible("a中", frozenset("a中")) == "a中"
+
+
+def test_a_hundred_and_twenty_tokens_are_thinned_and_one_token_is_not():
+    long = (*(f"▁w{i}" for i in range(119)), "</s>")
+    axes = panels(build_figure(make_maps(source=long, heads=1), "encoder_self", layer=1))[0]
+    assert 30 <= len(labels(axes.yaxis)) < 120
+    # What is named stands where its token is.
+    for label, position in zip(labels(axes.yaxis), axes.get_yticks(), strict=True):
+        assert label == long[int(position)]
+    one = build_figure(make_maps(source=("</s>",), target=("<s>",), heads=1), "cross", layer=1)
+    assert labels(panels(one)[0].xaxis) == ["</s>"]
+    assert labels(panels(one)[0].yaxis) == ["<s>"]
+
+
+def test_rows_sum_to_one_after_hiding_and_keep_their_proportions():
+    maps = make_maps()
+    before = {kind: weights.copy() for kind, weights in maps.weights.items()}
+    hidden = attention_maps.hide_end_of_sentence(maps)
+    assert hidden.source_tokens == SOURCE[:-1]
+    assert hidden.target_tokens == TARGET
+    for kind, weights in hidden.weights.items():
+        np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
+        assert weights.dtype == np.float32
+        np.testing.assert_array_equal(maps.weights[kind], before[kind])
+    assert hidden.weights["encoder_self"].shape == (2, 3, 4, 4)
+    cross = before["cross"]
+    ratio = hidden.weights["cross"][..., 0] / hidden.weights["cross"][..., 1]
+    np.testing.assert_allclose(ratio, cross[..., 0] / cross[..., 1], rtol=1e-5)
+    np.testing.assert_array_equal(hidden.weights["decoder_self"], before["decoder_self"])
+    # The control: without renormalising, the rows fall short of one.
+    assert (cross[..., :-1].sum(-1) < 0.999).all()
+
+
+def test_a_row_wholly_on_the_end_of_sentence_becomes_zeros():
+    maps = make_maps()
+    maps.weights["cross"][0, 1, 2] = [0, 0, 0, 0, 1]
+    hidden = attention_maps.hide_end_of_sentence(maps).weights["cross"]
+    np.testing.assert_array_equal(hidden[0, 1, 2], np.zeros(4))
+    np.testing.assert_allclose(hidden[0, 1, 3].sum(), 1, rtol=1e-6)
+
+
+def test_hiding_is_refused_where_no_end_of_sentence_or_nothing_else_is_there():
+    once = attention_maps.hide_end_of_sentence(make_maps())
+    with pytest.raises(ValueError, match="'▁her'"):
+        attention_maps.hide_end_of_sentence(once)
+    with pytest.raises(ValueError, match="leaves none"):
+        attention_maps.hide_end_of_sentence(make_maps(source=("</s>",)))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (3, 7, 5), (2, 0, 7, 5), (0, 3, 7, 5)])
+def test_shapes_that_do_not_fit_the_tokens_are_named_beside_them(shape):
+    weights = make_maps().weights | {"cross": np.zeros(shape, np.float32)}
+    with pytest.raises(ValueError, match=r"cross.*7 query tokens and 5 key tokens") as error:
+        AttentionMaps(weights, SOURCE, TARGET)
+    assert str(shape) in str(error.value)
+
+
+def test_a_missing_kind_is_named():
+    weights = make_maps().weights
+    del weights["cross"]
+    with pytest.raises(ValueError, match="cross"):
+        AttentionMaps(weights, SOURCE, TARGET)

@@ -1,0 +1,315 @@
+"""Beam search finds what trying everything finds, and at one what taking the best token finds."""
+
+import functools
+import itertools
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import tiny_model
+
+from transformer.decode import NEVER, PENALTIES, beam_search
+from transformer.errors import UserError
+
+BEGIN, END = 1, 2
+VOCAB, STEPS, LIMITS = 4, 4, [4, 2, 1, 0, 3]
+# There are 1 + 3 + 9 + 27 translations of at most four tokens; of each length at most 36
+# continuations are possible, as at the limit only ends are.
+WIDE, HOW_MANY = 41, [0, 1, 4, 13, 40]
+
+
+def trie_size(vocab, steps):
+    return sum(vocab**t for t in range(steps))
+
+
+@flax.struct.dataclass
+class Trie:
+    """A cache that knows each hypothesis' whole prefix, as a number of a node."""
+
+    count: jax.Array
+    node: jax.Array
+
+    def reorder(self, parents):
+        return self.replace(node=jnp.take_along_axis(self.node, parents, axis=1))
+
+
+def next_node(node, token, vocab):
+    return node * vocab + token + 1  # in order of breadth; the root is 0
+
+
+@functools.partial(jax.jit, static_argnames=("beam", "steps", "penalty", "alpha"))
+def compiled_trie_search(table, limits, beam, steps, penalty, alpha):
+    def step(tokens, cache):
+        child = next_node(cache.node, tokens, table.shape[-1])
+        node = jnp.where(cache.count == 0, 0, child)  # the begin token leads to the root
+        logits = jax.vmap(lambda rows, nodes: rows[nodes])(table, node)
+        return logits, Trie(cache.count + 1, node)
+
+    cache = Trie(jnp.int32(0), jnp.zeros((len(table), beam), jnp.int32))
+    return beam_search(
+        step, cache, limits, beam=beam, steps=steps, begin=BEGIN, end=END,
+        penalty=penalty, alpha=alpha,
+    )  # fmt: skip
+
+
+def trie_search(table, limits, beam, penalty="none", alpha=0.6, steps=STEPS):
+    """Beam search where the logits after every prefix are a table, [B, nodes, V]."""
+    table, limits = jnp.asarray(table, jnp.float32), jnp.asarray(limits, jnp.int32)
+    return jax.tree.map(
+        np.asarray, compiled_trie_search(table, limits, beam, steps, penalty, alpha)
+    )
+
+
+def found(hypotheses, sentence):
+    """[(score, tokens)] of one sentence, empty places left out."""
+    tokens, lengths, scores = (x[sentence] for x in hypotheses)
+    return [
+        (float(s), tuple(t[:n].tolist()))
+        for t, n, s in zip(tokens, lengths, scores, strict=True)
+        if n
+    ]
+
+
+def by_hand_penalty(name, length, alpha):
+    return {"gnmt": ((5 + length) / 6) ** alpha, "average": length**alpha, "none": 1.0}[name]
+
+
+def all_translations(vocab, limit):
+    """Every sequence of at most `limit` tokens whose only end is its last token."""
+    others = [token for token in range(vocab) if token != END]
+    for length in range(1, limit + 1):
+        for tokens in itertools.product(others, repeat=length - 1):
+            yield (*tokens, END)
+
+
+def log_softmax(logits):
+    logits = np.float64(logits)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def log_probability(table, tokens):
+    total, node = 0.0, 0
+    for token in tokens:
+        total += table[node, token]
+        node = next_node(node, token, table.shape[-1])
+    return total
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    return rng.normal(scale=1.5, size=(len(LIMITS), trie_size(VOCAB, STEPS), VOCAB))
+
+
+@pytest.mark.parametrize("alpha", [0.6, 1.7])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_wide_beam_finds_every_translation_in_order(table, penalty, alpha):
+    hypotheses = trie_search(table, LIMITS, WIDE, penalty, alpha)
+    for b, limit in enumerate(LIMITS):
+        log_probs = log_softmax(table[b])
+        expected = sorted(
+            (
+                (log_probability(log_probs, t) / by_hand_penalty(penalty, len(t), alpha), t)
+                for t in all_translations(VOCAB, limit)
+            ),
+            reverse=True,
+        )
+        ours = found(hypotheses, b)
+        assert len(ours) == HOW_MANY[limit]
+        assert [t for _, t in ours] == [t for _, t in expected]
+        np.testing.assert_allclose([s for s, _ in ours], [s for s, _ in expected], rtol=1e-5)
+
+
+def test_the_penalties_order_translations_differently(table):
+    firsts = {
+        penalty: [t for _, t in found(trie_search(table, LIMITS, WIDE, penalty, 1.7), 0)]
+        for penalty in PENALTIES
+    }
+    assert firsts["none"] != firsts["gnmt"] != firsts["average"]
+
+
+def test_penalties_by_hand():
+    length = jnp.array([1, 7, 13])
+    np.testing.assert_allclose(PENALTIES["gnmt"](length, 0.6), [1, 2**0.6, 3**0.6], rtol=1e-6)
+    np.testing.assert_allclose(PENALTIES["average"](length, 2.0), [1, 49, 169], rtol=1e-6)
+    np.testing.assert_allclose(PENALTIES["none"](length, 0.6), [1, 1, 1])
+    with pytest.raises(UserError, match=r"'quux' is unknown: choose one of gnmt, average, none"):
+        trie_search(np.zeros((1, 1, 3)), [1], 1, "quux", steps=1)
+
+
+def test_a_garden_path_by_hand():
+    # Tokens 0 and 1, and 2 for the end. First .5, .4, .1; after 0: .3, .3, .4; after 1: .05, .05,
+    # .9. Of two tokens: "0 end" has .20, "1 end" .36 and "end" .10. Greedy goes astray.
+    logits = np.log([[[0.5, 0.4, 0.1], [0.3, 0.3, 0.4], [0.05, 0.05, 0.9], [1 / 3] * 3]])
+    greedy, wide = (trie_search(logits, [2], beam, steps=2) for beam in (1, 3))
+    assert found(greedy, 0) == [(pytest.approx(np.log(0.2)), (0, 2))]
+    assert found(wide, 0) == [
+        (pytest.approx(np.log(0.36)), (1, 2)),
+        (pytest.approx(np.log(0.2)), (0, 2)),
+        (pytest.approx(np.log(0.1)), (2,)),
+    ]
+
+
+def test_an_end_outside_the_beam_ends_nothing():
+    # First 0 with .6, the end with .4; after 0 the end with .5: greedy is "0 end", with .3.
+    logits = np.log([[[0.6, 1e-9, 0.4], [0.25, 0.25, 0.5], [1 / 3] * 3, [1 / 3] * 3]])
+    greedy = trie_search(logits, [2], 1, steps=2)
+    assert found(greedy, 0) == [(pytest.approx(np.log(0.3), rel=1e-5), (0, 2))]
+
+
+def test_a_sentence_is_finished_when_as_many_translations_as_the_beam_are_complete():
+    # "0 0 end" has the best mean: log(.39 * .98 * .98) / 3. But a beam of one takes "end" at once,
+    # and one of two "end" and then, second of the second step, "0 end".
+    logits = np.full((1, 13, 3), np.log(1 / 3))
+    logits[0, 0] = np.log([0.39, 0.01, 0.60])
+    logits[0, 1] = np.log([0.98, 0.005, 0.015])
+    logits[0, 4] = np.log([0.01, 0.01, 0.98])  # after "0 0": 0 * 3 + 1, then 1 * 3 + 1
+    one, two, wide = (
+        found(trie_search(logits, [3], beam, "average", 1.0, steps=3), 0) for beam in (1, 2, 13)
+    )
+    end, end_late = np.log(0.6), np.log(0.39 * 0.015) / 2
+    assert one == [(pytest.approx(end, rel=1e-5), (2,))]
+    assert two == [*one, (pytest.approx(end_late, rel=1e-5), (0, 2))]
+    assert wide[0] == (pytest.approx(np.log(0.39 * 0.98 * 0.98) / 3, rel=1e-5), (0, 0, 2))
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_whatever_the_beam_results_are_sorted_distinct_ended_and_within_the_limit(table, beam):
+    hypotheses = trie_search(table, LIMITS, beam, "gnmt")
+    for b, limit in enumerate(LIMITS):
+        ours = found(hypotheses, b)
+        scores = [s for s, _ in ours]
+        assert scores == sorted(scores, reverse=True)
+        assert len({t for _, t in ours}) == len(ours)
+        assert len(ours) == min(beam, HOW_MANY[limit])
+        log_probs = log_softmax(table[b])
+        for score, tokens in ours:
+            assert len(tokens) <= limit
+            assert tokens.index(END) == len(tokens) - 1
+            penalty = by_hand_penalty("gnmt", len(tokens), 0.6)
+            np.testing.assert_allclose(
+                score, log_probability(log_probs, tokens) / penalty, rtol=1e-5
+            )
+        # Places after the last, and tokens after the end, hold nothing.
+        assert (hypotheses.scores[b, len(ours) :] == NEVER).all()
+        for tokens, length in zip(hypotheses.tokens[b], hypotheses.lengths[b], strict=True):
+            assert (tokens[length:] == END).all()
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_sentence_is_translated_the_same_in_any_company(table, beam):
+    together = trie_search(table, LIMITS, beam, "gnmt")
+    for b, limit in enumerate(LIMITS):
+        alone = trie_search(table[b : b + 1], [limit], beam, "gnmt")
+        assert found(alone, 0) == found(together, b)
+    backwards = trie_search(table[::-1], LIMITS[::-1], beam, "gnmt")
+    for ours, other in zip(together, backwards, strict=True):
+        np.testing.assert_array_equal(ours, other[::-1])
+
+
+def test_greedy_search_is_not_always_the_best():
+    tables = np.random.default_rng(1).normal(scale=1.5, size=(31, trie_size(VOCAB, STEPS), VOCAB))
+    limits = [STEPS] * len(tables)
+    greedy, wide = (trie_search(tables, limits, beam).scores[:, 0] for beam in (1, WIDE))
+    assert (greedy <= wide + 1e-5).all()
+    assert 3 < (greedy < wide - 1e-3).sum() < 28
+
+
+# --- with a real Transformer
+
+
+SMALL = {"source_vocab_size": 11, "target_vocab_size": 5, "num_decoder_layers": 1, "seed": 4}
+SOURCE = jnp.array([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [5, 3, 5, 8, 0]])
+SOURCE_MASK = SOURCE > 0
+
+
+@pytest.fixture(scope="module")
+def translator():
+    """A tiny model: its beam search, and its full pass, on the three sentences."""
+    model, variables = tiny_model(num_encoder_layers=1, **SMALL)
+
+    def search(limits, beam, penalty="gnmt", alpha=0.6):
+        steps = max(limits)
+
+        @jax.jit
+        def run(limits):
+            cache = model.apply(variables, SOURCE, SOURCE_MASK, beam, steps, method="start")
+
+            def step(tokens, cache):
+                return model.apply(variables, tokens, cache, method="step")
+
+            return beam_search(
+                step, cache, limits, beam=beam, steps=steps, begin=BEGIN, end=END,
+                penalty=penalty, alpha=alpha,
+            )  # fmt: skip
+
+        return jax.tree.map(np.asarray, run(jnp.asarray(limits, jnp.int32)))
+
+    full = jax.jit(model.apply)
+
+    def log_probs(sentence, targets):
+        """[N, length, V] for translations of one sentence, each padded to one length."""
+        inputs = np.array([[BEGIN, *t[:-1]] for t in targets])
+        source, mask = (jnp.tile(x[sentence], (len(inputs), 1)) for x in (SOURCE, SOURCE_MASK))
+        ones = jnp.ones(inputs.shape, bool)
+        return log_softmax(full(variables, source, jnp.asarray(inputs), mask, ones))
+
+    return search, log_probs
+
+
+def score_all(log_probs, sentence, translations, length, penalty="gnmt"):
+    """Scores from full passes of [(tokens)], in the same order."""
+    padded = [[*t, *[END] * (length - len(t))] for t in translations]
+    table = log_probs(sentence, padded)
+    return [
+        sum(table[n, i, token] for i, token in enumerate(t)) / by_hand_penalty(penalty, len(t), 0.6)
+        for n, t in enumerate(translations)
+    ]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_wide_beam_over_the_transformer_finds_the_best_of_all_translations(translator, penalty):
+    search, log_probs = translator
+    limits = [4, 3, 2]
+    hypotheses = search(limits, 89, penalty)  # more than 1 + 4 + 16 + 64 translations
+    every = list(all_translations(5, 4))
+    for b, limit in enumerate(limits):
+        scored = zip(score_all(log_probs, b, every, 4, penalty), every, strict=True)
+        expected = sorted(((s, t) for s, t in scored if len(t) <= limit), reverse=True)
+        ours = found(hypotheses, b)
+        np.testing.assert_allclose([s for s, _ in ours], [s for s, _ in expected], rtol=1e-4)
+        assert [t for _, t in ours[:10]] == [t for _, t in expected[:10]]
+
+
+def test_a_beam_of_one_is_greedy_search_through_full_passes(translator):
+    search, log_probs = translator
+    limits = [7, 6, 3]
+    hypotheses = search(limits, 1)
+    lengths = []
+    for b, limit in enumerate(limits):
+        tokens = []
+        while not tokens or tokens[-1] != END:
+            padded = (tokens + [END] * 7)[:7]
+            best = int(np.argmax(log_probs(b, [padded] * 3)[0, len(tokens)]))
+            tokens.append(END if len(tokens) + 1 == limit else best)
+        ((_, ours),) = found(hypotheses, b)
+        assert ours == tuple(tokens)
+        lengths.append(len(tokens))
+    # Both ways to end are here: by the model's will, and by the limit.
+    assert any(n < limit for n, limit in zip(lengths, limits, strict=True))
+    assert any(n == limit for n, limit in zip(lengths, limits, strict=True))
+
+
+def test_scores_of_a_narrow_beam_are_log_probabilities_of_full_passes(translator):
+    search, log_probs = translator
+    hypotheses = search([7, 6, 3], 3)
+    for b in range(3):
+        ours = found(hypotheses, b)
+        assert len(ours) == 3
+        scores = score_all(log_probs, b, [t for _, t in ours], 7)
+        np.testing.assert_allclose([s for s, _ in ours], scores, rtol=1e-4)
+        # Control: they are not those of another sentence.
+        others = score_all(log_probs, (b + 1) % 3, [t for _, t in ours], 7)
+        assert np.abs(np.subtract(scores, others)).max() > 1e-3

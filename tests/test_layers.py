@@ -1,0 +1,278 @@
+"""Linear maps, feed-forward, embeddings and dropout; each dropout acts where it should, only."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from conftest import tiny_config, tiny_inputs, tiny_model
+
+from transformer.model.layers import (
+    ACTIVATIONS,
+    Dropout,
+    DropoutRates,
+    Embedding,
+    FeedForward,
+    Linear,
+    Residual,
+    hash_uniform,
+)
+from transformer.model.transformer import Transformer
+
+B, L, D = 3, 7, 22
+LARGE = (101, 997)  # elements for statistics: about 1e5
+EACH_RATE = list(DropoutRates._fields)
+
+
+def random(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def drop(x, rate, seed=0):
+    return Dropout().apply({}, x, rate, rngs={"dropout": jax.random.key(seed)})
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_feed_forward_is_equation_2_with_any_activation(activation):
+    config = tiny_config(activation=activation)
+    p = reference.parameters(config)["encoder_layers_0"]["feed_forward"]
+    x = random(B, L, D)
+    ours = FeedForward(config).apply({"params": p}, x, None)
+    assert ("gate" in p) is ACTIVATIONS[activation][1]
+
+    def expected(name):
+        p64 = reference.float64(p)
+        return np.array([reference.feed_forward(p64, row, name) for row in np.float64(x)])
+
+    np.testing.assert_allclose(ours, expected(activation), rtol=1e-5, atol=1e-5)
+    others = reference.GATED if "gate" in p else reference.ACTIVATIONS
+    for other in set(others) - {activation}:  # control
+        assert np.abs(ours - expected(other)).max() > 0.01
+
+
+def test_a_linear_map_is_the_same_for_any_number_of_axes():
+    linear = Linear(features=5, dtype="float32", use_bias=True)
+    variables = {"params": {"kernel": random(22, 5), "bias": random(5, seed=1)}}
+    x = random(2, 3, 7, 22, seed=2)
+    expected = np.asarray(x) @ np.asarray(random(22, 5)) + np.asarray(random(5, seed=1))
+    np.testing.assert_allclose(linear.apply(variables, x), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(linear.apply(variables, x[0, 0, 0]), expected[0, 0, 0], atol=1e-5)
+
+
+def test_embeddings_are_rows_of_the_table_times_the_root_of_the_width():
+    config = tiny_config(d_model=4)
+    table = random(17, 4)
+    vectors = Embedding(17, config).apply({"params": {"table": table}}, jnp.array([[16, 0]]))
+    np.testing.assert_allclose(vectors[0], [2.0 * table[16], 2.0 * table[0]], rtol=1e-6)
+
+
+def test_residual_connections_norm_after_or_before():
+    x = random(B, L, D)
+    for position in ("post", "pre"):
+        config = tiny_config(norm_position=position)
+        p = {"norm": {"scale": random(D, seed=1), "bias": random(D, seed=2)}}
+        ours = Residual(config).apply({"params": p}, x, lambda x: x**2, None)
+        p64 = reference.float64(p)
+
+        def norm(x, p=p64["norm"]):
+            return np.array([reference.layer_norm(p, row, 1e-6) for row in np.float64(x)])
+
+        post, pre = norm(x + x**2), x + norm(x) ** 2
+        np.testing.assert_allclose(ours, post if position == "post" else pre, rtol=2e-5, atol=2e-5)
+        assert np.abs(post - pre).max() > 0.1
+
+
+def test_layer_norm_by_hand():
+    p = {
+        "norm": {"scale": jnp.array([1.0, 1.0, 2.0, 1.0]), "bias": jnp.array([0.0, 0.0, 0.0, 5.0])}
+    }
+    config = tiny_config(d_model=4, norm_epsilon=0.0)
+    x = jnp.array([[[1.0, 1.0, 3.0, 3.0]]])  # mean 2, variance 1
+    out = Residual(config).apply({"params": p}, x, lambda x: 0.0 * x, None)
+    np.testing.assert_allclose(out[0, 0], [-1.0, -1.0, 2.0, 6.0], rtol=1e-6)
+
+
+def test_parameters_start_as_the_docstrings_say():
+    config = tiny_config(target_vocab_size=101, tied_embeddings="all", source_vocab_size=101)
+    arguments = tiny_inputs()
+    params = jax.jit(Transformer(config).init)(jax.random.key(0), *arguments)["params"]
+    table = params["target_embedding"]["table"]
+    np.testing.assert_allclose(table.std(), D**-0.5, rtol=0.05)  # 2222 numbers
+    kernel = params["encoder_layers_0"]["feed_forward"]["inner"]["kernel"]
+    assert 0.9 * (6 / (D + 13)) ** 0.5 < np.abs(kernel).max() <= (6 / (D + 13)) ** 0.5  # xavier
+    for layer in (params["encoder_layers_1"], params["decoder_layers_1"]):
+        norm = layer["feed_forward_residual"]["norm"]
+        np.testing.assert_array_equal(norm["scale"], 1.0)
+        np.testing.assert_array_equal(norm["bias"], 0.0)
+        np.testing.assert_array_equal(layer["self_attention"]["query"]["bias"], 0.0)
+        np.testing.assert_array_equal(layer["feed_forward"]["outer"]["bias"], 0.0)
+    kernels = [layer["self_attention"]["query"]["kernel"] for name, layer in params.items()
+               if "layers" in name]  # fmt: skip
+    assert len({float(kernel[0, 0]) for kernel in kernels}) == len(kernels)  # no two alike
+
+
+# --- dropout
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_keeps_its_share_and_the_expectation(rate):
+    out = np.asarray(drop(jnp.ones(LARGE), rate))
+    kept = out != 0.0
+    n = out.size
+    assert abs(kept.mean() - (1 - rate)) < 4 * (rate * (1 - rate) / n) ** 0.5
+    np.testing.assert_allclose(out[kept], 1 / (1 - rate), rtol=1e-6)
+    assert abs(out.mean() - 1.0) < 4 * (rate / (1 - rate) / n) ** 0.5
+
+
+def test_dropout_with_rate_zero_or_none_is_not_there():
+    x = random(B, L)
+    for rate in (0.0, None):
+        assert Dropout().apply({}, x, rate) is x  # asks for no random numbers either
+    np.testing.assert_array_equal(drop(x, jnp.float32(0.0)), x)
+    with pytest.raises(Exception, match="dropout"):  # control: 0.1 does ask
+        Dropout().apply({}, x, 0.1)
+
+
+def test_a_traced_rate_drops_what_a_python_number_drops():
+    x = random(*LARGE)
+    traced = jax.jit(drop)
+    for rate in (0.1, 0.3):
+        np.testing.assert_allclose(traced(x, rate), drop(x, rate), rtol=1e-6)
+    assert traced._cache_size() == 1
+
+
+def test_a_higher_rate_drops_the_same_and_more():
+    low, high = np.asarray(drop(jnp.ones(LARGE), 0.1)), np.asarray(drop(jnp.ones(LARGE), 0.4))
+    assert not high[low == 0].any()
+
+
+def test_gradients_flow_through_what_is_kept_only():
+    x = random(*LARGE)
+    gradient = jax.grad(lambda x: drop(x, 0.25).sum())(x)
+    np.testing.assert_allclose(gradient, np.where(drop(x, 0.25) != 0, 1 / 0.75, 0), rtol=1e-6)
+
+
+def test_other_keys_and_other_modules_drop_other_elements():
+    class Twice(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return Dropout()(x, 0.5), Dropout()(x, 0.5)
+
+    x = jnp.ones(LARGE)
+    one, two = Twice().apply({}, x, rngs={"dropout": jax.random.key(0)})
+    for other in (two, Twice().apply({}, x, rngs={"dropout": jax.random.key(1)})[0]):
+        agree = np.mean((one == 0) == (other == 0))
+        assert abs(agree - 0.5) < 4 * 0.5 / x.size**0.5
+    again, _ = Twice().apply({}, x, rngs={"dropout": jax.random.key(0)})
+    np.testing.assert_array_equal(one, again)
+
+
+def correlations(uniform):
+    """Of neighbours along each axis, two apart, and of the diagonal."""
+    u = np.asarray(uniform) - 0.5
+    pairs = [
+        (u[1:], u[:-1]),
+        (u[:, 1:], u[:, :-1]),
+        (u[:, 2:], u[:, :-2]),
+        (u[1:, 1:], u[:-1, :-1]),
+    ]
+    return [np.mean(a * b) * 12 for a, b in pairs]
+
+
+def test_neighbouring_elements_and_rows_drop_independently():
+    bound = 4 / (LARGE[0] * LARGE[1]) ** 0.5
+    for seed in range(3):
+        uniform = hash_uniform(jax.random.bits(jax.random.key(seed), (2,)), LARGE)
+        assert 0 <= uniform.min() < 1e-3
+        assert 1 - 1e-3 < uniform.max() < 1
+        counts = np.histogram(uniform, bins=64, range=(0, 1))[0]
+        expected = uniform.size / 64
+        assert ((counts - expected) ** 2 / expected).sum() < 63 + 5 * (2 * 63) ** 0.5  # chi squared
+        assert np.abs(correlations(uniform)).max() < bound
+    # Control: numbers that go up with the index.
+    ramp = jnp.linspace(0, 1, LARGE[0] * LARGE[1]).reshape(LARGE)
+    assert np.abs(correlations(ramp)).max() > bound
+
+
+def test_seeds_one_bit_apart_have_nothing_in_common():
+    seeds = jnp.array([3, 5], jnp.uint32)
+    one = hash_uniform(seeds, LARGE) - 0.5
+    for flipped in ([1, 0], [0, 1], [2**31, 0], [0, 2**31]):
+        other = hash_uniform(seeds ^ jnp.array(flipped, jnp.uint32), LARGE) - 0.5
+        assert abs(float(jnp.mean(one * other)) * 12) < 4 / one.size**0.5
+
+
+# --- the four dropouts of the model
+
+
+@pytest.fixture(scope="module")
+def training():
+    """The model's logits with given rates, in one compiled program, and without any."""
+    model, variables = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
+    inputs = tiny_inputs()
+
+    @jax.jit
+    def run(rates, seed):
+        rngs = {"dropout": jax.random.key(seed)}
+        return model.apply(variables, *inputs, rates, rngs=rngs)
+
+    return run, model.apply(variables, *inputs), model, variables, inputs
+
+
+def only(name, rate=0.5):
+    return DropoutRates(**{field: rate if field == name else 0.0 for field in EACH_RATE})
+
+
+@pytest.mark.parametrize("name", EACH_RATE)
+def test_each_dropout_alone_changes_the_output(training, name):
+    run, plain, *_ = training
+    dropped = run(only(name), 0)
+    assert np.isfinite(dropped).all()
+    assert np.abs(dropped - plain).max() > 0.01
+    assert np.abs(dropped - run(only(name), 1)).max() > 0.01  # other keys differ
+    for other in set(EACH_RATE) - {name}:
+        assert np.abs(dropped - run(only(other), 0)).max() > 0.01
+
+
+def test_rates_of_zero_change_nothing(training):
+    run, plain, model, variables, inputs = training
+    np.testing.assert_allclose(run(DropoutRates(*[0.0] * 4), 0), plain, rtol=1e-5, atol=1e-5)
+    # As Python numbers they need no random numbers, and leave the very same program.
+    static = jax.make_jaxpr(lambda v: model.apply(v, *inputs, DropoutRates()))(variables)
+    none = jax.make_jaxpr(lambda v: model.apply(v, *inputs))(variables)
+    assert str(static) == str(none)
+    some = jax.make_jaxpr(
+        lambda v: model.apply(
+            v, *inputs, DropoutRates(embedding=0.1), rngs={"dropout": jax.random.key(0)}
+        )
+    )(variables)
+    assert str(some) != str(none)
+
+
+# Calls of Dropout with a rate in a model of one encoder and one decoder layer, by the paper's
+# figure 1: embeddings 2; sub-layers 2 + 3; attentions 1 + 2; feed-forward 2. Shapes B D and so on.
+SITES = {
+    "embedding": {(3, 5, 22): 1, (3, 7, 22): 1},
+    "residual": {(3, 5, 22): 2, (3, 7, 22): 3},
+    "attention": {(3, 2, 5, 5): 1, (3, 2, 7, 7): 1, (3, 2, 7, 5): 1},
+    "activation": {(3, 5, 13): 1, (3, 7, 13): 1},
+}
+
+
+@pytest.mark.parametrize("name", EACH_RATE)
+def test_each_dropout_acts_at_its_own_places(training, name):
+    *_, model, variables, inputs = training
+    seen = {}
+
+    def spy(next_call, args, kwargs, context):
+        if isinstance(context.module, Dropout) and args[1] != 0.0:
+            seen[args[0].shape] = seen.get(args[0].shape, 0) + 1
+        return next_call(*args, **kwargs)
+
+    def run(variables):
+        return model.apply(variables, *inputs, only(name), rngs={"dropout": jax.random.key(0)})
+
+    with nn.intercept_methods(spy):
+        jax.eval_shape(run, variables)
+    assert seen == SITES[name]

@@ -1,0 +1,87 @@
+"""A configuration that describes no model is refused, with the value and the choices."""
+
+import dataclasses
+
+import jaxtyping
+import numpy as np
+import pytest
+from conftest import TINY, tiny_config
+
+from transformer.errors import UserError
+from transformer.model import layers, positions
+from transformer.model.attention import look_ahead_mask, padding_mask
+from transformer.model.config import DTYPES, NORM_POSITIONS, TIED_EMBEDDINGS, ModelConfig
+
+CHOICES = {
+    "positions": positions.REGISTRY,
+    "activation": layers.ACTIVATIONS,
+    "norm_position": NORM_POSITIONS,
+    "tied_embeddings": TIED_EMBEDDINGS,
+    "dtype": DTYPES,
+}
+
+
+def message(**changes) -> str:
+    with pytest.raises(UserError) as error:
+        tiny_config(**changes)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_heads_that_do_not_divide_the_width_are_named_with_those_that_do():
+    text = message(num_heads=5)
+    assert "num_heads=5" in text
+    assert "d_model=22" in text
+    assert text.endswith("1, 2, 11, 22")
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 11, 22])
+def test_the_heads_that_the_error_offers_are_accepted(num_heads):
+    assert tiny_config(num_heads=num_heads).head_size * num_heads == 22
+
+
+@pytest.mark.parametrize("field", CHOICES)
+def test_an_unknown_name_is_named_with_all_choices(field):
+    text = message(**{field: "quux"})
+    assert f"model.{field}='quux'" in text
+    for choice in CHOICES[field]:
+        assert choice in text
+
+
+@pytest.mark.parametrize(("field", "choice"), [(f, c) for f, cs in CHOICES.items() for c in cs])
+def test_every_choice_the_error_offers_is_accepted(field, choice):
+    assert getattr(tiny_config(**{field: choice}), field) == choice
+
+
+def test_one_table_for_two_vocabularies_is_refused():
+    changes = {"tied_embeddings": "all", "source_vocab_size": 17, "target_vocab_size": 23}
+    text = message(**changes)
+    assert "tied_embeddings='all'" in text
+    assert "tied_embeddings='decoder'" in text
+    tiny_config(**{**changes, "source_vocab_size": 23})
+    tiny_config(**{**changes, "tied_embeddings": "decoder"})
+
+
+@pytest.mark.parametrize("field", [name for name, value in TINY.items() if type(value) is int])
+def test_a_size_below_one_is_refused(field):
+    assert f"model.{field} is 0" in message(**{field: 0})
+
+
+def test_an_odd_width_is_refused():
+    assert "d_model=21" in message(d_model=21, num_heads=3)
+
+
+def test_a_configuration_has_no_defaults_and_cannot_change():
+    with pytest.raises(TypeError):
+        ModelConfig()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        tiny_config().d_model = 24
+
+
+def test_shapes_in_signatures_are_checked_while_these_tests_run():
+    mask = np.ones((3, 5), bool)
+    assert padding_mask(look_ahead_mask(5)[0, 0]).shape == (5, 1, 1, 5)
+    with pytest.raises(jaxtyping.TypeCheckError):
+        padding_mask(look_ahead_mask(5))  # four axes for two
+    with pytest.raises(jaxtyping.TypeCheckError):
+        padding_mask(mask)  # NumPy's array, where one of jax is promised

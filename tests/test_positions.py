@@ -1,0 +1,130 @@
+"""Positional encodings are those of section 3.5, and two orders of it are one model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from conftest import tiny_config, tiny_inputs, tiny_model
+
+from transformer.errors import UserError
+from transformer.model.positions import REGISTRY, sinusoid_angles
+
+D = 22
+
+
+def encoding(name, length, d_model=D, **kwargs):
+    """What an encoding adds to embeddings of zeros."""
+    config = tiny_config(positions=name, d_model=d_model, **kwargs)
+    p = reference.parameters(config).get("decoder_positions", {})
+    module = REGISTRY[name](config)
+    zeros = jnp.zeros((1, length, d_model))
+    return np.asarray(module.apply({"params": p}, zeros, jnp.arange(length), method="add")[0])
+
+
+# d_model 4: angles pos / 10000^0 and pos / 10000^(2/4) = pos / 100. From a table of sines:
+# sin 1 = .841471, cos 1 = .540302, sin 2 = .909297, cos 2 = -.416147, sin .01 = .010000,
+# cos .01 = .999950, sin .02 = .019999, cos .02 = .999800.
+BY_HAND = {
+    "sinusoidal": [
+        [0.0, 1.0, 0.0, 1.0],
+        [0.841471, 0.540302, 0.010000, 0.999950],
+        [0.909297, -0.416147, 0.019999, 0.999800],
+    ],
+    "split": [
+        [0.0, 0.0, 1.0, 1.0],
+        [0.841471, 0.010000, 0.540302, 0.999950],
+        [0.909297, 0.019999, -0.416147, 0.999800],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_sinusoids_of_the_first_positions_are_those_of_a_table(name):
+    np.testing.assert_allclose(encoding(name, 3, d_model=4), BY_HAND[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_encoding_equals_the_papers_equations(name):
+    config = tiny_config(positions=name)
+    p = reference.float64(reference.parameters(config))
+    expected = reference.positional_encoding(p, "decoder", 29, config)
+    np.testing.assert_allclose(encoding(name, 29), expected, atol=2e-6)
+
+
+def test_far_positions_are_exact_enough_for_float32():
+    angles = sinusoid_angles(jnp.array([511]), 512)[0]
+    expected = 511 / 10000 ** (np.arange(0, 512, 2) / 512)
+    np.testing.assert_allclose(np.sin(np.float64(angles)), np.sin(expected), atol=5e-4)
+
+
+def test_the_encoding_k_positions_on_is_a_rotation_of_this_one():
+    table, k = np.float64(encoding("sinusoidal", 29)), 3
+    for i in range(D // 2):
+        angle = k / 10000 ** (2 * i / D)
+        # (sin(a + k), cos(a + k)) by the sum formulas: one matrix for all positions.
+        rotation = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
+        turned = table[:-k, 2 * i : 2 * i + 2] @ np.transpose(rotation)
+        np.testing.assert_allclose(turned, table[k:, 2 * i : 2 * i + 2], atol=5e-6)
+        # Control: halves in sequence are no such pairs.
+        split = np.float64(encoding("split", 29))[:, 2 * i : 2 * i + 2]
+        assert np.abs(split[:-k] @ np.transpose(rotation) - split[k:]).max() > 1e-4
+
+
+def test_learned_positions_end_with_their_table():
+    model, variables = tiny_model(positions="learned", max_length=6)
+    source, target, source_mask, target_mask = tiny_inputs()
+
+    def shape(length):
+        inputs = (source, target[:, :length], source_mask, target_mask[:, :length])
+        return jax.eval_shape(model.apply, variables, *inputs).shape
+
+    assert shape(6) == (3, 6, 23)
+    with pytest.raises(UserError, match=r"7 tokens .*model\.max_length=6"):
+        shape(7)
+    with pytest.raises(UserError, match=r"7 tokens .*model\.max_length=6"):
+        model.apply(variables, source, source_mask, 2, 7, method="start")
+
+
+def test_other_encodings_have_no_last_position():
+    for name in set(REGISTRY) - {"learned"}:
+        assert encoding(name, 31, max_length=6).shape == (31, D)
+
+
+def split_order(d_model):
+    """Where each dimension of `split` stands in `sinusoidal`: sines at even ones, then cosines."""
+    return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
+
+
+def permuted(p, order, path=()):
+    """Parameters of the same function of a residual stream whose width is put into `order`."""
+    if isinstance(p, dict):
+        return {name: permuted(value, order, (*path, name)) for name, value in p.items()}
+    module, name = path[-2:]
+    if name == "table" or module.endswith("norm"):
+        return p[..., order]
+    reads = module in ("query", "key", "value", "inner", "gate")
+    if name == "kernel":
+        return p[order] if reads else p[:, order]
+    return p if reads else p[order]
+
+
+@pytest.mark.parametrize("norm_position", ["post", "pre"])
+@pytest.mark.parametrize("tied_embeddings", ["all", "none"])
+def test_split_and_interleaved_sinusoids_are_one_model_in_two_orders(
+    norm_position, tied_embeddings
+):
+    fields = {
+        "norm_position": norm_position,
+        "tied_embeddings": tied_embeddings,
+        "activation": "swiglu",
+    }
+    interleaved, variables = tiny_model(positions="sinusoidal", **fields)
+    split, _ = tiny_model(positions="split", **fields)
+    inputs = tiny_inputs()
+    expected = interleaved.apply(variables, *inputs)
+    moved = {"params": permuted(variables["params"], split_order(D))}
+    np.testing.assert_allclose(split.apply(moved, *inputs), expected, rtol=1e-5, atol=1e-5)
+    # Controls: without the permutation, and with it but the old encoding, the logits are others.
+    assert np.abs(split.apply(variables, *inputs) - expected).max() > 0.1
+    assert np.abs(interleaved.apply(moved, *inputs) - expected).max() > 0.1

@@ -1,0 +1,205 @@
+"""A run that is stopped or killed and started again ends as one that never was, bit for bit."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from runs import (
+    TOY,
+    Plan,
+    Unigrams,
+    identical,
+    lines,
+    newest_state,
+    quiet,
+    toy_config,
+    unigram_config,
+)
+
+from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
+
+ROOT = Path(__file__).parents[1]
+
+
+class Killed(BaseException):
+    """Ends a run without its leave."""
+
+
+def stop(i):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def kill(i):
+    raise Killed
+
+
+def run(task, config, folder, end=None, at=-1) -> bool:
+    """Runs until it ends, or `end` is called as batch `at` is read; returns whether it ended."""
+    folder.mkdir(exist_ok=True)
+    plan = task.plan
+    task.plan = Plan(plan, on_read=lambda i: i == at and end(i))
+    try:
+        return Trainer(task, config, folder, quiet).run()
+    except Killed:
+        return False
+    finally:
+        task.plan = plan
+
+
+def saved_steps(folder) -> list[int]:
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+
+
+def assert_same_run(task, config, folder, other) -> None:
+    assert identical(newest_state(task, config, folder), newest_state(task, config, other))
+    assert lines(folder) == lines(other)
+    assert saved_steps(folder) == saved_steps(other)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    config = unigram_config(**{"train.ema_decay": 0.9, "optimizer.accumulate": 2})
+    assert run(Unigrams(), config, folder)
+    return config, folder
+
+
+@pytest.mark.parametrize("end", [stop, kill])
+@pytest.mark.parametrize("places", [(0,), (4,), (5,), (7, 8, 11)])
+def test_a_broken_run_ends_as_the_unbroken_one(end, places, unbroken, tmp_path):
+    config, whole = unbroken
+    for at in places:
+        assert not run(Unigrams(), config, tmp_path, end, at)
+    assert run(Unigrams(), config, tmp_path)
+    assert_same_run(Unigrams(), config, whole, tmp_path)
+
+
+def test_a_run_that_goes_on_with_other_batches_ends_otherwise(unbroken, tmp_path):
+    config, whole = unbroken
+    run(Unigrams(), config, tmp_path, stop, 7)
+    task = Unigrams()
+    start_at = task.plan.start_at
+    task.plan.start_at = lambda i, prefetch: start_at(0, prefetch)
+    assert run(task, config, tmp_path)
+    with pytest.raises(AssertionError):
+        assert_same_run(Unigrams(), config, whole, tmp_path)
+
+
+def test_a_translator_with_dropout_stopped_in_its_second_epoch_ends_as_the_unbroken_one(tmp_path):
+    config = toy_config(tmp_path / "cache")
+    task = TranslationTask(config, quiet)
+    assert task.plan.epoch_length == 4
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert run(task, config, whole)
+    assert not run(task, config, broken, stop, 4)
+    assert saved_steps(broken) == [3, 5]
+    assert run(task, config, broken)
+    assert_same_run(task, config, whole, broken)
+    assert saved_steps(broken) == [3, 6, 8]
+
+
+# -- the real command, killed for real
+
+KILLS = 12
+OVERRIDES = {
+    **TOY,
+    "data.train_size": 160,
+    "data.num_buckets": 2,
+    "train.epochs": 4.0,
+    "train.best_metric": "loss",
+    "train.keep_last": 3,
+    "evaluate.average": 3,
+}
+
+
+def start(folder: Path, cache: Path, log: Path) -> subprocess.Popen:
+    flags = {**OVERRIDES, "data.cache_dir": cache}
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "launch.py",
+            "--config=configs/quickstart.py",
+            f"--workdir={folder}",
+            *(f"--config.{key}={value}" for key, value in flags.items()),
+        ],
+        cwd=ROOT,
+        stdout=log.open("a"),
+        stderr=subprocess.STDOUT,
+    )
+
+
+def reached(folder: Path) -> int:
+    """The last step of metrics.jsonl, whose last line may be half written."""
+    path = folder / "metrics.jsonl"
+    steps = re.findall(r'^{"step": (\d+), .*}$', path.read_text(), re.M) if path.exists() else []
+    return int(steps[-1]) if steps else 0
+
+
+def saving(folder: Path) -> bool:
+    return any("tmp" in path.name for path in (folder / "checkpoints").glob("*"))
+
+
+def kill_at(process, folder: Path, target: int, during_save: bool, delay: float) -> bool:
+    """Kills a process that has come to a step; returns whether it still lived."""
+    while reached(folder) < target or (during_save and not saving(folder)):
+        if process.poll() is not None:
+            return False
+        time.sleep(0.001)
+    time.sleep(0.0 if during_save else delay)
+    process.kill()
+    return process.wait() == -signal.SIGKILL
+
+
+def results(folder: Path) -> dict:
+    """results.json without the clock's numbers."""
+    found = json.loads((folder / "results.json").read_text())
+    for split in ("validation", "test"):
+        del found[split]["seconds"]
+    del found["wall_seconds"]
+    return found
+
+
+@pytest.mark.slow
+def test_the_command_killed_a_dozen_times_ends_as_the_unbroken_one(tmp_path, capsys):
+    whole, broken, cache = tmp_path / "whole", tmp_path / "broken", tmp_path / "cache"
+    log = tmp_path / "broken.log"
+    assert start(whole, cache, tmp_path / "whole.log").wait() == 0
+    total = reached(whole)
+    config = toy_config(cache, **OVERRIDES)
+    task = TranslationTask(config, quiet)
+    epoch = task.plan.epoch_length
+    assert total == 4 * epoch
+
+    rng = random.Random(0)
+    history = []
+    for target in sorted(rng.sample(range(1, 3 * epoch), KILLS)):
+        during_save = len(history) % 3 == 2
+        process = start(broken, cache, log)
+        assert kill_at(process, broken, target, during_save, rng.uniform(0.0, 0.3)), log.read_text()
+        history.append((reached(broken), max([0, *map(int, complete(broken))]), saving(broken)))
+    assert start(broken, cache, log).wait() == 0, log.read_text()
+
+    with capsys.disabled():
+        print(f"\n{len(history)} kills in a run of {total} steps ({epoch} an epoch), each as")
+        print("(step reached, newest whole checkpoint): ", end="")
+        print(*(f"({a}, {b}{', in a save' if c else ''})" for a, b, c in history))
+    assert len(history) >= 10
+    assert sum(in_save for _, _, in_save in history) >= 3
+    assert_same_run(task, config, whole, broken)
+    assert [line["step"] for line in lines(broken, "train")] == list(range(1, total + 1))
+    assert results(broken) == results(whole)
+    for split in ("validation", "test"):
+        name = f"translations/{split}.txt"
+        assert (broken / name).read_text() == (whole / name).read_text()
+
+
+def complete(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "checkpoints").glob("*") if path.name.isdigit()]

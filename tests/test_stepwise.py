@@ -1,0 +1,112 @@
+"""Decoding a token at a time with a cache gives the logits of the full pass, whoever's history."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import tiny_inputs, tiny_model
+
+from transformer.model.config import NORM_POSITIONS
+from transformer.model.positions import REGISTRY, NoPositions
+
+B, P, STEPS, V = 3, 4, 5, 23
+
+
+class Rotary(NoPositions):
+    """Turns the first two numbers of each head by the position; for tests."""
+
+    def rotate(self, heads, positions):
+        sine = jnp.sin(0.3 * positions)[:, None]
+        cosine = jnp.cos(0.3 * positions)[:, None]
+        first, second = heads[..., 0], heads[..., 1]
+        turned = [first * cosine - second * sine, first * sine + second * cosine]
+        return jnp.concatenate([jnp.stack(turned, axis=-1), heads[..., 2:]], axis=-1)
+
+
+class Distance(NoPositions):
+    """Lowers the scores of distant keys; for tests."""
+
+    def bias(self, query_positions, key_positions):
+        distance = jnp.abs(query_positions[:, None] - key_positions)
+        return -jnp.array([0.2, 0.5])[:, None, None] * distance
+
+
+HOOKS = {"rotary": Rotary, "distance": Distance}
+
+
+@pytest.fixture(params=[*REGISTRY, *HOOKS])
+def positions(request, monkeypatch):
+    """The name of every registered encoding, and of one for each hook that none of them uses."""
+    if request.param in HOOKS:
+        monkeypatch.setitem(REGISTRY, request.param, HOOKS[request.param])
+    return request.param
+
+
+def search(model, variables, reorder):
+    """Random tokens and parents. Returns the logits [STEPS, B, P, V] and each one's own history."""
+    rng = np.random.default_rng(0)
+    source, _, source_mask, _ = tiny_inputs()
+    # Room for more steps than are done: what is still empty must not be read.
+    cache = model.apply(variables, source, source_mask, P, STEPS + 4, method="start")
+    histories = np.zeros((B, P, 0), int)
+    logits, all_histories = [], []
+    for step in range(STEPS):
+        if step:
+            parents = rng.integers(P, size=(B, P))
+            histories = np.take_along_axis(histories, parents[:, :, None], axis=1)
+            cache = reorder(cache, jnp.asarray(parents))
+        tokens = rng.integers(V, size=(B, P))
+        histories = np.concatenate([histories, tokens[:, :, None]], axis=2)
+        out, cache = model.apply(variables, jnp.asarray(tokens), cache, method="step")
+        logits.append(out)
+        all_histories.append(np.pad(histories, [(0, 0), (0, 0), (0, STEPS - step - 1)]))
+    return np.array(logits), np.array(all_histories)
+
+
+def full_pass(model, variables, histories):
+    """The logits after the last token of each history, each as a target of its own."""
+    source, _, source_mask, _ = tiny_inputs()
+    target = jnp.asarray(histories.reshape(-1, STEPS))
+
+    def each(x):
+        return jnp.tile(jnp.repeat(x, P, axis=0), (STEPS, 1))
+
+    mask = jnp.ones(target.shape, bool)
+    logits = model.apply(variables, each(source), target, each(source_mask), mask)
+    logits = np.asarray(logits).reshape(STEPS, B, P, STEPS, V)
+    return np.array([logits[step, :, :, step] for step in range(STEPS)])
+
+
+@pytest.mark.parametrize("norm_position", NORM_POSITIONS)
+def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(
+    positions, norm_position
+):
+    model, variables = tiny_model(positions=positions, norm_position=norm_position)
+    logits, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
+    np.testing.assert_allclose(logits, full_pass(model, variables, histories), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda cache, parents: cache,
+        lambda cache, parents: cache.reorder(parents[::-1]),
+        lambda cache, parents: cache.reorder(parents).replace(index=cache.index - 1),
+    ],
+    ids=["never reordered", "other parents", "a step behind"],
+)
+def test_the_comparison_sees_a_cache_that_is_wrong(wrong):
+    model, variables = tiny_model()
+    logits, histories = search(model, variables, wrong)
+    difference = np.abs(logits - full_pass(model, variables, histories))
+    np.testing.assert_allclose(difference[0], 0.0, atol=1e-5)  # before anything is reordered
+    assert (difference[2:].max(axis=(1, 2, 3)) > 0.01).all()
+
+
+def test_the_hooks_for_turning_and_biasing_change_the_model(monkeypatch):
+    plain, variables = tiny_model(positions="none")
+    inputs = tiny_inputs()
+    expected = plain.apply(variables, *inputs)
+    for name, encoding in HOOKS.items():
+        monkeypatch.setitem(REGISTRY, name, encoding)
+        model, _ = tiny_model(positions=name)
+        assert np.abs(model.apply(variables, *inputs) - expected).max() > 0.01

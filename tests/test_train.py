@@ -1,0 +1,444 @@
+"""The loop and its step: counts, limits, averages, and the same numbers on any devices."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from runs import (
+    Unigrams,
+    identical,
+    lines,
+    newest_state,
+    quiet,
+    toy_config,
+    unigram_config,
+)
+
+from transformer import optim, train
+from transformer.checkpoint import Checkpoints
+from transformer.errors import UserError
+from transformer.losses import TokenSums
+from transformer.tasks.translation import TranslationTask
+from transformer.train import RunProgress, Trainer, write_json
+from transformer.train_step import init_state, make_train_step
+
+HPARAMS = {
+    "learning_rate": 0.1,
+    "warmup_steps": 0.0,
+    "total_steps": 9.0,
+    "weight_decay": 0.0,
+    "ema_decay": 0.75,
+    "noise": 0.1,
+}
+
+
+def trained(folder, task=None, **changes) -> Trainer:
+    """Trains to the end; returns the trainer."""
+    folder.mkdir(exist_ok=True)
+    trainer = Trainer(task or Unigrams(), unigram_config(**changes), folder, quiet)
+    assert trainer.run()
+    return trainer
+
+
+def saved_steps(folder) -> list[int]:
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+
+
+def make_step(task, accumulate=1, schedule="constant", ema=False):
+    """The step function and the first state."""
+    optimizer = optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, accumulate)
+    step = make_train_step(task.loss, optimizer, schedule, task.d_model, 7, accumulate)
+    return jax.jit(step), init_state(task.init_params(jax.random.key(1)), optimizer, ema)
+
+
+def gradient(task, params, batch, number, seed=7):
+    """The gradient of the mean loss of batch `number`."""
+    key = jax.random.fold_in(jax.random.key(seed), number)
+
+    def mean(params):
+        sums = task.loss(params, batch, HPARAMS, key)
+        return sums.loss / sums.weight
+
+    return jax.jit(jax.grad(mean))(params)
+
+
+# -- the step
+
+
+def test_accumulated_batches_move_once_by_the_mean_of_their_gradients():
+    task = Unigrams()
+    step, state = make_step(task, accumulate=3)
+    start = state.params
+    gradients = [gradient(task, start, task.plan[i], i) for i in range(3)]
+    mean = jax.tree.map(lambda *g: sum(g) / 3, *gradients)
+    for i in range(3):
+        assert identical(state.params, start)
+        state, _ = step(state, task.plan[i], HPARAMS)
+    plain = optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, 1)
+    updates, _ = plain.update(
+        mean, plain.init(start), start, learning_rate=jnp.float32(0.1), weight_decay=0.0
+    )
+    expected = optax.apply_updates(start, updates)
+    np.testing.assert_allclose(state.params["w"], expected["w"], rtol=1e-5)
+    assert not np.allclose(state.params["w"], start["w"])
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_the_learning_rate_counts_updates_and_not_batches(accumulate):
+    # Adam's first steps are as long as the rate, which this schedule raises by 0.01 an update.
+    task = Unigrams()
+    step, state = make_step(task, accumulate)
+    hparams = {**HPARAMS, "warmup_steps": 10.0, "noise": 0.0}
+    moved = []
+    for _ in range(6):
+        new, _ = step(state, task.plan[0], hparams)
+        moved.append(float(jnp.abs(new.params["w"] - state.params["w"]).max()))
+        state = new
+    moved = [length for length in moved if length]
+    assert len(moved) == 6 // accumulate
+    np.testing.assert_allclose(moved, 0.01 * np.arange(1, len(moved) + 1), rtol=0.1)
+
+
+def test_the_moving_average_is_decay_times_old_plus_the_rest_times_new():
+    task = Unigrams()
+    step, state = make_step(task, ema=True)
+    average = np.array(state.params["w"])
+    for i in range(3):
+        state, _ = step(state, task.plan[i], HPARAMS)
+        average = 0.75 * average + 0.25 * np.array(state.params["w"])
+        np.testing.assert_allclose(state.ema["w"], average, rtol=1e-6)
+    assert not np.allclose(average, state.params["w"])
+
+
+def poisoned_loss(params, batch, hparams, key):
+    """A loss of zero, whose gradient 0 * inf is not a number."""
+    zero = jnp.sqrt(params["w"] * 0.0).sum()
+    return TokenSums(zero, zero, jnp.float32(1.0), jnp.float32(1.0))
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_step_that_is_not_finite_changes_nothing_but_the_counts(where):
+    task = Unigrams(bad=[1] if where == "loss" else [])
+    step, state = make_step(task, ema=True)
+    state, metrics = step(state, task.plan[0], HPARAMS)
+    assert float(metrics.loss.count) > 0
+    if where == "gradient":
+        task.loss = poisoned_loss
+        step, _ = make_step(task, ema=True)
+    new, metrics = step(state, task.plan[1], HPARAMS)
+    for field in ("params", "opt_state", "ema"):
+        assert identical(getattr(new, field), getattr(state, field))
+    assert (int(new.step), int(new.bad_steps), int(new.bad_run)) == (2, 1, 1)
+    assert float(metrics.loss.count) == float(metrics.loss.total) == 0.0
+    if where == "loss":
+        good, _ = step(new, task.plan[2], HPARAMS)
+        assert not identical(good.params, new.params)
+        assert (int(good.bad_steps), int(good.bad_run)) == (1, 0)
+
+
+# -- the whole run
+
+
+def test_every_step_is_counted_in_exactly_one_line(tmp_path):
+    trained(tmp_path / "each")
+    trained(tmp_path / "few", **{"train.log_every": 3})
+    each = {line["step"]: line for line in lines(tmp_path / "each", "train")}
+    few = lines(tmp_path / "few", "train")
+    # Every third step, and before each evaluation.
+    assert [line["step"] for line in few] == [3, 5, 6, 9, 10, 12]
+    assert sorted(each) == list(range(1, 13))
+    plan, first = Unigrams().plan, 0
+    for line in few:
+        steps = range(first + 1, line["step"] + 1)
+        tokens = [(plan[step - 1].labels != 0).sum() for step in steps]
+        for name in ("loss", "nll", "accuracy"):
+            mean = np.average([each[step][name] for step in steps], weights=tokens)
+            assert line[name] == pytest.approx(mean, rel=1e-5)
+        assert line["perplexity"] == pytest.approx(np.exp(line["nll"]))
+        first = line["step"]
+    assert [line["step"] for line in lines(tmp_path / "few", "validation")] == [5, 10, 12]
+
+
+def test_the_logged_rate_is_the_schedule_s_of_that_update(tmp_path):
+    changes = {"optimizer.schedule": "noam", "optimizer.warmup_steps": 2, "optimizer.accumulate": 3}
+    trained(tmp_path, **changes)
+    rates = [line["learning_rate"] for line in lines(tmp_path, "train")]
+    noam = [0.1 * 4**-0.5 * min(u**-0.5, u * 2**-1.5) for u in (1, 2, 3, 4)]
+    np.testing.assert_allclose(rates, np.repeat(noam, 3), rtol=1e-6)
+
+
+def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_state(tmp_path):
+    trained(tmp_path / "good", **{"train.steps": 7})
+    # Step 8 is the first bad one; 10 would be the next checkpoint.
+    task = Unigrams(bad=range(7, 99))
+    config = unigram_config(**{"train.max_bad_steps": 4, "train.steps": 99})
+    trainer = Trainer(task, config, tmp_path, quiet)
+    with pytest.raises(UserError) as error:
+        trainer.run()
+    assert "not finite in 4 steps in a row, up to step 11" in str(error.value)
+    assert "optimizer.learning_rate" in str(error.value)
+    saved = saved_steps(tmp_path)
+    assert f"the last good checkpoint is step {saved[-1]}" in str(error.value)
+    assert saved == [5, 10]
+    good = newest_state(Unigrams(), unigram_config(), tmp_path / "good")
+    last = newest_state(task, config, tmp_path)
+    assert identical(last.params, good.params)
+    assert identical(last.opt_state, good.opt_state)
+
+
+def test_a_state_of_bad_steps_alone_is_not_saved_again(tmp_path):
+    # From 5 on nothing is learned: 10 and 15 would only push good checkpoints out.
+    task = Unigrams(bad=range(5, 99))
+    config = unigram_config(**{"train.max_bad_steps": 99, "train.steps": 17})
+    Trainer(task, config, tmp_path, quiet).run()
+    assert saved_steps(tmp_path) == [5]
+
+
+def test_a_run_goes_on_over_fewer_bad_steps_and_counts_them(tmp_path):
+    task = Unigrams(bad=[2, 3, 4, 6, 9])
+    trained(tmp_path, task, **{"train.max_bad_steps": 4})
+    train_lines = lines(tmp_path, "train")
+    assert [line["bad_steps"] for line in train_lines] == [0, 0, 1, 2, 3, 3, 4, 4, 4, 5, 5, 5]
+    assert [line["loss"] is None for line in train_lines] == [
+        i in (2, 3, 4, 6, 9) for i in range(12)
+    ]
+    # Steps 5 and 10 were bad themselves, but much had been learned before them.
+    assert saved_steps(tmp_path) == [5, 10, 12]
+
+
+LOSSES = [{"loss": loss, "bleu": loss} for loss in (3.0, 2.0, 2.5, 2.1, 1.0, 9.0)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "patience", "end", "best"),
+    [
+        ("loss", 2, 4, 2),  # 2.5 and 2.1 are no better than 2.0
+        ("bleu", 2, 3, 1),  # 2.0 and 2.5 are no better than 3.0
+        ("loss", 3, 6, 5),
+        ("loss", 0, 6, 5),
+    ],
+)
+def test_patience_counts_evaluations_since_the_best(metric, patience, end, best, tmp_path):
+    changes = {
+        "train.steps": 6,
+        "train.evaluate_every": 1,
+        "train.patience": patience,
+        "train.best_metric": metric,
+        "train.keep_last": 1,
+    }
+    trained(tmp_path, Unigrams(LOSSES), **changes)
+    assert [line["step"] for line in lines(tmp_path, "validation")] == list(range(1, end + 1))
+    assert saved_steps(tmp_path) == sorted({best, end})
+    checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)
+    assert checkpoints.restore_params("best", 1, quiet, "none")[1] == [best]
+    checkpoints.close()
+
+
+def test_a_score_that_is_not_a_number_is_beaten_by_any():
+    memory = RunProgress("x")
+    for step, value in enumerate([np.nan, 3.0, np.nan, 2.0], 1):
+        memory.record(step, "loss", value)
+    assert (memory.best, memory.best_step, memory.evaluations_since_best) == (2.0, 4, 0)
+
+
+def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(tmp_path):
+    trainer = Trainer(
+        Unigrams(LOSSES), unigram_config(**{"train.best_metric": "rouge"}), tmp_path, quiet
+    )
+    with pytest.raises(UserError, match=r"train\.best_metric='rouge' .* choose one of bleu, loss"):
+        trainer.run()
+
+
+def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
+    seconds = iter(range(10**6))
+    monkeypatch.setattr(train.time, "monotonic", lambda: float(next(seconds)))
+    changes = {"train.minutes": 0.2, "train.steps": 99, "train.evaluate_every": 7}
+    trained(tmp_path, **changes)
+    # A second a step and one for an evaluation.
+    assert saved_steps(tmp_path) == [7, 11]
+    assert lines(tmp_path, "train")[-1]["step"] == 11
+    trained(tmp_path, **changes)
+    assert saved_steps(tmp_path) == [7, 11]
+    trained(tmp_path, **{**changes, "train.minutes": 0.3})
+    assert 11 < saved_steps(tmp_path)[-1] < 99
+
+
+@pytest.mark.parametrize(
+    ("steps", "epochs", "total"),
+    [(100, 0.0, 100), (100, 2.0, 34), (30, 2.0, 30), (100, 0.5, 9), (100, 1.01, 18)],
+)
+def test_the_run_ends_at_the_first_of_steps_and_epochs(steps, epochs, total):
+    config = unigram_config(**{"train.steps": steps, "train.epochs": epochs})
+    assert train._total_steps(config.train, epoch_length=17) == total
+
+
+def test_an_evaluation_interval_of_zero_is_an_epoch(tmp_path):
+    task = Unigrams()
+    trained(
+        tmp_path, task, **{"train.evaluate_every": 0, "train.steps": 2 * task.plan.epoch_length}
+    )
+    steps = [line["step"] for line in lines(tmp_path, "validation")]
+    assert steps == [task.plan.epoch_length, 2 * task.plan.epoch_length]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_path):
+    def send(i):
+        if i == 7:
+            os.kill(os.getpid(), number)
+
+    said = []
+    handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
+    trainer = Trainer(Unigrams(on_read=send), unigram_config(), tmp_path, said.append)
+    assert not trainer.run()
+    assert saved_steps(tmp_path) == [5, 8]
+    assert lines(tmp_path, "train")[-1]["step"] == 8
+    assert f"{number.name}: saved step 8" in said[-1]
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
+
+
+def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
+    trainer = trained(tmp_path)
+    again = Trainer(Unigrams(), unigram_config(), tmp_path, quiet)
+    assert again.finished(12)
+    assert not Trainer(Unigrams(), unigram_config(**{"train.steps": 13}), tmp_path, quiet).finished(
+        12
+    )
+    assert trainer.total_steps == 12
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("train.steps", 0),
+        ("train.log_every", 0),
+        ("train.label_smoothing", 1.0),
+        ("train.ema_decay", -0.1),
+        ("optimizer.schedule", "linear"),
+        ("optimizer.name", "sgd"),
+    ],
+)
+def test_settings_that_make_no_run_are_refused_by_name(key, value, tmp_path):
+    with pytest.raises(UserError, match=key.replace(".", r"\.")):
+        Trainer(Unigrams(), unigram_config(**{key: value}), tmp_path, quiet)
+
+
+def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": "ä"})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": "ä"}
+
+
+# -- a real model
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """A translator of letters, and its trainer."""
+    folder = tmp_path_factory.mktemp("toy")
+    config = toy_config(folder / "cache")
+    task = TranslationTask(config, quiet)
+    return task, config, Trainer(task, config, folder, quiet)
+
+
+def test_the_step_reuses_the_memory_of_the_old_state(toy):
+    task, _, trainer = toy
+    old = trainer.fresh_state()
+    batch = trainer.put(task.plan[0])
+    new, _ = trainer.train_step(old, batch, trainer.hparams)
+    gone = [x.is_deleted() for x in jax.tree.leaves((old.params, old.opt_state))]
+    assert all(gone)
+    assert not any(x.is_deleted() for x in jax.tree.leaves((new, batch, trainer.hparams)))
+
+
+def test_other_hyperparameters_do_not_compile_again(toy, tmp_path):
+    task, config, trainer = toy
+    changes = {
+        "optimizer.learning_rate": 0.02,
+        "optimizer.warmup_steps": 3,
+        "train.label_smoothing": 0.3,
+        "train.steps": 7,
+        **{f"model.dropout_{name}": 0.4 for name in ("embedding", "residual", "attention")},
+    }
+    config = config.copy_and_resolve_references()
+    config.update_from_flattened_dict(changes)
+    batch = trainer.put(task.plan[0])
+
+    def loss_of(hparams):
+        _, metrics = trainer.train_step(trainer.fresh_state(), batch, hparams)
+        return float(metrics.loss.total)
+
+    losses = [loss_of(trainer.hparams)]
+    compiled = trainer.train_step._cache_size()
+    other = TranslationTask(config, quiet)
+    losses.append(loss_of(Trainer(other, config, tmp_path, quiet).hparams))
+    for name in changes:
+        key = name.split(".")[1]
+        if key in trainer.hparams:
+            losses.append(loss_of({**trainer.hparams, key: trainer.hparams[key] * 0.5}))
+    assert trainer.train_step._cache_size() == compiled
+    # They all matter, but for the rates, which the loss of a first step does not show.
+    assert len({f"{loss:.4f}" for loss in losses}) == 2 + 4
+    loss_of({**trainer.hparams, "label_smoothing": jnp.zeros((), jnp.float16)})
+    assert trainer.train_step._cache_size() == compiled + 1
+
+
+DEVICES = """
+import sys
+sys.path[:0] = ["tests", "."]
+from pathlib import Path
+import jax, numpy as np
+from runs import quiet, toy_config
+from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
+
+folder = Path(sys.argv[1])
+config = toy_config(folder)
+results = {}
+task = TranslationTask(config, quiet)
+for count, seed in ((1, 0), (3, 0), (8, 0), (1, 1)):
+    config.seed = seed
+    trainer = Trainer(task, config, folder / f"{count}-{seed}", quiet, jax.devices()[:count])
+    config.seed = 0
+    state = trainer.fresh_state() if seed == 0 else start
+    start = jax.tree.map(jax.numpy.copy, state) if count == 1 else start
+    losses = []
+    for i in range(3):
+        batch = trainer.put(task.plan[i])
+        assert len(batch.source.sharding.device_set) == count
+        rows = batch.source.addressable_shards[0].data.shape[0]
+        assert rows == -(-len(task.plan[i].source) // count)
+        state, metrics = trainer.train_step(state, batch, trainer.hparams)
+        losses.append([float(x) for x in (metrics.loss.total, metrics.loss.count)])
+    assert jax.tree.leaves(state.params)[0].sharding.is_fully_replicated
+    results[f"{count}-{seed}"] = np.array(losses)
+    for i, leaf in enumerate(jax.tree.leaves(state.params)):
+        results[f"{count}-{seed} {i}"] = np.array(leaf)
+np.savez(folder / "results.npz", **results)
+"""
+
+
+def test_any_number_of_devices_gives_the_losses_and_parameters_of_one(tmp_path):
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    environment["JAX_PLATFORMS"] = "cpu"
+    subprocess.run([sys.executable, "-c", DEVICES, tmp_path], env=environment, check=True)
+    found = np.load(tmp_path / "results.npz")
+    leaves = sum(name.startswith("1-0 ") for name in found)
+    assert leaves > 10
+    for devices in ("3-0", "8-0"):
+        np.testing.assert_allclose(found[devices], found["1-0"], rtol=1e-5)
+        for i in range(leaves):
+            np.testing.assert_allclose(
+                found[f"{devices} {i}"], found[f"1-0 {i}"], rtol=1e-3, atol=1e-4
+            )
+    # The seed of "1-1" is that of dropout alone: with other zeros the losses are others.
+    assert not np.allclose(found["1-1"], found["1-0"], rtol=1e-3)

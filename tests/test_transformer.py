@@ -1,0 +1,267 @@
+"""The whole model equals a second one in NumPy, and hides the future and padding."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from conftest import tiny_config, tiny_inputs, tiny_model
+
+from transformer.model import transformer as transformer_module
+from transformer.model.config import NORM_POSITIONS, TIED_EMBEDDINGS
+from transformer.model.layers import ACTIVATIONS, DropoutRates
+from transformer.model.positions import REGISTRY
+from transformer.model.transformer import Transformer
+
+B, M, L, V = 3, 5, 7, 23
+
+
+def covering_cases():
+    """Every pair of an encoding and an activation; the other choices take turns among them."""
+    others = list(itertools.product(TIED_EMBEDDINGS, (True, False), NORM_POSITIONS))
+    names = ("positions", "activation", "tied_embeddings", "attention_bias", "norm_position")
+    for n, pair in enumerate(itertools.product(REGISTRY, ACTIVATIONS)):
+        turn = (n + n // len(others)) % len(others)  # the second round is one further
+        yield dict(zip(names, (*pair, *others[turn]), strict=True))
+
+
+CASES = list(covering_cases())
+
+
+def by_loops(params, inputs, config):
+    p = reference.float64(params)
+    return np.array(
+        [reference.transformer(p, *(np.asarray(a[b]) for a in inputs), config)[0] for b in range(B)]
+    )
+
+
+def name_of(case):
+    return "-".join(map(str, case.values()))
+
+
+def test_the_cases_hold_every_choice_with_every_norm_position():
+    choices = {
+        "positions": REGISTRY,
+        "activation": ACTIVATIONS,
+        "tied_embeddings": TIED_EMBEDDINGS,
+        "attention_bias": (True, False),
+    }
+    for name, values in choices.items():
+        seen = {(case[name], case["norm_position"]) for case in CASES}
+        assert seen == set(itertools.product(values, NORM_POSITIONS))
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_the_model_equals_the_papers_equations_in_float64(case):
+    model, variables = tiny_model(**case)
+    inputs = tiny_inputs()
+    logits = model.apply(variables, *inputs)
+    expected = by_loops(variables["params"], inputs, model.config)
+    assert logits.shape == (B, L, V)
+    assert np.abs(expected).max() > 1.0  # so that an error of 1e-5 is a small one
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("field", ["positions", "activation", "norm_position", "norm_epsilon"])
+def test_the_comparison_sees_a_reference_of_another_model(field):
+    changes = {
+        "positions": "none",
+        "activation": "gelu",
+        "norm_position": "pre",
+        "norm_epsilon": 1e-3,
+    }
+    model, variables = tiny_model()
+    inputs = tiny_inputs()
+    other = tiny_config(**{field: changes[field]})
+    params = reference.parameters(other) if field == "norm_position" else variables["params"]
+    difference = by_loops(params, inputs, other) - model.apply(variables, *inputs)
+    assert np.abs(difference).max() > 1e-3
+
+
+@pytest.mark.parametrize("case", CASES[::5], ids=name_of)
+def test_the_parameter_tree_is_the_one_written_by_hand(case):
+    config = tiny_config(**case)
+    tree = jax.eval_shape(Transformer(config).init, jax.random.key(0), *tiny_inputs())["params"]
+    assert jax.tree.map(lambda x: x.shape, tree) == reference.parameter_shapes(config)
+    assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
+
+
+# --- the future and padding, by gradients
+
+
+def gradients_by_token(model, variables, inputs):
+    """Sizes of the gradients of every feature vector by every input embedding.
+
+    No token comes twice, so a row of an embedding table is one position of one sentence. Returns
+    two arrays: [sentence, i, sentence, j] of target positions i by target j, and by source j.
+    """
+
+    @jax.jit
+    def gradients(params):
+        def features(params):
+            return model.apply({"params": params}, *inputs, method="features")
+
+        out, pull = jax.vjp(features, params)
+        directions = np.random.default_rng(0).normal(size=out.shape[2])
+        one_hot = jnp.eye(B * L)[:, :, None] * directions
+        (g,) = jax.vmap(pull)(one_hot.reshape(B * L, *out.shape).astype(jnp.float32))
+        tables = (g["target_embedding"]["table"], g["source_embedding"]["table"])
+        return [jnp.abs(table).sum(-1) for table in tables]
+
+    target, source = gradients(variables["params"])
+    target = np.asarray(target)[:, np.asarray(inputs.target).ravel()]
+    source = np.asarray(source)[:, np.asarray(inputs.source).ravel()]
+    return target.reshape(B, L, B, L), source.reshape(B, L, B, M)
+
+
+SENTENCES, LATER = np.arange(B), np.triu(np.ones((L, L), bool), 1)
+
+
+def leaks(model, variables, inputs):
+    """Which of three ways information flows that must not: future, padding, other sentences."""
+    target, source = gradients_by_token(model, variables, inputs)
+    own_target = target[SENTENCES, :, SENTENCES]  # [B, L, L]
+    own_source = source[SENTENCES, :, SENTENCES]
+    assert np.isfinite(target).all()
+    assert np.isfinite(source).all()
+    # What must flow: to each token, from itself and every token before, and the whole source.
+    is_target, is_source = np.asarray(inputs.target_mask), np.asarray(inputs.source_mask)
+    # A position always depends on itself, through the residual connection, padding or not.
+    padding = ~is_target[:, None, :] & ~np.eye(L, dtype=bool)
+    past = ~padding & ~LATER
+    assert (own_target[past] > 0).all()
+    assert (own_source[np.broadcast_to(is_source[:, None], own_source.shape)] > 0).all()
+    other = SENTENCES[:, None] != SENTENCES
+    found = set()
+    if own_target[:, LATER].any():
+        found.add("future")
+    if own_target[padding & ~LATER].any():
+        found.add("target padding")
+    if own_source[np.broadcast_to(~is_source[:, None], own_source.shape)].any():
+        found.add("source padding")
+    if target.swapaxes(1, 2)[other].any() or source.swapaxes(1, 2)[other].any():
+        found.add("sentences")
+    return found
+
+
+# Target padding in the middle too, where the look-ahead mask does not hide it.
+# The last source is nothing but padding.
+def holey_inputs():
+    inputs = tiny_inputs(source_lengths=(5, 3, 0))
+    return inputs._replace(target_mask=inputs.target_mask.at[1, 2].set(False))
+
+
+def one_layer(**changes):
+    return tiny_model(num_encoder_layers=1, num_decoder_layers=1, **changes)
+
+
+@pytest.mark.parametrize("norm_position", NORM_POSITIONS)
+def test_future_padding_and_other_sentences_have_gradients_of_exactly_zero(norm_position):
+    model, variables = tiny_model(norm_position=norm_position)
+    assert leaks(model, variables, holey_inputs()) == set()
+
+
+def test_the_gradient_check_sees_a_model_without_the_look_ahead_mask(monkeypatch):
+    monkeypatch.setattr(
+        transformer_module, "look_ahead_mask", lambda n: jnp.ones((1, 1, n, n), bool)
+    )
+    assert leaks(*one_layer(), holey_inputs()) == {"future"}
+
+
+def test_the_gradient_check_sees_a_look_ahead_mask_off_by_one(monkeypatch):
+    monkeypatch.setattr(
+        transformer_module, "look_ahead_mask", lambda n: jnp.tril(jnp.ones((1, 1, n, n), bool), 1)
+    )
+    assert leaks(*one_layer(), holey_inputs()) == {"future"}
+
+
+def test_the_gradient_check_sees_a_model_without_the_padding_mask(monkeypatch):
+    monkeypatch.setattr(
+        transformer_module, "padding_mask", lambda mask: jnp.ones_like(mask)[:, None, None, :]
+    )
+    assert leaks(*one_layer(), holey_inputs()) == {"source padding", "target padding"}
+
+
+@pytest.fixture(params=zip(REGISTRY, itertools.cycle(NORM_POSITIONS)), ids="-".join)
+def model_and_variables(request):
+    positions, norm_position = request.param
+    return tiny_model(positions=positions, norm_position=norm_position)
+
+
+def test_neither_the_tokens_nor_the_amount_of_padding_matter(model_and_variables):
+    model, variables = model_and_variables
+    inputs = tiny_inputs()
+    logits = model.apply(variables, *inputs)
+    is_token = np.asarray(inputs.target_mask)
+
+    other = inputs._replace(
+        source=jnp.where(inputs.source_mask, inputs.source, 3),
+        target=jnp.where(inputs.target_mask, inputs.target, 20),
+    )
+    np.testing.assert_array_equal(model.apply(variables, *other)[is_token], logits[is_token])
+
+    def pad(x, by):
+        return jnp.pad(x, [(0, 0), (0, by)])
+
+    source, target, source_mask, target_mask = inputs
+    wider = (pad(source, 6), pad(target, 4), pad(source_mask, 6), pad(target_mask, 4))
+    more = model.apply(variables, *wider)[:, :L]
+    np.testing.assert_allclose(more[is_token], logits[is_token], rtol=1e-5, atol=1e-5)
+
+    # Control: the same token ids, no longer masked, do matter.
+    unmasked = model.apply(variables, source, target, jnp.ones_like(source_mask), target_mask)
+    assert np.abs(unmasked - logits)[1:].max() > 1e-3
+    np.testing.assert_allclose(unmasked[0], logits[0], rtol=1e-5, atol=1e-5)  # has no padding
+
+
+@pytest.mark.parametrize("norm_position", NORM_POSITIONS)
+def test_a_source_of_padding_only_gives_finite_numbers_and_gradients(norm_position):
+    model, variables = one_layer(norm_position=norm_position)
+    inputs = tiny_inputs(source_lengths=(5, 3, 0), target_lengths=(7, 4, 0))
+
+    @jax.jit
+    def run(variables):
+        def loss(variables):
+            logits = model.apply(variables, *inputs)
+            return (logits**2).sum(), logits
+
+        return jax.value_and_grad(loss, has_aux=True)(variables)
+
+    (_, logits), gradients = run(variables)
+    assert np.isfinite(logits).all()
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
+    np.testing.assert_allclose(
+        logits, by_loops(variables["params"], inputs, model.config), rtol=1e-5, atol=1e-5
+    )
+
+
+# --- compute types
+
+
+def test_bfloat16_keeps_parameters_and_logits_in_float32():
+    model, variables = tiny_model(dtype="bfloat16")
+    exact, _ = tiny_model()
+    inputs = tiny_inputs()
+    tree = jax.eval_shape(model.init, jax.random.key(0), *inputs)
+    assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
+    features = jax.eval_shape(lambda v: model.apply(v, *inputs, method="features"), variables)
+    assert features.dtype == jnp.bfloat16
+    logits, expected = jax.jit(model.apply)(variables, *inputs), exact.apply(variables, *inputs)
+    assert logits.dtype == jnp.float32
+    error = np.abs(logits - expected).max() / np.abs(expected).max()
+    assert 1e-4 < error < 0.05  # bfloat16 has 8 bits: it is used, and near
+
+
+def test_bfloat16_trains_with_dropout_into_float32_gradients():
+    model, variables = one_layer(dtype="bfloat16")
+    inputs = tiny_inputs()
+
+    def loss(variables, rate):
+        rates = DropoutRates(rate, rate, rate, rate)
+        rngs = {"dropout": jax.random.key(0)}
+        return model.apply(variables, *inputs, rates, rngs=rngs).sum()
+
+    gradients = jax.eval_shape(jax.grad(loss), variables, jnp.float32(0.1))
+    assert {x.dtype for x in jax.tree.leaves(gradients)} == {jnp.dtype("float32")}

@@ -1,0 +1,316 @@
+"""A run's folder: what is in it, what happens when part of it is damaged, going on in it."""
+
+import json
+import re
+import resource
+import shutil
+import signal
+
+import numpy as np
+import pytest
+from tiny_run import STEPS, command, refused, shared_run
+
+from experiments import run, workdir
+from transformer.metrics import MetricsWriter
+from transformer.tasks.translation import TranslationTask
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture
+def copy(tiny, tmp_path):
+    """A copy of the run's folder, to be changed."""
+    return tiny.copy(tmp_path / "copy")
+
+
+def content(folder):
+    """All files below a folder and their bytes."""
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def steps(folder):
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+
+
+def translate(folder, *arguments):
+    return command("--mode=translate", f"--workdir={folder}", *arguments, stdin=b"a b\n")
+
+
+# -- what a run leaves
+
+
+def test_a_run_leaves_the_files_of_the_design(tiny):
+    folder = tiny.workdir
+    assert steps(folder) == [20, 40]
+    assert not list(folder.rglob("*.partial"))
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {
+        "config.json",
+        "tokenizer.model",
+        "metrics.jsonl",
+        "results.json",
+        "translations/validation.txt",
+        "translations/test.txt",
+        "figures/training.png",
+        "figures/attention/attention.npz",
+        "figures/attention/cross_layer_1.png",
+    } <= names
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    assert len((folder / "translations/test.txt").read_text().splitlines()) == 7
+
+
+def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):
+    results = json.loads((tiny.workdir / "results.json").read_text())
+    assert set(results) == {
+        *("validation", "test", "step", "averaged_steps", "parameters", "wall_seconds")
+    }
+    assert (results["step"], results["averaged_steps"]) == (STEPS, [STEPS])
+    assert results["parameters"] == 4112  # as the table printed before the training has it
+    assert results["wall_seconds"] > 0
+    for split, sentences in (("validation", 5), ("test", 7)):
+        scores = results[split]
+        assert scores["sentences"] == sentences
+        assert scores["seconds"] > 0
+        assert scores["perplexity"] == pytest.approx(np.exp(scores["nll"]))
+        assert scores["loss"] == pytest.approx(scores["nll"])
+        assert 0 <= scores["accuracy"] <= 1
+        for metric in ("bleu", "chrf"):
+            assert 0 <= scores[metric] <= 100
+            assert scores[f"{metric}_ci"] >= 0
+            assert "version:" in scores[f"{metric}_signature"]
+
+
+def test_evaluate_writes_the_same_scores_anew(copy):
+    before = json.loads((copy / "results.json").read_text())
+    texts = content(copy / "translations")
+    for path in ("results.json", "metrics.jsonl"):  # as in a folder copied without its curves
+        (copy / path).unlink()
+    shutil.rmtree(copy / "translations")
+    ended = command("--mode=evaluate", f"--workdir={copy}")
+    assert ended.code == 0, ended.err
+    assert "no picture of the training" in ended.out
+    after = json.loads((copy / "results.json").read_text())
+    for split in ("validation", "test"):
+        before[split].pop("seconds"), after[split].pop("seconds")
+        assert before[split].keys() == after[split].keys()
+        for name, value in before[split].items():
+            if isinstance(value, float):
+                assert after[split][name] == pytest.approx(value, rel=1e-5), name
+            else:
+                assert after[split][name] == value
+    before.pop("validation"), before.pop("test")
+    assert before.items() <= after.items()
+    assert content(copy / "translations") == texts
+
+
+# -- going on
+
+
+def test_a_finished_run_says_so_and_does_not_train_again(tiny, copy):
+    before = content(copy)
+    ended = command(f"--config={tiny.config}", f"--workdir={copy}")
+    assert ended.code == 0
+    assert f"{copy} is finished, {STEPS} steps" in ended.out
+    assert "Raise train.steps" in ended.out
+    assert "validation at step" not in ended.out
+    assert content(copy) == before
+
+
+def test_a_run_of_another_config_is_left_alone_and_the_keys_that_differ_are_named(tiny, copy):
+    before = content(copy)
+    ended = refused(
+        f"--config={tiny.config}",
+        f"--workdir={copy}",
+        "--config.model.num_heads=4",
+        "--config.data.source=reverse",
+        "--config.decode.beam_size=2",
+        says=("model.num_heads (there 2, here 4)", "(there 'copy', here 'reverse')", "--workdir"),
+    )
+    assert "beam_size" not in ended.err  # it may differ
+    assert content(copy) == before
+    refused(
+        "--mode=translate",
+        f"--workdir={copy}",
+        "--config.model.d_model=32",
+        says="model.d_model (there 16, here 32)",
+    )
+
+
+def test_a_key_newer_than_the_run_has_its_default(copy):
+    path = copy / "config.json"
+    saved = json.loads(path.read_text())
+    del saved["optimizer"]["clip_norm"]
+    path.write_text(json.dumps(saved))
+    assert workdir.load_config(copy).optimizer.clip_norm == 0.0
+
+
+def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monkeypatch):
+    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
+    write = MetricsWriter.write
+
+    def interrupt(self, step, split, values):
+        write(self, step, split, values)
+        if step == 50:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsWriter, "write", interrupt)
+        handler = signal.getsignal(signal.SIGTERM)
+        ended = command(*arguments)
+        assert signal.getsignal(signal.SIGTERM) is handler
+    assert ended.code == 0, ended.err
+    assert "going on from step 40" in ended.out
+    assert "SIGTERM: saved step 50; start the same command again to go on" in ended.out
+    assert 50 in steps(copy)
+    assert json.loads((copy / "results.json").read_text())["step"] == STEPS
+
+    corrupt_file(copy / "checkpoints" / "50")
+    ended = command(*arguments)
+    assert ended.code == 0, ended.err
+    assert re.search(r"checkpoint \S+/50 cannot be read .*going back to the one before", ended.out)
+    assert "going on from step 40" in ended.out
+    assert json.loads((copy / "results.json").read_text())["step"] == 60
+    assert 60 in steps(copy)
+    assert 50 not in steps(copy)
+    [aside] = copy.glob("unreadable_50_*")
+    assert any(aside.iterdir())
+    logged = [json.loads(line)["step"] for line in (copy / "metrics.jsonl").open()]
+    assert logged == sorted(logged)
+    assert logged.count(50) == 1
+
+
+# -- damage
+
+
+def corrupt_file(checkpoint):
+    """Cuts the file of a checkpoint that holds most numbers in half."""
+    largest = max(
+        (path for path in checkpoint.rglob("*") if path.is_file()), key=lambda p: p.stat().st_size
+    )
+    largest.write_bytes(largest.read_bytes()[: largest.stat().st_size // 2])
+
+
+def remove_state(checkpoint):
+    shutil.rmtree(checkpoint / "state")
+
+
+def empty_all(checkpoint):
+    for path in checkpoint.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+
+
+def spoil_metrics(checkpoint):
+    (checkpoint / "metrics" / "metrics").write_text("{")
+    (checkpoint / "progress" / "metadata").write_text("{")
+
+
+@pytest.mark.parametrize("corrupt", [corrupt_file, remove_state, empty_all, spoil_metrics])
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(copy, corrupt):
+    corrupt(copy / "checkpoints" / "40")
+    said = []
+    *_, used, _ = workdir.load_translator(copy, workdir.load_config(copy), said.append)
+    assert used == [20]
+    assert len(said) == 1
+    assert said[0].startswith("checkpoint 40 cannot be read")
+
+
+def test_translate_says_on_stderr_which_checkpoint_is_damaged(copy):
+    corrupt_file(copy / "checkpoints" / "40")
+    ended = translate(copy)
+    assert ended.code == 0
+    assert "checkpoint 40 cannot be read" in ended.err
+    assert len(ended.out.splitlines()) == 1
+
+
+def test_where_no_checkpoint_can_be_read_none_is_deleted(tiny, copy):
+    for step in (20, 40):
+        corrupt_file(copy / "checkpoints" / str(step))
+    before = content(copy / "checkpoints")
+    says = ("checkpoints", "can be read")
+    refused("--mode=translate", f"--workdir={copy}", says=says, stdin=b"a\n")
+    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
+    refused(*arguments, says=(*says, "begin anew"))
+    assert content(copy / "checkpoints") == before
+
+
+def test_a_folder_without_a_run_or_without_a_checkpoint_is_named(copy, tmp_path):
+    refused("--mode=translate", f"--workdir={tmp_path / 'no'}", says=("no holds no run", "train"))
+    assert not (tmp_path / "no").exists()
+    shutil.rmtree(copy / "checkpoints")
+    refused("--mode=translate", f"--workdir={copy}", says=(str(copy), "no checkpoint"))
+    (copy / "checkpoints").mkdir()
+    refused("--mode=evaluate", f"--workdir={copy}", says=(str(copy), "no checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("config.json", '{"model": {', "put back the original"),
+        ("config.json", "[]", "put back the original"),
+        ("config.json", '{"modle": 1}', "config.modle is no key"),
+        ("config.json", '{"seed": "x"}', "config.seed='x' must be of type int"),
+        ("config.json", '{"model": 3}', "config.model is no key"),
+        ("tokenizer.model", None, "put back the file"),
+        ("tokenizer.model", "garbage", "is no sentencepiece model"),
+        ("tokenizer.model", "", "is no sentencepiece model"),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_remedy(copy, name, text, says):
+    (copy / name).unlink() if text is None else (copy / name).write_text(text)
+    refused("--mode=translate", f"--workdir={copy}", says=(name.split(".")[0], says))
+
+
+def test_damaged_results_are_named_with_the_remedy(tiny, copy):
+    (copy / "results.json").write_text('{"validation')
+    refused(
+        f"--config={tiny.config}", f"--workdir={copy}", says=("results.json", "--mode=evaluate")
+    )
+
+
+def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny, copy, tmp_path):
+    config = workdir.load_config(copy)
+    config.data.seed = 1
+    other = TranslationTask(config, print)
+    assert other.fingerprint() != TranslationTask(workdir.load_config(copy), print).fingerprint()
+    before = content(copy)
+    # As if the files of the text had been edited: the config is the same, the text is not.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run.tasks, "REGISTRY", {"translation": lambda *_: other})
+        says = ("were trained with the tokenizer", "put back the original text")
+        refused(f"--config={tiny.config}", f"--workdir={copy}", says=says)
+        refused("--mode=evaluate", f"--workdir={copy}", says=says)
+    assert content(copy) == before
+    other.save_assets(copy)
+    refused("--mode=translate", f"--workdir={copy}", says="put back the original text or tokenizer")
+
+
+def test_a_config_that_does_not_fit_the_checkpoints_is_refused(copy):
+    path = copy / "config.json"
+    path.write_text(path.read_text().replace('"d_ff": 8', '"d_ff": 12'))
+    refused(
+        "--mode=translate",
+        f"--workdir={copy}",
+        says=("config.json", "feed_forward", "is (16, 8), not (16, 12)"),
+    )
+
+
+def test_a_full_disk_ends_the_run_and_the_checkpoints_before_are_intact(tiny, copy):
+    before = content(copy / "checkpoints")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # No file may grow beyond this; what a checkpoint holds of parameters does.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        ended = command(f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=45")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert ended.code == 2
+    line = ended.err.splitlines()[-1]
+    assert line.startswith("error: the checkpoint")
+    assert "make room there" in line
+    assert "kept: steps 20, 40" in line
+    assert before.items() <= content(copy / "checkpoints").items()
+    assert translate(copy).code == 0

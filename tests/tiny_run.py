@@ -1,0 +1,116 @@
+"""A tiny trained run that tests share, and the command line within this process."""
+
+import contextlib
+import io
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import flags
+
+import launch
+
+STEPS = 40  # of the shared run; it has checkpoints of steps 20 and 40
+CONFIG = """
+from configs import base
+
+def get_config():
+    config = base.get_config()
+    config.model.d_model = 16
+    config.model.d_ff = 8
+    config.model.num_heads = 2
+    config.model.num_encoder_layers = 1
+    config.model.num_decoder_layers = 1
+    config.model.max_length = 32
+    config.data.source = "copy"
+    config.data.train_size = 200
+    config.data.validation_size = 5
+    config.data.test_size = 7
+    config.data.batch_tokens = 256
+    config.data.num_buckets = 1
+    config.data.cache_dir = "CACHE"
+    config.tokenizer.kind = "word"
+    config.tokenizer.vocab_size = 30
+    config.optimizer.schedule = "constant"
+    config.optimizer.learning_rate = 1e-2
+    config.optimizer.warmup_steps = 1
+    config.train.steps = 40
+    config.train.log_every = 10
+    config.train.evaluate_every = 20
+    config.train.best_metric = "loss"
+    config.train.keep_last = 2
+    config.decode.max_extra = 5
+    config.decode.batch_size = 8
+    config.evaluate.bootstrap = 10
+    config.evaluate.checkpoint = "last"
+    return config
+"""
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(*arguments, stdin: bytes = b"") -> Ended:
+    """Runs `launch.py` with these arguments."""
+    flags.FLAGS.unparse_flags()
+    out, err, before = io.StringIO(), io.StringIO(), sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = launch.main(["launch.py", *map(str, arguments)])
+    finally:
+        sys.stdin = before
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+def refused(*arguments, says: tuple[str, ...] | str, stdin: bytes = b"") -> Ended:
+    """Runs a command that must end in one line on stderr, which says all of this, and code 2."""
+    ended = command(*arguments, stdin=stdin)
+    assert ended.code == 2, ended
+    line = ended.err.splitlines()[-1]
+    assert line.startswith("error: "), ended.err
+    for part in (says,) if isinstance(says, str) else says:
+        assert part in line
+    return ended
+
+
+class TinyRun(NamedTuple):
+    """The shared run: nothing may be written to `workdir`; `copy` it to change it."""
+
+    config: Path
+    workdir: Path
+
+    def copy(self, folder: Path) -> Path:
+        """Returns the workdir of a copy."""
+        shutil.copytree(self.workdir, folder)
+        return folder
+
+
+def shared_run(tmp_path_factory) -> TinyRun:
+    """Returns the run, trained by whichever process of pytest-xdist comes first."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tiny_run"
+    run = TinyRun(root / "config.py", root / "workdir")
+    done = root / "done"
+    try:
+        root.mkdir()
+    except FileExistsError:
+        while not done.exists():
+            time.sleep(0.2)
+    else:
+        try:
+            run.config.write_text(CONFIG.replace("CACHE", str(root / "cache")))
+            ended = command(f"--config={run.config}", f"--workdir={run.workdir}")
+            (root / "log.txt").write_text(ended.out + ended.err, encoding="utf-8")
+        finally:
+            done.touch()
+    assert (run.workdir / "results.json").exists(), (root / "log.txt").read_text("utf-8")
+    return run
