@@ -44,9 +44,7 @@ def _model() -> ConfigDict:
     model.activation = "relu"  # relu | gelu | silu, or gated: reglu | geglu | swiglu (Shazeer 2020)
     model.norm_position = "post"  # post [3.1] | pre (Xiong et al. 2020)
     model.norm_epsilon = 1e-6  # added to the variance
-    model.tied_embeddings = (
-        "all"  # all: source, target, output [3.4] | decoder: target, output | none
-    )
+    model.tied_embeddings = "all"  # all three [3.4] | decoder: target and output | none
     model.attention_bias = False  # the paper's projections have none [3.2.2]
     model.dropout_embedding = 0.1  # on embeddings plus positions [5.4]
     model.dropout_residual = 0.1  # on each sub-layer's output [5.4]

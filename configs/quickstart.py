@@ -19,7 +19,7 @@ def get_config():
     config.model.max_length = 128
 
     config.data.train_size = 40_000
-    config.tokenizer.vocab_size = 1000
+    config.tokenizer.vocab_size = 2000
     config.data.batch_tokens = 2048
     config.data.num_buckets = 4
 
@@ -27,9 +27,9 @@ def get_config():
     config.optimizer.learning_rate = 3e-3
     config.optimizer.warmup_steps = 300
 
-    config.train.steps = 1800
+    config.train.steps = 1300
     config.train.log_every = 50
-    config.train.evaluate_every = 300
+    config.train.evaluate_every = 260
     config.evaluate.max_sentences = 100
     config.evaluate.average = 3
     config.decode.max_extra = 10
