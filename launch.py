@@ -47,11 +47,9 @@ def main(argv: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        print(
-            f"error: {error.filename or 'a file'}: {error.strerror or error}: check the path, its "
-            "permissions and the space on its disk",
-            file=sys.stderr,
-        )
+        what = f"{error.filename or FLAGS.workdir}: {error.strerror or error}"
+        remedy = "check the path, its permissions and the space on its disk"
+        print(f"error: {what}: {remedy}", file=sys.stderr)
         return 2
     return 0
 
@@ -158,7 +156,14 @@ def _output(source: Path | None) -> Iterator[TextIO]:
     partial.replace(path)
 
 
+def _hush(unraisable: Any) -> None:
+    """Prints what nobody can catch, but for reads of a damaged checkpoint that end too late."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
+
+
 if __name__ == "__main__":
+    sys.unraisablehook = _hush
     # Text is UTF-8, whatever the terminal says.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8")

@@ -111,7 +111,10 @@ def load_translator(
 def _check_shapes(translator: Translator, params: Any, folder: Path) -> None:
     """Raises UserError where a checkpoint's parameters are not those of the config's model."""
     expected, found = (
-        {jax.tree_util.keystr(path): x.shape for path, x in jax.tree.leaves_with_path(tree)}
+        {
+            jax.tree_util.keystr(path, simple=True, separator="/"): x.shape
+            for path, x in jax.tree.leaves_with_path(tree)
+        }
         for tree in (translator.param_shapes(), params)
     )
     if differing := sorted(

@@ -53,7 +53,8 @@ def test_the_best_is_found_by_who_opens_the_folder_later(metric, best, read_only
     checkpoints.close()
     reader = Checkpoints(folder, 3, metric, read_only=read_only)
     params, steps, progress = reader.restore_params("best", 1, quiet, "x")
-    assert (steps, progress["step"]) == ([best], best)
+    assert steps == [best]
+    assert progress["step"] == 3  # how far the run has come
     assert (params["a"]["kernel"] == best).all()
     _, steps, _ = reader.restore_params("last", 1, quiet, "x")
     assert steps == [3]
@@ -81,8 +82,7 @@ def test_averages_are_means_of_the_newest_parameters(average, used, folder):
         save(checkpoints, step, value=step**2, loss=1.0 / step)
     checkpoints.wait()
     params, steps, progress = checkpoints.restore_params("last", average, quiet, "x")
-    assert steps == used
-    assert progress["step"] == used[-1] or len(used) > 1
+    assert (steps, progress["step"]) == (used, 7)
     mean = np.mean([step**2 for step in used])
     np.testing.assert_allclose(params["a"]["kernel"], np.full((3, 5), mean), rtol=1e-6)
     np.testing.assert_allclose(params["b"], np.arange(7) * mean, rtol=1e-6)

@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny_run import command, refused, shared_run
 
+import launch
 from configs import base
 from experiments import settings
 from transformer.errors import UserError
@@ -114,8 +116,6 @@ def test_every_number_of_the_config_has_one_range():
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_that_comes_with_this_passes_the_check(path):
-    import launch
-
     settings.check(launch._read_config(path))
 
 
@@ -249,6 +249,21 @@ def test_a_workdir_that_cannot_be_written_is_refused(tiny):
 
 
 # -- as a process
+
+
+def test_late_reads_of_a_damaged_checkpoint_are_not_printed_but_other_errors_are(capfd):
+    late = SimpleNamespace(exc_value=RuntimeError("Event loop is closed"))
+    launch._hush(late)
+    assert capfd.readouterr().err == ""
+
+    class Failing:
+        def __del__(self):
+            raise ValueError("something else")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "unraisablehook", launch._hush)
+        del [Failing()][0]
+    assert "something else" in capfd.readouterr().err
 
 
 def start(*arguments, **options):

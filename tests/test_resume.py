@@ -23,6 +23,7 @@ from runs import (
     unigram_config,
 )
 
+from configs import quickstart
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
@@ -173,7 +174,8 @@ def test_the_command_killed_a_dozen_times_ends_as_the_unbroken_one(tmp_path, cap
     log = tmp_path / "broken.log"
     assert start(whole, cache, tmp_path / "whole.log").wait() == 0
     total = reached(whole)
-    config = toy_config(cache, **OVERRIDES)
+    config = quickstart.get_config()
+    config.update_from_flattened_dict({**OVERRIDES, "data.cache_dir": str(cache)})
     task = TranslationTask(config, quiet)
     epoch = task.plan.epoch_length
     assert total == 4 * epoch

@@ -32,11 +32,11 @@ class Checkpoints:
     def __init__(
         self, folder: Path, keep_last: int = 1, best_metric: str = "loss", read_only: bool = False
     ):
-        # Orbax tells of each file it opens; its warnings matter only where we turn them into ours.
-        logging.getLogger("absl").setLevel(logging.ERROR)
+        # Orbax tells of each file it opens, and prints the errors that it also raises.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
         self.folder = folder
         self.best_metric = best_metric
-        self._manager = ocp.CheckpointManager(
+        self._manager = _Manager(
             folder,
             options=ocp.CheckpointManagerOptions(
                 read_only=read_only,
@@ -216,11 +216,23 @@ class Checkpoints:
             self._manager.reload()
 
     def _refused(self, step, error) -> UserError:
+        # On disk is more than the manager would have kept.
+        kept = sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
         return UserError(
             f"the checkpoint{'' if step is None else f' of step {step}'} could not be written "
             f"below {self.folder} ({_first_line(error)}): make room there and start the same "
-            f"command again; kept: steps {', '.join(map(str, self.steps())) or 'none'}"
+            f"command again; kept: steps {', '.join(map(str, kept)) or 'none'}"
         )
+
+
+class _Manager(ocp.CheckpointManager):
+    """A manager that opens although the metrics of a checkpoint are damaged."""
+
+    def metrics(self, step: int) -> Any:
+        try:
+            return super().metrics(step)
+        except ValueError:
+            return None
 
 
 def _key(metrics: dict[str, float]) -> float:

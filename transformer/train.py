@@ -173,7 +173,10 @@ class Trainer:
             if saved_step != step:
                 if pending:
                     self._log(state, pending, step, log, writer, progress)
-                self._save(state, step, memory, {})
+                if self._stop_signal is None:  # out of time: the last weights count as well
+                    self._evaluate_and_save(state, step, memory, writer, progress, log)
+                else:
+                    self._save(state, step, memory, {})
         self.checkpoints.wait()
         if self._stop_signal is not None:
             name = signal.Signals(self._stop_signal).name
@@ -295,5 +298,5 @@ def _check_train(config: Any) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Writes a file that is either whole or not there."""
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     partial.replace(path)

@@ -119,8 +119,9 @@ class TranslationTask:
         return summarize(merged)
 
     def examples(self, split: str, count: int) -> list[Pair]:
-        """Returns the first pairs of a split, for people to look at."""
-        return list(itertools.islice(self._pairs[split], count))
+        """Returns `count` pairs spread over a split, for people to look at."""
+        pairs = list(self._pairs[split])
+        return pairs[:: max(1, len(pairs) // count)][:count]
 
     def save_assets(self, workdir: Path) -> None:
         save_tokenizers(workdir, self.corpus.source_tokenizer, self.corpus.target_tokenizer)
@@ -194,11 +195,17 @@ def fingerprint(source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> str
 
 def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None:
     """Writes `tokenizer.model`, or `tokenizer.source.model` and `tokenizer.target.model`."""
+    models = {"tokenizer.source.model": source.model, "tokenizer.target.model": target.model}
     if source.model == target.model:
-        (workdir / "tokenizer.model").write_bytes(source.model)
-    else:
-        (workdir / "tokenizer.source.model").write_bytes(source.model)
-        (workdir / "tokenizer.target.model").write_bytes(target.model)
+        models = {"tokenizer.model": source.model}
+    for name, model in models.items():
+        path = workdir / name
+        if path.exists() and path.read_bytes() == model:
+            continue
+        # A full disk must not cost the one that is there, and with it the run.
+        partial = workdir / f"{name}.partial"
+        partial.write_bytes(model)
+        partial.replace(path)
 
 
 def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
@@ -219,7 +226,9 @@ def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
                 "back the file that was written with it"
             )
         try:
-            tokenizers.append(Tokenizer(path.read_bytes()))
+            if not (model := path.read_bytes()):  # which sentencepiece would take
+                raise RuntimeError
+            tokenizers.append(Tokenizer(model))
         except RuntimeError:
             raise UserError(f"{path} is no sentencepiece model: put back the original") from None
     return tokenizers[0], tokenizers[1]
