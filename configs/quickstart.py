@@ -11,7 +11,7 @@ def get_config():
     config.name = "quickstart"
 
     config.model.d_model = 128
-    config.model.d_ff = 512
+    config.model.d_ff = 256
     config.model.num_heads = 4
     config.model.num_encoder_layers = 2
     config.model.num_decoder_layers = 2
@@ -27,9 +27,9 @@ def get_config():
     config.optimizer.learning_rate = 3e-3
     config.optimizer.warmup_steps = 300
 
-    config.train.steps = 1300
+    config.train.steps = 1200
     config.train.log_every = 50
-    config.train.evaluate_every = 260
+    config.train.evaluate_every = 240
     config.evaluate.max_sentences = 100
     config.evaluate.average = 3
     config.decode.max_extra = 10
