@@ -1,6 +1,9 @@
 """A translator for the built-in English-German grammar, in minutes, with nothing to download.
 
-python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
+    python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
+
+Under three minutes on two cores; about 97 BLEU and 90% exact matches on 500 unseen sentences (one
+seed; docs/results/quickstart.md).
 """
 
 from configs import base
