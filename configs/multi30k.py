@@ -2,8 +2,9 @@
 
     python launch.py --config=configs/multi30k.py --workdir=runs/multi30k --config.data.path=DIR
 
-8,000 steps, for a GPU; Wu et al. give 41.02 BLEU, tokenised and lowercased, on test_2016_flickr. For
-two cores see `multi30k_2cores.py`. DIR holds train, val and test_2016_flickr, each `.en` and `.de`, raw text, plain or gzip.
+8,000 steps, for a GPU; for two cores see `multi30k_2cores.py`. Wu et al. give 41.02 BLEU, tokenised
+and lowercased, on test_2016_flickr. DIR holds train, val and test_2016_flickr, each `.en` and
+`.de`, raw text, plain or gzip.
 """
 
 from configs import base
