@@ -27,7 +27,9 @@ flags.DEFINE_string("input", None, "translate, score: file to read; standard inp
 flags.DEFINE_string("output", None, "translate, score: file to write; standard output by default")
 flags.DEFINE_string("sentence", None, "attention: the sentence to draw")
 flags.DEFINE_string("translation", None, "attention: its translation; the model's own by default")
-flags.DEFINE_bool("hide_end", False, "attention: leave out the end-of-sentence column")
+flags.DEFINE_bool(
+    "hide_end", False, "attention: leave out the end-of-sentence column, and renormalise"
+)
 FLAGS = flags.FLAGS
 
 

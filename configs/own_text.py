@@ -26,12 +26,13 @@ def get_config():
     config.model.dropout_residual = 0.2
 
     config.data.source = "files"
+    config.data.batch_tokens = 2048
     config.tokenizer.vocab_size = 8000
     config.tokenizer.character_coverage = 0.9995
 
     config.optimizer.schedule = "inverse_sqrt"
-    config.optimizer.learning_rate = 2e-3
-    config.optimizer.warmup_steps = 1000
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.warmup_steps = 300
     config.train.epochs = 20.0
     config.train.evaluate_every = 0
     config.evaluate.average = 5

@@ -127,6 +127,13 @@ class Trainer:
         """
         state = self.fresh_state()
         memory = RunProgress(self.task.fingerprint())
+        updates = self.total_steps // self.config.optimizer.accumulate
+        if updates < 2 * self.config.optimizer.warmup_steps:
+            self.say(
+                f"warning: {updates} updates are planned and the learning rate rises for "
+                f"{self.config.optimizer.warmup_steps} of them: set "
+                f"--config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"
+            )
         restored = self.checkpoints.restore_newest(state, self.say, memory.fingerprint)
         if restored:
             state, saved = restored
