@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import reference
 
+import reference
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 

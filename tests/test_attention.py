@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
-
 from transformer.model.attention import (
     MultiHeadAttention,
     dot_product_attention,

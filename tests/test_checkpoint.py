@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import identical, quiet
 
+from runs import identical, quiet
 from transformer import optim
 from transformer.checkpoint import Checkpoints
 from transformer.errors import UserError

@@ -1,8 +1,8 @@
 """Words, phrases and clauses come out right: forms, order, alignment."""
 
 import pytest
-from meanings import ADVERBIALS, DETERMINERS, PREPOSITIONS, clause, noun_phrase, phrase, text
 
+from meanings import ADVERBIALS, DETERMINERS, PREPOSITIONS, clause, noun_phrase, phrase, text
 from transformer.data import lexicon
 from transformer.data.clauses import (
     NounPhrase,

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import tiny_model
 
+from conftest import tiny_model
 from transformer.decode import NEVER, PENALTIES, beam_search
 from transformer.errors import UserError
 

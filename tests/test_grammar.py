@@ -3,9 +3,9 @@
 import re
 
 import pytest
+
 from meanings import ADVERBIALS, text
 from source_settings import refused
-
 from transformer.data import grammar, lexicon
 from transformer.data.clauses import align, english_clause, german_clause
 from transformer.errors import UserError

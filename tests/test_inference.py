@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from tiny_run import command, refused, shared_run
 
 from experiments import workdir
+from tiny_run import command, refused, shared_run
 from transformer.tasks.translation import load_tokenizers, make_translator
 
 LETTERS = "abcdefghijklmnop"

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tiny_run import command, refused, shared_run
 
 import launch
 from configs import base
 from experiments import settings
+from tiny_run import command, refused, shared_run
 from transformer.errors import UserError
 
 ROOT = Path(__file__).parent.parent

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
-
 from transformer.model.layers import (
     ACTIVATIONS,
     Dropout,

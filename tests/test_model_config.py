@@ -5,8 +5,8 @@ import dataclasses
 import jaxtyping
 import numpy as np
 import pytest
-from conftest import TINY, tiny_config
 
+from conftest import TINY, tiny_config
 from transformer.errors import UserError
 from transformer.model import layers, positions
 from transformer.model.attention import look_ahead_mask, padding_mask

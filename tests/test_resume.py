@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from configs import quickstart
 from runs import (
     TOY,
     Plan,
@@ -22,8 +24,6 @@ from runs import (
     toy_config,
     unigram_config,
 )
-
-from configs import quickstart
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 

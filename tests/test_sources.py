@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import ted_archive
 from source_settings import refused, settings
-
 from transformer.data import sources
 from transformer.data.pairs import Pair
 from transformer.data.sources import REGISTRY, open_source

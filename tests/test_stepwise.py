@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import tiny_inputs, tiny_model
 
+from conftest import tiny_inputs, tiny_model
 from transformer.model.config import NORM_POSITIONS
 from transformer.model.positions import REGISTRY, NoPositions
 

@@ -7,8 +7,8 @@ import tracemalloc
 import unicodedata
 
 import pytest
-from source_settings import refused, settings
 
+from source_settings import refused, settings
 from transformer.data.pairs import Pair
 from transformer.data.sources import open_source
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+
 from runs import (
     Unigrams,
     identical,
@@ -21,7 +22,6 @@ from runs import (
     toy_config,
     unigram_config,
 )
-
 from transformer import optim, train
 from transformer.checkpoint import Checkpoints
 from transformer.errors import UserError

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
-
 from transformer.model import transformer as transformer_module
 from transformer.model.config import NORM_POSITIONS, TIED_EMBEDDINGS
 from transformer.model.layers import ACTIVATIONS, DropoutRates

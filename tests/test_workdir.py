@@ -8,9 +8,9 @@ import signal
 
 import numpy as np
 import pytest
-from tiny_run import STEPS, command, refused, shared_run
 
 from experiments import run, workdir
+from tiny_run import STEPS, command, refused, shared_run
 from transformer.metrics import MetricsWriter
 from transformer.tasks.translation import TranslationTask
 
