@@ -4,9 +4,9 @@
         --config.data.path=DIR --config.data.train_source=FILE --config.data.train_target=FILE
 
 Five hundred pairs each are set aside for validation and test; name files of your own with
-`--config.data.validation_source=...` and so on. The model suits 10,000 to 500,000 pairs: about two
-minutes an epoch of 30,000 short pairs on two cores. With fewer pairs lower
-`--config.tokenizer.vocab_size`, as the command then asks.
+`--config.data.validation_source=...` and so on. The model is meant for some ten thousand pairs up
+to some hundred thousand; its time and score depend on the text and were not measured. With few
+pairs lower `--config.tokenizer.vocab_size`.
 """
 
 from configs import base
