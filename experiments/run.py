@@ -37,7 +37,10 @@ def train(config: Any, folder: Path) -> None:
     if results and trainer.finished(results["step"]):
         _say(f"{folder} is finished, {steps[-1]} steps; its results:")
         print_results(results)
-        _say("Raise train.steps or train.epochs to go on, or use another --workdir to begin anew.")
+        _say(
+            "Raise --config.train.steps or --config.train.epochs to go on, or use another "
+            "--workdir to begin anew."
+        )
         return
     for line in task.describe():
         _say(line)

@@ -141,14 +141,14 @@ def check(config: ConfigDict) -> None:
         raise UserError(
             f"config.decode.num_best={config.decode.num_best} is more than the "
             f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
-            "raise the latter"
+            "raise --config.decode.beam_size"
         )
     if config.evaluate.moses:
         check_choice("config.evaluate.moses", config.evaluate.moses, MOSES_LANGUAGES)
     elif config.train.best_metric == "bleu_moses_lowercase":
         raise UserError(
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "
-            "config.evaluate.moses to the language of the translations"
+            "--config.evaluate.moses to the language of the translations"
         )
 
 

@@ -174,7 +174,9 @@ def test_an_unknown_split_is_refused(generator):
 def test_drawing_ends_with_the_number_there_is_when_nothing_new_comes(monkeypatch):
     monkeypatch.setattr(grammar, "LETTERS", "a")
     # One sequence for each length from 4 to 12, of which some fall into other splits.
-    with pytest.raises(UserError, match=r"data\.train_size=30 .* set it to \d or less") as error:
+    with pytest.raises(
+        UserError, match=r"--config\.data\.train_size=30 .* set it to \d or less"
+    ) as error:
         grammar.copy_sequences(5, {"train": 30})
     most = int(re.search(r"set it to (\d)", str(error.value))[1])
     assert len(grammar.copy_sequences(5, {"train": most})["train"]) == most

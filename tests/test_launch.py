@@ -79,7 +79,7 @@ def test_help_names_every_flag_and_mode():
         ("train.steps=0", ("config.train.steps=0", "from 1")),
         ("seed=-1", ("config.seed=-1", "from 0")),
         ("model.dropout_residual=1.5", ("1.5", "0.999999")),
-        ("decode.num_best=5", ("num_best=5", "beam_size=4")),
+        ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise --config.decode.beam_size")),
         ("model.num_heads=3", ("num_heads=3", "d_model=16", "1, 2, 4, 8, 16")),
         ("model.positions=sinus", ("'sinus'", "learned, none, sinusoidal, split")),
         ("model.activation=tanh", ("'tanh'", "gelu", "swiglu")),
@@ -96,9 +96,12 @@ def test_help_names_every_flag_and_mode():
         ("evaluate.sacrebleu_tokenizer=14a", ("'14a'", "13a, intl")),
         ("evaluate.moses=xx", ("'xx'", "de,", "en,")),
         ("train.best_metric=blue", ("'blue'", "bleu")),
-        ("train.best_metric=bleu_moses_lowercase", "config.evaluate.moses"),
-        ("data.test_size=0", ("test set is empty", "data.test_size")),
-        ("model.max_length=5 model.positions=learned", ("max_length=5", "data.max_tokens=128")),
+        ("train.best_metric=bleu_moses_lowercase", "set --config.evaluate.moses"),
+        ("data.test_size=0", ("test set is empty", "set --config.data.test_size")),
+        (
+            "model.max_length=5 model.positions=learned",
+            ("max_length=5", "raise --config.model.max_length", "lower --config.data.max_tokens"),
+        ),
     ],
 )
 def test_a_wrong_key_or_value_is_named_before_anything_is_written(refuse, argument, says):
@@ -196,19 +199,43 @@ def without_line(path):
         (without_line, [], ("train.en: 40", "train.de: 39")),
         (lambda path: path.write_bytes(b"a\n\xff\n" * 20), [], ("train.de, line 2", "UTF-8")),
         (lambda path: path.write_text(""), [], "train.de: 0"),
-        (lambda path: path.write_text("\n" * 40), [], ("too few different", "data.test_size=2")),
-        (None, ["data.max_characters=2"], ("no training text is left", "data.max_characters")),
-        (None, ["data.max_tokens=2"], ("no training text is left", "data.max_tokens")),
-        (None, ["tokenizer.vocab_size=9999"], ("tokenizer.vocab_size=9999", "or less")),
+        (
+            lambda path: path.write_text("\n" * 40),
+            [],
+            ("too few different", "--config.data.test_size=2"),
+        ),
+        (
+            None,
+            ["data.max_characters=2"],
+            ("no training text is left", "over --config.data.max_characters"),
+        ),
+        (
+            None,
+            ["data.max_tokens=2"],
+            ("no training text is left", "over --config.data.max_tokens"),
+        ),
+        (
+            None,
+            ["tokenizer.vocab_size=9999"],
+            ("tokenizer.vocab_size=9999", "at most", "set --config.tokenizer"),
+        ),
         (None, ["tokenizer.vocab_size=10"], ("tokenizer.vocab_size=10", "or more")),
         (
             None,
             ["tokenizer.kind=word", "tokenizer.vocab_size=7", "data.max_unknown_share=0.01"],
-            ("tokens are unknown", "data.max_unknown_share=1.0%", "tokenizer.vocab_size"),
+            (
+                "tokens are unknown",
+                "data.max_unknown_share=1.0%",
+                "raise --config.tokenizer.vocab_size",
+            ),
         ),
-        (None, ["tokenizer.joint=False"], ("tied_embeddings='all'", "tokenizer.joint=True")),
+        (
+            None,
+            ["tokenizer.joint=False"],
+            ("tied_embeddings='all'", "set --config.tokenizer.joint=True"),
+        ),
         (None, ["data.train_source=nope"], ("data.train_source='nope'", "no file")),
-        (None, ["data.path=/nowhere"], ("/nowhere", "data.path")),
+        (None, ["data.path=/nowhere"], ("/nowhere", "check --config.data.path")),
     ],
 )
 def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_written(

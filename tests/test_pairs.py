@@ -121,7 +121,8 @@ def test_kept_and_dropped_add_up_to_the_total():
 def test_the_report_is_one_line_that_names_only_what_was_dropped():
     report = CleaningReport(total=12345, kept=12000, duplicate=340, too_many_tokens=5)
     assert str(report) == (
-        "kept 12,000 of 12,345 sentence pairs; dropped 340 repeated, 5 over data.max_tokens"
+        "kept 12,000 of 12,345 sentence pairs; dropped 340 repeated, "
+        "5 over --config.data.max_tokens"
     )
     assert str(CleaningReport(total=3, kept=3)) == "kept 3 of 3 sentence pairs"
 
@@ -133,7 +134,7 @@ def test_a_corpus_of_which_nothing_is_left_is_refused_with_the_counts():
     message = str(error.value)
     assert "kept 0 of 2" in message
     assert "1 with an empty side" in message
-    assert "1 over data.max_characters" in message
+    assert "1 over --config.data.max_characters" in message
     assert "raise" in message
     assert "\n" not in message
     check_kept(CleaningReport(total=1, kept=1))
@@ -145,5 +146,5 @@ def test_a_corpus_of_which_nothing_is_left_is_refused_with_the_counts():
 )
 def test_a_rule_that_would_drop_everything_is_refused(name, value):
     fields = {"max_characters": 50, "max_length_ratio": 3.0, "remove_duplicates": True}
-    with pytest.raises(UserError, match=rf"data\.{name}={value} .*set it to 1 or more"):
+    with pytest.raises(UserError, match=rf"--config\.data\.{name}={value} .*set it to 1 or more"):
         CleaningRules(**{**fields, name: value})

@@ -370,7 +370,9 @@ def test_pairs_with_too_many_tokens_are_dropped_and_counted(tmp_path):
 
 
 def test_a_corpus_of_which_nothing_is_left_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"no training text is left.*41 over data\.max_tokens"):
+    with pytest.raises(
+        UserError, match=r"no training text is left.*41 over --config\.data\.max_tokens"
+    ):
         prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 2}))
 
 
@@ -382,6 +384,6 @@ def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_remedy(tmp_p
         prepare_corpus(pairs, *settings(tmp_path, **limits))
     assert "25.0% of the training tokens are unknown" in str(error.value)
     assert "data.max_unknown_share=1.0%" in str(error.value)
-    assert "tokenizer.vocab_size" in str(error.value)
+    assert "raise --config.tokenizer.vocab_size" in str(error.value)
     limits["data.max_unknown_share"] = 0.25
     assert prepare_corpus(pairs, *settings(tmp_path, **limits)).unknown_share == 0.25

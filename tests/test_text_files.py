@@ -158,12 +158,12 @@ def test_a_missing_file_is_named_in_full_with_the_nearest_name(files, tmp_path):
 
 
 def test_a_missing_file_without_a_near_name_points_to_the_path(files, tmp_path):
-    with refused(tmp_path / "train.de", "check data.path"):
+    with refused(tmp_path / "train.de", "check --config.data.path"):
         files({"x": ""})
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with refused("no folder", tmp_path / "nowhere", "check data.path"):
+    with refused("no folder", tmp_path / "nowhere", "check --config.data.path"):
         open_source(settings(path=str(tmp_path / "nowhere")))
 
 
@@ -174,7 +174,7 @@ def test_a_folder_given_for_a_file_is_refused(files, tmp_path):
 
 
 def test_a_file_that_was_not_named_is_refused(files):
-    with refused("data.train_source is empty", "name a text file"):
+    with refused("--config.data.train_source is empty", "name a text file"):
         files({}, train_source="")
 
 
@@ -217,7 +217,11 @@ def test_an_empty_test_file_is_refused(files, tmp_path):
 
 
 def test_a_tsv_line_with_too_few_columns_is_refused_with_its_number(files, tmp_path):
-    with refused(f"{tmp_path / 'all.tsv'}, line 2: 2 column", "(0, 2) needs 3", "mend"):
+    with refused(
+        f"{tmp_path / 'all.tsv'}, line 2: 2 column",
+        "(0, 2) needs 3",
+        "set --config.data.tsv_columns",
+    ):
         files({"all.tsv": "a\tb\tc\na\tb\n"}, **TSV, tsv_columns=(0, 2))
 
 
@@ -341,8 +345,8 @@ def test_a_text_too_small_to_set_aside_from_is_refused(files, tmp_path, text):
     with refused(
         tmp_path / "all.tsv",
         f"{len(text.splitlines())} pairs",
-        "data.validation_size=11 and data.test_size=7",
+        "--config.data.validation_size=11 and --config.data.test_size=7",
         "lower",
-        "data.validation_source and data.test_source",
+        "--config.data.validation_source and --config.data.test_source",
     ):
         files({"all.tsv": text}, **TSV, validation_size=11, test_size=7)

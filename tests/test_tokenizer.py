@@ -116,11 +116,15 @@ def test_two_processes_may_train_the_same_tokenizer(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_a_vocabulary_too_large_is_refused_with_the_largest_that_works(kind, tmp_path):
+def test_a_vocabulary_too_large_is_refused_with_one_that_works_and_the_largest(kind, tmp_path):
     text = message(tmp_path, kind=kind, vocab_size=5000)
     assert "tokenizer.vocab_size=5000 is more than" in text
-    limit = int(re.search(r"set tokenizer.vocab_size=(\d+) or less", text)[1])
-    assert make(tmp_path, kind=kind, vocab_size=limit).vocab_size == limit
+    limit = int(re.search(r"at most (\d+):", text)[1])
+    advised = int(re.search(r"set --config\.tokenizer\.vocab_size=(\d+)$", text)[1])
+    # Half, unless that leaves no room for the characters.
+    assert advised == {"bpe": limit // 2, "unigram": CHARACTERS + 4}[kind] >= limit // 2
+    for size in (advised, limit):
+        assert make(tmp_path, kind=kind, vocab_size=size).vocab_size == size
     message(tmp_path, kind=kind, vocab_size=limit + 1)
 
 
@@ -128,8 +132,8 @@ def test_a_vocabulary_too_large_is_refused_with_the_largest_that_works(kind, tmp
 def test_a_vocabulary_too_small_is_refused_with_the_smallest_that_works(kind, tmp_path):
     text = message(tmp_path, kind=kind, vocab_size=10)
     assert "tokenizer.vocab_size=10 is less than" in text
-    assert "tokenizer.character_coverage=1.0" in text
-    limit = int(re.search(r"set tokenizer.vocab_size=(\d+) or more", text)[1])
+    assert "lower --config.tokenizer.character_coverage from 1.0" in text
+    limit = int(re.search(r"set --config.tokenizer.vocab_size=(\d+) or more", text)[1])
     assert limit == CHARACTERS + 4
     assert make(tmp_path, kind=kind, vocab_size=limit).vocab_size == limit
     message(tmp_path, kind=kind, vocab_size=limit - 1)

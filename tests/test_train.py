@@ -184,7 +184,7 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     with pytest.raises(UserError) as error:
         trainer.run()
     assert "not finite in 4 steps in a row, up to step 11" in str(error.value)
-    assert "optimizer.learning_rate" in str(error.value)
+    assert "lower --config.optimizer.learning_rate" in str(error.value)
     saved = saved_steps(tmp_path)
     assert f"the last good checkpoint is step {saved[-1]}" in str(error.value)
     assert saved == [5, 10]

@@ -114,7 +114,7 @@ def test_a_finished_run_says_so_and_does_not_train_again(tiny, copy):
     ended = command(f"--config={tiny.config}", f"--workdir={copy}")
     assert ended.code == 0
     assert f"{copy} is finished, {STEPS} steps" in ended.out
-    assert "Raise train.steps" in ended.out
+    assert "Raise --config.train.steps" in ended.out
     assert "validation at step" not in ended.out
     assert content(copy) == before
 

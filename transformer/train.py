@@ -221,8 +221,8 @@ class Trainer:
             last = self.checkpoints.steps()[-1:] or ["none"]
             raise UserError(
                 f"loss or gradient was not finite in {int(bad_run)} steps in a row, up to step "
-                f"{step}: lower optimizer.learning_rate or set optimizer.clip_norm; the last good "
-                f"checkpoint is step {last[0]}"
+                f"{step}: lower --config.optimizer.learning_rate or set "
+                f"--config.optimizer.clip_norm; the last good checkpoint is step {last[0]}"
             )
         merged = metrics[0]
         for other in metrics[1:]:

@@ -313,7 +313,9 @@ def _fill(draw: Callable[[], Pair], sizes: Mapping[str, int]) -> dict[str, list[
         if split not in SPLIT_OF_HASH:
             raise ValueError(f"unknown split {split!r}: choose from train, validation, test")
         if not 0 <= size <= LARGEST:
-            raise UserError(f"data.{split}_size={size}: set it to a size between 0 and {LARGEST}")
+            raise UserError(
+                f"--config.data.{split}_size={size}: set it to a size between 0 and {LARGEST}"
+            )
     splits: dict[str, dict[str, Pair]] = {split: {} for split in sizes}
     missing = sum(sizes.values())
     for _ in range(1000 + 100 * missing):
@@ -328,8 +330,8 @@ def _fill(draw: Callable[[], Pair], sizes: Mapping[str, int]) -> dict[str, list[
     for split, pairs in splits.items():
         if len(pairs) < sizes[split]:
             raise UserError(
-                f"data.{split}_size={sizes[split]} is more than there are different pairs: "
-                f"set it to {len(pairs)} or less"
+                f"--config.data.{split}_size={sizes[split]} is more than there are different "
+                f"pairs: set it to {len(pairs)} or less"
             )
     return {split: list(pairs.values()) for split, pairs in splits.items()}
 

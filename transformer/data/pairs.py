@@ -50,7 +50,9 @@ class CleaningRules:
         for name in ("max_characters", "max_length_ratio"):
             value = getattr(self, name)
             if not value >= 1:
-                raise UserError(f"data.{name}={value} would drop every pair: set it to 1 or more")
+                raise UserError(
+                    f"--config.data.{name}={value} would drop every pair: set it to 1 or more"
+                )
 
     def unlike(self, source: str, target: str) -> bool:
         """Whether the lengths differ by more than `max_length_ratio`."""
@@ -83,10 +85,10 @@ class CleaningReport:
     def __str__(self) -> str:
         reasons = {
             "with an empty side": self.empty,
-            "over data.max_characters": self.too_long,
-            "over data.max_length_ratio": self.length_ratio,
+            "over --config.data.max_characters": self.too_long,
+            "over --config.data.max_length_ratio": self.length_ratio,
             "repeated": self.duplicate,
-            "over data.max_tokens": self.too_many_tokens,
+            "over --config.data.max_tokens": self.too_many_tokens,
         }
         dropped = [f"{count:,} {reason}" for reason, count in reasons.items() if count]
         line = f"kept {self.kept:,} of {self.total:,} sentence pairs"
@@ -132,5 +134,5 @@ def check_kept(report: CleaningReport) -> None:
     if not report.kept:
         raise UserError(
             f"no training text is left: {report}; raise the limits named here, or see whether "
-            "data.source names the right text"
+            "--config.data.source names the right text"
         )

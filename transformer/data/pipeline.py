@@ -108,17 +108,15 @@ def prepare_corpus(pairs: Iterable[Pair], data, tokenizer) -> Corpus:
     check_kept(report)
     contents = [digest.hexdigest() for digest in digests]
 
-    def side(i: int) -> Iterator[str]:
-        return (pair[i] for pair in clean(pairs, rules, CleaningReport()))
-
     if tokenizer.joint:
-        both = (text for pair in clean(pairs, rules, CleaningReport()) for text in pair[:2])
         source_tokenizer = target_tokenizer = train_tokenizer(
-            both, tokenizer, cache, "".join(contents)
+            _Texts(pairs, rules, (0, 1)), tokenizer, cache, "".join(contents)
         )
     else:
-        source_tokenizer = train_tokenizer(side(0), tokenizer, cache, contents[0])
-        target_tokenizer = train_tokenizer(side(1), tokenizer, cache, contents[1])
+        source_tokenizer, target_tokenizer = (
+            train_tokenizer(_Texts(pairs, rules, (i,)), tokenizer, cache, contents[i])
+            for i in range(2)
+        )
     key = [*contents, source_tokenizer.digest, target_tokenizer.digest, str(data.max_tokens)]
     folder = cache / f"{hashlib.sha256(' '.join(key).encode()).hexdigest()[:24]}.tokens"
     if not folder.exists():
@@ -142,12 +140,26 @@ def prepare_corpus(pairs: Iterable[Pair], data, tokenizer) -> Corpus:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+    """The sentences of one side or both of cleaned pairs, read anew by each iteration."""
+
+    pairs: Iterable[Pair]
+    rules: CleaningRules
+    sides: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[str]:
+        for pair in clean(self.pairs, self.rules, CleaningReport()):
+            for side in self.sides:
+                yield pair[side]
+
+
 def _check_unknown(share: float, limit: float) -> None:
     if share > limit:
         raise UserError(
             f"{share:.1%} of the training tokens are unknown, more than "
-            f"data.max_unknown_share={limit:.1%}: raise tokenizer.vocab_size or "
-            "tokenizer.character_coverage"
+            f"data.max_unknown_share={limit:.1%}: raise --config.tokenizer.vocab_size or "
+            "--config.tokenizer.character_coverage"
         )
 
 

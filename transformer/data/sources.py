@@ -43,7 +43,7 @@ def open_source(settings: Any) -> Splits:
         )
     for split in SPLITS:
         if (size := getattr(settings, f"{split}_size")) < 0:
-            raise UserError(f"data.{split}_size={size} is negative: set it to 0 or more")
+            raise UserError(f"--config.data.{split}_size={size} is negative: set it to 0 or more")
     return REGISTRY[settings.source](settings)
 
 
@@ -94,7 +94,7 @@ def _tfds(settings: Any) -> Splits:
         except NotImplementedError as error:
             raise UserError(
                 f"{builder.data_path} is prepared in a file format that needs TensorFlow: set "
-                "data.tfds_dir to another folder, to have it prepared anew there"
+                "--config.data.tfds_dir to another folder, to have it prepared anew there"
             ) from error
         except (KeyError, ValueError, AssertionError) as error:
             raise UserError(
@@ -151,7 +151,10 @@ def _import_tfds() -> ModuleType:
 def _make_builder(tfds: ModuleType, settings: Any) -> Any:
     name, folder = settings.tfds_name, os.path.expanduser(settings.tfds_dir)
     if not name:
-        raise UserError("data.tfds_name is empty: name one, such as ted_hrlr_translate/ru_to_en")
+        raise UserError(
+            "data.tfds_name is empty: name one, such as "
+            "--config.data.tfds_name=ted_hrlr_translate/ru_to_en"
+        )
     try:
         return tfds.builder(name, data_dir=folder or None)
     except Exception as error:  # of many kinds, and a builder's own
@@ -181,7 +184,7 @@ def _prepare(builder: Any, settings: Any) -> None:
         raise UserError(
             f"data.tfds_name={name!r} is not prepared in {folder} and could not be "
             f'({_first_line(error)}): on a machine with network run once python -c "{code}" and '
-            "set data.tfds_dir to a copy of that folder, or use data.source='files'"
+            "set --config.data.tfds_dir to a copy of that folder, or --config.data.source=files"
         ) from error
 
 

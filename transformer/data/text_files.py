@@ -97,7 +97,8 @@ class Columns:
             if len(cells) < needed:
                 raise UserError(
                     f"{self.source}, line {number}: {len(cells)} column(s) between tabs, but "
-                    f"data.tsv_columns={self.columns} needs {needed}: mend the line or the setting"
+                    f"data.tsv_columns={self.columns} needs {needed}: mend the line or set "
+                    "--config.data.tsv_columns"
                 )
             yield Pair(*(cells[i] for i in self.columns))
 
@@ -119,8 +120,8 @@ def parallel_text(settings: Any, split: str) -> TwoFiles | Columns:
     columns = tuple(settings.tsv_columns)
     if len(columns) != 2 or min(columns) < 0:
         raise UserError(
-            f"data.tsv_columns={columns}: give the numbers of two columns (source, target), the "
-            "first being 0"
+            f"--config.data.tsv_columns={columns}: give the numbers of two columns (source, "
+            "target), the first being 0"
         )
     return Columns(path, columns)
 
@@ -129,10 +130,14 @@ def _locate(settings: Any, key: str) -> Path:
     """Returns the full path of the file that `data.<key>` names, perhaps without its '.gz'."""
     name = getattr(settings, key)
     if not name:
-        raise UserError(f"data.{key} is empty: name a text file, below data.path or in full")
+        raise UserError(
+            f"--config.data.{key} is empty: name a text file, below --config.data.path or in full"
+        )
     path = Path(settings.path or ".").expanduser().absolute() / Path(name).expanduser()
     if not path.parent.is_dir():
-        raise UserError(f"data.{key}={name!r}: there is no folder {path.parent}: check data.path")
+        raise UserError(
+            f"data.{key}={name!r}: there is no folder {path.parent}: check --config.data.path"
+        )
     # The same umlaut may be one character or two, depending on where the file was named.
     entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
     wanted = unicodedata.normalize("NFC", path.name)
@@ -142,7 +147,7 @@ def _locate(settings: Any, key: str) -> Path:
     if path.is_dir():
         raise UserError(f"data.{key}={name!r}: {path} is a folder: name a text file in it")
     near = difflib.get_close_matches(wanted, entries, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "check data.path and the name"
+    hint = f"did you mean {near[0]!r}?" if near else "check --config.data.path and the name"
     raise UserError(f"data.{key}={name!r}: there is no file {path}: {hint}")
 
 
@@ -176,11 +181,11 @@ def set_aside(
     if count <= sum(sizes.values()) or any(
         sizes[split] and not keys for split, keys in taken.items()
     ):
-        asked = " and ".join(f"data.{split}_size={size}" for split, size in sizes.items())
+        asked = " and ".join(f"--config.data.{split}_size={n}" for split, n in sizes.items())
         raise UserError(
             f"{text.source} has {count:,} pairs, and too few different source sentences, to set "
             f"aside {asked}: lower the sizes, or name files in "
-            + " and ".join(f"data.{split}_source" for split in sizes)
+            + " and ".join(f"--config.data.{split}_source" for split in sizes)
         )
     held = {
         split: [pair for _, pair in sorted(itertools.chain(*(groups[key] for key in keys)))]

@@ -59,7 +59,8 @@ def train_tokenizer(texts: Iterable[str], settings, cache_dir: Path, content: st
     """Returns a tokenizer trained on `texts`, from the cache where it was trained before.
 
     Args:
-      texts: raw sentences; read only where the cache has no tokenizer for them.
+      texts: raw sentences; read only where the cache has no tokenizer for them, and a second time
+        to explain a refusal.
       settings: `config.tokenizer`.
       content: fingerprint of `texts`.
 
@@ -73,7 +74,7 @@ def train_tokenizer(texts: Iterable[str], settings, cache_dir: Path, content: st
     key = repr(sorted(settings.items())) + content + sentencepiece.__version__
     cached = cache_dir / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.model"
     if not cached.exists():
-        model = _train(texts, settings)
+        model = _train(texts, settings, settings.kind)
         cached.parent.mkdir(parents=True, exist_ok=True)
         partial = cached.with_suffix(f".{os.getpid()}")  # another process may train the same
         partial.write_bytes(model)
@@ -81,13 +82,13 @@ def train_tokenizer(texts: Iterable[str], settings, cache_dir: Path, content: st
     return Tokenizer(cached.read_bytes())
 
 
-def _train(texts: Iterable[str], settings) -> bytes:
+def _train(texts: Iterable[str], settings, kind: str) -> bytes:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(texts),
             model_writer=model,
-            model_type=settings.kind,
+            model_type=kind,
             vocab_size=settings.vocab_size,
             character_coverage=settings.character_coverage,
             normalization_rule_name=settings.normalization,
@@ -97,28 +98,30 @@ def _train(texts: Iterable[str], settings) -> bytes:
             bos_id=BEGIN,
             eos_id=END,
             # A word or character vocabulary is what occurs, up to so many.
-            hard_vocab_limit=settings.kind in ("bpe", "unigram"),
+            hard_vocab_limit=kind in ("bpe", "unigram"),
             use_all_vocab=False,
             minloglevel=2,
         )
     except (RuntimeError, ValueError) as error:
-        raise UserError(_explain(str(error), settings)) from None
+        raise UserError(_explain(str(error), texts, settings)) from None
     return model.getvalue()
 
 
-def _explain(message: str, settings) -> str:
+def _explain(message: str, texts: Iterable[str], settings) -> str:
     """Says which key to change where sentencepiece refuses."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
+        # The largest spells most sentences as a token or two, of which nothing can be learned.
+        advised = max(int(limit[1]) // 2, Tokenizer(_train(texts, settings, "char")).vocab_size)
         return (
-            f"tokenizer.vocab_size={size} is more than the training text allows: "
-            f"set tokenizer.vocab_size={limit[1]} or less"
+            f"tokenizer.vocab_size={size} is more than the training text allows, at most "
+            f"{limit[1]}: set --config.tokenizer.vocab_size={advised}"
         )
     if limit := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return (
             f"tokenizer.vocab_size={size} is less than the characters of the training text: set "
-            f"tokenizer.vocab_size={limit[1]} or more, or lower "
-            f"tokenizer.character_coverage={settings.character_coverage}"
+            f"--config.tokenizer.vocab_size={limit[1]} or more, or lower "
+            f"--config.tokenizer.character_coverage from {settings.character_coverage}"
         )
     if "charsmap" in message:
         return (

@@ -37,8 +37,8 @@ class TranslationTask:
         for split in ("validation", "test"):
             if not self.examples(split, 1):
                 raise UserError(
-                    f"the {split} set is empty: set data.{split}_size to 1 or more, or name a file "
-                    f"in data.{split}_source"
+                    f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
+                    f"name a file in --config.data.{split}_source"
                 )
         self.corpus = prepare_corpus(self._pairs["train"], config.data, config.tokenizer)
         self.translator = make_translator(
@@ -57,8 +57,8 @@ class TranslationTask:
         if config.model.positions == "learned" and longest > config.model.max_length:
             raise UserError(
                 f"a training sentence has {longest} tokens, more than the "
-                f"model.max_length={config.model.max_length} learned positions: raise that, or "
-                f"lower data.max_tokens={config.data.max_tokens}"
+                f"model.max_length={config.model.max_length} learned positions: raise "
+                "--config.model.max_length, or lower --config.data.max_tokens"
             )
 
     def init_params(self, key: jax.Array) -> Any:
@@ -161,7 +161,7 @@ def make_translator(
     if config.model.tied_embeddings == "all" and source_tokenizer.model != target_tokenizer.model:
         raise UserError(
             "model.tied_embeddings='all' needs one vocabulary for both languages: set "
-            "tokenizer.joint=True, or model.tied_embeddings='decoder'"
+            "--config.tokenizer.joint=True, or --config.model.tied_embeddings=decoder"
         )
     fields = {
         name: value for name, value in config.model.items() if not name.startswith("dropout_")
