@@ -1,8 +1,11 @@
 """What a person sees while a run trains: a bar on a terminal, lines elsewhere."""
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from clu import parameter_overview
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -55,3 +58,21 @@ class Progress:
         text = "  ".join(f"{name} {scores[name]:.4g}" for name in shown if name in scores)
         say = self._bar.console.print if self._terminal else self._say
         say(f"validation at step {step}: {text}")
+
+
+def parameter_table(params: Mapping[str, Any]) -> str:
+    """Returns the number of parameters of each part of a model and of all, a line each.
+
+    The layers of a stack, `name_0`, `name_1` and so on, are one line that says how many they are.
+    """
+    stacks: dict[str, list[int]] = {}
+    for name, part in params.items():
+        counts = stacks.setdefault(re.sub(r"_\d+$", "", name), [])
+        counts.append(int(parameter_overview.count_parameters({name: part})))
+    rows = [
+        (f"{name} ({len(counts)})" if len(counts) > 1 else name, f"{sum(counts):,}")
+        for name, counts in stacks.items()
+    ]
+    rows.append(("all parameters", f"{sum(map(sum, stacks.values())):,}"))
+    left, right = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return "\n".join(f"{name:<{left}}  {count:>{right}}" for name, count in rows)

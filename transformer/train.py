@@ -11,14 +11,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from clu import parameter_overview
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer import optim
 from transformer.checkpoint import SMALLER_IS_BETTER, Checkpoints
 from transformer.errors import UserError
 from transformer.metrics import MetricsWriter, TokenMetrics, summarize
-from transformer.progress import Progress
+from transformer.progress import Progress, parameter_table
 from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
 
@@ -140,10 +139,7 @@ class Trainer:
             memory = RunProgress(**saved)
             self.say(f"going on from step {int(state.step)}")
         else:
-            parameter_table = parameter_overview.get_parameter_overview(
-                state.params, include_stats=False
-            )
-            self.say(parameter_table)
+            self.say(parameter_table(state.params))
         previous = {
             number: signal.signal(number, self._remember_signal)
             for number in (signal.SIGINT, signal.SIGTERM)
