@@ -1,7 +1,9 @@
 """Training a run to its end and scoring it: the modes `train` and `evaluate`."""
 
+import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,12 @@ from transformer.train import Trainer, write_json
 
 SPLITS = ("validation", "test")
 EXAMPLES = 5  # translations shown, and for the first of them its heat maps
+# What a final evaluation returns beside scores, and the file of each split that holds it.
+TEXTS = {
+    "sources": "{}.source.txt",
+    "references": "{}.reference.txt",
+    "translations": "{}.txt",
+}
 
 
 def train(config: Any, folder: Path) -> None:
@@ -63,15 +71,15 @@ def score(task: Any, config: Any, folder: Path) -> None:
     _, params, steps, progress = workdir.load_translator(folder, config, _say)
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
+    translations = folder / "translations"
+    translations.mkdir(exist_ok=True)
     for split in SPLITS:
         start = time.monotonic()
         results[split] = task.evaluate(params, split, final=True)
         results[split]["seconds"] = round(time.monotonic() - start, 3)
-        lines = "".join(text + "\n" for text in results[split].pop("translations"))
-        path = folder / "translations" / f"{split}.txt"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(lines, encoding="utf-8")
-        _say(f"wrote {path}")
+        for kind, name in TEXTS.items():
+            _write_lines(translations / name.format(split), results[split].pop(kind))
+        _say(f"wrote {translations / split}.txt, and beside it .source.txt and .reference.txt")
     write_json(
         folder / "results.json",
         {
@@ -83,9 +91,12 @@ def score(task: Any, config: Any, folder: Path) -> None:
         },
     )
     print_results(workdir.load_results(folder))
-    sources = [pair.source for pair in task.examples("test", EXAMPLES)]
-    for source, best in zip(sources, task.translator.translate(params, sources), strict=True):
-        _say(f"  {source}\n  -> {best[0].text}")
+    pairs = task.examples("test", EXAMPLES)
+    sources = [pair.source for pair in pairs]
+    for pair, best in zip(pairs, task.translator.translate(params, sources), strict=True):
+        _say(f"  source       {pair.source}")
+        _say(f"  reference    {pair.target}")
+        _say(f"  translation  {best[0].text}\n")
     figures = folder / "figures"
     for picture in draw_attention(task.translator, params, sources[0], None, figures / "attention"):
         _say(f"wrote {picture}")
@@ -97,7 +108,10 @@ def score(task: Any, config: Any, folder: Path) -> None:
 
 def print_results(results: dict[str, Any]) -> None:
     """Prints the scores as a table, a row a split, and the signatures below it."""
-    table = Table(title=f"step {results['step']}, {results['parameters']:,} parameters")
+    averaged = len(results["averaged_steps"])
+    mean = f"mean of the last {averaged} checkpoints, " if averaged > 1 else ""
+    title = f"step {results['step']:,}, {mean}{results['parameters']:,} parameters"
+    table = Table(title=title)
     names = [n for n in results[SPLITS[0]] if f"{n}_signature" in results[SPLITS[0]]]
     columns = ("sentences", "perplexity", "accuracy", *names, "exact_match")
     table.add_column("split")
@@ -111,6 +125,12 @@ def print_results(results: dict[str, Any]) -> None:
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     for name in names:
         _say(f"{name}: {results[SPLITS[0]][f'{name}_signature']}")
+
+
+def _write_lines(path: Path, texts: Sequence[str]) -> None:
+    """Writes a text a line, so that line i of one file and of another belong together."""
+    lines = (re.sub(r"[\r\n]+", " ", text) + "\n" for text in texts)
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def _cell(scores: dict[str, Any], column: str) -> str:

@@ -14,6 +14,8 @@ from tiny_run import STEPS, command, refused, shared_run
 from transformer.metrics import MetricsWriter
 from transformer.tasks.translation import TranslationTask
 
+TEXTS = ("", ".source", ".reference")  # of a split: its translations and what they are read with
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
@@ -52,14 +54,32 @@ def test_a_run_leaves_the_files_of_the_design(tiny):
         "tokenizer.model",
         "metrics.jsonl",
         "results.json",
-        "translations/validation.txt",
-        "translations/test.txt",
+        *(f"translations/{split}{kind}.txt" for split in ("validation", "test") for kind in TEXTS),
         "figures/training.png",
         "figures/attention/attention.npz",
         "figures/attention/cross_layer_1.png",
     } <= names
     assert any(name.startswith("events.out.tfevents") for name in names)
-    assert len((folder / "translations/test.txt").read_text().splitlines()) == 7
+    for kind in TEXTS:
+        assert len((folder / f"translations/test{kind}.txt").read_text().splitlines()) == 7
+    # The task is to copy.
+    source, reference = (folder / f"translations/test{kind}.txt" for kind in TEXTS[1:])
+    assert source.read_text() == reference.read_text()
+
+
+def test_line_i_of_the_written_texts_is_sentence_i_whatever_it_holds(tmp_path):
+    texts = ["a\nb", "", "c\r\n", "d\u2028e\r", "f"]
+    run._write_lines(tmp_path / "texts", texts)
+    assert (tmp_path / "texts").read_text() == "a b\n\nc \nd\u2028e \nf\n"
+
+
+def test_the_table_says_of_how_many_checkpoints_the_scores_are(tiny, capsys):
+    results = workdir.load_results(tiny.workdir)
+    run.print_results(results)
+    assert "step 40, 4,112 parameters" in capsys.readouterr().out
+    run.print_results({**results, "step": 1200, "averaged_steps": [1000, 1100, 1200]})
+    title = "step 1,200, mean of the last 3 checkpoints, 4,112 parameters"
+    assert title in capsys.readouterr().out
 
 
 def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):
@@ -92,6 +112,11 @@ def test_evaluate_writes_the_same_scores_anew(copy):
     ended = command("--mode=evaluate", f"--workdir={copy}")
     assert ended.code == 0, ended.err
     assert "no picture of the training" in ended.out
+    first, *_ = texts[str(copy / "translations/test.source.txt")].decode().splitlines()
+    translation, *_ = texts[str(copy / "translations/test.txt")].decode().splitlines()
+    example = f"  source       {first}\n  reference    {first}\n  translation  {translation}\n"
+    assert example in ended.out
+    assert ended.out.count("  reference    ") == run.EXAMPLES
     after = json.loads((copy / "results.json").read_text())
     for split in ("validation", "test"):
         before[split].pop("seconds"), after[split].pop("seconds")

@@ -82,8 +82,8 @@ class TranslationTask:
         """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
 
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
-        `evaluate.training_beam_size`; the final one all, with `decode.beam_size`, and adds
-        `translations`.
+        `evaluate.training_beam_size`; the final one all, with `decode.beam_size`, and adds the
+        lists `sources`, `references` and `translations`.
         """
         settings = self.config.evaluate
         pairs = list(self._pairs[split])
@@ -101,7 +101,8 @@ class TranslationTask:
             settings.bootstrap if final else 0,
         )
         scores["sentences"] = count
-        return {**scores, "translations": hypotheses} if final else scores
+        texts = {"sources": sources, "references": references, "translations": hypotheses}
+        return {**scores, **texts} if final else scores
 
     def _reference_loss(self, params, sources, references) -> dict[str, float]:
         limit = self.translator.max_length - 1
