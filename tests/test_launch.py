@@ -246,17 +246,37 @@ def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_written(
     refuse(*texts, *(f"--config.{argument}" for argument in arguments), says=says)
 
 
-def test_good_text_passes_all_checks_up_to_the_training(tiny, texts, tmp_path, monkeypatch):
-    # The control of the tests above: nothing but what they spoil is wrong.
+@pytest.fixture
+def begin(tiny, tmp_path, monkeypatch):
+    """Starts a training with these arguments that ends where its first step would be."""
+
     def reached(trainer):
         raise UserError("training has begun")
 
     monkeypatch.setattr("transformer.train.Trainer.run", reached)
-    arguments = [f"--config={tiny.config}", f"--workdir={tmp_path / 'workdir'}", *texts]
-    refused(*arguments, says="training has begun")
-    separate = ["--config.tokenizer.joint=False", "--config.model.tied_embeddings=decoder"]
-    arguments[1] += "_2"
-    refused(*arguments, *separate, says="training has begun")
+
+    def train(*arguments):
+        workdir = f"--workdir={tmp_path / f'workdir_{len(arguments)}'}"
+        return refused(f"--config={tiny.config}", workdir, *arguments, says="training has begun")
+
+    return train
+
+
+def test_good_text_passes_all_checks_up_to_the_training(begin, texts):
+    # The control of the tests above: nothing but what they spoil is wrong.
+    begin(*texts)
+    begin(*texts, "--config.tokenizer.joint=False", "--config.model.tied_embeddings=decoder")
+
+
+def test_pairs_that_were_set_aside_are_counted_beside_those_kept(begin, texts, tmp_path):
+    kept = "kept 36 of 36 sentence pairs"
+    assert f"{kept}; set aside before: 2 for validation, 2 for test\n" in begin(*texts).out
+    for side in ("en", "de"):
+        (tmp_path / f"test.{side}").write_text("a\n")
+    files = ["--config.data.test_source=test.en", "--config.data.test_target=test.de"]
+    ended = begin(*texts, *files)
+    assert "kept 38 of 38 sentence pairs; set aside before: 2 for validation\n" in ended.out
+    assert "kept 200 of 200 sentence pairs\n" in begin().out  # of a corpus that is made up
 
 
 # -- the folder

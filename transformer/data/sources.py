@@ -47,6 +47,13 @@ def open_source(settings: Any) -> Splits:
     return REGISTRY[settings.source](settings)
 
 
+def set_aside_splits(settings: Any) -> list[str]:
+    """Returns the splits that are taken out of the training text, having no file of their own."""
+    if settings.source != "files":
+        return []
+    return [split for split in SPLITS[1:] if not getattr(settings, f"{split}_source")]
+
+
 def _generated(
     make: Callable[[int, dict[str, int]], dict[str, list[Pair]]], settings: Any
 ) -> Splits:
@@ -61,15 +68,12 @@ def _files(settings: Any) -> Splits:
     A validation or test set without a file is set aside from the training text, see `set_aside`.
     All text is read once here, so that none of it can fail later.
     """
-    splits = {
-        split: parallel_text(settings, split)
-        for split in SPLITS
-        if split == "train" or getattr(settings, f"{split}_source")
-    }
+    taken = set_aside_splits(settings)
+    splits = {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
     for split, text in splits.items():
         if split != "train":  # which set_aside reads
             check_not_empty(text, sum(1 for _ in text))
-    sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS if split not in splits}
+    sizes = {split: getattr(settings, f"{split}_size") for split in taken}
     return splits | set_aside(splits["train"], sizes, settings.seed)
 
 

@@ -10,7 +10,7 @@ import jax
 
 from transformer.data.pairs import Pair
 from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview
-from transformer.data.sources import open_source
+from transformer.data.sources import open_source, set_aside_splits
 from transformer.data.tokenizer import Tokenizer
 from transformer.errors import UserError
 from transformer.losses import TokenSums
@@ -134,7 +134,7 @@ class TranslationTask:
         plan, corpus = self.plan, self.corpus
         shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
         lines = [
-            *str(corpus.report).splitlines(),
+            self._kept(),
             f"{corpus.unknown_share:.3%} unknown tokens; vocabularies: "
             f"{corpus.source_tokenizer.vocab_size} source, "
             f"{corpus.target_tokenizer.vocab_size} target"
@@ -146,6 +146,15 @@ class TranslationTask:
         for example in preview(pairs, corpus):
             lines += [f"  {example['source']}", f"  -> {example['target']}"]
         return lines
+
+    def _kept(self) -> str:
+        """What cleaning kept of the training text, and what was taken out of it before."""
+        counts = [
+            f"{len(list(self._pairs[split])):,} for {split}"
+            for split in set_aside_splits(self.config.data)
+        ]
+        aside = f"; set aside before: {', '.join(counts)}" if counts else ""
+        return f"{self.corpus.report}{aside}"
 
 
 def make_translator(
