@@ -35,21 +35,22 @@ def translate(config: Any, folder: Path, lines: Iterable[str], output: TextIO) -
 def score(config: Any, folder: Path, lines: Iterable[str], output: TextIO) -> None:
     """Writes for each line `source<TAB>target` the log-probability of the target and its tokens.
 
-    Log-probabilities are in nats and count the end of the sentence; so do the tokens.
+    Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
+    stays blank.
 
     Raises:
       UserError: a line has not two columns.
     """
     translator, params, *_ = load_translator(folder, config, warn)
     for first, chunk in _chunks(lines):
-        pairs = [line.split("\t") for line in chunk]
-        for number, pair in enumerate(pairs, first):
-            if len(pair) != 2:
-                raise UserError(
-                    f"line {number} has {len(pair)} columns: score reads source<TAB>target"
-                )
+        blank = ["\t" not in line and translator.is_blank(line) for line in chunk]
+        pairs = [
+            ["", ""] if empty else _columns(line, number)
+            for number, (line, empty) in enumerate(zip(chunk, blank, strict=True), first)
+        ]
         scores = translator.score(params, *map(list, zip(*pairs, strict=True)), first_line=first)
-        output.writelines(f"{log_prob:.4f}\t{tokens}\n" for log_prob, tokens in scores)
+        for empty, (log_prob, tokens) in zip(blank, scores, strict=True):
+            output.write("\n" if empty else f"{log_prob:.4f}\t{tokens}\n")
         output.flush()
 
 
@@ -110,6 +111,15 @@ def read_lines(path: Path | None) -> Iterator[str]:
 def warn(line: str) -> None:
     """Prints a line beside the output."""
     print(line, file=sys.stderr, flush=True)
+
+
+def _columns(line: str, number: int) -> list[str]:
+    """The source and the target of a line."""
+    columns = line.split("\t")
+    if len(columns) != 2:
+        count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+        raise UserError(f"line {number} has {count}: score reads source<TAB>target")
+    return columns
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

@@ -214,8 +214,22 @@ def test_score_writes_a_line_for_each_pair_and_names_one_with_wrong_columns(tiny
     rows = [line.split("\t") for line in ended.out.splitlines()]
     assert [row[1] for row in rows] == ["3", "1", "2"]
     assert all(float(row[0]) < 0 for row in rows)
-    refused(*arguments, stdin=b"a\tb\nc\n", says=("line 2 has 1 column", "source<TAB>target"))
+    refused(
+        *arguments, stdin=b"a\tb\nc\n", says="line 2 has 1 column: score reads source<TAB>target"
+    )
     refused(*arguments, stdin=b"a\tb\tc\n", says="line 1 has 3 columns")
+
+
+def test_score_keeps_blank_lines_blank_and_the_others_as_they_were(tiny):
+    arguments = ["--mode=score", f"--workdir={tiny.workdir}"]
+    ended = command(*arguments, stdin="\na b\ta b\n  \n\u200b\nc\td\n".encode())
+    assert (ended.code, ended.err) == (0, "")
+    rows = ended.out.splitlines()
+    assert [rows.pop(i) for i in (3, 2, 0)] == [""] * 3
+    alone = command(*arguments, stdin=b"a b\ta b\nc\td\n").out.splitlines()
+    found, expected = ([row.split("\t") for row in lines] for lines in (rows, alone))
+    assert [row[1] for row in found] == [row[1] for row in expected] == ["3", "2"]
+    np.testing.assert_allclose(*([float(row[0]) for row in x] for x in (found, expected)), 1e-3)
 
 
 # -- attention
