@@ -34,7 +34,11 @@ FLAGS = flags.FLAGS
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit code: 2 where the user can mend it, with one line."""
+    """Runs the command; returns its exit code.
+
+    It is 2 where the user can mend what is wrong, with one line, and 128 + n where signal n ended
+    the training early.
+    """
     if not {"-h", "-help", "--help"}.isdisjoint(argv):
         print(f"{__doc__}{FLAGS.module_help(sys.modules[__name__])}")
         return 0
@@ -42,7 +46,7 @@ def main(argv: list[str]) -> int:
         overrides = _parse(argv)
         if FLAGS.workdir is None:
             raise UserError("--workdir is missing: name the folder of the run")
-        _run(Path(FLAGS.workdir).absolute(), overrides)
+        return _run(Path(FLAGS.workdir).absolute(), overrides)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -53,7 +57,6 @@ def main(argv: list[str]) -> int:
         remedy = "check the path, its permissions and the space on its disk"
         print(f"error: {what}: {remedy}", file=sys.stderr)
         return 2
-    return 0
 
 
 def _parse(argv: list[str]) -> list[tuple[str, str]]:
@@ -75,7 +78,7 @@ def _parse(argv: list[str]) -> list[tuple[str, str]]:
     return overrides
 
 
-def _run(workdir: Path, overrides: list[tuple[str, str]]) -> None:
+def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
     # Imported here, so that a misspelt flag is answered before jax has started.
     from experiments import inference, run, settings
     from experiments.workdir import load_config
@@ -88,7 +91,8 @@ def _run(workdir: Path, overrides: list[tuple[str, str]]) -> None:
     settings.check(config)
     _keep_compiled(config)
     if FLAGS.mode == "train":
-        run.train(config, workdir)
+        if stopped_by := run.train(config, workdir):
+            return 128 + stopped_by
     elif FLAGS.mode == "evaluate":
         run.evaluate(config, workdir)
     elif FLAGS.mode == "attention":
@@ -104,7 +108,12 @@ def _run(workdir: Path, overrides: list[tuple[str, str]]) -> None:
         if source and (source.is_dir() or not source.exists()):
             raise UserError(f"--input {source} is no file: name a text file, a sentence a line")
         with _output(source) as output:
-            use(config, workdir, inference.read_lines(source), output)
+            total = inference.count_lines(source)
+            count = use(config, workdir, inference.read_lines(source), output, total)
+        if FLAGS.output is not None:
+            lines = "1 line" if count == 1 else f"{count:,} lines"
+            print(f"wrote {lines} to {FLAGS.output}", file=sys.stderr)
+    return 0
 
 
 def _read_config(path: Path) -> Any:

@@ -10,48 +10,69 @@ from typing import Any, TextIO
 from experiments import attention_maps
 from experiments.workdir import load_translator
 from transformer.errors import UserError
+from transformer.progress import line_progress
 from transformer.tasks.translator import Translator
 
 LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
 
 
-def translate(config: Any, folder: Path, lines: Iterable[str], output: TextIO) -> None:
-    """Writes the translation of each line; a blank line stays blank.
+def translate(
+    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
+) -> int:
+    """Writes the translation of each line; a blank line stays blank. Returns the lines written.
 
     With `decode.num_best` over one, each line becomes so many, `number<TAB>score<TAB>text`,
     numbered from one.
+
+    Args:
+      total: number of the lines, for the progress bar; None where nobody knows.
     """
     translator, params, *_ = load_translator(folder, config, warn)
-    for first, chunk in _chunks(lines):
-        results = translator.translate(params, chunk, first_line=first)
-        for number, best in enumerate(results, first):
-            if config.decode.num_best > 1:
-                output.writelines(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in best)
-            else:
-                output.write(best[0].text + "\n")
-        output.flush()
+    written = 0
+    with line_progress(total, output.isatty()) as advance:
+        for first, chunk in _chunks(lines):
+            results = translator.translate(params, chunk, first_line=first, done=advance)
+            for number, best in enumerate(results, first):
+                if config.decode.num_best > 1:
+                    output.writelines(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in best)
+                    written += len(best)
+                else:
+                    output.write(best[0].text + "\n")
+                    written += 1
+            output.flush()
+    return written
 
 
-def score(config: Any, folder: Path, lines: Iterable[str], output: TextIO) -> None:
+def score(
+    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
+) -> int:
     """Writes for each line `source<TAB>target` the log-probability of the target and its tokens.
 
     Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
-    stays blank.
+    stays blank. Returns the lines written.
+
+    Args:
+      total: number of the lines, for the progress bar; None where nobody knows.
 
     Raises:
       UserError: a line has not two columns.
     """
     translator, params, *_ = load_translator(folder, config, warn)
-    for first, chunk in _chunks(lines):
-        blank = ["\t" not in line and translator.is_blank(line) for line in chunk]
-        pairs = [
-            ["", ""] if empty else _columns(line, number)
-            for number, (line, empty) in enumerate(zip(chunk, blank, strict=True), first)
-        ]
-        scores = translator.score(params, *map(list, zip(*pairs, strict=True)), first_line=first)
-        for empty, (log_prob, tokens) in zip(blank, scores, strict=True):
-            output.write("\n" if empty else f"{log_prob:.4f}\t{tokens}\n")
-        output.flush()
+    written = 0
+    with line_progress(total, output.isatty()) as advance:
+        for first, chunk in _chunks(lines):
+            blank = ["\t" not in line and translator.is_blank(line) for line in chunk]
+            pairs = [
+                ["", ""] if empty else _columns(line, number)
+                for number, (line, empty) in enumerate(zip(chunk, blank, strict=True), first)
+            ]
+            sources, targets = map(list, zip(*pairs, strict=True))
+            scores = translator.score(params, sources, targets, first_line=first, done=advance)
+            for empty, (log_prob, tokens) in zip(blank, scores, strict=True):
+                output.write("\n" if empty else f"{log_prob:.4f}\t{tokens}\n")
+            output.flush()
+            written += len(chunk)
+    return written
 
 
 def attention(
@@ -106,6 +127,14 @@ def read_lines(path: Path | None) -> Iterator[str]:
             except UnicodeDecodeError:
                 name = path or "standard input"
                 raise UserError(f"{name}, line {number}, is not UTF-8: convert it first") from None
+
+
+def count_lines(path: Path | None) -> int | None:
+    """Returns the lines of a file; None where they cannot be counted before they are read."""
+    if path is None or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
 
 
 def warn(line: str) -> None:

@@ -28,8 +28,11 @@ TEXTS = {
 }
 
 
-def train(config: Any, folder: Path) -> None:
+def train(config: Any, folder: Path) -> int | None:
     """Trains, or goes on with, the run of `folder`, then scores it and draws its pictures.
+
+    Returns:
+      The signal that ended the training early, or None.
 
     Raises:
       UserError: see `TranslationTask`, `Trainer.run` and `workdir.claim`.
@@ -49,11 +52,12 @@ def train(config: Any, folder: Path) -> None:
             "Raise --config.train.steps or --config.train.epochs to go on, or use another "
             "--workdir to begin anew."
         )
-        return
+        return None
     for line in task.describe():
         _say(line)
     if trainer.run():
         score(task, config, folder)
+    return trainer.stop_signal
 
 
 def evaluate(config: Any, folder: Path) -> None:

@@ -1,10 +1,12 @@
 """Text in, text out: whatever the lines hold, whoever their neighbours are."""
 
+import contextlib
+
 import jax
 import numpy as np
 import pytest
 
-from experiments import workdir
+from experiments import inference, workdir
 from tiny_run import command, refused, shared_run
 from transformer.tasks.translation import load_tokenizers, make_translator
 
@@ -98,6 +100,7 @@ def test_input_and_output_may_be_files(translate, tmp_path):
     files = [f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}"]
     ended = translate("", *files)
     assert (ended.code, ended.out) == (0, "")
+    assert ended.err == f"wrote 2 lines to {tmp_path / 'out'}\n"
     assert (tmp_path / "out").read_text() == translate("a b\nc\n").out
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
@@ -130,6 +133,30 @@ def test_a_device_given_as_output_stays_a_device(translate, tmp_path):
     assert ended.code == 0
     with open("/dev/null") as file:
         assert file.read() == ""
+
+
+@pytest.mark.parametrize("mode", ["translate", "score"])
+def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
+    told = []
+
+    @contextlib.contextmanager
+    def recorded(total, hidden):
+        told.append(total)
+        yield told.append
+
+    monkeypatch.setattr(inference, "line_progress", recorded)
+    monkeypatch.setattr(inference, "LINES_AT_ONCE", 20)
+    lines = ["a b\tc", "", "d\te f"] * 11
+    (tmp_path / "in").write_text("\n".join(lines))
+    arguments = [f"--mode={mode}", f"--workdir={tiny.workdir}"]
+    ended = command(*arguments, f"--input={tmp_path / 'in'}")
+    assert (ended.code, len(ended.out.splitlines())) == (0, 33)
+    total, *counts = told
+    assert (total, sum(counts)) == (33, 33)
+    assert len(counts) > 4  # and not only at the end
+    told.clear()
+    command(*arguments, stdin=b"a\tb\n")
+    assert told[0] is None
 
 
 # -- several translations

@@ -1,9 +1,13 @@
-"""What is printed before and during a run."""
+"""What a person sees before and while a command runs."""
+
+import io
+import sys
 
 import numpy as np
+import pytest
 
 from conftest import tiny_model
-from transformer.progress import parameter_table
+from transformer.progress import line_progress, parameter_table
 
 
 def test_the_parameters_are_counted_by_part_and_the_layers_of_a_stack_together():
@@ -25,3 +29,25 @@ def test_the_parts_of_a_model_add_up_to_all_its_parameters():
     assert any(line.startswith("encoder_layers (3) ") for line in parts)
     counts = [int(line.split()[-1].replace(",", "")) for line in (*parts, total)]
     assert sum(counts[:-1]) == counts[-1] > 0
+
+
+class Terminal(io.StringIO):
+    """Text that takes itself for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stderr", "hidden", "shown"),
+    [(Terminal, False, True), (io.StringIO, False, False), (Terminal, True, False)],
+)
+def test_lines_have_a_bar_where_stderr_is_a_terminal(stderr, hidden, shown, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stderr())
+    monkeypatch.setenv("TERM", "xterm")
+    with line_progress(7, hidden) as advance:
+        advance(3)
+        advance(4)
+    text = sys.stderr.getvalue()
+    assert ("7/7" in text) == shown
+    assert shown or text == ""

@@ -13,6 +13,7 @@ from experiments import run, workdir
 from tiny_run import STEPS, command, refused, shared_run
 from transformer.metrics import MetricsWriter
 from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
 
 TEXTS = ("", ".source", ".reference")  # of a split: its translations and what they are read with
 
@@ -186,7 +187,7 @@ def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monke
         handler = signal.getsignal(signal.SIGTERM)
         ended = command(*arguments)
         assert signal.getsignal(signal.SIGTERM) is handler
-    assert ended.code == 0, ended.err
+    assert ended.code == 143, ended.err
     assert "going on from step 40" in ended.out
     assert "SIGTERM: saved step 50; start the same command again to go on" in ended.out
     assert 50 in steps(copy)
@@ -205,6 +206,14 @@ def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monke
     logged = [json.loads(line)["step"] for line in (copy / "metrics.jsonl").open()]
     assert logged == sorted(logged)
     assert logged.count(50) == 1
+
+
+def test_an_interrupted_training_ends_with_the_code_of_its_signal(tiny, copy, monkeypatch):
+    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
+    monkeypatch.setattr(Trainer, "_log", lambda self, *_: signal.raise_signal(signal.SIGINT))
+    ended = command(*arguments)
+    assert ended.code == 130, ended.err
+    assert "SIGINT: saved step 50" in ended.out
 
 
 # -- damage

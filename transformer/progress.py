@@ -1,14 +1,40 @@
-"""What a person sees while a run trains: a bar on a terminal, lines elsewhere."""
+"""What a person sees while a run trains or translates: a bar on a terminal, lines elsewhere."""
 
+import contextlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from clu import parameter_overview
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+
+
+@contextlib.contextmanager
+def line_progress(total: int | None, hidden: bool) -> Iterator[Callable[[int], None]]:
+    """Shows how many lines of a text are done, where stderr is a terminal.
+
+    Args:
+      total: lines of the text; None where nobody knows.
+      hidden: show nothing on a terminal either, where the results show how far they are.
+
+    Yields:
+      What to call with the number of lines that were done since the last call.
+    """
+    bar = RichProgress(
+        TextColumn("line"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=hidden or not sys.stderr.isatty(),
+        redirect_stdout=False,
+    )
+    task = bar.add_task("lines", total=total)
+    with bar:
+        yield lambda count: bar.advance(task, count)
 
 
 class Progress:

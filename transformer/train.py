@@ -100,6 +100,11 @@ class Trainer:
         )
         self._stop_signal: int | None = None
 
+    @property
+    def stop_signal(self) -> int | None:
+        """The signal that ended the run early, if one did."""
+        return self._stop_signal
+
     def fresh_state(self) -> TrainState:
         """Returns the state before the first step, a function of the seed."""
         params = self.task.init_params(jax.random.key(self.config.seed))

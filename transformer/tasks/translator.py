@@ -67,7 +67,12 @@ class Translator:
         return not self.source_tokenizer.encode([line])[0]
 
     def translate(
-        self, params: Any, lines: Sequence[str], beam: int | None = None, first_line: int = 1
+        self,
+        params: Any,
+        lines: Sequence[str],
+        beam: int | None = None,
+        first_line: int = 1,
+        done: Callable[[int], None] = lambda count: None,
     ) -> list[list[Translation]]:
         """Returns the best translations of each line, best first; of a blank line, [('', 0)].
 
@@ -78,11 +83,13 @@ class Translator:
         Args:
           beam: in place of `decode.beam_size`.
           first_line: number of the first line, for warnings.
+          done: called with the number of lines that are done since the last call.
         """
         beam = beam or self.decode.beam_size
         results = [[Translation("", 0.0)] for _ in lines]
         encoded = self._encode_lines(self.source_tokenizer, lines, first_line)
         todo = [i for i, ids in enumerate(encoded) if ids]
+        done(len(lines) - len(todo))
         for rows, length in self._groups(todo, [len(ids) + 1 for ids in encoded]):
             batch = make_batch([encoded[i] for i in rows], [], self.decode.batch_size, length)
             found = jax.device_get(
@@ -90,12 +97,21 @@ class Translator:
             )
             for row, i in enumerate(rows):
                 results[i] = self._read(jax.tree.map(lambda x, row=row: x[row], found))
+            done(len(rows))
         return results
 
     def score(
-        self, params: Any, sources: Sequence[str], targets: Sequence[str], first_line: int = 1
+        self,
+        params: Any,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        first_line: int = 1,
+        done: Callable[[int], None] = lambda count: None,
     ) -> Iterator[tuple[float, int]]:
-        """Returns each pair's log-probability of the target given the source, and its tokens."""
+        """Returns each pair's log-probability of the target given the source, and its tokens.
+
+        Args: see `translate`.
+        """
         encoded_sources = self._encode_lines(self.source_tokenizer, sources, first_line)
         encoded_targets = self._encode_lines(self.target_tokenizer, targets, first_line)
         results: list[Any] = [None] * len(sources)
@@ -103,6 +119,7 @@ class Translator:
             nll = self._row_nll(params, batch)
             for row, i in enumerate(rows):
                 results[i] = (-float(nll[row]), len(encoded_targets[i]) + 1)
+            done(len(rows))
         return iter(results)
 
     # -- token ids
