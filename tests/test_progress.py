@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from conftest import tiny_model
-from transformer.progress import line_progress, parameter_table
+from transformer.progress import Progress, line_progress, parameter_table
 
 
 def test_the_parameters_are_counted_by_part_and_the_layers_of_a_stack_together():
@@ -51,3 +51,22 @@ def test_lines_have_a_bar_where_stderr_is_a_terminal(stderr, hidden, shown, monk
     text = sys.stderr.getvalue()
     assert ("7/7" in text) == shown
     assert shown or text == ""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "start", "said"),
+    [
+        (io.StringIO, 0, ["compiling ..."]),
+        (io.StringIO, 9, []),  # no step is left
+        (Terminal, 0, []),  # the bar says so
+    ],
+)
+def test_lines_begin_with_the_compilation_that_the_first_step_waits_for(
+    stderr, start, said, monkeypatch
+):
+    monkeypatch.setattr(sys, "stderr", stderr())
+    monkeypatch.setenv("TERM", "xterm")
+    lines = []
+    with Progress(9, start, lines.append):
+        assert lines == said
+    assert ("compiling" in sys.stderr.getvalue()) == (stderr is Terminal)

@@ -49,6 +49,7 @@ class Progress:
     def __init__(self, total: int, start: int, say: Callable[[str], None]):
         self._say = say
         self._total = total
+        self._start = start
         self._terminal = sys.stderr.isatty()
         self._bar = RichProgress(
             TextColumn("step"),
@@ -63,6 +64,8 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         self._bar.start()
+        if not self._terminal and self._start < self._total:
+            self._say("compiling ...")
         return self
 
     def __exit__(self, *exception) -> None:
