@@ -35,10 +35,16 @@ def train(config: Any, folder: Path) -> int | None:
       The signal that ended the training early, or None.
 
     Raises:
-      UserError: see `TranslationTask`, `Trainer.run` and `workdir.claim`.
+      UserError: see `TranslationTask`, `Trainer.run`, `workdir.claim` and `workdir.locked`.
     """
     workdir.check_same_run(folder, config)
     task = tasks.REGISTRY[config.task](config, _say)
+    # Opening the checkpoints clears away those half written: none may be another process's.
+    with workdir.locked(folder):
+        return _train(task, config, folder)
+
+
+def _train(task: Any, config: Any, folder: Path) -> int | None:
     trainer = Trainer(task, config, folder, _say)
     trainer.checkpoints.check_fingerprint(task.fingerprint())
     workdir.claim(folder, config)

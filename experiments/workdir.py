@@ -1,7 +1,9 @@
 """A run's folder: the config that made it, and what a finished run left there."""
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,26 @@ FREE_KEYS = (
     "train.keep_last",
     "train.patience",
 )
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps all other processes from training in the folder, which is made where it is missing.
+
+    The system lets go of the lock when the process ends, however it ends; the file stays.
+
+    Raises:
+      UserError: another process trains there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another process trains in {folder}: wait for its end, or use another --workdir"
+            ) from None
+        yield
 
 
 def claim(folder: Path, config: ConfigDict) -> None:

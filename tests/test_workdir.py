@@ -5,6 +5,9 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from transformer.metrics import MetricsWriter
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
+ROOT = Path(__file__).parents[1]
 TEXTS = ("", ".source", ".reference")  # of a split: its translations and what they are read with
 
 
@@ -214,6 +218,33 @@ def test_an_interrupted_training_ends_with_the_code_of_its_signal(tiny, copy, mo
     ended = command(*arguments)
     assert ended.code == 130, ended.err
     assert "SIGINT: saved step 50" in ended.out
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from experiments import workdir
+
+with workdir.locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_folder_has_one_training_at_a_time_and_a_killed_one_leaves_it_free(tiny, copy):
+    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=41"]
+    command_line = [sys.executable, "-c", HOLD, copy]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command_line, cwd=ROOT, text=True, **pipes)
+    assert process.stdout.readline() == "locked\n"
+    before = content(copy)
+    refused(*arguments, says=(f"another process trains in {copy}", "another --workdir"))
+    assert content(copy) == before
+    assert translate(copy).code == 0  # reading is free
+    process.kill()
+    process.communicate()
+    ended = command(*arguments)
+    assert (ended.code, steps(copy)) == (0, [40, 41])
 
 
 # -- damage
