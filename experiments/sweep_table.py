@@ -1,0 +1,257 @@
+"""The table of a sweep, a row a setting, as Markdown; and the one of its points, as CSV."""
+
+import csv
+import dataclasses
+import io
+import math
+from typing import Any
+
+from experiments.sweep_reading import SPLITS
+from experiments.sweep_results import (
+    CONFIDENCE,
+    Comparison,
+    Outcome,
+    Setting,
+    Spread,
+    Sweep,
+)
+
+NONE = "-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A column: the number at a path of the results, times `scale`, in this format."""
+
+    path: str
+    title: str
+    scale: float = 1.0
+    format: str = ",.2f"
+    spread: bool = True  # with the standard deviation; costs are but means
+
+
+BLEU = Measure("test.bleu", "BLEU")
+SCORES = (
+    Measure("test.bleu_moses_lowercase", "BLEU, Moses lowercase"),
+    Measure("test.chrf", "chrF"),
+    Measure("test.exact_match", "exact (%)"),
+    Measure("longer.bleu", "longer: BLEU"),
+    Measure("longer.exact_match", "longer: exact (%)"),
+)
+COSTS = (
+    Measure("tokens_per_second", "tokens/s", format=",.0f", spread=False),
+    Measure("wall_seconds", "minutes", 1 / 60, ",.1f", spread=False),
+    Measure("parameters", "parameters", format=",.0f", spread=False),
+    Measure("flops_per_token", "GFLOP/token", 1e-9, ",.3g", spread=False),
+)
+# Of the CSV, after the scores.
+RUN_COLUMNS = ("tokens_per_second", "flops_per_token", "wall_seconds", "parameters", "step")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What a cell shows, and the number or text by which its column is sorted."""
+
+    text: str
+    order: float | str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Titles, and a row of as many cells for each setting of the sweep, in the same order."""
+
+    titles: list[str]
+    rows: list[list[Cell]]
+
+
+def value_text(value: Any) -> str:
+    """A config's value as people read it; an empty string shows."""
+    return f"{value:g}" if isinstance(value, float) else str(value) or '""'
+
+
+def short_names(keys: list[str]) -> dict[str, str]:
+    """The last name of each dotted key; the whole key where two end alike."""
+    last = [key.split(".")[-1] for key in keys]
+    return {
+        key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)
+    }
+
+
+def label(setting: Setting, keys: list[str]) -> str:
+    """A setting in a line: `positions=split, num_heads=8`."""
+    names = short_names(keys)
+    parts = [f"{names[k]}={value_text(setting.values[k])}" for k in keys if k in setting.values]
+    return ", ".join(parts) or "as configured"
+
+
+def build_table(sweep: Sweep) -> Table:
+    """The table of a sweep: values, scores over seeds, the difference to the baseline, costs.
+
+    Columns that no setting has a number for are left out.
+    """
+    names = short_names(sweep.keys)
+    columns = [(names[key], _value_cells(sweep, key)) for key in sweep.keys]
+    columns = columns or [("setting", [Cell("as configured") for _ in sweep.settings])]
+    columns.append(("n", [Cell(str(len(s.outcomes)), len(s.outcomes)) for s in sweep.settings]))
+    columns.append(_measure_column(sweep, BLEU))
+    columns.append((f"{CONFIDENCE:.0%} interval", list(map(_interval, sweep.settings))))
+    if sweep.baseline is not None:
+        pairs = list(zip(sweep.settings, sweep.comparisons, strict=True))
+        columns.append(("difference", [_difference(s, c, sweep) for s, c in pairs]))
+        columns.append(("p", [_p_value(comparison) for comparison in sweep.comparisons]))
+    for measure in (*SCORES, *COSTS):
+        if any(setting.over_seeds(measure.path) for setting in sweep.settings):
+            columns.append(_measure_column(sweep, measure))
+    titles, cells = zip(*columns, strict=True)
+    return Table(list(titles), [list(row) for row in zip(*cells, strict=True)])
+
+
+def notes(sweep: Sweep) -> list[str]:
+    """A sentence or two on how each number of the table was made."""
+    lines = [
+        f"A row is a setting, n its seeds. ± is the sample standard deviation over seeds; the "
+        f"{CONFIDENCE:.0%} interval is of the mean over seeds, by Student's t. Both tell how far "
+        "training anew moves the score, on these test sentences."
+    ]
+    if tested := [comparison for comparison in sweep.comparisons if comparison]:
+        lines.append(
+            "difference: BLEU less the baseline's, the mean over the seeds that both have. p: "
+            f"sacreBLEU's paired bootstrap ({tested[0].signature}), with the test sets of these "
+            "seeds as one corpus, where each resample takes a sentence with the translations of "
+            "all seeds. It tells how far other sentences would move the difference between these "
+            "trained models, and nothing of other seeds. It is of the side that is ahead, so that "
+            f"equal systems fall below 0.05 about one time in ten. {_comparisons(len(tested))}"
+        )
+    if any(setting.over_seeds("longer.bleu") for setting in sweep.settings):
+        lines.append("longer: sentences longer than those of the training.")
+    lines.append(
+        "tokens/s, minutes, parameters and GFLOP/token are means over seeds; minutes are of "
+        "training, evaluations included. A column is there if any run has its number."
+    )
+    return lines
+
+
+def _comparisons(count: int) -> str:
+    """How small p must be where either side may be ahead, in one of so many comparisons."""
+    threshold = f"{(1 - CONFIDENCE) / 2 / count:.2g}"
+    if count == 1:
+        return f"At the level of 5% a difference counts from p < {threshold} on."
+    return (
+        f"For {count} comparisons p is not corrected: by Bonferroni's rule, at the level of 5%, "
+        f"one of them counts from p < {threshold} on."
+    )
+
+
+def signatures(sweep: Sweep) -> dict[str, str]:
+    """The signature of each metric by its title; of longer sentences only where it is another."""
+    found: dict[str, str] = {}
+    for measure in (BLEU, *SCORES):
+        split, name = measure.path.split(".")
+        for outcome in _outcomes(sweep):
+            text = (outcome.results.get(split) or {}).get(f"{name}_signature")
+            if text and text != found.get(measure.title.removeprefix("longer: ")):
+                found[measure.title] = text
+    return found
+
+
+def missing(sweep: Sweep) -> list[str]:
+    """A line for each point that is not in the table: its number, state and values."""
+    return [
+        f"point {point.number}, {point.state}: "
+        + (", ".join(f"{k}={value_text(v)}" for k, v in point.values.items()) or "as configured")
+        for point in sweep.points
+        if point.state != "complete"
+    ]
+
+
+def to_markdown(sweep: Sweep, title: str, command: str) -> str:
+    """The table as Markdown, with title, command and notes; the baseline's row is bold."""
+    table = build_table(sweep)
+
+    def line(texts):
+        return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+    rows = [
+        line(f"**{cell.text}**" if setting is sweep.baseline else cell.text for cell in row)
+        for setting, row in zip(sweep.settings, table.rows, strict=True)
+    ]
+    names = max(1, len(sweep.keys))  # columns of text, to the left
+    ruler = line("---" if column < names else "---:" for column, _ in enumerate(table.titles))
+    parts = [f"# {title}", f"```\n{command}\n```", "\n".join([line(table.titles), ruler, *rows])]
+    parts += notes(sweep)
+    parts.append("\n".join(f"- {name}: `{text}`" for name, text in signatures(sweep).items()))
+    if lines := missing(sweep):
+        parts.append("Not in the table:\n\n" + "\n".join(f"- {line}" for line in lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def to_csv(sweep: Sweep) -> str:
+    """The points as CSV, a row each, with every score of every split and its signature."""
+    outcomes = {outcome.point.number: outcome.results for outcome in _outcomes(sweep)}
+    keys = dict.fromkeys(key for point in sweep.points for key in point.values)
+    scores = dict.fromkeys(
+        (split, name)
+        for split in SPLITS
+        for results in outcomes.values()
+        for name in results.get(split) or {}
+    )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    titles = [f"{split}_{name}" for split, name in scores]
+    writer.writerow(["number", *keys, "state", *titles, *RUN_COLUMNS])
+    for point in sweep.points:
+        results = outcomes.get(point.number, {})
+        values = [point.values.get(key) for key in keys]
+        measured = [(results.get(split) or {}).get(name) for split, name in scores]
+        costs = [results.get(name) for name in RUN_COLUMNS]
+        writer.writerow([point.number, *values, point.state, *measured, *costs])
+    return text.getvalue()
+
+
+def _outcomes(sweep: Sweep) -> list[Outcome]:
+    return [outcome for setting in sweep.settings for outcome in setting.outcomes]
+
+
+def _value_cells(sweep: Sweep, key: str) -> list[Cell]:
+    cells = []
+    for setting in sweep.settings:
+        value = setting.values.get(key)
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        text = value_text(value) if key in setting.values else NONE
+        cells.append(Cell(text, value if numeric else text))
+    return cells
+
+
+def _measure_column(sweep: Sweep, measure: Measure) -> tuple[str, list[Cell]]:
+    return measure.title, [_measured(s.over_seeds(measure.path), measure) for s in sweep.settings]
+
+
+def _measured(found: Spread | None, measure: Measure) -> Cell:
+    if found is None:
+        return Cell(NONE)
+    text = format(found.mean * measure.scale, measure.format)
+    if measure.spread and found.n > 1:
+        text += f" ± {format(found.deviation * measure.scale, measure.format)}"
+    return Cell(text, "" if math.isnan(found.mean) else found.mean * measure.scale)
+
+
+def _interval(setting: Setting) -> Cell:
+    found = setting.over_seeds(BLEU.path)
+    if found is None or math.isnan(found.interval):
+        return Cell(NONE)
+    low, high = found.mean - found.interval, found.mean + found.interval
+    return Cell(f"{low:.2f} to {high:.2f}", low)
+
+
+def _difference(setting: Setting, comparison: Comparison | None, sweep: Sweep) -> Cell:
+    if setting is sweep.baseline:
+        return Cell("baseline", 0.0)
+    if comparison is None or math.isnan(comparison.difference):
+        return Cell(NONE)
+    seeds = comparison.seeds
+    some = "" if seeds == len(setting.outcomes) else f" ({seeds} seed{'s' if seeds > 1 else ''})"
+    return Cell(f"{comparison.difference:+.2f}{some}", comparison.difference)
+
+
+def _p_value(comparison: Comparison | None) -> Cell:
+    return Cell(f"{comparison.p_value:.3f}", comparison.p_value) if comparison else Cell(NONE)
