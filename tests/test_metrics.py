@@ -141,3 +141,11 @@ def test_what_is_not_finite_becomes_null(tmp_path):
     assert logged(tmp_path) == [
         {"step": 1, "split": "train", "loss": None, "nll": None, "accuracy": 0.5}
     ]
+
+
+def test_a_translator_that_hits_a_letter_now_and_then_has_an_interval_too():
+    # Some resamples hold the one that is right and score above zero, others do not.
+    references = ["a b c d e"] * 20
+    hypotheses = ["a b c d z"] + ["x"] * 19
+    scores = corpus_scores(hypotheses, references, bootstrap=50)
+    assert scores["chrf_ci"] > 0

@@ -75,18 +75,39 @@ def corpus_scores(
             scores[f"{name}_ci"] = float(score._ci)
         scores[f"{name}_signature"] = f"{prefix}{metric.get_signature()}"
 
-    add("bleu", sacrebleu.BLEU(tokenize=tokenizer), hypotheses, references)
-    add("chrf", sacrebleu.CHRF(), hypotheses, references)
+    add("bleu", _Bleu(tokenize=tokenizer), hypotheses, references)
+    add("chrf", _Chrf(), hypotheses, references)
     if moses:
         prepare = moses_lowercase(moses)
         add(
             "bleu_moses_lowercase",
-            sacrebleu.BLEU(tokenize="none", force=True),
+            _Bleu(tokenize="none", force=True),
             [prepare(text) for text in hypotheses],
             [prepare(text) for text in references],
             prefix=f"moses-lowercase:{moses}|",
         )
     return scores
+
+
+class _PlainFloats:
+    """Makes a metric's resampled scores all Python's floats.
+
+    sacreBLEU has zeros among them as such and others as NumPy's float32, of which it then cannot
+    take the mean: a bad translator would end in a traceback.
+    """
+
+    def _compute_score_from_stats(self, stats):
+        score = super()._compute_score_from_stats(stats)
+        score.score = float(score.score)
+        return score
+
+
+class _Bleu(_PlainFloats, sacrebleu.BLEU):
+    pass
+
+
+class _Chrf(_PlainFloats, sacrebleu.CHRF):
+    pass
 
 
 def moses_lowercase(language: str):
