@@ -29,6 +29,7 @@ def get_config() -> ConfigDict:
     config.train = _train()
     config.decode = _decode()
     config.evaluate = _evaluate()
+    config.sweep = _sweep()
     return config.lock()
 
 
@@ -36,13 +37,29 @@ def _model() -> ConfigDict:
     model = ConfigDict()
     model.d_model = 512  # width of the residual stream [3.2.2]
     model.d_ff = 2048  # inner width of the feed-forward layers [3.3]
-    model.num_heads = 8  # must divide d_model [3.2.2]
+    model.num_heads = 8  # must divide d_model where head_size is 0 [3.2.2]
+    model.head_size = 0  # width of a head; 0: d_model / num_heads [3.2.2]
+    model.num_kv_heads = 0  # 1: multi-query (Shazeer 2019), or grouped (Ainslie 2023); 0: num_heads
+    model.talking_heads = False  # heads mix scores and weights (Shazeer et al. 2020)
+    model.query_key_norm = "none"  # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
     model.num_encoder_layers = 6  # [3.1]
     model.num_decoder_layers = 6  # [3.1]
-    model.positions = "sinusoidal"  # sinusoidal | split | learned | none [3.5]
+    model.share_layers = False  # all layers of a stack have the same parameters (Lan et al. 2020)
+    model.scan_layers = False  # compile one layer a stack, whatever its depth; slower on a CPU
+    model.remat = False  # activations are computed again for the gradient (Chen et al. 2016)
+    # Encodings [3.5], or a sum such as sinusoidal+rotary: sinusoidal | split | learned | none |
+    # rotary | relative_bias | relative_shaw | alibi; see transformer/model/positions.py
+    model.positions = "sinusoidal"
+    model.encoder_positions = ""  # of the encoder alone; '' is `positions`
+    model.decoder_positions = ""  # of the decoder's self-attention alone; '' is `positions`
+    model.cross_positions = "none"  # between target and source: not what acts on embeddings
+    model.bias_buckets = 32  # relative_bias: buckets of distances (Raffel et al. 2020)
+    model.bias_distance = 128  # relative_bias: tokens from which all distances are alike
+    model.shaw_distance = 16  # relative_shaw: tokens from which all distances are alike
     model.max_length = 512  # positions of a learned table, and the longest sentence, in tokens
     model.activation = "relu"  # relu | gelu | silu, or gated: reglu | geglu | swiglu (Shazeer 2020)
-    model.norm_position = "post"  # post [3.1] | pre (Xiong et al. 2020)
+    model.norm = "layer"  # layer (Ba et al. 2016) | rms (Zhang and Sennrich 2019)
+    model.norm_position = "post"  # post [3.1] | pre (Xiong et al. 2020) | both (Ding et al. 2021)
     model.norm_epsilon = 1e-6  # added to the variance
     model.tied_embeddings = "all"  # all three [3.4] | decoder: target and output | none
     model.attention_bias = False  # the paper's projections have none [3.2.2]
@@ -50,6 +67,7 @@ def _model() -> ConfigDict:
     model.dropout_residual = 0.1  # on each sub-layer's output [5.4]
     model.dropout_attention = 0.0  # on attention weights; not in the paper, in tensor2tensor
     model.dropout_activation = 0.0  # inside the feed-forward layer; not in the paper
+    model.dropout_layer = 0.0  # whole layers (Fan et al. 2020); not in the paper
     model.dtype = "float32"  # compute: float32 | bfloat16; parameters are always float32
     return model
 
@@ -63,6 +81,7 @@ def _data() -> ConfigDict:
     data.train_size = 20_000
     data.validation_size = 500
     data.test_size = 500
+    data.longer_size = 0  # pairs to score beyond the training length, see sources.open_source
     # files: names below `path`, plain or gzip. Without a target file, the source file is a TSV
     # with the columns `tsv_columns` (source, target), from zero.
     data.path = ""
@@ -160,3 +179,18 @@ def _evaluate() -> ConfigDict:
     evaluate.moses = ""  # language code: also score lowercased, Moses-tokenised, as Multi30k papers
     evaluate.bootstrap = 1000  # resamples of the confidence interval
     return evaluate
+
+
+def _sweep() -> ConfigDict:
+    sweep = ConfigDict()
+    sweep.search = "grid"  # grid: all points of sweep() | random | tpe: draws from space()
+    sweep.trials = 20  # points that random or tpe draw
+    sweep.seed = 0  # of the draws
+    sweep.baseline = 0  # point whose setting the others are compared with
+    sweep.storage = ""  # database URL of the study; '' is an SQLite file in the workdir
+    # turns: members of one structure train one after another | vmap: together, as one program |
+    # auto: vmap on accelerators, turns on a CPU.
+    sweep.together = "auto"
+    sweep.largest = 64  # members of one vmapped program at most
+    sweep.prune = False  # stop members that stand below the median of those before them (turns)
+    return sweep

@@ -27,11 +27,11 @@ def translate(
     Args:
       total: number of the lines, for the progress bar; None where nobody knows.
     """
-    translator, params, *_ = load_translator(folder, config, warn)
+    translator, variables, *_ = load_translator(folder, config, warn)
     written = 0
     with line_progress(total, output.isatty()) as advance:
         for first, chunk in _chunks(lines):
-            results = translator.translate(params, chunk, first_line=first, done=advance)
+            results = translator.translate(variables, chunk, first_line=first, done=advance)
             for number, best in enumerate(results, first):
                 if config.decode.num_best > 1:
                     output.writelines(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in best)
@@ -57,7 +57,7 @@ def score(
     Raises:
       UserError: a line has not two columns.
     """
-    translator, params, *_ = load_translator(folder, config, warn)
+    translator, variables, *_ = load_translator(folder, config, warn)
     written = 0
     with line_progress(total, output.isatty()) as advance:
         for first, chunk in _chunks(lines):
@@ -67,7 +67,7 @@ def score(
                 for number, (line, empty) in enumerate(zip(chunk, blank, strict=True), first)
             ]
             sources, targets = map(list, zip(*pairs, strict=True))
-            scores = translator.score(params, sources, targets, first_line=first, done=advance)
+            scores = translator.score(variables, sources, targets, first_line=first, done=advance)
             for empty, (log_prob, tokens) in zip(blank, scores, strict=True):
                 output.write("\n" if empty else f"{log_prob:.4f}\t{tokens}\n")
             output.flush()
@@ -87,25 +87,25 @@ def attention(
     Raises:
       UserError: the sentence is blank.
     """
-    translator, params, *_ = load_translator(folder, config, warn)
+    translator, variables, *_ = load_translator(folder, config, warn)
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     name = re.sub(r"\W+", "_", source).strip("_")[:40] or "sentence"
     return draw_attention(
-        translator, params, source, target, folder / "figures" / f"attention_{name}", hide_end
+        translator, variables, source, target, folder / "figures" / f"attention_{name}", hide_end
     )
 
 
 def draw_attention(
     translator: Translator,
-    params: Any,
+    variables: Any,
     source: str,
     target: str | None,
     folder: Path,
     hide_end: bool = False,
 ) -> list[Path]:
     """Draws the attention weights of a sentence below `folder`; returns the pictures."""
-    weights, source_tokens, target_tokens = translator.attention(params, source, target)
+    weights, source_tokens, target_tokens = translator.attention(variables, source, target)
     maps = attention_maps.AttentionMaps(weights, tuple(source_tokens), tuple(target_tokens))
     if hide_end:
         maps = attention_maps.hide_end_of_sentence(maps)

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments import training_curves, workdir
+from experiments import costs, training_curves, workdir
 from experiments.inference import draw_attention
 from transformer import tasks
 from transformer.checkpoint import check_fingerprint
-from transformer.train import Trainer, write_json
+from transformer.member import write_json
+from transformer.train import Trainer
 
 SPLITS = ("validation", "test")
+LONGER = "longer"  # what `data.longer_size` adds
 EXAMPLES = 5  # translations shown, and for the first of them its heat maps
 # What a final evaluation returns beside scores, and the file of each split that holds it.
 TEXTS = {
@@ -51,7 +51,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
     task.save_assets(folder)
     steps = trainer.checkpoints.steps()
     results = workdir.load_results(folder)
-    if results and trainer.finished(results["step"]):
+    if results and trainer.member.finished(results["step"]):
         _say(f"{folder} is finished, {steps[-1]} steps; its results:")
         print_results(results)
         _say(
@@ -62,7 +62,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
     for line in task.describe():
         _say(line)
     if trainer.run():
-        score(task, config, folder)
+        show(task, config, folder, score(task, config, folder))
     return trainer.stop_signal
 
 
@@ -73,42 +73,51 @@ def evaluate(config: Any, folder: Path) -> None:
       UserError: there is no run or no checkpoint, or its text has changed.
     """
     workdir.check_same_run(folder, config)
-    score(tasks.REGISTRY[config.task](config, _say), config, folder)
+    task = tasks.REGISTRY[config.task](config, _say)
+    show(task, config, folder, score(task, config, folder))
 
 
-def score(task: Any, config: Any, folder: Path) -> None:
-    """Writes and prints results, translations and pictures of a trained run."""
-    _, params, steps, progress = workdir.load_translator(folder, config, _say)
+def score(task: Any, config: Any, folder: Path) -> dict[str, Any]:
+    """Writes a trained run's results and translations; returns the results."""
+    _, variables, steps, progress = workdir.load_translator(folder, config, _say)
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
     translations = folder / "translations"
     translations.mkdir(exist_ok=True)
-    for split in SPLITS:
+    for split in (*SPLITS, LONGER) if config.data.longer_size else SPLITS:
         start = time.monotonic()
-        results[split] = task.evaluate(params, split, final=True)
+        results[split] = task.evaluate(variables["params"], split, final=True)
         results[split]["seconds"] = round(time.monotonic() - start, 3)
         for kind, name in TEXTS.items():
             _write_lines(translations / name.format(split), results[split].pop(kind))
         _say(f"wrote {translations / split}.txt, and beside it .source.txt and .reference.txt")
-    write_json(
-        folder / "results.json",
-        {
-            **results,
-            "step": max(steps),
-            "averaged_steps": steps,
-            "parameters": sum(int(np.prod(x.shape)) for x in jax.tree.leaves(params)),
-            "wall_seconds": round(progress["seconds"], 1),
-        },
-    )
-    print_results(workdir.load_results(folder))
+    seconds = progress.get("training_seconds", 0.0)
+    results |= {
+        "step": max(steps),
+        "averaged_steps": steps,
+        "parameters": costs.count_parameters(variables["params"]),
+        "wall_seconds": round(progress["seconds"], 1),
+        "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
+        "flops_per_token": costs.flops_per_token(variables["params"], task.translator.model.config),
+    }
+    write_json(folder / "results.json", results)
+    return results
+
+
+def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
+    """Prints a run's results and a few translations, and draws its pictures."""
+    _, variables, *_ = workdir.load_translator(folder, config, _say)
+    print_results(results)
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]
-    for pair, best in zip(pairs, task.translator.translate(params, sources), strict=True):
+    for pair, best in zip(pairs, task.translator.translate(variables, sources), strict=True):
         _say(f"  source       {pair.source}")
         _say(f"  reference    {pair.target}")
         _say(f"  translation  {best[0].text}\n")
     figures = folder / "figures"
-    for picture in draw_attention(task.translator, params, sources[0], None, figures / "attention"):
+    for picture in draw_attention(
+        task.translator, variables, sources[0], None, figures / "attention"
+    ):
         _say(f"wrote {picture}")
     try:
         _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', figures / 'training.png')}")
@@ -127,7 +136,7 @@ def print_results(results: dict[str, Any]) -> None:
     table.add_column("split")
     for column in columns:
         table.add_column(column.replace("_", " "), justify="right")
-    for split in SPLITS:
+    for split in (*SPLITS, LONGER) if LONGER in results else SPLITS:
         scores = results[split]
         cells = [_cell(scores, column) for column in columns]
         table.add_row(split, *cells)

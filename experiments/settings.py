@@ -23,16 +23,18 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         1,
         LARGEST,
         "model.d_model model.d_ff model.num_heads model.num_encoder_layers "
-        "model.num_decoder_layers data.max_characters data.batch_tokens data.num_buckets "
+        "model.num_decoder_layers model.bias_distance model.shaw_distance "
+        "data.max_characters data.batch_tokens data.num_buckets "
         "data.batch_multiple tokenizer.max_sentences "
         "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
         "decode.beam_size decode.batch_size decode.num_best evaluate.average "
-        "evaluate.training_beam_size evaluate.max_sentences",
+        "evaluate.training_beam_size evaluate.max_sentences sweep.trials sweep.largest",
     ),
     (
         0,
         LARGEST,
-        "seed data.seed data.prefetch data.train_size data.validation_size data.test_size "
+        "seed model.head_size model.num_kv_heads data.longer_size sweep.seed sweep.baseline "
+        "data.seed data.prefetch data.train_size data.validation_size data.test_size "
         "data.batch_sentences optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
         "decode.max_ratio decode.max_extra evaluate.bootstrap",
@@ -41,13 +43,14 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         0,
         NEARLY_ONE,
         "model.dropout_embedding model.dropout_residual model.dropout_attention "
-        "model.dropout_activation optimizer.beta1 optimizer.beta2 train.label_smoothing "
-        "train.ema_decay",
+        "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
+        "train.label_smoothing train.ema_decay",
     ),
     (0, 1, "data.max_unknown_share optimizer.epsilon model.norm_epsilon"),
     (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
     (1, math.inf, "data.max_length_ratio"),
     (2, LARGEST, "model.max_length data.max_tokens"),  # a token and the end
+    (4, LARGEST, "model.bias_buckets"),
     (5, LARGEST, "tokenizer.vocab_size"),  # four are taken
     (-10, 10, "decode.alpha"),
 )
@@ -63,6 +66,8 @@ CHOICES: dict[str, Iterable[str]] = {
     ),
     "decode.length_penalty": PENALTIES,
     "evaluate.checkpoint": ("best", "last"),
+    "sweep.search": ("grid", "random", "tpe"),
+    "sweep.together": ("auto", "turns", "vmap"),
 }
 # Of others sacremoses makes English without a word.
 MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())

@@ -13,14 +13,15 @@ from ml_collections import ConfigDict
 from experiments.settings import complete, flatten
 from transformer.checkpoint import Checkpoints
 from transformer.errors import UserError
+from transformer.member import write_json
 from transformer.tasks.translation import fingerprint, load_tokenizers, make_translator
 from transformer.tasks.translator import Translator
-from transformer.train import write_json
 
 # What may change when a run goes on: how long, how it is scored and where its text lies.
 FREE_KEYS = (
     "name",
     "decode.",
+    "sweep.",
     "evaluate.",
     "data.path",
     "data.cache_dir",
@@ -108,7 +109,7 @@ def load_config(folder: Path) -> ConfigDict:
 def load_translator(
     folder: Path, config: ConfigDict, warn
 ) -> tuple[Translator, Any, Sequence[int], dict]:
-    """Returns a run's translator, its parameters, the steps they come from and the progress then.
+    """Returns a run's translator, its variables, the steps they come from and the progress then.
 
     Raises:
       UserError: tokenizer or checkpoint is missing, or config, tokenizer and checkpoint do not
@@ -127,7 +128,8 @@ def load_translator(
     finally:
         checkpoints.close()
     _check_shapes(translator, loaded[0], folder)
-    return translator, *loaded
+    params, steps, progress = loaded
+    return translator, {"params": params}, steps, progress
 
 
 def _check_shapes(translator: Translator, params: Any, folder: Path) -> None:

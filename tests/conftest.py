@@ -30,6 +30,21 @@ TINY = {
     "tied_embeddings": "none",
     "attention_bias": True,
     "dtype": "float32",
+    # The variants, none of them on.
+    "encoder_positions": "",
+    "decoder_positions": "",
+    "cross_positions": "none",
+    "shaw_distance": 3,
+    "bias_buckets": 8,
+    "bias_distance": 11,
+    "head_size": 0,
+    "num_kv_heads": 0,
+    "talking_heads": False,
+    "query_key_norm": "none",
+    "norm": "layer",
+    "share_layers": False,
+    "scan_layers": False,
+    "remat": False,
 }
 
 
@@ -38,6 +53,9 @@ def tiny_config(**changes) -> ModelConfig:
     fields = {**TINY, **changes}
     if fields["tied_embeddings"] == "all" and "source_vocab_size" not in changes:
         fields["source_vocab_size"] = fields["target_vocab_size"]
+    encodings = "+".join(str(fields[name]) for name in fields if name.endswith("positions"))
+    if "rotary" in encodings and not {"d_model", "num_heads", "head_size"} & changes.keys():
+        fields["head_size"] = 6  # it turns pairs
     return ModelConfig(**fields)
 
 

@@ -1,13 +1,18 @@
 """The Transformer a second time, from the paper's equations, in NumPy float64 and loops.
 
 Independent of the package: no jax, one sentence at a time, nothing batched, no mask arrays but
-lists of the positions that may be read. Slow, and meant to be read beside Vaswani et al. 2017.
-Parameters come as Flax's nested dict; `parameters` writes its names and shapes out by hand.
+lists of the positions that may be read. Slow, and meant to be read beside Vaswani et al. 2017 and,
+for the variants, the papers named where they stand. Parameters come as Flax's nested dict;
+`parameters` writes its names and shapes out by hand.
 """
 
+import functools
+import itertools
 import math
 
 import numpy as np
+
+from reference_positions import bias, encodings, positional_encoding, relative_vector, rotary
 
 # --- 3.2 attention
 
@@ -21,28 +26,78 @@ def linear(p, x):
     return x @ p["kernel"] + p.get("bias", 0.0)
 
 
-def multi_head_attention(p, x, memory, readable, num_heads):
+def heads_of(x, size):
+    """The columns of x in pieces of `size`."""
+    return [x[:, start : start + size] for start in range(0, x.shape[1], size)]
+
+
+def query_key_norm(p, name, vectors, config):
+    """One head's queries or keys: "l2" is Henry et al. 2020, "layer" Dehghani et al. 2023."""
+    if config.query_key_norm == "l2":
+        return np.array([x / math.sqrt(x @ x) for x in vectors])
+    if config.query_key_norm == "layer":
+        return layer_norm(p[f"{name}_norm"], vectors, config.norm_epsilon)
+    return vectors
+
+
+def talk(numbers, mixture):
+    """Shazeer et al. 2020: new heads, each a mixture of the old; `numbers` are [H, M]."""
+    new = np.zeros_like(numbers)
+    for g in range(len(new)):
+        for h in range(len(numbers)):
+            new[g] += numbers[h] * mixture[h, g]
+    return new
+
+
+def multi_head_attention(p, x, memory, readable, config, stack="cross", tables=None):
     """Section 3.2.2; `readable[i]` lists the positions of memory that query i may attend to.
 
-    Returns the output [L, D] and the weights [H, L, M].
+    Each group of heads of queries reads one head of keys and values: a group for each is Vaswani
+    et al. 2017, one for all is Shazeer 2019, several are Ainslie et al. 2023.
+
+    Returns the output [L, D] and the weights [H, L, M], which are the softmax's.
     """
-    queries, keys, values = (
-        linear(p["query"], x),
-        linear(p["key"], memory),
-        linear(p["value"], memory),
-    )
-    size = x.shape[1] // num_heads
-    concatenated = np.zeros_like(x)
+    num_heads, names = config.num_heads, encodings(config, stack)
+    size = config.head_size or config.d_model // num_heads
+    group = num_heads // (config.num_kv_heads or num_heads)
+
+    def project(name, x):
+        vectors = heads_of(linear(p[name], x), size)
+        vectors = [query_key_norm(p, name, head, config) for head in vectors]
+        return [rotary(head) for head in vectors] if "rotary" in names else vectors
+
+    queries, keys = project("query", x), project("key", memory)
+    values = heads_of(linear(p["value"], memory), size)
+    factor = p["query_key_scale"] if config.query_key_norm == "l2" else 1.0 / math.sqrt(size)
+
+    def with_position(vector, which, i, j):
+        if "relative_shaw" in names:
+            return vector + relative_vector(p, which, i, j, config)
+        return vector
+
     weights = np.zeros((num_heads, len(x), len(memory)))
-    for head in range(num_heads):
-        own = slice(head * size, (head + 1) * size)
-        for i, positions in enumerate(readable):
-            if not positions:
-                continue  # nothing to read gives zeros
-            scores = np.array([queries[i, own] @ keys[j, own] / math.sqrt(size) for j in positions])
-            for j, weight in zip(positions, softmax(scores), strict=True):
-                weights[head, i, j] = weight
-                concatenated[i, own] += weight * values[j, own]
+    concatenated = np.zeros((len(x), num_heads * size))
+    for i, positions in enumerate(readable):
+        if not positions:
+            continue  # nothing to read gives zeros
+        scores = np.zeros((num_heads, len(positions)))
+        for head in range(num_heads):
+            for n, j in enumerate(positions):
+                key = with_position(keys[head // group][j], "keys", i, j)
+                scores[head, n] = factor * (queries[head][i] @ key)
+        if config.talking_heads:
+            scores = talk(scores, p["talk_scores"])
+        for head in range(num_heads):
+            scores[head] += [bias(tables, stack, head, i, j, config) for j in positions]
+        shares = np.array([softmax(row) for row in scores])
+        weights[:, i, positions] = shares
+        if config.talking_heads:
+            shares = talk(shares, p["talk_weights"])
+        for head in range(num_heads):
+            own = slice(head * size, (head + 1) * size)
+            for n, j in enumerate(positions):
+                value = with_position(values[head // group][j], "values", i, j)
+                concatenated[i, own] += shares[head, n] * value
     return linear(p["output"], concatenated), weights
 
 
@@ -85,35 +140,31 @@ def layer_norm(p, x, epsilon):
     rows = []
     for row in x:
         variance = np.mean((row - row.mean()) ** 2)
-        rows.append((row - row.mean()) / math.sqrt(variance + epsilon) * p["scale"] + p["bias"])
+        normed = (row - row.mean()) / math.sqrt(variance + epsilon)
+        rows.append(normed * p["scale"] + p.get("bias", 0.0))
     return np.array(rows).reshape(x.shape)
 
 
+def rms_norm(p, x, epsilon):
+    """Zhang and Sennrich 2019, equation 4, over the width of each position."""
+    rows = [row / math.sqrt(np.mean(row**2) + epsilon) * p["scale"] for row in x]
+    return np.array(rows).reshape(x.shape)
+
+
+def norm(p, x, config):
+    return {"layer": layer_norm, "rms": rms_norm}[config.norm](p, x, config.norm_epsilon)
+
+
 def residual(p, x, sublayer, config):
+    """Post-norm is the paper's, pre-norm Xiong et al. 2020, both Ding et al. 2021."""
     if config.norm_position == "pre":
-        return x + sublayer(layer_norm(p["norm"], x, config.norm_epsilon))
-    return layer_norm(p["norm"], x + sublayer(x), config.norm_epsilon)
+        return x + sublayer(norm(p["norm"], x, config))
+    if config.norm_position == "both":
+        return x + norm(p["norm_out"], sublayer(norm(p["norm_in"], x, config)), config)
+    return norm(p["norm"], x + sublayer(x), config)
 
 
 # --- 3.4 and 3.5 embeddings and positions
-
-
-def sinusoid(position, dimension, d_model):
-    """The two equations of section 3.5."""
-    angle = position / 10000 ** ((dimension - dimension % 2) / d_model)
-    return math.cos(angle) if dimension % 2 else math.sin(angle)
-
-
-def positional_encoding(p, side, length, config):
-    d_model = config.d_model
-    if config.positions == "none":
-        return np.zeros((length, d_model))
-    if config.positions == "learned":
-        return p[f"{side}_positions"]["table"][:length]
-    order = range(d_model)
-    if config.positions == "split":
-        order = [*range(0, d_model, 2), *range(1, d_model, 2)]
-    return np.array([[sinusoid(t, i, d_model) for i in order] for t in range(length)])
 
 
 def embed(p, side, table, tokens, config):
@@ -124,124 +175,171 @@ def embed(p, side, table, tokens, config):
 # --- 3.1 the stacks
 
 
+def layer_parameters(p, side, n, config):
+    """Those of layer n: its own, or the first's, or a row of each array of them all."""
+
+    def row(tree):
+        return {k: row(v) for k, v in tree.items()} if isinstance(tree, dict) else tree[n]
+
+    if config.scan_layers:
+        return p[f"{side}_layers"] if config.share_layers else row(p[f"{side}_layers"])
+    return p[f"{side}_layers_{0 if config.share_layers else n}"]
+
+
 def transformer(p, source, target, source_is_token, target_is_token, config):
     """Returns the logits [L, V] of one sentence, and the attention weights by module path."""
-    tied, heads, weights = config.tied_embeddings, config.num_heads, {}
+    tied, weights = config.tied_embeddings, {}
     source_side = "target" if tied == "all" else "source"
     output_side = "output" if tied == "none" else "target"
 
-    def attend(path, x, memory, readable):
-        p_attention = p
-        for name in path.split("/"):
-            p_attention = p_attention[name]
-        out, weights[path] = multi_head_attention(p_attention, x, memory, readable, heads)
+    source_tokens = [j for j in range(len(source)) if source_is_token[j]]
+    past = [[j for j in range(i + 1) if target_is_token[j]] for i in range(len(target))]
+    sublayers = {
+        "encoder": ("self_attention", "feed_forward"),
+        "decoder": ("self_attention", "cross_attention", "feed_forward"),
+    }
+
+    def apply_sublayer(side, n, name, x, memory):
+        p_own = layer_parameters(p, side, n, config)[name]
+        if name == "feed_forward":
+            return feed_forward(p_own, x, config.activation)
+        if name == "cross_attention":
+            stack, readable = "cross", [source_tokens] * len(x)
+        else:
+            stack, memory = side, x
+            readable = past if side == "decoder" else [source_tokens] * len(x)
+        out, weights[f"{side}_layers_{n}/{name}"] = multi_head_attention(
+            p_own, x, memory, readable, config, stack, p.get(f"{stack}_positions")
+        )
         return out
 
-    source_tokens = [j for j in range(len(source)) if source_is_token[j]]
-    x = embed(p, "encoder", p[f"{source_side}_embedding"]["table"], source, config)
-    for n in range(config.num_encoder_layers):
-        name = f"encoder_layers_{n}"
-        layer = p[name]
-        x = residual(
-            layer["self_attention_residual"],
-            x,
-            lambda h, name=name: attend(f"{name}/self_attention", h, h, [source_tokens] * len(h)),
-            config,
-        )
-        x = residual(
-            layer["feed_forward_residual"],
-            x,
-            lambda h, layer=layer: feed_forward(layer["feed_forward"], h, config.activation),
-            config,
-        )
-    memory = x
-    if config.norm_position == "pre":
-        memory = layer_norm(p["encoder_norm"], x, config.norm_epsilon)
+    def apply_stack(side, x, memory, num_layers):
+        for n, name in itertools.product(range(num_layers), sublayers[side]):
+            p_residual = layer_parameters(p, side, n, config)[f"{name}_residual"]
+            sublayer = functools.partial(apply_sublayer, side, n, name, memory=memory)
+            x = residual(p_residual, x, sublayer, config)
+        return x if config.norm_position == "post" else norm(p[f"{side}_norm"], x, config)
 
-    past = [[j for j in range(i + 1) if target_is_token[j]] for i in range(len(target))]
+    x = embed(p, "encoder", p[f"{source_side}_embedding"]["table"], source, config)
+    memory = apply_stack("encoder", x, None, config.num_encoder_layers)
     x = embed(p, "decoder", p["target_embedding"]["table"], target, config)
-    for n in range(config.num_decoder_layers):
-        name = f"decoder_layers_{n}"
-        layer = p[name]
-        x = residual(
-            layer["self_attention_residual"],
-            x,
-            lambda h, name=name: attend(f"{name}/self_attention", h, h, past),
-            config,
-        )
-        x = residual(
-            layer["cross_attention_residual"],
-            x,
-            lambda h, name=name: attend(
-                f"{name}/cross_attention", h, memory, [source_tokens] * len(h)
-            ),
-            config,
-        )
-        x = residual(
-            layer["feed_forward_residual"],
-            x,
-            lambda h, layer=layer: feed_forward(layer["feed_forward"], h, config.activation),
-            config,
-        )
-    if config.norm_position == "pre":
-        x = layer_norm(p["decoder_norm"], x, config.norm_epsilon)
+    x = apply_stack("decoder", x, memory, config.num_decoder_layers)
     return x @ p[f"{output_side}_embedding"]["table"].T, weights
 
 
 # --- the parameter tree, by hand
 
 
+def dense_shapes(inputs, outputs, bias):
+    return {"kernel": (inputs, outputs)} | ({"bias": (outputs,)} if bias else {})
+
+
+def norm_shapes(config):
+    return {"scale": (config.d_model,)} | (
+        {"bias": (config.d_model,)} if config.norm == "layer" else {}
+    )
+
+
+def attention_shapes(config, stack):
+    d, h, bias = config.d_model, config.num_heads, config.attention_bias
+    size = config.head_size or d // h
+    h_kv = config.num_kv_heads or h
+    shapes = {
+        "query": dense_shapes(d, h * size, bias),
+        "key": dense_shapes(d, h_kv * size, bias),
+        "value": dense_shapes(d, h_kv * size, bias),
+        "output": dense_shapes(h * size, d, bias),
+    }
+    if config.talking_heads:
+        shapes |= {"talk_scores": (h, h), "talk_weights": (h, h)}
+    if config.query_key_norm == "l2":
+        shapes |= {"query_key_scale": ()}
+    if config.query_key_norm == "layer":
+        shapes |= {"query_norm": {"scale": (size,)}, "key_norm": {"scale": (size,)}}
+    if "relative_shaw" in encodings(config, stack):
+        table = (2 * config.shaw_distance + 1, size)
+        shapes |= {"positions": {"relative_shaw": {"keys": table, "values": table}}}
+    return shapes
+
+
+def layer_shapes(config, side):
+    d, f = config.d_model, config.d_ff
+    shapes = {"self_attention": attention_shapes(config, side)}
+    if side == "decoder":
+        shapes["cross_attention"] = attention_shapes(config, "cross")
+    shapes["feed_forward"] = {"inner": dense_shapes(d, f, True), "outer": dense_shapes(f, d, True)}
+    if config.activation in GATED:
+        shapes["feed_forward"]["gate"] = dense_shapes(d, f, True)
+    norms = ("norm_in", "norm_out") if config.norm_position == "both" else ("norm",)
+    return shapes | {
+        f"{name}_residual": {norm: norm_shapes(config) for norm in norms} for name in shapes
+    }
+
+
+def position_shapes(config, stack):
+    shapes = {
+        "learned": {"table": (config.max_length, config.d_model)},
+        "relative_bias": {"table": (config.bias_buckets, config.num_heads)},
+    }
+    return {name: shapes[name] for name in encodings(config, stack) if name in shapes}
+
+
 def parameter_shapes(config):
     """Names and shapes of every parameter, as a nested dict."""
-    d, f = config.d_model, config.d_ff
 
-    def dense(inputs, outputs, bias):
-        return {"kernel": (inputs, outputs)} | ({"bias": (outputs,)} if bias else {})
+    def stacked(shapes, n):
+        if isinstance(shapes, dict):
+            return {name: stacked(shape, n) for name, shape in shapes.items()}
+        return (n, *shapes)
 
-    def norm():
-        return {"scale": (d,), "bias": (d,)}
-
-    def attention():
-        return {
-            name: dense(d, d, config.attention_bias) for name in ("query", "key", "value", "output")
-        }
-
-    def layer(*attentions):
-        shapes = {name: attention() for name in attentions}
-        shapes["feed_forward"] = {"inner": dense(d, f, True), "outer": dense(f, d, True)}
-        if config.activation in GATED:
-            shapes["feed_forward"]["gate"] = dense(d, f, True)
-        return shapes | {f"{name}_residual": {"norm": norm()} for name in shapes}
-
-    tree = {"target_embedding": {"table": (config.target_vocab_size, d)}}
+    tree = {"target_embedding": {"table": (config.target_vocab_size, config.d_model)}}
     if config.tied_embeddings != "all":
-        tree["source_embedding"] = {"table": (config.source_vocab_size, d)}
+        tree["source_embedding"] = {"table": (config.source_vocab_size, config.d_model)}
     if config.tied_embeddings == "none":
-        tree["output_embedding"] = {"table": (config.target_vocab_size, d)}
-    for n in range(config.num_encoder_layers):
-        tree[f"encoder_layers_{n}"] = layer("self_attention")
-    for n in range(config.num_decoder_layers):
-        tree[f"decoder_layers_{n}"] = layer("self_attention", "cross_attention")
+        tree["output_embedding"] = {"table": (config.target_vocab_size, config.d_model)}
     for side in ("encoder", "decoder"):
-        if config.positions == "learned":
-            tree[f"{side}_positions"] = {"table": (config.max_length, d)}
-        if config.norm_position == "pre":
-            tree[f"{side}_norm"] = norm()
+        layer = layer_shapes(config, side)
+        num_layers = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
+        if config.scan_layers:
+            tree[f"{side}_layers"] = (
+                layer if config.share_layers else stacked(layer, num_layers[side])
+            )
+        else:
+            for n in range(1 if config.share_layers else num_layers[side]):
+                tree[f"{side}_layers_{n}"] = layer
+        if config.norm_position != "post":
+            tree[f"{side}_norm"] = norm_shapes(config)
+    for stack in ("encoder", "decoder", "cross"):
+        if shapes := position_shapes(config, stack):
+            tree[f"{stack}_positions"] = shapes
     return tree
 
 
 def parameters(config, seed=0):
-    """Random float32 parameters, none of them zero or one as they would be when training starts."""
-    rng = np.random.default_rng(seed)
+    """Random float32 parameters, none of them zero or one as they would be when training starts.
 
-    def draw(name, shape):
+    What is drawn depends on a parameter's own name and shape only, so that two models have equal
+    numbers in all that they have in common.
+    """
+
+    def draw(path, shape):
         if isinstance(shape, dict):
-            return {name: draw(name, shape) for name, shape in shape.items()}
-        values = rng.normal(size=shape)
-        scale = {"kernel": shape[0] ** -0.5, "table": shape[-1] ** -0.5, "bias": 0.2, "scale": 0.2}
-        return (scale[name] * values + (name == "scale")).astype(np.float32)
+            return {name: draw((*path, name), shape) for name, shape in shape.items()}
+        normal = np.random.default_rng([seed, *"/".join(path).encode()]).normal(size=shape)
+        module, name = path[-2:]
+        if name.startswith("talk"):
+            values = np.eye(config.num_heads) + 0.3 * normal
+        elif name == "kernel":
+            values = shape[-2] ** -0.5 * normal
+        elif module == "relative_bias" or module == "relative_shaw":
+            values = 0.5 * normal
+        elif name == "table":
+            values = shape[-1] ** -0.5 * normal
+        else:
+            values = {"bias": 0.0, "scale": 1.0, "query_key_scale": 3.0}[name] + 0.2 * normal
+        return np.asarray(values, np.float32)
 
-    return draw("", parameter_shapes(config))
+    return draw((), parameter_shapes(config))
 
 
 def float64(tree):

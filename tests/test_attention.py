@@ -9,11 +9,13 @@ import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import (
     MultiHeadAttention,
-    dot_product_attention,
+    View,
+    dot_products,
     look_ahead_mask,
+    masked_softmax,
     padding_mask,
 )
-from transformer.model.positions import NoPositions
+from transformer.model.positions import REGISTRY, NoPositions, SumOfPositions
 
 B, L, M, D, H, K = 3, 7, 5, 22, 2, 11
 
@@ -24,9 +26,13 @@ def random(*shape, seed=0):
 
 def test_weights_are_those_worked_out_by_hand():
     # K = 4, so scores are halved: 2 ln 3 and 0 become ln 3 and 0, and e^ln 3 : e^0 = 3 : 1.
-    queries = jnp.zeros((1, 1, 1, 4)).at[..., 0].set(2.0)
-    keys = jnp.zeros((1, 2, 1, 4)).at[0, 0, 0, 0].set(jnp.log(3.0))
-    weights = dot_product_attention(queries, keys, jnp.ones((1, 1, 1, 2), bool))
+    module = MultiHeadAttention(tiny_config(d_model=4, num_heads=1, attention_bias=False), "none")
+    p = {name: {"kernel": jnp.eye(4)} for name in ("query", "key", "value", "output")}
+    x = jnp.zeros((1, 1, 4)).at[..., 0].set(2.0)
+    memory = jnp.zeros((1, 2, 4)).at[0, 0, 0].set(jnp.log(3.0))
+    view = View(jnp.ones((1, 1, 1, 2), bool), jnp.arange(1), jnp.arange(2))
+    _, sown = module.apply({"params": p}, x, memory, view, None, mutable=["intermediates"])
+    (weights,) = sown["intermediates"]["weights"]
     np.testing.assert_allclose(weights[0, 0, 0], [0.75, 0.25], rtol=1e-6)
     # Control: without the root of K it would be 9 : 1.
     assert abs(float(weights[0, 0, 0, 0]) - 0.9) > 0.1
@@ -39,7 +45,8 @@ def test_look_ahead_allows_the_past_and_the_present():
 def test_padding_is_never_read():
     is_token = jnp.array([[True, False, True, False, False]])
     np.testing.assert_array_equal(padding_mask(is_token)[0, 0, 0], is_token[0])
-    weights = dot_product_attention(random(1, 2, 3, 7), random(1, 5, 3, 7), padding_mask(is_token))
+    scores = dot_products(random(1, 2, 3, 7), random(1, 5, 3, 7))
+    weights = masked_softmax(scores, padding_mask(is_token))
     np.testing.assert_array_equal(weights[..., ~is_token[0]], 0.0)
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-6)
 
@@ -48,7 +55,7 @@ def test_a_query_with_nothing_to_read_gets_zeros_and_finite_gradients():
     mask = jnp.zeros((1, 1, 3, 5), bool).at[0, 0, 0].set(True)  # rows 1 and 2 read nothing
 
     def total(queries, keys):
-        weights = dot_product_attention(queries, keys, mask)
+        weights = masked_softmax(dot_products(queries, keys), mask)
         return jnp.sum(weights * random(1, 2, 3, 5, seed=2)), weights
 
     (_, weights), gradients = jax.value_and_grad(total, (0, 1), has_aux=True)(
@@ -61,12 +68,13 @@ def test_a_query_with_nothing_to_read_gets_zeros_and_finite_gradients():
     assert np.isnan(jax.nn.softmax(jnp.where(mask, 0.0, -jnp.inf))[0, 0, 1]).all()
 
 
-def attend(p, x, memory, mask, bias, heads=H, positions=NoPositions, dtype="float32", **kwargs):
+def attend(p, x, memory, mask, bias, heads=H, names="none", dtype="float32", **kwargs):
     config = tiny_config(attention_bias=bias, num_heads=heads, dtype=dtype)
-    module = MultiHeadAttention(config, positions(config))
-    return module.apply(
-        {"params": p}, x, memory, mask, jnp.arange(x.shape[1]), jnp.arange(M), None, **kwargs
-    )
+    positions = jnp.arange(x.shape[1]), jnp.arange(M)
+    stack_bias = SumOfPositions(config, names=names).apply({}, *positions, method="bias")
+    module = MultiHeadAttention(config, names)
+    view = View(mask, *positions, stack_bias)
+    return module.apply({"params": p}, x, memory, view, None, **kwargs)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -81,11 +89,12 @@ def test_many_heads_equal_the_papers_equations(bias):
     ours = attend(p, x, memory, mask, bias)
 
     def expected(heads):
+        config = tiny_config(num_heads=heads)
         readable = [[list(np.flatnonzero(row)) for row in np.asarray(m[0])] for m in mask]
         p64, x64, memory64 = reference.float64(p), np.float64(x), np.float64(memory)
         return np.array(
             [
-                reference.multi_head_attention(p64, x64[b], memory64[b], readable[b], heads)[0]
+                reference.multi_head_attention(p64, x64[b], memory64[b], readable[b], config)[0]
                 for b in range(B)
             ]
         )
@@ -107,7 +116,7 @@ def test_heads_read_with_their_own_slices_of_the_projections():
     assert (before[..., :K] != after[..., :K]).all()
 
 
-def test_an_encoding_can_bias_scores_and_turn_queries_and_keys():
+def test_an_encoding_can_bias_scores_and_turn_queries_and_keys(monkeypatch):
     class Biased(NoPositions):
         def bias(self, query_positions, key_positions):
             distance = key_positions - query_positions[:, None]
@@ -121,7 +130,8 @@ def test_an_encoding_can_bias_scores_and_turn_queries_and_keys():
     x, memory, mask = random(B, L, D), random(B, M, D, seed=1), jnp.ones((1, 1, 1, M), bool)
 
     def weights(positions):
-        _, sown = attend(p, x, memory, mask, True, positions=positions, mutable=["intermediates"])
+        monkeypatch.setitem(REGISTRY, "made_up", positions)
+        _, sown = attend(p, x, memory, mask, True, names="made_up", mutable=["intermediates"])
         return sown["intermediates"]["weights"][0]
 
     plain, biased, turned = np.log(weights(NoPositions)), weights(Biased), weights(Turned)

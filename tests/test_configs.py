@@ -82,7 +82,7 @@ def test_a_config_describes_a_model(path):
     # Vocabularies of two languages seldom have one size.
     other = size if config.tokenizer.joint else size - 1
     model = ModelConfig(source_vocab_size=size, target_vocab_size=other, **fields)
-    assert model.head_size * config.model.num_heads == config.model.d_model
+    assert model.head_width * config.model.num_heads == config.model.d_model
     assert config.data.max_tokens <= config.model.max_length
 
 

@@ -319,10 +319,10 @@ def test_learned_positions_are_never_overrun_in_use(tiny):
     config.decode.beam_size = 1
     warnings = []
     translator = make_translator(config, *load_tokenizers(tiny.workdir), warnings.append)
-    params = translator.init_params(jax.random.key(0))
-    [[best]] = translator.translate(params, ["a b c d " * 30])
+    variables = {"params": translator.init_params(jax.random.key(0))}
+    [[best]] = translator.translate(variables, ["a b c d " * 30])
     assert len(translator.target_tokenizer.encode([best.text])[0]) <= 32
-    [(log_prob, tokens)] = translator.score(params, ["a " * 90], ["b " * 90])
+    [(log_prob, tokens)] = translator.score(variables, ["a " * 90], ["b " * 90])
     assert (np.isfinite(log_prob), tokens) == (True, 32)
     assert len(warnings) == 3
     assert all("model.max_length=32" in line for line in warnings)

@@ -14,6 +14,7 @@ from transformer.model.layers import (
     DropoutRates,
     Embedding,
     FeedForward,
+    LayerDrop,
     Linear,
     Residual,
     hash_uniform,
@@ -224,20 +225,25 @@ def only(name, rate=0.5):
     return DropoutRates(**{field: rate if field == name else 0.0 for field in EACH_RATE})
 
 
-@pytest.mark.parametrize("name", EACH_RATE)
+UNITS = [name for name in EACH_RATE if name != "layer"]  # a layer has a test of its own
+
+
+@pytest.mark.parametrize("name", UNITS)
 def test_each_dropout_alone_changes_the_output(training, name):
     run, plain, *_ = training
     dropped = run(only(name), 0)
     assert np.isfinite(dropped).all()
     assert np.abs(dropped - plain).max() > 0.01
     assert np.abs(dropped - run(only(name), 1)).max() > 0.01  # other keys differ
-    for other in set(EACH_RATE) - {name}:
+    for other in set(UNITS) - {name}:
         assert np.abs(dropped - run(only(other), 0)).max() > 0.01
 
 
 def test_rates_of_zero_change_nothing(training):
     run, plain, model, variables, inputs = training
-    np.testing.assert_allclose(run(DropoutRates(*[0.0] * 4), 0), plain, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        run(DropoutRates(*[0.0] * len(EACH_RATE)), 0), plain, rtol=1e-5, atol=1e-5
+    )
     # As Python numbers they need no random numbers, and leave the very same program.
     static = jax.make_jaxpr(lambda v: model.apply(v, *inputs, DropoutRates()))(variables)
     none = jax.make_jaxpr(lambda v: model.apply(v, *inputs))(variables)
@@ -260,7 +266,7 @@ SITES = {
 }
 
 
-@pytest.mark.parametrize("name", EACH_RATE)
+@pytest.mark.parametrize("name", UNITS)
 def test_each_dropout_acts_at_its_own_places(training, name):
     *_, model, variables, inputs = training
     seen = {}
@@ -276,3 +282,29 @@ def test_each_dropout_acts_at_its_own_places(training, name):
     with nn.intercept_methods(spy):
         jax.eval_shape(run, variables)
     assert seen == SITES[name]
+
+
+def test_a_dropped_layer_hands_on_what_it_got_and_a_kept_one_what_it_made():
+    before, after = jnp.zeros((2, 3, 5)), jnp.ones((2, 3, 5))
+
+    @jax.jit
+    def drop(seed):
+        rngs = {"dropout": jax.random.key(seed)}
+        return LayerDrop().apply({}, before, after, jnp.float32(0.3), rngs=rngs)
+
+    outs = np.array([drop(seed) for seed in range(200)])
+    kept = outs.reshape(200, -1).mean(axis=1)
+    assert set(kept) == {0.0, 1.0}  # whole, and not scaled up
+    assert abs(kept.mean() - 0.7) < 4 * (0.7 * 0.3 / 200) ** 0.5
+    assert LayerDrop().apply({}, before, after, None) is after
+
+
+def test_dropping_all_layers_leaves_the_embeddings(training):
+    *_, model, variables, inputs = training
+    rates = DropoutRates(layer=jnp.float32(1.0))
+    rngs = {"dropout": jax.random.key(0)}
+    dropped = model.apply(variables, *inputs, rates, rngs=rngs, method="features")
+    params = reference.float64(variables["params"])
+    table = params["target_embedding"]["table"]
+    expected = reference.embed(params, "decoder", table, np.asarray(inputs.target[0]), model.config)
+    np.testing.assert_allclose(dropped[0], expected, rtol=1e-5, atol=1e-5)

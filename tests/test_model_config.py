@@ -10,12 +10,21 @@ from conftest import TINY, tiny_config
 from transformer.errors import UserError
 from transformer.model import layers, positions
 from transformer.model.attention import look_ahead_mask, padding_mask
-from transformer.model.config import DTYPES, NORM_POSITIONS, TIED_EMBEDDINGS, ModelConfig
+from transformer.model.config import (
+    DTYPES,
+    NORM_POSITIONS,
+    NORMS,
+    QUERY_KEY_NORMS,
+    TIED_EMBEDDINGS,
+    ModelConfig,
+)
 
 CHOICES = {
     "positions": positions.REGISTRY,
     "activation": layers.ACTIVATIONS,
+    "norm": NORMS,
     "norm_position": NORM_POSITIONS,
+    "query_key_norm": QUERY_KEY_NORMS,
     "tied_embeddings": TIED_EMBEDDINGS,
     "dtype": DTYPES,
 }
@@ -32,12 +41,13 @@ def test_heads_that_do_not_divide_the_width_are_named_with_those_that_do():
     text = message(num_heads=5)
     assert "num_heads=5" in text
     assert "d_model=22" in text
-    assert text.endswith("1, 2, 11, 22")
+    assert "choose one of 1, 2, 11, 22, or set model.head_size" in text
+    assert tiny_config(num_heads=5, head_size=7).head_width == 7
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 11, 22])
 def test_the_heads_that_the_error_offers_are_accepted(num_heads):
-    assert tiny_config(num_heads=num_heads).head_size * num_heads == 22
+    assert tiny_config(num_heads=num_heads).head_width * num_heads == 22
 
 
 @pytest.mark.parametrize("field", CHOICES)
@@ -62,9 +72,41 @@ def test_one_table_for_two_vocabularies_is_refused():
     tiny_config(**{**changes, "tied_embeddings": "decoder"})
 
 
-@pytest.mark.parametrize("field", [name for name, value in TINY.items() if type(value) is int])
+MAY_BE_ZERO = ("head_size", "num_kv_heads")
+SIZES = [name for name, value in TINY.items() if type(value) is int and name not in MAY_BE_ZERO]
+
+
+@pytest.mark.parametrize("field", SIZES)
 def test_a_size_below_one_is_refused(field):
-    assert f"model.{field} is 0" in message(**{field: 0})
+    changes = {"positions": "relative_bias"} if field == "bias_buckets" else {}
+    assert f"model.{field}" in message(**{field: 0, **changes})
+
+
+def test_key_heads_that_do_not_divide_the_heads_are_named_with_those_that_do():
+    text = message(num_heads=6, head_size=3, num_kv_heads=4)
+    assert "model.num_kv_heads=4" in text
+    assert text.endswith("1, 2, 3, 6")
+
+
+def test_a_sum_of_encodings_is_checked_name_by_name():
+    assert tiny_config(positions="sinusoidal+alibi").positions == "sinusoidal+alibi"
+    assert "'quux'" in message(positions="sinusoidal+quux")
+    assert "model.decoder_positions='quux'" in message(decoder_positions="quux")
+
+
+def test_rotary_needs_pairs():
+    assert "model.positions='alibi+rotary'" in message(positions="alibi+rotary", head_size=7)
+
+
+def test_what_acts_on_embeddings_cannot_act_between_two_sequences():
+    assert "model.cross_positions='alibi+split'" in message(cross_positions="alibi+split")
+    assert tiny_config(cross_positions="alibi").cross_positions == "alibi"
+
+
+def test_fewer_buckets_than_a_side_needs_are_refused():
+    text = message(positions="relative_bias", bias_buckets=11)
+    assert "model.bias_buckets=11" in text
+    assert "model.bias_distance=11" in text
 
 
 def test_an_odd_width_is_refused():

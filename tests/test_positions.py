@@ -8,16 +8,16 @@ import pytest
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
 from transformer.errors import UserError
-from transformer.model.positions import REGISTRY, sinusoid_angles
+from transformer.model.positions import REGISTRY, STACK_HOOKS, SumOfPositions, sinusoid_angles
 
 D = 22
 
 
 def encoding(name, length, d_model=D, **kwargs):
     """What an encoding adds to embeddings of zeros."""
-    config = tiny_config(positions=name, d_model=d_model, **kwargs)
+    config = tiny_config(positions=name, d_model=d_model, head_size=6, **kwargs)
     p = reference.parameters(config).get("decoder_positions", {})
-    module = REGISTRY[name](config)
+    module = SumOfPositions(config, names=name, hooks=STACK_HOOKS)
     zeros = jnp.zeros((1, length, d_model))
     return np.asarray(module.apply({"params": p}, zeros, jnp.arange(length), method="add")[0])
 

@@ -11,7 +11,7 @@ from transformer.model.positions import REGISTRY, NoPositions
 B, P, STEPS, V = 3, 4, 5, 23
 
 
-class Rotary(NoPositions):
+class Turning(NoPositions):
     """Turns the first two numbers of each head by the position; for tests."""
 
     def rotate(self, heads, positions):
@@ -30,7 +30,7 @@ class Distance(NoPositions):
         return -jnp.array([0.2, 0.5])[:, None, None] * distance
 
 
-HOOKS = {"rotary": Rotary, "distance": Distance}
+HOOKS = {"turning": Turning, "distance": Distance}
 
 
 @pytest.fixture(params=[*REGISTRY, *HOOKS])

@@ -22,15 +22,17 @@ from runs import (
     toy_config,
     unigram_config,
 )
-from transformer import optim, train
+from transformer import member, optim
 from transformer.checkpoint import Checkpoints
 from transformer.errors import UserError
 from transformer.losses import TokenSums
+from transformer.member import RunProgress, write_json
 from transformer.tasks.translation import TranslationTask
-from transformer.train import RunProgress, Trainer, write_json
+from transformer.train import Trainer
 from transformer.train_step import init_state, make_train_step
 
 HPARAMS = {
+    "seed": jnp.uint32(7),
     "learning_rate": 0.1,
     "warmup_steps": 0.0,
     "total_steps": 9.0,
@@ -55,7 +57,7 @@ def saved_steps(folder) -> list[int]:
 def make_step(task, accumulate=1, schedule="constant", ema=False):
     """The step function and the first state."""
     optimizer = optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, accumulate)
-    step = make_train_step(task.loss, optimizer, schedule, task.d_model, 7, accumulate)
+    step = make_train_step(task.loss, optimizer, schedule, task.d_model, accumulate)
     return jax.jit(step), init_state(task.init_params(jax.random.key(1)), optimizer, ema)
 
 
@@ -260,7 +262,7 @@ def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(tmp_path):
 def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
     seconds = iter(range(10**6))
     clock = types.SimpleNamespace(monotonic=lambda: float(next(seconds)))
-    monkeypatch.setattr(train, "time", clock)
+    monkeypatch.setattr(member, "time", clock)
     changes = {"train.minutes": 0.2, "train.steps": 99, "train.evaluate_every": 7}
     trained(tmp_path, **changes)
     # A second a step and one for an evaluation.
@@ -278,7 +280,7 @@ def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
 )
 def test_the_run_ends_at_the_first_of_steps_and_epochs(steps, epochs, total):
     config = unigram_config(**{"train.steps": steps, "train.epochs": epochs})
-    assert train._total_steps(config.train, epoch_length=17) == total
+    assert member.total_steps(config.train, epoch_length=17) == total
 
 
 def test_an_evaluation_interval_of_zero_is_an_epoch(tmp_path):
@@ -309,10 +311,10 @@ def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_p
 def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
     trainer = trained(tmp_path)
     again = Trainer(Unigrams(), unigram_config(), tmp_path, quiet)
-    assert again.finished(12)
-    assert not Trainer(Unigrams(), unigram_config(**{"train.steps": 13}), tmp_path, quiet).finished(
-        12
-    )
+    assert again.member.finished(12)
+    assert not Trainer(
+        Unigrams(), unigram_config(**{"train.steps": 13}), tmp_path, quiet
+    ).member.finished(12)
     assert trainer.total_steps == 12
 
 

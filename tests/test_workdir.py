@@ -90,8 +90,12 @@ def test_the_table_says_of_how_many_checkpoints_the_scores_are(tiny, capsys):
 def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):
     results = json.loads((tiny.workdir / "results.json").read_text())
     assert set(results) == {
-        *("validation", "test", "step", "averaged_steps", "parameters", "wall_seconds")
+        *("validation", "test", "step", "averaged_steps", "parameters", "wall_seconds"),
+        *("tokens_per_second", "flops_per_token"),
     }
+    # Encoder 4 x 16 x 16 + 2 x 16 x 8, decoder 8 x 16 x 16 + 2 x 16 x 8, logits 20 x 16.
+    assert results["flops_per_token"] == 6 * (1280 + 2304 + 320)
+    assert results["tokens_per_second"] > 0
     assert (results["step"], results["averaged_steps"]) == (STEPS, [STEPS])
     assert results["parameters"] == 4112  # as the table printed before the training has it
     assert results["wall_seconds"] > 0

@@ -9,7 +9,7 @@ Letters of dimensions, in jaxtyping signatures and einsum strings:
     P  hypotheses a sentence in beam search
 
 Masks are boolean, True where a query may attend to a key. They are combined as booleans and
-applied once, in `model.attention.dot_product_attention`; a query that may attend to nothing
+applied once, in `model.attention.masked_softmax`; a query that may attend to nothing
 gets zeros.
 
 Reading order, with the paper beside it:

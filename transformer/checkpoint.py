@@ -59,6 +59,12 @@ class Checkpoints:
         """Returns the steps that have a checkpoint, oldest first."""
         return sorted(self._manager.all_steps())
 
+    def drop_after(self, step: int) -> None:
+        """Deletes all later checkpoints."""
+        for later in self.steps():
+            if later > step:
+                self._manager.delete(later)
+
     def save(self, step: int, state: Any, metrics: dict[str, float], progress: dict) -> None:
         """Starts to write a checkpoint in the background; waits for one that is still written.
 

@@ -42,18 +42,17 @@ def init_state(params: Any, optimizer: Any, ema: bool) -> TrainState:
     return TrainState(step, params, optimizer.init(params), average, bad_steps, bad_run)
 
 
-def make_train_step(
-    loss: LossFn, optimizer: Any, schedule: str, d_model: int, seed: int, accumulate: int
-):
+def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, accumulate: int):
     """Returns the pure function (state, batch, hparams) -> (state, metrics).
 
-    `hparams` are numbers, traced: learning_rate, warmup_steps, total_steps, weight_decay,
-    ema_decay and the task's own. A step whose loss or gradient is not finite changes nothing but
-    the counts. Dropout depends on (seed, step) alone, so a run can go on from any state.
+    `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps,
+    weight_decay, ema_decay and the task's own. A step whose loss or gradient is not finite changes
+    nothing but the counts. Dropout depends on (seed, step) alone, so a run can go on from any
+    state.
     """
 
     def train_step(state: TrainState, batch: Any, hparams: dict) -> tuple[TrainState, TokenMetrics]:
-        key = jax.random.fold_in(jax.random.key(seed), state.step)
+        key = jax.random.fold_in(jax.random.key(hparams["seed"]), state.step)
 
         def mean_loss(params):
             sums = loss(params, batch, hparams, key)

@@ -38,6 +38,7 @@ Option = TypeVar("Option")
 SHORTEST, LONGEST = 4, 16  # words a sentence, in both languages
 LARGEST = 1_000_000  # pairs a split: beyond it repetition makes the draw slow
 SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
+LONGEST_SEQUENCE = 12  # letters, of the toy sequences to train on
 LETTERS = "abcdefghijklmnop"
 
 # --- Composition: what is said, drawn at random --------------------------------------------------
@@ -364,19 +365,27 @@ def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
 def _sequences(seed: int, sizes: Mapping[str, int], step: int) -> dict[str, list[Pair]]:
     uniform = random.Random(seed).random
 
-    def draw() -> Pair:
-        length = 4 + int(uniform() * 9)
+    def draw(shortest: int, longest: int) -> Pair:
+        length = shortest + int(uniform() * (longest - shortest + 1))
         words = [(LETTERS[int(uniform() * len(LETTERS))], (i,)) for i in range(length)]
         return align(words, words[::step])
 
-    return _fill(draw, sizes)
+    usual = {split: size for split, size in sizes.items() if split != "longer"}
+    splits = _fill(lambda: draw(4, LONGEST_SEQUENCE), usual)
+    if "longer" in sizes:
+        twice = 2 * LONGEST_SEQUENCE
+        splits["longer"] = _fill(lambda: draw(twice, twice), {"test": sizes["longer"]})["test"]
+    return splits
 
 
 def copy_sequences(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
-    """Sequences of 4 to 12 letters whose target is the same; see `generate` for the rest."""
+    """Sequences of 4 to 12 letters whose target is the same; see `generate` for the rest.
+
+    There may be a split "longer", of sequences of 24 letters.
+    """
     return _sequences(seed, sizes, 1)
 
 
 def reverse_sequences(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
-    """Sequences of 4 to 12 letters whose target is reversed; see `generate` for the rest."""
+    """As `copy_sequences`, but with the target reversed."""
     return _sequences(seed, sizes, -1)

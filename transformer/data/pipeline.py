@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grain
 import numpy as np
@@ -19,6 +19,7 @@ from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer,
 from transformer.errors import UserError
 
 ENCODE_AT_ONCE = 20_000  # pairs
+SHAPE_SEED = 0  # of the order of batches by shape
 
 
 class Batch(NamedTuple):
@@ -226,7 +227,8 @@ class BatchPlan:
 
     An epoch holds each sentence once, in batches whose order and content are shuffled anew. A
     pseudo-random permutation is evaluated where it is needed and nowhere stored, so that batch i
-    costs the same for any i.
+    costs the same for any i. The shape of batch i is the same for any seed, so that runs of
+    unlike seeds can train as one program; which sentences it holds is the seed's.
 
     Args:
       source, target: encoded sentences of equal number.
@@ -275,12 +277,12 @@ class BatchPlan:
     def indices(self, i: int) -> tuple[Bucket, list[int]]:
         """Returns batch i's bucket and the sentences in it, from zero."""
         epoch, place = divmod(i, self.epoch_length)
-        place = self._shuffle([place], self.epoch_length, epoch, 0)[0]
+        place = _shuffle([place], self.epoch_length, (SHAPE_SEED, epoch, 0))[0]
         number = int(np.searchsorted(self._ends, place, side="right"))
         bucket = self.buckets[number]
         first = (place - int(self._ends[number]) + bucket.batches) * bucket.rows
         places = range(first, min(first + bucket.rows, len(bucket.members)))
-        shuffled = self._shuffle(places, len(bucket.members), epoch, number + 1)
+        shuffled = _shuffle(places, len(bucket.members), (self.seed, epoch, number + 1))
         return bucket, bucket.members[shuffled].tolist()
 
     def __getitem__(self, i: int) -> Batch:
@@ -288,23 +290,29 @@ class BatchPlan:
         sentences = ([side[j] for j in indices] for side in (self.source, self.target))
         return make_batch(*sentences, bucket.rows, bucket.length)
 
-    def _shuffle(self, places: Sequence[int], size: int, epoch: int, stream: int) -> list[int]:
-        """Returns where a permutation of `size` things, one for each stream, sends the places."""
-        seed = int(np.random.SeedSequence((self.seed, epoch, stream)).generate_state(1)[0])
-        return [index_shuffle(place, size - 1, seed, rounds=4) for place in places]
-
     def start_at(self, i: int, prefetch: int) -> Iterator[Batch]:
         """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
-        dataset = grain.MapDataset.source(_Tail(self, i))
-        options = grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)
-        return iter(dataset.to_iter_dataset(options))
+        return stream(self, i, prefetch)
+
+
+def stream(batches: Any, first: int, prefetch: int) -> Iterator[Batch]:
+    """Yields batches[first] and all after it, `prefetch` of them made ahead in the background."""
+    dataset = grain.MapDataset.source(_Tail(batches, first))
+    options = grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)
+    return iter(dataset.to_iter_dataset(options))
+
+
+def _shuffle(places: Sequence[int], size: int, stream: tuple[int, ...]) -> list[int]:
+    """Returns where a permutation of `size` things, one for each stream, sends the places."""
+    seed = int(np.random.SeedSequence(stream).generate_state(1)[0])
+    return [index_shuffle(place, size - 1, seed, rounds=4) for place in places]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Tail:
     """A plan from batch `first` on, as the random-access source that grain reads."""
 
-    plan: BatchPlan
+    plan: Any
     first: int
 
     def __len__(self) -> int:

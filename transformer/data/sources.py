@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -31,6 +32,10 @@ Splits = Mapping[str, Iterable[Pair]]
 def open_source(settings: Any) -> Splits:
     """Returns the pairs of each split of the corpus that the settings describe.
 
+    With `longer_size` there is a split "longer", to score beyond the training length: sequences
+    of `copy` and `reverse` twice as long as the longest to train on, of other sources the test
+    pairs joined two by two.
+
     Args:
       settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
 
@@ -44,7 +49,19 @@ def open_source(settings: Any) -> Splits:
     for split in SPLITS:
         if (size := getattr(settings, f"{split}_size")) < 0:
             raise UserError(f"--config.data.{split}_size={size} is negative: set it to 0 or more")
-    return REGISTRY[settings.source](settings)
+    splits = REGISTRY[settings.source](settings)
+    if settings.longer_size and "longer" not in splits:
+        return {**splits, "longer": _joined(splits["test"], settings.longer_size)}
+    return splits
+
+
+def _joined(pairs: Iterable[Pair], count: int) -> list[Pair]:
+    """Returns up to `count` pairs, each made of two that follow one another."""
+    sides = [(pair.source, pair.target) for pair in itertools.islice(pairs, 2 * count)]
+    return [
+        Pair(f"{first[0]} {second[0]}", f"{first[1]} {second[1]}")
+        for first, second in zip(sides[::2], sides[1::2], strict=False)
+    ]
 
 
 def set_aside_splits(settings: Any) -> list[str]:
@@ -59,6 +76,8 @@ def _generated(
 ) -> Splits:
     """Returns a made-up corpus: `make` gets the seed and the number of pairs in each split."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
+    if make is not grammar.generate and settings.longer_size:
+        sizes["longer"] = settings.longer_size
     return make(settings.seed, sizes)
 
 

@@ -4,7 +4,9 @@ import dataclasses
 
 from transformer.errors import UserError
 
-NORM_POSITIONS = ("post", "pre")
+NORMS = ("layer", "rms")
+NORM_POSITIONS = ("post", "pre", "both")
+QUERY_KEY_NORMS = ("none", "l2", "layer")
 TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
 
@@ -26,11 +28,25 @@ class ModelConfig:
     d_model: int
     d_ff: int
     num_heads: int
+    head_size: int
+    num_kv_heads: int
+    talking_heads: bool
+    query_key_norm: str
     num_encoder_layers: int
     num_decoder_layers: int
+    share_layers: bool
+    scan_layers: bool
+    remat: bool
     positions: str
+    encoder_positions: str
+    decoder_positions: str
+    cross_positions: str
+    bias_buckets: int
+    bias_distance: int
+    shaw_distance: int
     max_length: int
     activation: str
+    norm: str
     norm_position: str
     norm_epsilon: float
     tied_embeddings: str
@@ -38,24 +54,20 @@ class ModelConfig:
     dtype: str
 
     def __post_init__(self):
-        # The registries live beside the classes they list, which take a ModelConfig.
-        from transformer.model import layers, positions
+        # The registry lives beside the classes it lists, which take a ModelConfig.
+        from transformer.model import layers
 
         for name in ("d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers",
-                     "max_length", "source_vocab_size", "target_vocab_size"):  # fmt: skip
+                     "max_length", "source_vocab_size", "target_vocab_size", "shaw_distance",
+                     "bias_distance"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise UserError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
-        if self.d_model % self.num_heads:
-            divisors = [n for n in range(1, 65) if self.d_model % n == 0]
-            raise UserError(
-                f"model.num_heads={self.num_heads} does not divide model.d_model={self.d_model}: "
-                f"choose one of {', '.join(map(str, divisors))}"
-            )
-        if self.d_model % 2:
-            raise UserError(f"model.d_model={self.d_model} must be even: sines pair with cosines")
-        check_choice("model.positions", self.positions, positions.REGISTRY)
+        self._check_heads()
+        self._check_positions()
         check_choice("model.activation", self.activation, layers.ACTIVATIONS)
+        check_choice("model.norm", self.norm, NORMS)
         check_choice("model.norm_position", self.norm_position, NORM_POSITIONS)
+        check_choice("model.query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
         check_choice("model.tied_embeddings", self.tied_embeddings, TIED_EMBEDDINGS)
         check_choice("model.dtype", self.dtype, DTYPES)
         if self.tied_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
@@ -65,9 +77,73 @@ class ModelConfig:
             )
 
     @property
-    def head_size(self) -> int:
-        """K, the width of one head: d_model / num_heads."""
-        return self.d_model // self.num_heads
+    def head_width(self) -> int:
+        """K, the width of one head: `head_size`, or d_model / num_heads where that is 0."""
+        return self.head_size or self.d_model // self.num_heads
+
+    @property
+    def key_value_heads(self) -> int:
+        """Heads of keys and values: `num_kv_heads`, or as many as of queries where that is 0."""
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def encoder_names(self) -> str:
+        """The encodings of the encoder."""
+        return self.encoder_positions or self.positions
+
+    @property
+    def decoder_names(self) -> str:
+        """The encodings of the decoder's self-attention."""
+        return self.decoder_positions or self.positions
+
+    @property
+    def normalizes_input(self) -> bool:
+        """Whether a sub-layer's input is normalised, so that the residual stream itself is not."""
+        return self.norm_position in ("pre", "both")
+
+    def _check_heads(self) -> None:
+        if not self.head_size and self.d_model % self.num_heads:
+            divisors = [n for n in range(1, 65) if self.d_model % n == 0]
+            raise UserError(
+                f"model.num_heads={self.num_heads} does not divide model.d_model={self.d_model}: "
+                f"choose one of {', '.join(map(str, divisors))}, or set model.head_size"
+            )
+        if self.num_heads % self.key_value_heads:
+            divisors = [n for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
+            raise UserError(
+                f"model.num_kv_heads={self.num_kv_heads} does not divide "
+                f"model.num_heads={self.num_heads}: choose one of {', '.join(map(str, divisors))}"
+            )
+        if self.d_model % 2:
+            raise UserError(f"model.d_model={self.d_model} must be even: sines pair with cosines")
+
+    def _check_positions(self) -> None:
+        from transformer.model import positions
+
+        fields = {
+            "positions": self.positions,
+            "encoder_positions": self.encoder_names,
+            "decoder_positions": self.decoder_names,
+            "cross_positions": self.cross_positions,
+        }
+        for field, names in fields.items():
+            for name in positions.split_names(names):
+                check_choice(f"model.{field}", name, positions.REGISTRY)
+                if name == "rotary" and self.head_width % 2:
+                    raise UserError(
+                        f"model.{field}='{names}' turns pairs of numbers, and a head has "
+                        f"{self.head_width}: set model.head_size to an even number"
+                    )
+                if field == "cross_positions" and positions.acts_in(name, ["add"]):
+                    raise UserError(
+                        f"model.cross_positions='{names}': {name} acts on embeddings, not between "
+                        "two sequences: set it in model.positions"
+                    )
+                if name == "relative_bias" and not 4 <= self.bias_buckets < self.bias_distance:
+                    raise UserError(
+                        f"model.bias_buckets={self.bias_buckets} must be at least 4 and less than "
+                        f"model.bias_distance={self.bias_distance}"
+                    )
 
 
 def check_choice(key: str, value: str, choices) -> None:

@@ -21,6 +21,7 @@ class DropoutRates(NamedTuple):
     residual: float | Float[Array, ""] = 0.0
     attention: float | Float[Array, ""] = 0.0
     activation: float | Float[Array, ""] = 0.0
+    layer: float | Float[Array, ""] = 0.0
 
 
 ACTIVATIONS = {  # name: (function, gated)
@@ -138,23 +139,55 @@ class Embedding(nn.Module):
         return vectors * jnp.sqrt(self.config.d_model).astype(self.config.dtype)
 
 
+class LayerDrop(nn.Module):
+    """While training, passes by a whole layer: all sentences of a batch by the same layers.
+
+    Nothing is scaled up in its place.
+
+    Source: Fan et al. 2020, "Reducing Transformer Depth on Demand with Structured Dropout".
+    """
+
+    @nn.compact
+    def __call__(
+        self, before: Float[Array, "B L D"], after: Float[Array, "B L D"], rate
+    ) -> Float[Array, "B L D"]:
+        if rate is None or (isinstance(rate, float) and rate == 0.0):
+            return after
+        keep = jax.random.uniform(self.make_rng("dropout")) >= rate
+        return jnp.where(keep, after, before)
+
+
 class Residual(nn.Module):
     """The connection around a sub-layer: LayerNorm(x + sublayer(x)) [3.1].
 
-    With `norm_position` "pre", x + sublayer(LayerNorm(x)) (Xiong et al. 2020, figure 1b).
+    With `norm_position` "pre", x + sublayer(LayerNorm(x)) (Xiong et al. 2020, figure 1b). With
+    "both", x + LayerNorm(sublayer(LayerNorm(x))) (Ding et al. 2021, "CogView", Sandwich-LN).
     """
 
     config: ModelConfig
 
-    @nn.compact
+    def setup(self):
+        if self.config.norm_position == "both":
+            self.norm_in, self.norm_out = make_norm(self.config), make_norm(self.config)
+        else:
+            self.norm = make_norm(self.config)
+        self.dropout = Dropout()
+
     def __call__(self, x: Float[Array, "B L D"], sublayer, rates: DropoutRates | None):
-        norm = layer_norm(self.config, name="norm")
-        dropout = Dropout(name="dropout")
-        if self.config.norm_position == "pre":
-            return x + dropout(sublayer(norm(x)), rates and rates.residual)
-        return norm(x + dropout(sublayer(x), rates and rates.residual))
+        position, rate = self.config.norm_position, rates and rates.residual
+        if position == "pre":
+            return x + self.dropout(sublayer(self.norm(x)), rate)
+        if position == "both":
+            return x + self.dropout(self.norm_out(sublayer(self.norm_in(x))), rate)
+        return self.norm(x + self.dropout(sublayer(x), rate))
 
 
-def layer_norm(config: ModelConfig, name: str | None = None) -> nn.LayerNorm:
-    """Returns layer normalisation with float32 statistics and output in the compute dtype."""
-    return nn.LayerNorm(epsilon=config.norm_epsilon, dtype=config.dtype, name=name)
+def make_norm(config: ModelConfig) -> nn.Module:
+    """Returns layer or root-mean-square normalisation over the width.
+
+    Statistics are float32, the output is of the compute dtype.
+
+    Source: Ba et al. 2016, equation 4; Zhang and Sennrich 2019, equation 4.
+    """
+    kind = nn.RMSNorm if config.norm == "rms" else nn.LayerNorm
+    return kind(epsilon=config.norm_epsilon, dtype=config.dtype)

@@ -6,125 +6,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.model.attention import MultiHeadAttention, look_ahead_mask, padding_mask
+from transformer.model.attention import View, group_blocks, look_ahead_mask, padding_mask
 from transformer.model.config import ModelConfig
-from transformer.model.layers import (
-    Dropout,
-    DropoutRates,
-    Embedding,
-    FeedForward,
-    Residual,
-    layer_norm,
+from transformer.model.layers import Dropout, DropoutRates, Embedding, make_norm
+from transformer.model.positions import STACK_HOOKS, SumOfPositions, check_length
+from transformer.model.stack import (
+    DecoderLayer,
+    EncoderLayer,
+    LayerCache,
+    make_layers,
+    run_layers,
 )
-from transformer.model.positions import REGISTRY, NoPositions, check_length
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, a residual connection around each [3.1]."""
-
-    config: ModelConfig
-    positions: NoPositions
-
-    def setup(self):
-        self.self_attention = MultiHeadAttention(self.config, self.positions)
-        self.self_attention_residual = Residual(self.config)
-        self.feed_forward = FeedForward(self.config)
-        self.feed_forward_residual = Residual(self.config)
-
-    def __call__(
-        self,
-        x: Float[Array, "B M D"],
-        mask: Bool[Array, "B 1 1 M"],
-        positions: Int[Array, "M"],
-        rates: DropoutRates | None,
-    ) -> Float[Array, "B M D"]:
-        def attend(x):
-            return self.self_attention(x, x, mask, positions, positions, rates)
-
-        x = self.self_attention_residual(x, attend, rates)
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, rates), rates)
-
-
-class DecoderLayer(nn.Module):
-    """Masked self-attention, cross-attention to the source, feed-forward [3.1]."""
-
-    config: ModelConfig
-    positions: NoPositions
-
-    def setup(self):
-        self.self_attention = MultiHeadAttention(self.config, self.positions)
-        self.self_attention_residual = Residual(self.config)
-        # A position of the target says nothing about the distance to one of the source, so
-        # relative encodings do not act between the two.
-        self.cross_attention = MultiHeadAttention(self.config, NoPositions(self.config))
-        self.cross_attention_residual = Residual(self.config)
-        self.feed_forward = FeedForward(self.config)
-        self.feed_forward_residual = Residual(self.config)
-
-    def __call__(
-        self,
-        x: Float[Array, "B L D"],
-        memory: Float[Array, "B M D"],
-        mask: Bool[Array, "B 1 L L"],
-        memory_mask: Bool[Array, "B 1 1 M"],
-        positions: Int[Array, "L"],
-        rates: DropoutRates | None,
-    ) -> Float[Array, "B L D"]:
-        memory_positions = jnp.arange(memory.shape[1])
-
-        def attend(x):
-            return self.self_attention(x, x, mask, positions, positions, rates)
-
-        def attend_source(x):
-            return self.cross_attention(x, memory, memory_mask, positions, memory_positions, rates)
-
-        x = self.self_attention_residual(x, attend, rates)
-        x = self.cross_attention_residual(x, attend_source, rates)
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, rates), rates)
-
-    def step(self, x: Float[Array, "B P D"], cache: "LayerCache", shared: "StepView"):
-        """Returns the next hidden states of P hypotheses a sentence, and the cache with them."""
-        batch, steps = cache.keys.shape[:2]
-
-        def attend(x):
-            nonlocal cache
-            now = jnp.full(x.shape[1], shared.index)
-            keys, values = self.self_attention.keys_values(x, now)
-            cache = cache.replace(
-                keys=jax.lax.dynamic_update_slice_in_dim(
-                    cache.keys, keys[:, None], shared.index, 1
-                ),
-                values=jax.lax.dynamic_update_slice_in_dim(
-                    cache.values, values[:, None], shared.index, 1
-                ),
-            )
-            # Every hypothesis' past is one axis of keys; the mask says which of it is one's own.
-            flat = (batch, steps * x.shape[1], *cache.keys.shape[3:])
-            then = jnp.repeat(jnp.arange(steps), x.shape[1])
-            return self.self_attention.attend(
-                x,
-                cache.keys.reshape(flat),
-                cache.values.reshape(flat),
-                shared.mask,
-                now,
-                then,
-                None,
-            )
-
-        def attend_source(x):
-            now = jnp.full(x.shape[1], shared.index)
-            there = jnp.arange(cache.memory_keys.shape[1])
-            return self.cross_attention.attend(
-                x, cache.memory_keys, cache.memory_values, shared.memory_mask, now, there, None
-            )
-
-        x = self.self_attention_residual(x, attend, None)
-        x = self.cross_attention_residual(x, attend_source, None)
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, None), None), cache
 
 
 class Transformer(nn.Module):
     """Predicts each next token of a target from the target so far and a source.
+
+    A variable `heads/count` beside the parameters makes a model of `num_heads` heads compute one
+    of fewer, wider heads, see `attention.group_blocks`.
 
     Source: Vaswani et al. 2017, figure 1.
     """
@@ -139,19 +38,16 @@ class Transformer(nn.Module):
             self.source_embedding = Embedding(config.source_vocab_size, config)
         if tied == "none":
             self.output_embedding = Embedding(config.target_vocab_size, config)
-        self.encoder_positions = REGISTRY[config.positions](config)
-        self.decoder_positions = REGISTRY[config.positions](config)
+        self.encoder_positions = _encodings(config, config.encoder_names)
+        self.decoder_positions = _encodings(config, config.decoder_names, bidirectional=False)
+        self.cross_positions = _encodings(config, config.cross_positions)
         self.embedding_dropout = Dropout()
-        self.encoder_layers = [
-            EncoderLayer(config, self.encoder_positions) for _ in range(config.num_encoder_layers)
-        ]
-        self.decoder_layers = [
-            DecoderLayer(config, self.decoder_positions) for _ in range(config.num_decoder_layers)
-        ]
-        if config.norm_position == "pre":
-            # The stream of a pre-norm stack is never normalised on its way; once, then, at its end.
-            self.encoder_norm = layer_norm(config)
-            self.decoder_norm = layer_norm(config)
+        self.encoder_layers = make_layers(EncoderLayer, config.num_encoder_layers, config)
+        self.decoder_layers = make_layers(DecoderLayer, config.num_decoder_layers, config)
+        if config.normalizes_input:
+            # Such a stream is never normalised on its way; once, then, at its end.
+            self.encoder_norm = make_norm(config)
+            self.decoder_norm = make_norm(config)
 
     def __call__(
         self,
@@ -193,10 +89,13 @@ class Transformer(nn.Module):
         )
         positions = jnp.arange(source.shape[1])
         x = self._embed(table(source), self.encoder_positions, positions, rates)
-        mask = padding_mask(source_mask)
-        for layer in self.encoder_layers:
-            x = layer(x, mask, positions, rates)
-        return self.encoder_norm(x) if self.config.norm_position == "pre" else x
+        view = self._view(self.encoder_positions, padding_mask(source_mask), positions, positions)
+
+        def run(layer, x, _):
+            return layer(x, view, rates), None
+
+        x, _ = run_layers(self.encoder_layers, self.config, self.config.num_encoder_layers, run, x)
+        return self.encoder_norm(x) if self.config.normalizes_input else x
 
     def decode(
         self,
@@ -207,12 +106,17 @@ class Transformer(nn.Module):
         rates: DropoutRates | None = None,
     ) -> Float[Array, "B L D"]:
         """Returns the decoder's output for a whole target, which sees no future token."""
-        positions = jnp.arange(target.shape[1])
+        positions, there = jnp.arange(target.shape[1]), jnp.arange(memory.shape[1])
         x = self._embed(self.target_embedding(target), self.decoder_positions, positions, rates)
         mask = look_ahead_mask(target.shape[1]) & padding_mask(target_mask)
-        for layer in self.decoder_layers:
-            x = layer(x, memory, mask, padding_mask(source_mask), positions, rates)
-        return self.decoder_norm(x) if self.config.norm_position == "pre" else x
+        view = self._view(self.decoder_positions, mask, positions, positions)
+        memory_view = self._view(self.cross_positions, padding_mask(source_mask), positions, there)
+
+        def run(layer, x, _):
+            return layer(x, memory, view, memory_view, rates), None
+
+        x, _ = run_layers(self.decoder_layers, self.config, self.config.num_decoder_layers, run, x)
+        return self.decoder_norm(x) if self.config.normalizes_input else x
 
     def output_table(self) -> Float[Array, "V D"]:
         """Returns the matrix whose product with a hidden state gives the logits [3.4]."""
@@ -234,15 +138,14 @@ class Transformer(nn.Module):
         """
         check_length(steps, self.config)
         memory = self.encode(source, source_mask)
-        positions = jnp.arange(source.shape[1])
-        shape = (len(source), steps, beam, self.config.num_heads, self.config.head_size)
-        layers = []
-        for layer in self.decoder_layers:
-            keys, values = layer.cross_attention.keys_values(memory, positions)
-            empty = jnp.zeros(shape, keys.dtype)
-            layers.append(LayerCache(empty, empty, keys, values))
+
+        def run(layer, x, _):
+            return x, layer.start(memory, beam, steps)
+
+        depth = self.config.num_decoder_layers
+        _, layers = run_layers(self.decoder_layers, self.config, depth, run, memory)
         ancestors = jnp.zeros((len(source), beam, steps), jnp.int32)
-        return Cache(jnp.int32(0), ancestors, source_mask, tuple(layers))
+        return Cache(jnp.int32(0), ancestors, source_mask, layers)
 
     def step(
         self, tokens: Int[Array, "B P"], cache: "Cache"
@@ -260,29 +163,35 @@ class Transformer(nn.Module):
         own = ancestors[..., None] == jnp.arange(beam)
         own &= (jnp.arange(steps) <= cache.index)[:, None]
         mask = own.reshape(len(tokens), 1, beam, steps * beam)
-        shared = StepView(cache.index, mask, padding_mask(cache.memory_mask))
-        now = jnp.full(beam, cache.index)
+        now, then = jnp.full(beam, cache.index), jnp.repeat(jnp.arange(steps), beam)
+        there = jnp.arange(cache.memory_mask.shape[1])
+        view = self._view(self.decoder_positions, mask, now, then)
+        memory_mask = padding_mask(cache.memory_mask)
+        memory_view = self._view(self.cross_positions, memory_mask, now, there)
         x = self._embed(self.target_embedding(tokens), self.decoder_positions, now, None)
-        layers = []
-        for layer, layer_cache in zip(self.decoder_layers, cache.layers, strict=True):
-            x, layer_cache = layer.step(x, layer_cache, shared)
-            layers.append(layer_cache)
-        x = self.decoder_norm(x) if self.config.norm_position == "pre" else x
-        return self.logits(x), Cache(cache.index + 1, ancestors, cache.memory_mask, tuple(layers))
+
+        def run(layer, x, layer_cache):
+            return layer.step(x, layer_cache, cache.index, view, memory_view)
+
+        depth = self.config.num_decoder_layers
+        x, layers = run_layers(self.decoder_layers, self.config, depth, run, x, cache.layers)
+        x = self.decoder_norm(x) if self.config.normalizes_input else x
+        return self.logits(x), Cache(cache.index + 1, ancestors, cache.memory_mask, layers)
 
     def _embed(self, vectors, encoding, positions, rates):
         check_length(len(positions), self.config)
         return self.embedding_dropout(encoding.add(vectors, positions), rates and rates.embedding)
 
+    def _view(self, encoding: SumOfPositions, mask, query_positions, key_positions) -> View:
+        groups = None
+        if self.has_variable("heads", "count"):
+            groups = group_blocks(self.config.num_heads, self.get_variable("heads", "count"))
+        bias = encoding.bias(query_positions, key_positions)
+        return View(mask, query_positions, key_positions, bias, groups)
 
-@flax.struct.dataclass
-class LayerCache:
-    """Keys and values of one decoder layer: of the steps so far, and of the source."""
 
-    keys: Float[Array, "B steps P H K"]
-    values: Float[Array, "B steps P H K"]
-    memory_keys: Float[Array, "B M H K"]
-    memory_values: Float[Array, "B M H K"]
+def _encodings(config: ModelConfig, names: str, bidirectional: bool = True) -> SumOfPositions:
+    return SumOfPositions(config, bidirectional, names=names, hooks=STACK_HOOKS)
 
 
 @flax.struct.dataclass
@@ -296,19 +205,10 @@ class Cache:
     index: Int[Array, ""]
     ancestors: Int[Array, "B P steps"]
     memory_mask: Bool[Array, "B M"]
-    layers: tuple[LayerCache, ...]
+    layers: tuple[LayerCache, ...] | LayerCache
 
     def reorder(self, parents: Int[Array, "B P"]) -> "Cache":
         """Returns the cache in which hypothesis p goes on from what was hypothesis parents[p]."""
         return self.replace(
             ancestors=jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1)
         )
-
-
-@flax.struct.dataclass
-class StepView:
-    """What every layer of one step shares."""
-
-    index: Int[Array, ""]
-    mask: Bool[Array, "B 1 P keys"]
-    memory_mask: Bool[Array, "B 1 1 M"]

@@ -33,6 +33,22 @@ class Task(Protocol):
         """Returns the scores of "validation" or "test"; `final` ones may take their time."""
         ...
 
+    def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+        """Returns what `evaluate` would, not final, for each member of a population.
+
+        Args:
+          params, hparams: of all members, stacked on a leading axis.
+        """
+        ...
+
+    def with_config(self, config: Any, heads_vary: bool = False) -> "Task":
+        """Returns the task of a config that differs in numbers alone; they share what compiles.
+
+        Args:
+          heads_vary: whether the number of heads is one of these, an argument of the step.
+        """
+        ...
+
     def save_assets(self, workdir: Path) -> None:
         """Writes what a later use of the run needs beside config and checkpoints."""
         ...

@@ -1,5 +1,6 @@
 """Translation: a corpus, a model and how well one renders the other."""
 
+import copy
 import functools
 import itertools
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from transformer.losses import TokenSums
 from transformer.metrics import TokenMetrics, corpus_scores, summarize
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
+from transformer.model.positions import longest
 from transformer.model.transformer import Transformer
 from transformer.tasks.translator import Translator
 
@@ -27,37 +29,64 @@ class TranslationTask:
     Args:
       config: the whole experiment.
       warn: called with a line for what the user should know.
+      like: another task, whose text is used where the config says the same of it.
     """
 
-    def __init__(self, config: Any, warn: Callable[[str], None] = print):
+    def __init__(
+        self,
+        config: Any,
+        warn: Callable[[str], None] = print,
+        like: "TranslationTask | None" = None,
+    ):
         self.config = config
+        self.warn = warn
+        self.heads_vary = False
         self.d_model = config.model.d_model
         _check_scores(config.evaluate)
-        self._pairs = open_source(config.data)
+        if like is not None and _text_of(like.config) == _text_of(config):
+            self._pairs, self.corpus = like._pairs, like.corpus
+        else:
+            self._pairs = open_source(config.data)
+            self._check_splits()
+            self.corpus = prepare_corpus(self._pairs["train"], config.data, config.tokenizer)
+        self.translator = make_translator(
+            config, self.corpus.source_tokenizer, self.corpus.target_tokenizer, warn
+        )
+        self.plan = self._make_plan()
+        self._check_lengths()
+
+    def with_config(self, config: Any, heads_vary: bool = False) -> "TranslationTask":
+        task = copy.copy(self)
+        task.config, task.heads_vary = config, heads_vary
+        task.plan = task._make_plan()
+        return task
+
+    def _make_plan(self) -> BatchPlan:
+        data = self.config.data
+        return BatchPlan(
+            self.corpus.source,
+            self.corpus.target,
+            self.config.seed,
+            data.batch_tokens,
+            data.num_buckets,
+            data.batch_multiple,
+            data.batch_sentences,
+        )
+
+    def _check_splits(self) -> None:
         for split in ("validation", "test"):
             if not self.examples(split, 1):
                 raise UserError(
                     f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
                     f"name a file in --config.data.{split}_source"
                 )
-        self.corpus = prepare_corpus(self._pairs["train"], config.data, config.tokenizer)
-        self.translator = make_translator(
-            config, self.corpus.source_tokenizer, self.corpus.target_tokenizer, warn
-        )
-        self.plan = BatchPlan(
-            self.corpus.source,
-            self.corpus.target,
-            config.seed,
-            config.data.batch_tokens,
-            config.data.num_buckets,
-            config.data.batch_multiple,
-            config.data.batch_sentences,
-        )
-        longest = self.plan.buckets[-1].length
-        if config.model.positions == "learned" and longest > config.model.max_length:
+
+    def _check_lengths(self) -> None:
+        length, limit = self.plan.buckets[-1].length, longest(self.translator.model.config)
+        if limit is not None and length > limit:
             raise UserError(
-                f"a training sentence has {longest} tokens, more than the "
-                f"model.max_length={config.model.max_length} learned positions: raise "
+                f"a training sentence has {length} tokens, more than the "
+                f"model.max_length={limit} learned positions: raise "
                 "--config.model.max_length, or lower --config.data.max_tokens"
             )
 
@@ -70,54 +99,88 @@ class TranslationTask:
         }
         # A rate that is zero is left out: the compiled step then holds no trace of it.
         used = {name: rate for name, rate in rates.items() if rate}
+        if self.heads_vary:
+            used["num_heads"] = self.config.model.num_heads
         return {"label_smoothing": self.config.train.label_smoothing, **used}
 
     def loss(self, params: Any, batch: Batch, hparams: dict, key: jax.Array) -> TokenSums:
         rates = DropoutRates(
             **{name: hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields}
         )
-        return self.translator.token_sums(params, batch, hparams["label_smoothing"], rates, key)
+        variables = _variables(params, hparams)
+        return self.translator.token_sums(variables, batch, hparams["label_smoothing"], rates, key)
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
         """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
+
+        A split "longer" is there with `data.longer_size`.
 
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
         `evaluate.training_beam_size`; the final one all, with `decode.beam_size`, and adds the
         lists `sources`, `references` and `translations`.
         """
-        settings = self.config.evaluate
-        pairs = list(self._pairs[split])
-        sources, references = [p.source for p in pairs], [p.target for p in pairs]
-        scores = self._reference_loss(params, sources, references)
-        count = len(pairs) if final else min(len(pairs), settings.max_sentences)
-        beam = self.config.decode.beam_size if final else settings.training_beam_size
-        best = self.translator.translate(params, sources[:count], beam)
+        pairs = self._pairs_of(split, final)
+        beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
+        variables = _variables(params, self.hparams())
+        [losses] = self._reference_losses(variables, list(self._pairs[split]), members=False)
+        best = self.translator.translate(variables, [pair.source for pair in pairs], beam)
         hypotheses = [translations[0].text for translations in best]
-        scores |= corpus_scores(
+        scores = losses | self._text_scores(hypotheses, pairs, final)
+        texts = {
+            "sources": [pair.source for pair in pairs],
+            "references": [pair.target for pair in pairs],
+            "translations": hypotheses,
+        }
+        return {**scores, **texts} if final else scores
+
+    def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+        pairs = self._pairs_of(split, final=False)
+        beam = self.config.evaluate.training_beam_size
+        variables = _variables(params, hparams)
+        losses = self._reference_losses(variables, list(self._pairs[split]), members=True)
+        found = self.translator.translate_members(variables, [pair.source for pair in pairs], beam)
+        return [
+            loss | self._text_scores([translations[0].text for translations in best], pairs, False)
+            for loss, best in zip(losses, found, strict=True)
+        ]
+
+    def _pairs_of(self, split: str, final: bool) -> list[Pair]:
+        """The pairs that are decoded; evaluations during training take the first ones."""
+        pairs = list(self._pairs[split])
+        return pairs if final else pairs[: self.config.evaluate.max_sentences]
+
+    def _text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
+        settings = self.config.evaluate
+        scores = corpus_scores(
             hypotheses,
-            references[:count],
+            [pair.target for pair in pairs],
             settings.sacrebleu_tokenizer,
             settings.moses,
             settings.bootstrap if final else 0,
         )
-        scores["sentences"] = count
-        texts = {"sources": sources, "references": references, "translations": hypotheses}
-        return {**scores, **texts} if final else scores
+        return {**scores, "sentences": len(pairs)}
 
-    def _reference_loss(self, params, sources, references) -> dict[str, float]:
+    def _reference_losses(
+        self, variables: Any, pairs: list[Pair], members: bool
+    ) -> list[dict[str, float]]:
+        """Loss, perplexity and accuracy of the references, of each member or of the only one."""
         limit = self.translator.max_length - 1
         encoded = [
             [ids[:limit] for ids in tokenizer.encode(texts)]
             for tokenizer, texts in (
-                (self.corpus.source_tokenizer, sources),
-                (self.corpus.target_tokenizer, references),
+                (self.corpus.source_tokenizer, [pair.source for pair in pairs]),
+                (self.corpus.target_tokenizer, [pair.target for pair in pairs]),
             )
         ]
-        sums = self.translator.evaluate_sums(params, *encoded)
-        merged = functools.reduce(
-            TokenMetrics.merge, (TokenMetrics.from_sums(jax.device_get(s)) for s in sums)
-        )
-        return summarize(merged)
+        sums = jax.device_get(list(self.translator.evaluate_sums(variables, *encoded, members)))
+
+        def split(batch: TokenSums) -> list[TokenSums]:
+            return list(map(TokenSums, *batch)) if members else [batch]
+
+        return [
+            summarize(functools.reduce(TokenMetrics.merge, map(TokenMetrics.from_sums, own)))
+            for own in zip(*map(split, sums), strict=True)
+        ]
 
     def examples(self, split: str, count: int) -> list[Pair]:
         """Returns `count` pairs spread over a split, for people to look at."""
@@ -155,6 +218,18 @@ class TranslationTask:
         ]
         aside = f"; set aside before: {', '.join(counts)}" if counts else ""
         return f"{self.corpus.report}{aside}"
+
+
+def _text_of(config: Any) -> dict[str, Any]:
+    """What a config says of its text."""
+    return {"data": config.data.to_dict(), "tokenizer": config.tokenizer.to_dict()}
+
+
+def _variables(params: Any, hparams: dict) -> dict[str, Any]:
+    """What the model is applied with; see `model.transformer.Transformer` for the heads."""
+    if "num_heads" not in hparams:
+        return {"params": params}
+    return {"params": params, "heads": {"count": hparams["num_heads"]}}
 
 
 def make_translator(

@@ -13,6 +13,7 @@ from transformer.data.tokenizer import BEGIN, END, PAD, Tokenizer
 from transformer.decode import Hypotheses, beam_search
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.layers import DropoutRates
+from transformer.model.stack import layer_weights
 from transformer.model.transformer import Transformer
 
 SHORTEST = 16  # tokens; static lengths are this times powers of two
@@ -26,7 +27,10 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """Translates, scores and explains sentences with given parameters.
+    """Translates, scores and explains sentences with given variables.
+
+    Variables are what Flax calls so: `{"params": ...}`, and beside the parameters what a model of
+    a population needs, see `model.transformer.Transformer`.
 
     Args:
       model: the network.
@@ -49,8 +53,16 @@ class Translator:
         self.decode = decode
         self.warn = warn
         self.max_length = model.config.max_length
-        self._search = jax.jit(self._search_batch, static_argnames=("beam", "steps"))
-        self._sums = jax.jit(functools.partial(self.token_sums, smoothing=0.0, rates=None))
+        self._search = jax.jit(self._search_batch, static_argnums=(2, 3))
+        self._sums = jax.jit(self._batch_sums)
+        # The same for the stacked variables of a population.
+        self._search_members = jax.jit(
+            lambda variables, source, beam, steps: jax.vmap(
+                lambda one: self._search_batch(one, source, beam, steps)
+            )(variables),
+            static_argnums=(2, 3),
+        )
+        self._sums_members = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
 
     def param_shapes(self) -> Any:
         """Returns the parameters' shapes and dtypes, without their values."""
@@ -68,7 +80,7 @@ class Translator:
 
     def translate(
         self,
-        params: Any,
+        variables: Any,
         lines: Sequence[str],
         beam: int | None = None,
         first_line: int = 1,
@@ -85,24 +97,36 @@ class Translator:
           first_line: number of the first line, for warnings.
           done: called with the number of lines that are done since the last call.
         """
-        beam = beam or self.decode.beam_size
         results = [[Translation("", 0.0)] for _ in lines]
-        encoded = self._encode_lines(self.source_tokenizer, lines, first_line)
-        todo = [i for i, ids in enumerate(encoded) if ids]
-        done(len(lines) - len(todo))
-        for rows, length in self._groups(todo, [len(ids) + 1 for ids in encoded]):
-            batch = make_batch([encoded[i] for i in rows], [], self.decode.batch_size, length)
-            found = jax.device_get(
-                self._search(params, batch.source, beam=beam, steps=self._limit(length))
-            )
+        left = len(lines)
+        for rows, found in self._decode(self._search, variables, lines, beam, first_line):
             for row, i in enumerate(rows):
                 results[i] = self._read(jax.tree.map(lambda x, row=row: x[row], found))
+            left -= len(rows)
             done(len(rows))
+        done(left)  # the blank ones
+        return results
+
+    def translate_members(
+        self, variables: Any, lines: Sequence[str], beam: int | None = None
+    ) -> list[list[list[Translation]]]:
+        """Returns what `translate` does for each member of a population.
+
+        Args:
+          variables: of all members, stacked on a leading axis.
+        """
+        count = len(jax.tree.leaves(variables)[0])
+        results = [[[Translation("", 0.0)] for _ in lines] for _ in range(count)]
+        for rows, found in self._decode(self._search_members, variables, lines, beam, 1):
+            for row, i in enumerate(rows):
+                for member, of_member in enumerate(results):
+                    place = (member, row)
+                    of_member[i] = self._read(jax.tree.map(lambda x, at=place: x[at], found))
         return results
 
     def score(
         self,
-        params: Any,
+        variables: Any,
         sources: Sequence[str],
         targets: Sequence[str],
         first_line: int = 1,
@@ -116,7 +140,7 @@ class Translator:
         encoded_targets = self._encode_lines(self.target_tokenizer, targets, first_line)
         results: list[Any] = [None] * len(sources)
         for rows, batch in self.batches(encoded_sources, encoded_targets):
-            nll = self._row_nll(params, batch)
+            nll = self._row_nll(variables, batch)
             for row, i in enumerate(rows):
                 results[i] = (-float(nll[row]), len(encoded_targets[i]) + 1)
             done(len(rows))
@@ -145,26 +169,35 @@ class Translator:
 
     def token_sums(
         self,
-        params: Any,
+        variables: Any,
         batch: Batch,
         smoothing: Any,
         rates: DropoutRates | None,
         key: jax.Array | None = None,
     ) -> TokenSums:
         """Returns the loss of a batch; padding counts for nothing."""
-        features, table = self._features(params, batch, rates, key)
+        features, table = self._features(variables, batch, rates, key)
         weights = (batch.labels != PAD).astype(jnp.float32)
         return cross_entropy(features, table, batch.labels, weights, smoothing)
 
     def evaluate_sums(
-        self, params: Any, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+        self,
+        variables: Any,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        members: bool = False,
     ) -> Iterator[TokenSums]:
-        """Yields the unsmoothed loss of encoded pairs, batch by batch."""
+        """Yields the unsmoothed loss of encoded pairs, batch by batch.
+
+        Args:
+          members: whether the variables, and so the sums, are those of a population.
+        """
+        sums = self._sums_members if members else self._sums
         for _, batch in self.batches(sources, targets):
-            yield self._sums(params, batch)
+            yield sums(variables, batch)
 
     def attention(
-        self, params: Any, source: str, target: str | None = None
+        self, variables: Any, source: str, target: str | None = None
     ) -> tuple[dict[str, np.ndarray], list[str], list[str]]:
         """Returns all attention weights while reading a sentence and its translation.
 
@@ -178,13 +211,13 @@ class Translator:
           (L), starting with begin-of-sentence.
         """
         if target is None:
-            target = self.translate(params, [source])[0][0].text
+            target = self.translate(variables, [source])[0][0].text
         [sources] = self._encode_lines(self.source_tokenizer, [source], 1)
         [targets] = self._encode_lines(self.target_tokenizer, [target], 1)
         length = max(len(sources), len(targets)) + 1
         batch = make_batch([sources], [targets], 1, length)
         _, sown = self.model.apply(
-            {"params": params},
+            variables,
             *_inputs(batch),
             mutable=["intermediates"],
         )
@@ -196,11 +229,8 @@ class Translator:
         }
         weights = {}
         for kind, (stack, module, rows, columns) in kinds.items():
-            layers = []
-            while f"{stack}_{len(layers)}" in sown["intermediates"]:
-                layer = sown["intermediates"][f"{stack}_{len(layers)}"][module]
-                layers.append(np.asarray(layer["weights"][0][0, :, :rows, :columns]))
-            weights[kind] = np.stack(layers)
+            layers = layer_weights(sown["intermediates"], stack, module)
+            weights[kind] = np.stack([np.asarray(w[0, :, :rows, :columns]) for w in layers])
         return (
             weights,
             [*self.source_tokenizer.pieces(sources), "</s>"],
@@ -209,27 +239,41 @@ class Translator:
 
     # -- inside
 
-    def _features(self, params, batch, rates, key):
+    def _decode(
+        self, search: Callable, variables: Any, lines: Sequence[str], beam: int | None, first: int
+    ) -> Iterator[tuple[list[int], Hypotheses]]:
+        """Yields which lines were decoded together, blank ones left out, and what was found."""
+        encoded = self._encode_lines(self.source_tokenizer, lines, first)
+        todo = [i for i, ids in enumerate(encoded) if ids]
+        for rows, length in self._groups(todo, [len(ids) + 1 for ids in encoded]):
+            batch = make_batch([encoded[i] for i in rows], [], self.decode.batch_size, length)
+            beam = beam or self.decode.beam_size
+            found = search(variables, batch.source, beam, self._limit(length))
+            yield rows, jax.device_get(found)
+
+    def _batch_sums(self, variables: Any, batch: Batch) -> TokenSums:
+        return self.token_sums(variables, batch, 0.0, None)
+
+    def _features(self, variables, batch, rates, key):
         rngs = {} if key is None else {"dropout": key}
 
         def run(model):
             return model.features(*_inputs(batch), rates), model.output_table()
 
-        return self.model.apply({"params": params}, method=run, rngs=rngs)
+        return self.model.apply(variables, method=run, rngs=rngs)
 
     @functools.cached_property
     def _row_nll(self):
-        def nll(params, batch: Batch):
+        def nll(variables, batch: Batch):
             def one(row):
                 row = jax.tree.map(lambda x: x[None], row)
-                return self.token_sums(params, Batch(*row), 0.0, None).nll
+                return self.token_sums(variables, Batch(*row), 0.0, None).nll
 
             return jax.vmap(one)(tuple(batch))
 
         return jax.jit(nll)
 
-    def _search_batch(self, params, source, beam: int, steps: int) -> Hypotheses:
-        variables = {"params": params}
+    def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
         mask = source != PAD
         cache = self.model.apply(variables, source, mask, beam, steps, method="start")
         lengths = mask.sum(axis=1)

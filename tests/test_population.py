@@ -1,0 +1,139 @@
+"""A member of a population is the run that it would have been alone."""
+
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from runs import identical, lines, newest_state, quiet, toy_config
+from transformer.population import Population
+from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
+
+# Seeds, rates, schedule, smoothing, decay and dropout; and the number of heads.
+MEMBERS = {
+    "numbers": (
+        {"optimizer.name": "adamw"},
+        [
+            {"seed": 5, "model.dropout_attention": 0.5},
+            {"optimizer.learning_rate": 0.003, "optimizer.warmup_steps": 4, "seed": 1},
+            {"train.label_smoothing": 0.3, "optimizer.weight_decay": 0.2},
+        ],
+    ),
+    # Dropout on attention weights is drawn for each head, so it cannot be the same.
+    "heads": (
+        {"model.dropout_attention": 0.0},
+        [{"model.num_heads": n, "seed": n} for n in (1, 2, 4)],
+    ),
+}
+
+
+def folders(root, count):
+    made = [root / str(i) for i in range(count)]
+    for folder in made:
+        folder.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def population(root, configs, lead=None, devices=None):
+    """The population of these configs, below `root`."""
+    lead = TranslationTask(lead if lead is not None else configs[0], quiet)
+    vary = len({config.model.num_heads for config in configs}) > 1
+    tasks = [lead.with_config(config, heads_vary=vary) for config in configs]
+    return Population(tasks, configs, folders(root, len(configs)), quiet, devices)
+
+
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_each_member_is_the_run_that_it_would_have_been_alone(kind, tmp_path):
+    common, members = MEMBERS[kind]
+    common |= {"train.evaluate_every": 4, "evaluate.max_sentences": 2}
+    configs = [toy_config(tmp_path / "cache", **common, **changes) for changes in members]
+    lead = toy_config(tmp_path / "cache", **common, **members[-1])
+    together = population(tmp_path / "together", configs, lead)
+    assert together.run()
+    for i, (config, alone) in enumerate(
+        zip(configs, folders(tmp_path / "alone", len(configs)), strict=True)
+    ):
+        task = TranslationTask(config, quiet)
+        assert Trainer(task, config, alone, quiet).run()
+        mine = tmp_path / "together" / str(i)
+        for ours, theirs in zip(lines(mine), lines(alone), strict=True):
+            assert ours.keys() == theirs.keys()
+            for name, value in theirs.items():
+                if isinstance(value, str):
+                    assert ours[name] == value
+                else:
+                    assert ours[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+        states = [newest_state(task, config, folder) for folder in (mine, alone)]
+        close = jax.tree.map(
+            lambda a, b: np.allclose(a, b, rtol=1e-5, atol=2e-5), *(s.params for s in states)
+        )
+        assert all(jax.tree.leaves(close))
+        # The data are the same to the bit.
+        plan = together.members[i].task.plan
+        for batch in (0, 7, 10**6):
+            for ours, theirs in zip(plan[batch], task.plan[batch], strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+
+
+def test_members_differ_from_one_another(tmp_path):
+    configs = [toy_config(tmp_path / "cache", seed=seed) for seed in (0, 1)]
+    assert population(tmp_path, configs).run()
+    first, second = (lines(tmp_path / name, "train") for name in ("0", "1"))
+    assert all(a["loss"] != b["loss"] for a, b in zip(first, second, strict=True))
+
+
+class Poisoned(TranslationTask):
+    """A task whose loss is not a number where labels are smoothed by more than 0.35."""
+
+    def loss(self, params, batch, hparams, key):
+        sums = super().loss(params, batch, hparams, key)
+        diverges = hparams["label_smoothing"] > 0.35
+        return sums._replace(loss=sums.loss * jnp.where(diverges, jnp.nan, 1.0))
+
+
+def test_a_member_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path):
+    common = {"train.evaluate_every": 2, "evaluate.max_sentences": 1, "train.max_bad_steps": 3}
+    changes = [
+        {"train.label_smoothing": 0.4},  # made to diverge
+        {},
+        {"train.patience": 1, "optimizer.learning_rate": 0.0},  # never better than at first
+    ]
+    configs = [toy_config(tmp_path / "cache", **common, **each) for each in changes]
+    lead = Poisoned(configs[0], quiet)
+    tasks = [lead.with_config(config) for config in configs]
+    together = Population(tasks, configs, folders(tmp_path / "together", 3), quiet)
+    assert together.run()
+    assert list(together.failures) == [0]
+    assert "not finite in 3 steps" in together.failures[0]
+    steps = [[line["step"] for line in lines(tmp_path / f"together/{i}", "train")] for i in (1, 2)]
+    assert steps == [list(range(1, 9)), [1, 2, 3, 4]]
+    [alone] = folders(tmp_path / "alone", 1)
+    assert Trainer(TranslationTask(configs[1], quiet), configs[1], alone, quiet).run()
+    for ours, theirs in zip(lines(tmp_path / "together/1"), lines(alone), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+
+
+def test_a_population_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
+    def make(name):
+        configs = [toy_config(tmp_path / "cache", seed=seed, **changes) for seed in (0, 1)]
+        return population(tmp_path / name, configs)
+
+    changes = {"train.evaluate_every": 3, "evaluate.max_sentences": 1, "train.steps": 7}
+    whole = make("whole")
+    assert whole.run()
+    changes["train.steps"] = 4  # is killed after the evaluation at step 3, and one save
+    first = make("broken")
+    assert first.run()
+    newest = tmp_path / "broken/1/checkpoints/4"
+    shutil.rmtree(newest)  # this member's save had not ended
+    changes["train.steps"] = 7
+    again = make("broken")
+    assert again.run()
+    for i in (0, 1):
+        assert lines(tmp_path / f"broken/{i}") == lines(tmp_path / f"whole/{i}")
+        tasks = whole.tasks[i], whole.members[i].config
+        states = [newest_state(*tasks, tmp_path / name / str(i)) for name in ("whole", "broken")]
+        assert identical(*states)

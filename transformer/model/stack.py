@@ -1,0 +1,185 @@
+"""The layers of encoder and decoder [3.1], and how they follow one another."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.model.attention import MultiHeadAttention, View
+from transformer.model.config import ModelConfig
+from transformer.model.layers import DropoutRates, FeedForward, LayerDrop, Residual
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward, a residual connection around each [3.1]."""
+
+    config: ModelConfig
+
+    def setup(self):
+        self.self_attention = MultiHeadAttention(self.config, self.config.encoder_names)
+        self.self_attention_residual = Residual(self.config)
+        self.feed_forward = FeedForward(self.config)
+        self.feed_forward_residual = Residual(self.config)
+        self.layer_drop = LayerDrop()
+
+    def __call__(
+        self, x: Float[Array, "B M D"], view: View, rates: DropoutRates | None
+    ) -> Float[Array, "B M D"]:
+        def attend(x):
+            return self.self_attention(x, x, view, rates)
+
+        y = self.self_attention_residual(x, attend, rates)
+        y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), rates)
+        return self.layer_drop(x, y, rates and rates.layer)
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, cross-attention to the source, feed-forward [3.1]."""
+
+    config: ModelConfig
+
+    def setup(self):
+        self.self_attention = MultiHeadAttention(self.config, self.config.decoder_names)
+        self.self_attention_residual = Residual(self.config)
+        self.cross_attention = MultiHeadAttention(self.config, self.config.cross_positions)
+        self.cross_attention_residual = Residual(self.config)
+        self.feed_forward = FeedForward(self.config)
+        self.feed_forward_residual = Residual(self.config)
+        self.layer_drop = LayerDrop()
+
+    def __call__(
+        self,
+        x: Float[Array, "B L D"],
+        memory: Float[Array, "B M D"],
+        view: View,
+        memory_view: View,
+        rates: DropoutRates | None,
+    ) -> Float[Array, "B L D"]:
+        def attend(x):
+            return self.self_attention(x, x, view, rates)
+
+        def attend_source(x):
+            return self.cross_attention(x, memory, memory_view, rates)
+
+        y = self.self_attention_residual(x, attend, rates)
+        y = self.cross_attention_residual(y, attend_source, rates)
+        y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), rates)
+        return self.layer_drop(x, y, rates and rates.layer)
+
+    def start(self, memory: Float[Array, "B M D"], beam: int, steps: int) -> "LayerCache":
+        """Returns the cache with which `step` decodes."""
+        keys, values = self.cross_attention.keys_values(memory, jnp.arange(memory.shape[1]))
+        empty = jnp.zeros((len(memory), steps, beam, *keys.shape[2:]), keys.dtype)
+        return LayerCache(empty, empty, keys, values)
+
+    def step(
+        self,
+        x: Float[Array, "B P D"],
+        cache: "LayerCache",
+        index: Int[Array, ""],
+        view: View,
+        memory_view: View,
+    ) -> tuple[Float[Array, "B P D"], "LayerCache"]:
+        """Returns the next hidden states of P hypotheses a sentence, and the cache with them."""
+
+        def attend(x):
+            nonlocal cache
+            keys, values = self.self_attention.keys_values(x, view.query_positions)
+            cache = cache.replace(
+                keys=jax.lax.dynamic_update_slice_in_dim(cache.keys, keys[:, None], index, 1),
+                values=jax.lax.dynamic_update_slice_in_dim(cache.values, values[:, None], index, 1),
+            )
+            # Every hypothesis' past is one axis of keys; the mask says which of it is one's own.
+            flat = (len(x), -1, *keys.shape[2:])
+            return self.self_attention.attend(
+                x, cache.keys.reshape(flat), cache.values.reshape(flat), view, None
+            )
+
+        def attend_source(x):
+            return self.cross_attention.attend(
+                x, cache.memory_keys, cache.memory_values, memory_view, None
+            )
+
+        x = self.self_attention_residual(x, attend, None)
+        x = self.cross_attention_residual(x, attend_source, None)
+        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, None), None), cache
+
+
+@flax.struct.dataclass
+class LayerCache:
+    """Keys and values of one decoder layer: of the steps so far, and of the source.
+
+    With `scan_layers`, those of all layers, on an axis before the others.
+    """
+
+    keys: Float[Array, "*layers B steps P G K"]
+    values: Float[Array, "*layers B steps P G K"]
+    memory_keys: Float[Array, "*layers B M G K"]
+    memory_values: Float[Array, "*layers B M G K"]
+
+
+def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:
+    """Returns the layers of a stack: a module each, or one where their parameters are stacked.
+
+    With `share_layers` all are the same one (Dehghani et al. 2019, "Universal Transformers",
+    without its time encoding and halting; Lan et al. 2020, "ALBERT", section 3.1).
+    """
+    if config.scan_layers:
+        return layer(config)
+    return [layer(config)] * depth if config.share_layers else [layer(config) for _ in range(depth)]
+
+
+def run_layers(
+    layers: Any,
+    config: ModelConfig,
+    depth: int,
+    run: Callable,
+    x: Float[Array, "B L D"],
+    each: Any = None,
+) -> tuple[Float[Array, "B L D"], Any]:
+    """Returns what `x` becomes layer by layer, and what the layers return beside it.
+
+    With `scan_layers` one compiled layer runs `depth` times, over parameters and `each`
+    stacked on a leading axis. With `remat` a layer's activations are computed again for its
+    gradient instead of being kept (Chen et al. 2016).
+
+    Args:
+      run: (layer, x, its part of `each`) -> (x, something).
+      each: something for each layer, or None.
+    """
+    if config.remat:
+        run = nn.remat(run, prevent_cse=not config.scan_layers)
+    if not config.scan_layers:
+        results = []
+        for layer, part in zip(layers, each or [None] * depth, strict=True):
+            x, result = run(layer, x, part)
+            results.append(result)
+        return x, tuple(results)
+    shared = {"variable_broadcast": "params"} if config.share_layers else {}
+    axes = {"intermediates": 0} if config.share_layers else {"params": 0, "intermediates": 0}
+    rngs = {"params": not config.share_layers, "dropout": True}
+    scan = nn.scan(run, variable_axes=axes, split_rngs=rngs, length=depth, **shared)
+    return scan(layers, x, each)
+
+
+def layer_weights(
+    intermediates: dict[str, Any], stack: str, attention: str
+) -> list[Float[Array, "B H L M"]]:
+    """Returns each layer's attention weights out of what a forward pass has sown.
+
+    Args:
+      intermediates: the collection of that name.
+      stack: "encoder_layers" or "decoder_layers".
+      attention: "self_attention" or "cross_attention".
+    """
+    if stack in intermediates:
+        return list(intermediates[stack][attention]["weights"][0])
+    layers, weights = 0, []
+    while f"{stack}_{layers}" in intermediates:
+        weights += intermediates[f"{stack}_{layers}"][attention]["weights"]
+        layers += 1
+    return weights
