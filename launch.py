@@ -5,14 +5,15 @@ Modes other than `train` need only --workdir. Any key of the config is a flag:
 """
 
 import contextlib
+import functools
 import importlib.machinery
 import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from absl import flags
 
@@ -23,6 +24,7 @@ MODES = ("train", "evaluate", "translate", "score", "attention")
 flags.DEFINE_string("config", None, "file of the experiment's config; `train` needs it")
 flags.DEFINE_string("workdir", None, "folder of the run")
 flags.DEFINE_enum("mode", "train", MODES, "what to do")
+flags.DEFINE_integer("point", None, "train, of a sweep: the number of the one point to train")
 flags.DEFINE_string("input", None, "translate, score: file to read; standard input by default")
 flags.DEFINE_string("output", None, "translate, score: file to write; standard output by default")
 flags.DEFINE_string("sentence", None, "attention: the sentence to draw")
@@ -85,12 +87,21 @@ def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
 
     if FLAGS.mode == "train" and FLAGS.config is None:
         raise UserError("--config is missing: name the experiment, such as configs/quickstart.py")
-    config = load_config(workdir) if FLAGS.config is None else _read_config(Path(FLAGS.config))
+    experiment = None if FLAGS.config is None else _read_experiment(FLAGS.config)
+    config = load_config(workdir) if experiment is None else experiment.config
     for key, text in overrides:
         settings.override(config, key, text)
     settings.check(config)
     _keep_compiled(config)
-    if FLAGS.mode == "train":
+    if FLAGS.point is not None and not (experiment and experiment.is_sweep):
+        raise UserError("--point is for sweeps: --config names none")
+    if FLAGS.mode == "train" and experiment.is_sweep:
+        from experiments.sweep import sweep
+
+        say = functools.partial(print, flush=True)
+        if stopped_by := sweep(config, *experiment[1:], workdir, FLAGS.point, say):
+            return 128 + stopped_by
+    elif FLAGS.mode == "train":
         if stopped_by := run.train(config, workdir):
             return 128 + stopped_by
     elif FLAGS.mode == "evaluate":
@@ -116,10 +127,29 @@ def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
     return 0
 
 
-def _read_config(path: Path) -> Any:
-    """Returns what `get_config()` of a config file returns."""
+class Experiment(NamedTuple):
+    """What a config file says: the config; of a sweep, its points or what they are drawn from."""
+
+    config: Any
+    points: list[Mapping[str, Any]] | None
+    space: Mapping[str, Any] | None
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether there is more than one run in it."""
+        return self.points is not None or self.space is not None
+
+
+def _read_experiment(name: str) -> Experiment:
+    """Returns what `get_config()`, and in a sweep `sweep()` or `space()`, of a file return.
+
+    What follows a colon after the file's name is the argument of `get_config`.
+    """
     from experiments.settings import complete
 
+    path, argument = Path(name), ()
+    if not path.is_file() and ":" in name:
+        path, argument = Path(name.rpartition(":")[0]), (name.rpartition(":")[2],)
     if not path.is_file():
         raise UserError(f"--config {path} is no file: configs/ holds those that come with this")
     sys.path.insert(0, str(Path(__file__).parent))
@@ -127,7 +157,9 @@ def _read_config(path: Path) -> Any:
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("config", loader))
     try:
         loader.exec_module(module)
-        return complete(module.get_config())
+        config = complete(module.get_config(*argument))
+        points = list(module.sweep()) if hasattr(module, "sweep") else None
+        return Experiment(config, points, module.space() if hasattr(module, "space") else None)
     except Exception as error:  # the file is a program, and may fail in any way
         # A locked config lists all that it has.
         text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))

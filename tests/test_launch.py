@@ -81,7 +81,7 @@ def test_help_names_every_flag_and_mode():
         ("model.dropout_residual=1.5", ("1.5", "0.999999")),
         ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise --config.decode.beam_size")),
         ("model.num_heads=3", ("num_heads=3", "d_model=16", "1, 2, 4, 8, 16")),
-        ("model.positions=sinus", ("'sinus'", "learned, none, sinusoidal, split")),
+        ("model.positions=sinus", ("'sinus'", "learned, none, relative_bias,")),
         ("model.activation=tanh", ("'tanh'", "gelu", "swiglu")),
         ("model.norm_position=mid", ("'mid'", "post, pre")),
         ("model.tied_embeddings=some", ("'some'", "all, decoder, none")),
@@ -119,7 +119,7 @@ def test_every_number_of_the_config_has_one_range():
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_that_comes_with_this_passes_the_check(path):
-    settings.check(launch._read_config(path))
+    settings.check(launch._read_experiment(str(path)).config)
 
 
 def test_an_override_has_the_type_of_its_key():

@@ -1,0 +1,21 @@
+"""How many heads? Table 3 (A) of Vaswani et al. 2017: as many parameters, cut in other ways.
+
+    python launch.py --config=configs/sweeps/heads.py --workdir=runs/heads
+    python launch.py --config=configs/sweeps/heads.py:multi30k --workdir=runs/heads \\
+        --config.data.path=DIR
+"""
+
+from configs.sweeps import sizes
+
+
+def get_config(size: str = "grammar"):
+    config = sizes.get_config(size)
+    config.name = "heads"
+    config.sweep.baseline = 6  # four heads
+    return config
+
+
+def sweep():
+    for num_heads in (1, 2, 4, 8, 16):
+        for seed in range(3):
+            yield {"model.num_heads": num_heads, "seed": seed}

@@ -1,0 +1,29 @@
+"""Where to normalise? After or before each sub-layer, over depth and learning rate.
+
+    python launch.py --config=configs/sweeps/norm.py --workdir=runs/norm
+    python launch.py --config=configs/sweeps/norm.py:multi30k --workdir=runs/norm \\
+        --config.data.path=DIR
+
+Post-norm is the paper's; Xiong et al. 2020 find that it needs a long warm-up and small rates, the
+more the deeper it is.
+"""
+
+from configs.sweeps import sizes
+
+
+def get_config(size: str = "grammar"):
+    config = sizes.get_config(size)
+    config.name = "norm"
+    return config
+
+
+def sweep():
+    for depth in (2, 4):
+        for norm_position in ("post", "pre", "both"):
+            for learning_rate in (1e-3, 3e-3, 1e-2):
+                yield {
+                    "model.norm_position": norm_position,
+                    "model.num_encoder_layers": depth,
+                    "model.num_decoder_layers": depth,
+                    "optimizer.learning_rate": learning_rate,
+                }

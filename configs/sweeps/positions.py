@@ -1,0 +1,32 @@
+"""Does it matter how positions are told? All encodings, three seeds each.
+
+    python launch.py --config=configs/sweeps/positions.py --workdir=runs/positions
+    python launch.py --config=configs/sweeps/positions.py:multi30k --workdir=runs/positions \\
+        --config.data.path=DIR
+"""
+
+from configs.sweeps import sizes
+
+ENCODINGS = (
+    "sinusoidal",
+    "split",
+    "learned",
+    "rotary",
+    "relative_bias",
+    "relative_shaw",
+    "alibi",
+    "sinusoidal+rotary",
+    "none",
+)
+
+
+def get_config(size: str = "grammar"):
+    config = sizes.get_config(size)
+    config.name = "positions"
+    return config
+
+
+def sweep():
+    for encoding in ENCODINGS:
+        for seed in range(3):
+            yield {"model.positions": encoding, "seed": seed}

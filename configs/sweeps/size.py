@@ -1,0 +1,33 @@
+"""How large? Table 3 (B) to (D) of Vaswani et al. 2017: head width, depth, width, inner width.
+
+    python launch.py --config=configs/sweeps/size.py --workdir=runs/size
+    python launch.py --config=configs/sweeps/size.py:multi30k --workdir=runs/size \\
+        --config.data.path=DIR
+"""
+
+from configs.sweeps import sizes
+
+
+def get_config(size: str = "grammar"):
+    config = sizes.get_config(size)
+    config.name = "size"
+    return config
+
+
+def sweep():
+    base = get_config().model
+    layers = ("model.num_encoder_layers", "model.num_decoder_layers")
+    changes = [
+        {},
+        {"model.head_size": base.d_model // base.num_heads // 4},
+        {"model.head_size": base.d_model // base.num_heads * 2},
+        dict.fromkeys(layers, 1),
+        dict.fromkeys(layers, 4),
+        {"model.d_model": base.d_model // 2},
+        {"model.d_model": base.d_model * 2},
+        {"model.d_ff": base.d_ff // 2},
+        {"model.d_ff": base.d_ff * 2},
+    ]
+    for change in changes:
+        for seed in range(2):
+            yield {**change, "seed": seed}

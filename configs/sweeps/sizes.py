@@ -1,0 +1,29 @@
+"""What the shipped sweeps start from: a model for two cores, and one for a GPU."""
+
+from configs import multi30k, quickstart
+
+
+def get_config(size: str = "grammar"):
+    """Returns the built-in grammar at a size of a minute a run, or Multi30k at its paper's.
+
+    Raises:
+      ValueError: another size.
+    """
+    if size == "multi30k":
+        return multi30k.get_config()
+    if size != "grammar":
+        raise ValueError(f"size '{size}' is unknown: choose grammar or multi30k")
+    config = quickstart.get_config()
+    config.model.d_model = 64
+    config.model.d_ff = 128
+    config.model.positions = "sinusoidal"
+    config.data.train_size = 20_000
+    config.data.longer_size = 200
+    config.optimizer.warmup_steps = 100
+    config.train.steps = 600
+    config.train.evaluate_every = 150
+    config.evaluate.max_sentences = 100
+    config.evaluate.average = 1
+    config.evaluate.checkpoint = "last"
+    config.decode.beam_size = 1
+    return config

@@ -1,0 +1,280 @@
+"""A sweep: many runs that differ in a few keys, trained by any number of workers, and the answer.
+
+Every worker is the same command on the same --workdir. The study (`sweep_study.Study`) says which
+points are taken and which are done; a lock on each point's folder, which the system lets go when
+a process dies, says who is still alive.
+"""
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+from optuna.trial import Trial
+
+from experiments import run, workdir
+from experiments.sweep_page import write_answer
+from experiments.sweep_plan import (
+    Planned,
+    finest_heads,
+    group_points,
+    plan_points,
+    structure,
+)
+from experiments.sweep_results import Point
+from experiments.sweep_study import Study
+from transformer import tasks
+from transformer.errors import UserError
+from transformer.population import Population
+from transformer.train import Trainer
+
+Say = Callable[[str], None]
+
+
+def sweep(
+    config: ConfigDict,
+    points: Sequence[Mapping[str, Any]] | None,
+    space: Mapping[str, Any] | None,
+    folder: Path,
+    only: int | None,
+    say: Say,
+) -> int | None:
+    """Trains the points of a sweep that nobody has trained, then writes the answer.
+
+    Args:
+      config: what all points start from.
+      points: dotted keys and values of each point; used by `sweep.search` "grid".
+      space: what a search draws from, see `sweep_study`.
+      only: the number of the one point to train; None for all.
+      say: prints a line.
+
+    Returns:
+      The signal that ended it early, or None.
+
+    Raises:
+      UserError: a point is not valid (nothing is trained then), the storage cannot be reached, or
+        the folder holds another sweep.
+    """
+    grid = config.sweep.search == "grid"
+    if (points if grid else space) is None:
+        needed = "sweep(), which yields its points" if grid else "space(), which it draws from"
+        raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
+    planned = plan_points(config, points, folder) if grid else None
+    if only is not None:
+        return _train_only(planned, only, say)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _waiting_for(folder):
+        study = Study(config, planned, space, folder)
+    worker = _Worker(study, folder, say)
+    if planned:
+        worker.print_plan(planned)
+    if (stopped_by := worker.work()) is not None:
+        return stopped_by
+    with study.reached():
+        _answer(study, folder, say)
+    return None
+
+
+def _train_only(planned: Sequence[Planned] | None, only: int, say: Say) -> int | None:
+    """Trains one point of a grid; the sweep finds it done when it comes to it."""
+    if planned is None:
+        raise UserError("--point needs config.sweep.search='grid': a search draws its points")
+    if not 0 <= only < len(planned):
+        raise UserError(f"--point={only} is not there: this sweep has 0 to {len(planned) - 1}")
+    say(planned[only].name)
+    return run.train(planned[only].config, planned[only].folder)
+
+
+class _Worker:
+    """One process that takes points, trains and scores them until none is left."""
+
+    def __init__(self, study: Study, folder: Path, say: Say):
+        self.study, self.folder, self.say = study, folder, say
+        settings = study.config.sweep
+        on_cpu = jax.default_backend() == "cpu"
+        self.together = settings.together == "vmap" or (settings.together == "auto" and not on_cpu)
+        self.largest = settings.largest if self.together else 1
+        self._tasks: dict[str, Any] = {}  # by structure
+        self._steps: dict[str, Callable] = {}  # compiled, by structure
+        self._seconds: list[float] = []  # of each point done here
+
+    def print_plan(self, planned: Sequence[Planned]) -> None:
+        """Says what will be trained."""
+        groups = group_points(planned, self.together, len(planned))
+        states = self.study.states()
+        done = sum(states.get(point.number) not in ("waiting", "running") for point in planned)
+        how = "together, as one program" if self.together else "in turn, through one compiled step"
+        self.say(f"{len(planned)} points in {len(groups)} groups of one structure, {done} done")
+        for group in groups:
+            names = ", ".join(str(point.number) for point in group)
+            self.say(f"  points {names}: {how if len(group) > 1 else 'alone'}")
+
+    def work(self) -> int | None:
+        """Takes points until none is left; returns the signal that ended it early, if one did."""
+        while True:
+            with contextlib.ExitStack() as locks:
+                with self.study.reached(), _waiting_for(self.folder):
+                    taken = self._take(locks)
+                if not taken:
+                    return None
+                start = time.monotonic()
+                if (stopped_by := self._train(taken)) is not None:
+                    return stopped_by
+                self._seconds += [(time.monotonic() - start) / len(taken)] * len(taken)
+                self._say_time_left()
+
+    def _take(self, locks: contextlib.ExitStack) -> list[tuple[Planned, Trial]]:
+        """Points of one structure whose folders are locked: abandoned ones first, then new."""
+        taken: list[tuple[Planned, Trial]] = []
+        for number, trial in self.study.begun().items():
+            point = self.study.point(number, trial.user_attrs)
+            if self._fits(taken, point) and _try_lock(locks, point.folder):
+                taken.append((point, trial))
+        while not taken or self.study.points is not None:
+            waiting = self.study.waiting()
+            if self.study.points is not None and not (
+                waiting and self._fits(taken, self.study.points[waiting[0]])
+            ):
+                break
+            new = self.study.begin()
+            if new is None:
+                break
+            if _try_lock(locks, new[0].folder):  # otherwise --point trains it, and it stays begun
+                taken.append(new)
+        return taken
+
+    def _fits(self, taken: list[tuple[Planned, Trial]], point: Planned) -> bool:
+        """Whether a point can train with those taken."""
+        if len(taken) >= self.largest:
+            return False
+        return not taken or self._key(point.config) == self._key(taken[0][0].config)
+
+    def _key(self, config: ConfigDict) -> str:
+        return structure(config, self.together)
+
+    def _train(self, taken: list[tuple[Planned, Trial]]) -> int | None:
+        """Trains, scores and tells the study; returns the signal that ended it, if one did."""
+        for point, _ in taken:
+            self.say(point.name)
+        try:
+            made = self._make_tasks([point for point, _ in taken])
+        except UserError as error:  # its text allows no such model: the others go on
+            for point, trial in taken:
+                self._fail(point, trial, str(error))
+            return None
+        for (point, _), task in zip(taken, made, strict=True):
+            workdir.claim(point.folder, point.config)
+            task.save_assets(point.folder)
+        if len(taken) == 1:
+            return self._train_one(*taken[0], made[0])
+        population = Population(
+            made, [p.config for p, _ in taken], [p.folder for p, _ in taken], self.say
+        )
+        if not population.run():
+            return population.stop_signal
+        for i, ((point, trial), task) in enumerate(zip(taken, made, strict=True)):
+            if i in population.failures:
+                self._fail(point, trial, population.failures[i])
+            else:
+                self._score(point, trial, task)
+        return None
+
+    def _train_one(self, point: Planned, trial: Trial, task: Any) -> int | None:
+        key = self._key(point.config)
+        trainer = Trainer(
+            task, point.config, point.folder, self.say, train_step=self._steps.get(key)
+        )
+        self._steps[key] = trainer.train_step
+        pruned = False
+
+        def report(step: int, numbers: dict[str, float]) -> bool:
+            nonlocal pruned
+            trial.report(numbers[point.config.train.best_metric], step)
+            pruned = self.study.config.sweep.prune and trial.should_prune()
+            return pruned
+
+        trainer.on_evaluation = report
+        try:
+            if not trainer.run():
+                return trainer.stop_signal
+        except UserError as error:
+            self._fail(point, trial, str(error))
+            return None
+        if pruned:
+            self.say(f"{point.name} is pruned: the others stood better at this step")
+            self.study.end(trial, None, "pruned")
+        else:
+            self._score(point, trial, task)
+        return None
+
+    def _make_tasks(self, points: list[Planned]) -> list[Any]:
+        """The points' tasks; those of one structure share text, model and compiled programs."""
+        config = finest_heads(points)
+        key = f"{self._key(config)} {config.model.num_heads}"
+        if key not in self._tasks:
+            first = next(iter(self._tasks.values()), None)
+            make = tasks.REGISTRY[config.task]
+            self._tasks[key] = make(config, self.say, first)
+        lead = self._tasks[key]
+        vary = any(p.config.model.num_heads != config.model.num_heads for p in points)
+        return [lead.with_config(point.config, heads_vary=vary) for point in points]
+
+    def _score(self, point: Planned, trial: Trial, task: Any) -> None:
+        if not (results := workdir.load_results(point.folder)):
+            results = run.score(task, point.config, point.folder)
+        value = results["validation"][point.config.train.best_metric]
+        self.study.end(trial, float(value), "complete")
+        self.say(f"{point.name}: {point.config.train.best_metric} {value:.4g} on validation")
+
+    def _fail(self, point: Planned, trial: Trial, reason: str) -> None:
+        self.say(f"{point.name} failed: {reason}")
+        self.study.end(trial, None, "failed", reason)
+
+    def _say_time_left(self) -> None:
+        left = len(self.study.waiting())
+        if left:
+            minutes = left * sum(self._seconds) / len(self._seconds) / 60
+            self.say(f"{left} points left, about {minutes:.0f} minutes of one worker")
+
+
+def _answer(study: Study, folder: Path, say: Say) -> None:
+    """Writes the answer over what is complete, and says where."""
+    states = study.states()
+    points = [
+        Point(point.number, point.values, point.folder, states[point.number])
+        for point in study.drawn()
+        if point.number in states
+    ]
+    if working := [number for number, state in states.items() if state in ("waiting", "running")]:
+        say(f"points {', '.join(map(str, working))} are with another worker; the answer is partial")
+    config = study.config
+    command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
+    baseline = config.sweep.baseline if study.points is not None else None
+    for path in write_answer(points, folder, config.name, command, baseline):
+        say(f"wrote {path}")
+    say((folder / "results.md").read_text(encoding="utf-8"))
+
+
+@contextlib.contextmanager
+def _waiting_for(folder: Path):
+    """Holds the sweep's lock, after whoever has it."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            if _try_lock(stack, folder):
+                yield
+                return
+        time.sleep(0.1)
+
+
+def _try_lock(locks: contextlib.ExitStack, folder: Path) -> bool:
+    """Locks a run's folder for as long as `locks` is open; returns whether that was possible."""
+    try:
+        locks.enter_context(workdir.locked(folder))
+    except UserError:
+        return False
+    return True

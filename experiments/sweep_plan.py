@@ -1,0 +1,167 @@
+"""The points of a sweep, each a whole config, checked before any of them trains."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments.settings import assign, check, flatten
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.model.layers import DropoutRates
+from transformer.model.positions import acts_in, split_names
+
+# What a compiled training step takes as arguments, so that it may differ between members.
+NUMBERS = (
+    "seed",
+    "optimizer.learning_rate",
+    "optimizer.warmup_steps",
+    "optimizer.weight_decay",
+    "train.label_smoothing",
+)
+# Numbers of which zero compiles to another step than the rest.
+RATES = ("train.ema_decay", *(f"model.dropout_{name}" for name in DropoutRates._fields))
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A point: its number from zero, what it sets, its whole config and its run's folder."""
+
+    number: int
+    values: dict[str, Any]
+    config: ConfigDict
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"point {self.number} ({describe(self.values)})"
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """Returns settings as text, each under the last part of its key."""
+    return ", ".join(f"{key.split('.')[-1]}={value}" for key, value in values.items())
+
+
+def plan_points(
+    config: ConfigDict, points: Iterable[Mapping[str, Any]], folder: Path
+) -> list[Planned]:
+    """Returns the points of a sweep, checked.
+
+    Args:
+      config: what all points start from.
+      points: dotted keys and their values, for each point.
+      folder: the sweep's.
+
+    Raises:
+      UserError: there is no point, one sets a key that is not there or a value that cannot be, or
+        two are the same; each is named by its number.
+    """
+    planned: list[Planned] = []
+    seen: dict[str, int] = {}
+    for number, values in enumerate(points):
+        point = plan_point(config, values, number, folder)
+        text = json.dumps(flatten(point.config), sort_keys=True)
+        if text in seen:
+            raise UserError(
+                f"point {number} of the sweep is the same as point {seen[text]} "
+                f"({describe(values)}): leave one out"
+            )
+        seen[text] = number
+        planned.append(point)
+    if not planned:
+        raise UserError("the sweep has no points: its sweep() yields nothing")
+    return planned
+
+
+def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folder: Path) -> Planned:
+    """Returns one point, checked.
+
+    Raises:
+      UserError: see `plan_points`.
+    """
+    try:
+        if not isinstance(values, Mapping):
+            raise UserError(f"{values!r} is no dict of dotted keys and values")
+        own = ConfigDict(config.to_dict())
+        for key, value in values.items():
+            if key.startswith("sweep."):
+                raise UserError(f"config.{key} is the sweep's own: a point cannot set it")
+            assign(own, key, value)
+        check(own)
+        _check_model(own)
+    except UserError as error:
+        raise UserError(f"point {number} of the sweep: {error}") from None
+    return Planned(number, dict(values), own.lock(), folder / "points" / f"{number:03d}")
+
+
+def _check_model(config: ConfigDict) -> None:
+    """Raises UserError where there is no such model, as far as that needs no text."""
+    fields = {k: v for k, v in config.model.items() if not k.startswith("dropout_")}
+    size = config.tokenizer.vocab_size
+    ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
+    if config.model.tied_embeddings == "all" and not config.tokenizer.joint:
+        raise UserError("model.tied_embeddings='all' needs tokenizer.joint=True")
+
+
+def structure(config: ConfigDict, share_heads: bool = False) -> str:
+    """Returns what must be equal for two runs to share one compiled program, as text.
+
+    Args:
+      share_heads: whether models that differ in the number of heads count as one, where that
+        can be; see `transformer.model.attention.group_blocks`.
+    """
+    flat = {key: value for key, value in flatten(config).items() if key not in NUMBERS}
+    flat |= {key: bool(flat[key]) for key in RATES}
+    if share_heads and heads_may_vary(config):
+        del flat["model.num_heads"]
+    del flat["name"]
+    return json.dumps(flat, sort_keys=True)
+
+
+def heads_may_vary(config: ConfigDict) -> bool:
+    """Returns whether nothing but the grouping of the width depends on the number of heads.
+
+    Dropout on attention weights does: each head draws its own.
+    """
+    model = config.model
+    names = [
+        model.encoder_positions or model.positions,
+        model.decoder_positions or model.positions,
+        model.cross_positions,
+    ]
+    in_attention = any(
+        acts_in(name, ("bias", "rotate", "score", "mix"))
+        for sum_of_names in names
+        for name in split_names(sum_of_names)
+    )
+    plain = not (
+        model.head_size or model.num_kv_heads or model.talking_heads or model.dropout_attention
+    )
+    return plain and model.query_key_norm == "none" and not in_attention
+
+
+def group_points(points: Sequence[Planned], share_heads: bool, largest: int) -> list[list[Planned]]:
+    """Returns the points in groups of one structure, of at most `largest` members."""
+    groups: dict[str, list[Planned]] = {}
+    for point in points:
+        groups.setdefault(structure(point.config, share_heads), []).append(point)
+    return [
+        group[start : start + largest]
+        for group in groups.values()
+        for start in range(0, len(group), largest)
+    ]
+
+
+def finest_heads(group: Sequence[Planned]) -> ConfigDict:
+    """Returns the config of the model that computes each of a group's numbers of heads.
+
+    It has their least common multiple, which divides the width, since each of them does.
+    """
+    config = ConfigDict(group[0].config.to_dict())
+    config.model.num_heads = math.lcm(*(point.config.model.num_heads for point in group))
+    return config

@@ -1,0 +1,176 @@
+"""The store of a sweep: an Optuna study, which says what each point has come to."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from ml_collections import ConfigDict
+from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from experiments.settings import flatten
+from experiments.sweep_plan import Planned, plan_point
+from transformer.checkpoint import SMALLER_IS_BETTER
+from transformer.errors import UserError
+
+STATES = {
+    TrialState.COMPLETE: "complete",
+    TrialState.FAIL: "failed",
+    TrialState.PRUNED: "pruned",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
+FREE_KEYS = ("name", "sweep.storage", "sweep.together", "sweep.largest", "sweep.trials")
+
+
+class Study:
+    """The points of a sweep and their states, shared by all workers on one storage.
+
+    Args:
+      config: what all points start from.
+      points: those of a grid; None where the search draws them from `space`.
+      space: for a search, each dotted key's choices (a list) or range, see `_suggest`.
+      folder: the sweep's.
+
+    Raises:
+      UserError: the storage cannot be reached, or holds a sweep of another config.
+    """
+
+    def __init__(
+        self,
+        config: ConfigDict,
+        points: Sequence[Planned] | None,
+        space: Mapping[str, Any] | None,
+        folder: Path,
+    ):
+        self.config, self.points, self.space, self.folder = config, points, space, folder
+        self.storage = config.sweep.storage or f"sqlite:///{folder / 'study.db'}"
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        smaller = config.train.best_metric in SMALLER_IS_BETTER
+        with self.reached():
+            self._study = optuna.create_study(
+                storage=self.storage,
+                study_name=config.name,
+                direction="minimize" if smaller else "maximize",
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=3),
+                load_if_exists=True,
+            )
+            self._check_same()
+            if points is not None and not self._study.trials:
+                for point in points:
+                    self._study.enqueue_trial({}, user_attrs={"point": point.number})
+
+    @contextlib.contextmanager
+    def reached(self) -> Iterator[None]:
+        """Turns a storage's failure into one line.
+
+        Raises:
+          UserError: it failed.
+        """
+        try:
+            yield
+        except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
+            reason = " ".join(str(error.__cause__ or error).split())[:200]
+            raise UserError(
+                f"the sweep's storage {self.storage} cannot be reached ({reason}): what was "
+                f"trained is in {self.folder}; check --config.sweep.storage, and start the same "
+                "command again"
+            ) from None
+
+    def waiting(self) -> list[int]:
+        """Returns the numbers of the points that nobody has begun."""
+        return [_number(trial) for trial in self._trials(TrialState.WAITING)]
+
+    def begun(self) -> dict[int, Trial]:
+        """Returns the points that were begun and not ended, by number."""
+        trials = self._trials(TrialState.RUNNING)
+        return {_number(t): Trial(self._study, t._trial_id) for t in trials}
+
+    def states(self) -> dict[int, str]:
+        """Returns each point's state, by number."""
+        return {_number(trial): STATES[trial.state] for trial in self._trials()}
+
+    def drawn(self) -> list[Planned]:
+        """Returns the points of a search that were drawn so far, those of a grid all."""
+        if self.points is not None:
+            return list(self.points)
+        return [self.point(_number(trial), trial.user_attrs) for trial in self._trials()]
+
+    def point(self, number: int, attributes: Mapping[str, Any]) -> Planned:
+        """Returns a point by its number; `attributes` are its trial's."""
+        if self.points is not None:
+            return self.points[number]
+        values = json.loads(attributes["values"])
+        return plan_point(self.config, values, number, self.folder)
+
+    def begin(self) -> tuple[Planned, Trial] | None:
+        """Takes the next point, or None where none is left; call it under the sweep's lock."""
+        if self.points is not None:
+            if not self._trials(TrialState.WAITING):
+                return None
+            trial = self._study.ask()
+            point = self.points[trial.user_attrs["point"]]
+        else:
+            count = len(self._trials())
+            if count >= self.config.sweep.trials:
+                return None
+            # Seeded anew for each point, so that no two workers draw the same one.
+            sampler = SAMPLERS[self.config.sweep.search]
+            self._study.sampler = sampler(seed=self.config.sweep.seed + count)
+            trial = self._study.ask()
+            values = {key: _suggest(trial, key, range_) for key, range_ in self.space.items()}
+            trial.set_user_attr("point", trial.number)
+            trial.set_user_attr("values", json.dumps(values))
+            point = plan_point(self.config, values, trial.number, self.folder)
+        return point, trial
+
+    def end(self, trial: Trial, value: float | None, state: str, note: str = "") -> None:
+        """Tells what a point has come to: "complete" with its score, "pruned" or "failed"."""
+        if note:
+            trial.set_user_attr("note", note)
+        states = {name: state for state, name in STATES.items()}
+        self._study.tell(trial, value if state == "complete" else None, states[state])
+
+    def notes(self) -> dict[int, str]:
+        """Returns why points failed, by number."""
+        return {_number(t): t.user_attrs.get("note", "") for t in self._trials()}
+
+    def _trials(self, *states: TrialState) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False, states=states or None)
+
+    def _check_same(self) -> None:
+        """Raises UserError where the study was begun with other points, or another config."""
+        ours = {k: v for k, v in flatten(self.config).items() if not k.startswith(FREE_KEYS)}
+        points = [p.values for p in self.points] if self.points is not None else self.space
+        ours = json.loads(json.dumps({**ours, "points": points}, default=list))
+        theirs = self._study.user_attrs.get("config")
+        if theirs is None:
+            self._study.set_user_attr("config", ours)
+            return
+        differing = [k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k)]
+        if differing:
+            key = min(differing)
+            raise UserError(
+                f"{self.folder} holds a sweep of another config: {key} was "
+                f"{theirs.get(key)!r} and is {ours.get(key)!r}"[:400]
+                + ". Use another --workdir, or the config of that one"
+            )
+
+
+def _number(trial: FrozenTrial) -> int:
+    return trial.user_attrs.get("point", trial.number)
+
+
+def _suggest(trial: Trial, key: str, choice: Any) -> Any:
+    """Draws a value: of a list one of its members; of ("log" | "uniform" | "int", low, high) one
+    between the two, the first by its logarithm."""
+    if isinstance(choice, list):
+        return trial.suggest_categorical(key, choice)
+    kind, low, high = choice
+    if kind == "int":
+        return trial.suggest_int(key, low, high)
+    return trial.suggest_float(key, low, high, log=kind == "log")

@@ -1,0 +1,186 @@
+"""A sweep trains each of its points once, whoever works on it, and ends in one answer."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments import workdir
+from tiny_run import CONFIG, command, refused
+
+ROOT = Path(__file__).parents[1]
+TIMING = ("tokens_per_second", "wall_seconds")
+SWEEP = """
+def sweep():
+    for seed in range(COUNT):
+        yield {"seed": seed}
+"""
+
+
+def write_config(folder: Path, count: int = 2, changes: str = "", points: str = "") -> Path:
+    """Writes the config of a sweep of seeds, or of other points, to `folder`."""
+    text = CONFIG.replace("CACHE", str(folder / "cache")).replace("steps = 40", "steps = 8")
+    text = text.replace("evaluate_every = 20", "evaluate_every = 4")
+    text = text.replace("    return config", f"{changes}\n    return config")
+    path = folder / "config.py"
+    path.write_text(text + (points or SWEEP.replace("COUNT", str(count))))
+    return path
+
+
+def rows(folder: Path) -> list[dict]:
+    """The lines of results.csv without the clock's."""
+    with (folder / "results.csv").open(newline="") as file:
+        return [{k: v for k, v in row.items() if k not in TIMING} for row in csv.DictReader(file)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The config and the folder of a sweep that is done, and what it printed; only to be read."""
+    root = tmp_path_factory.mktemp("sweep")
+    config = write_config(root)
+    ended = command(f"--config={config}", f"--workdir={root / 'sweep'}")
+    assert ended.code == 0, ended.err
+    return config, root / "sweep", ended.out
+
+
+def test_a_sweep_says_its_plan_trains_its_points_and_writes_the_answer(finished):
+    _, folder, out = finished
+    assert "2 points in 1 group" in out
+    assert "points 0, 1: in turn" in out
+    assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
+    for name in ("results.csv", "results.md", "index.html"):
+        assert (folder / name).stat().st_size > 0
+    results = [
+        json.loads((folder / f"points/{n}/results.json").read_text()) for n in ("000", "001")
+    ]
+    assert results[0]["test"]["loss"] != results[1]["test"]["loss"]
+
+
+def test_a_point_is_an_ordinary_run(finished):
+    _, folder, _ = finished
+    ended = command(f"--workdir={folder / 'points/001'}", "--mode=translate", stdin=b"a b c\n\n")
+    assert ended.code == 0, ended.err
+    assert ended.out.count("\n") == 2
+    assert workdir.load_config(folder / "points/001").seed == 1
+
+
+def test_a_finished_sweep_trains_nothing_again(finished):
+    config, folder, _ = finished
+    before = rows(folder)
+    stamps = [path.stat().st_mtime_ns for path in sorted(folder.glob("points/*/metrics.jsonl"))]
+    ended = command(f"--config={config}", f"--workdir={folder}")
+    assert "2 done" in ended.out
+    assert rows(folder) == before
+    assert stamps == [p.stat().st_mtime_ns for p in sorted(folder.glob("points/*/metrics.jsonl"))]
+
+
+def test_one_program_for_all_members_gives_the_same_answer(finished, tmp_path):
+    config, folder, _ = finished
+    flag = "--config.sweep.together=vmap"
+    ended = command(f"--config={config}", f"--workdir={tmp_path / 'sweep'}", flag)
+    assert ended.code == 0, ended.err
+    assert "together, as one program" in ended.out
+    for ours, theirs in zip(rows(tmp_path / "sweep"), rows(folder), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert float(ours["test_loss"]) == pytest.approx(float(theirs["test_loss"]), rel=1e-4)
+
+
+def test_a_point_that_fails_is_listed_and_the_others_go_on(tmp_path):
+    points = """
+def sweep():
+    yield {"tokenizer.vocab_size": 8}
+    yield {}
+"""
+    config = write_config(tmp_path, points=points)
+    ended = command(f"--config={config}", f"--workdir={tmp_path / 'sweep'}")
+    assert ended.code == 0, ended.err
+    assert "of the training tokens are unknown" in ended.out
+    assert [row["state"] for row in rows(tmp_path / "sweep")] == ["failed", "complete"]
+
+
+def test_one_point_alone_is_found_done_by_the_sweep(tmp_path):
+    config, folder = write_config(tmp_path), tmp_path / "sweep"
+    assert command(f"--config={config}", f"--workdir={folder}", "--point=1").code == 0
+    assert not (folder / "points/000").exists()
+    stamp = (folder / "points/001/results.json").stat().st_mtime_ns
+    # Meanwhile another worker has point 0: it is left to that one.
+    with workdir.locked(folder / "points/000"):
+        ended = command(f"--config={config}", f"--workdir={folder}")
+    assert "points 0 are with another worker" in ended.out
+    assert (folder / "points/001/results.json").stat().st_mtime_ns == stamp
+    assert [row["state"] for row in rows(folder)] == ["running", "complete"]
+    # Once that one is dead, the point is taken up.
+    command(f"--config={config}", f"--workdir={folder}")
+    assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
+
+
+BAD = {
+    "empty": ("def sweep():\n    return []\n", (), "the sweep has no points"),
+    "unknown key": ('def sweep():\n    yield {"model.head": 1}\n', (), "point 0 of the sweep"),
+    "no such point": ("", ("--point=2",), "--point=2 is not there: this sweep has 0 to 1"),
+    "storage": ("", ("--config.sweep.storage=sqlite:////nowhere/x.db",), "sqlite:////nowhere/x.db"),
+    "no space": ("", ("--config.sweep.search=tpe",), "space()"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_named_before_anything_trains(kind, tmp_path):
+    points, flags, says = BAD[kind]
+    config = write_config(tmp_path, points=points)
+    refused(f"--config={config}", f"--workdir={tmp_path / 'sweep'}", *flags, says=says)
+    assert not (tmp_path / "sweep/points").exists()
+
+
+def test_a_point_needs_a_sweep(tmp_path):
+    config = write_config(tmp_path, points="\n")
+    refused(f"--config={config}", f"--workdir={tmp_path / 'x'}", "--point=0", says="--point")
+
+
+def test_the_argument_of_a_config_follows_a_colon(tmp_path):
+    config = tmp_path / "sized.py"
+    config.write_text(CONFIG.replace("get_config()", "get_config(size='small')", 1))
+    said = refused(
+        f"--config={config}:huge", f"--workdir={tmp_path}/x", "--point=0", says="--point"
+    )
+    assert said.code == 2
+    refused(f"--config={config}.x:huge", f"--workdir={tmp_path}/x", says=f"{config}.x is no file")
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_three_times_by_two_workers_ends_as_one_that_was_not(tmp_path):
+    changes = "    config.train.steps = 60\n"
+    config = write_config(tmp_path, count=4, changes=changes)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    arguments = [sys.executable, "launch.py", f"--config={config}"]
+
+    def start(folder):
+        return subprocess.Popen(
+            [*arguments, f"--workdir={folder}"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        )
+
+    assert start(whole).wait() == 0
+    chance = random.Random(0)
+    for _ in range(3):
+        workers = [start(broken), start(broken)]
+        time.sleep(chance.uniform(8, 20))
+        for worker in workers:
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
+    workers = [start(broken), start(broken)]
+    outs = [worker.communicate()[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert rows(broken) == rows(whole)
+    trained = [line for out in outs for line in out.splitlines() if line.startswith("point ")]
+    scored = [line for line in trained if "on validation" in line]
+    assert len(scored) == len(set(scored))
