@@ -17,9 +17,10 @@ Reading order, with the paper beside it:
     model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention, 3.2.3 masks
     model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual and norm
     model/positions.py    3.5 positional encoding
-    model/transformer.py  3.1 encoder and decoder stacks; stepwise decoding
+    model/stack.py        3.1 encoder and decoder layers
+    model/transformer.py  3.1 the whole model; stepwise decoding
     losses.py optim.py    5.3 optimizer, 5.4 label smoothing
     decode.py             6.1 beam search
-    train.py              the loop, which knows no task
+    train.py              the loop, which knows no task; population.py: many runs as one
     tasks/translation.py  how text becomes batches, losses and scores
 """

@@ -1,8 +1,11 @@
 """Does it matter how positions are told? All encodings, three seeds each.
 
     python launch.py --config=configs/sweeps/positions.py --workdir=runs/positions
+    python launch.py --config=configs/sweeps/positions.py:copy --workdir=runs/positions_copy
     python launch.py --config=configs/sweeps/positions.py:multi30k --workdir=runs/positions \\
         --config.data.path=DIR
+
+On `copy`, models that learn from sequences of 4 to 12 letters also copy ones of 24.
 """
 
 from configs.sweeps import sizes

@@ -4,15 +4,15 @@ from configs import multi30k, quickstart
 
 
 def get_config(size: str = "grammar"):
-    """Returns the built-in grammar at a size of a minute a run, or Multi30k at its paper's.
+    """Returns the built-in grammar or `copy` at a size of a minute a run, or Multi30k's paper.
 
     Raises:
       ValueError: another size.
     """
     if size == "multi30k":
         return multi30k.get_config()
-    if size != "grammar":
-        raise ValueError(f"size '{size}' is unknown: choose grammar or multi30k")
+    if size not in ("grammar", "copy"):
+        raise ValueError(f"size '{size}' is unknown: choose grammar, copy or multi30k")
     config = quickstart.get_config()
     config.model.d_model = 64
     config.model.d_ff = 128
@@ -26,4 +26,8 @@ def get_config(size: str = "grammar"):
     config.evaluate.average = 1
     config.evaluate.checkpoint = "last"
     config.decode.beam_size = 1
+    if size == "copy":
+        config.data.source = "copy"
+        config.tokenizer.kind = "word"
+        config.tokenizer.vocab_size = 20  # 16 letters, and four that are taken
     return config
