@@ -85,8 +85,9 @@ class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W^O, where head_i attends with its own projections.
 
     Queries come from one sequence; keys and values from the same one (self-attention) or from
-    another (cross-attention). The weights are sown as `intermediates/weights`: a caller who makes
-    that collection mutable receives them, for others they do not exist.
+    another (cross-attention). The weights, as the softmax gives them, are sown as
+    `intermediates/weights`: a caller who makes that collection mutable receives them, for others
+    they do not exist.
 
     With `num_kv_heads`, several heads of queries share one of keys and values. With
     `query_key_norm` "l2" the score is a learned multiple of the cosine of query and key; with
@@ -162,9 +163,9 @@ class MultiHeadAttention(nn.Module):
         if share > 1:
             keys, values = (jnp.repeat(each, share, axis=2) for each in (keys, values))
         weights = masked_softmax(self._scores(queries, keys, view), view.mask)
+        self.sow("intermediates", "weights", weights)
         if self.config.talking_heads:
             weights = jnp.einsum("BHLM,HG->BGLM", weights, self.talk_weights)
-        self.sow("intermediates", "weights", weights)
         weights = self.dropout(weights, rates and rates.attention).astype(values.dtype)
         heads = jnp.einsum("BHLM,BMHK->BLHK", weights, values)
         mixed = self.positions.mix(weights, view.query_positions, view.key_positions)
