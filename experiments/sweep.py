@@ -194,8 +194,7 @@ class _Worker:
 
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
-            trial.report(numbers[point.config.train.best_metric], step)
-            pruned = self.study.config.sweep.prune and trial.should_prune()
+            pruned = self.study.report(trial, numbers[point.config.train.best_metric], step)
             return pruned
 
         trainer.on_evaluation = report
@@ -244,9 +243,9 @@ class _Worker:
 
 def _answer(study: Study, folder: Path, say: Say) -> None:
     """Writes the answer over what is complete, and says where."""
-    states = study.states()
+    states, notes = study.states(), study.notes()
     points = [
-        Point(point.number, point.values, point.folder, states[point.number])
+        Point(point.number, point.values, point.folder, states[point.number], notes[point.number])
         for point in study.drawn()
         if point.number in states
     ]

@@ -29,12 +29,14 @@ class Point:
       values: what it sets, by dotted config key: `{"model.positions": "split", "seed": 1}`.
       folder: its run's folder.
       state: complete, failed, pruned, waiting or running.
+      note: why it failed.
     """
 
     number: int
     values: dict[str, Any]
     folder: Path
     state: str
+    note: str = ""
 
     @property
     def seed(self) -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,14 @@ class Study:
             trial.set_user_attr("note", note)
         states = {name: state for state, name in STATES.items()}
         self._study.tell(trial, value if state == "complete" else None, states[state])
+
+    def report(self, trial: Trial, value: float, step: int) -> bool:
+        """Tells a score during the training; returns whether the point shall be pruned."""
+        with warnings.catch_warnings():
+            # A run that goes on from a checkpoint comes by the same steps again.
+            warnings.filterwarnings("ignore", "The reported value is ignored")
+            trial.report(value, step)
+        return bool(self.config.sweep.prune and trial.should_prune())
 
     def notes(self) -> dict[int, str]:
         """Returns why points failed, by number."""

@@ -155,10 +155,11 @@ def signatures(sweep: Sweep) -> dict[str, str]:
 
 
 def missing(sweep: Sweep) -> list[str]:
-    """A line for each point that is not in the table: its number, state and values."""
+    """A line for each point that is not in the table: its number, state, values and why."""
     return [
         f"point {point.number}, {point.state}: "
         + (", ".join(f"{k}={value_text(v)}" for k, v in point.values.items()) or "as configured")
+        + (f" ({point.note})" if point.note else "")
         for point in sweep.points
         if point.state != "complete"
     ]

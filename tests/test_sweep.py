@@ -16,7 +16,6 @@ from experiments import workdir
 from tiny_run import CONFIG, command, refused
 
 ROOT = Path(__file__).parents[1]
-TIMING = ("tokens_per_second", "wall_seconds")
 SWEEP = """
 def sweep():
     for seed in range(COUNT):
@@ -37,7 +36,10 @@ def write_config(folder: Path, count: int = 2, changes: str = "", points: str = 
 def rows(folder: Path) -> list[dict]:
     """The lines of results.csv without the clock's."""
     with (folder / "results.csv").open(newline="") as file:
-        return [{k: v for k, v in row.items() if k not in TIMING} for row in csv.DictReader(file)]
+        return [
+            {key: value for key, value in row.items() if not key.endswith(("second", "seconds"))}
+            for row in csv.DictReader(file)
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,7 @@ def sweep():
     assert ended.code == 0, ended.err
     assert "of the training tokens are unknown" in ended.out
     assert [row["state"] for row in rows(tmp_path / "sweep")] == ["failed", "complete"]
+    assert "tokens are unknown" in (tmp_path / "sweep/results.md").read_text()
 
 
 def test_one_point_alone_is_found_done_by_the_sweep(tmp_path):
