@@ -132,7 +132,7 @@ class _Worker:
         """Points of one structure whose folders are locked: abandoned ones first, then new."""
         taken: list[tuple[Planned, Trial]] = []
         for number, trial in self.study.begun().items():
-            point = self.study.point(number, trial.user_attrs)
+            point = self.study.point(number)
             if self._fits(taken, point) and _try_lock(locks, point.folder):
                 taken.append((point, trial))
         while not taken or self.study.points is not None:
@@ -245,9 +245,9 @@ def _answer(study: Study, folder: Path, say: Say) -> None:
     """Writes the answer over what is complete, and says where."""
     states, notes = study.states(), study.notes()
     points = [
-        Point(point.number, point.values, point.folder, states[point.number], notes[point.number])
-        for point in study.drawn()
-        if point.number in states
+        Point(number, values, folder / "points" / f"{number:03d}", states[number], notes[number])
+        for number, values in study.values().items()
+        if number in states
     ]
     if working := [number for number, state in states.items() if state in ("waiting", "running")]:
         say(f"points {', '.join(map(str, working))} are with another worker; the answer is partial")

@@ -87,35 +87,42 @@ class Study:
         return [_number(trial) for trial in self._trials(TrialState.WAITING)]
 
     def begun(self) -> dict[int, Trial]:
-        """Returns the points that were begun and not ended, by number."""
-        trials = self._trials(TrialState.RUNNING)
-        return {_number(t): Trial(self._study, t._trial_id) for t in trials}
+        """Returns the points that were begun and not ended, by number.
+
+        Call it under the sweep's lock: a point of a search that has no values yet was then killed
+        while it was drawn, and has failed.
+        """
+        begun = {}
+        for frozen in self._trials(TrialState.RUNNING):
+            trial = Trial(self._study, frozen._trial_id)
+            if self.points is None and "values" not in frozen.user_attrs:
+                self.end(trial, None, "failed", "its worker was killed while it was drawn")
+            else:
+                begun[_number(frozen)] = trial
+        return begun
 
     def states(self) -> dict[int, str]:
         """Returns each point's state, by number."""
         return {_number(trial): STATES[trial.state] for trial in self._trials()}
 
-    def drawn(self) -> list[Planned]:
-        """Returns the points of a search that were drawn so far, those of a grid all."""
+    def values(self) -> dict[int, dict[str, Any]]:
+        """Returns what each point sets, by number; of a search, those drawn so far."""
         if self.points is not None:
-            return list(self.points)
-        return [self.point(_number(trial), trial.user_attrs) for trial in self._trials()]
+            return {point.number: point.values for point in self.points}
+        return {_number(t): json.loads(t.user_attrs.get("values", "{}")) for t in self._trials()}
 
-    def point(self, number: int, attributes: Mapping[str, Any]) -> Planned:
-        """Returns a point by its number; `attributes` are its trial's."""
+    def point(self, number: int) -> Planned:
+        """Returns a point that was begun, by its number."""
         if self.points is not None:
             return self.points[number]
-        values = json.loads(attributes["values"])
-        return plan_point(self.config, values, number, self.folder)
+        return plan_point(self.config, self.values()[number], number, self.folder)
 
     def begin(self) -> tuple[Planned, Trial] | None:
-        """Takes the next point, or None where none is left; call it under the sweep's lock."""
-        if self.points is not None:
-            if not self._trials(TrialState.WAITING):
-                return None
-            trial = self._study.ask()
-            point = self.points[trial.user_attrs["point"]]
-        else:
+        """Takes the next point, or None where none is left; call it under the sweep's lock.
+
+        A point that a search draws and that cannot be has failed, and the next one is drawn.
+        """
+        while self.points is None:
             count = len(self._trials())
             if count >= self.config.sweep.trials:
                 return None
@@ -126,8 +133,14 @@ class Study:
             values = {key: _suggest(trial, key, range_) for key, range_ in self.space.items()}
             trial.set_user_attr("point", trial.number)
             trial.set_user_attr("values", json.dumps(values))
-            point = plan_point(self.config, values, trial.number, self.folder)
-        return point, trial
+            try:
+                return plan_point(self.config, values, trial.number, self.folder), trial
+            except UserError as error:
+                self.end(trial, None, "failed", str(error))
+        if not self._trials(TrialState.WAITING):
+            return None
+        trial = self._study.ask()
+        return self.points[trial.user_attrs["point"]], trial
 
     def end(self, trial: Trial, value: float | None, state: str, note: str = "") -> None:
         """Tells what a point has come to: "complete" with its score, "pruned" or "failed"."""

@@ -74,7 +74,27 @@ def test_a_search_draws_so_many_points_and_no_two_workers_the_same(tmp_path, kin
         assert 1 <= point.config.model.num_encoder_layers <= 3
     assert len(set(drawn)) == len(drawn) == 6
     # The draws are a function of the seed, and can be read back.
-    assert [json.dumps(point.values) for point in search(tmp_path, kind).drawn()] == drawn
+    assert list(map(json.dumps, search(tmp_path, kind).values().values())) == drawn
+
+
+def test_a_draw_that_cannot_be_has_failed_and_the_next_one_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setitem(SPACE, "model.num_heads", [3, 4])  # of a width of 128
+    study, numbers = search(tmp_path, "random", trials=8), []
+    while got := study.begin():
+        numbers.append(got[0].number)
+        assert got[0].config.model.num_heads == 4
+    failed = [number for number, state in study.states().items() if state == "failed"]
+    assert failed
+    assert sorted(failed + numbers) == list(range(8))
+    assert "model.num_heads=3" in study.notes()[failed[0]]
+
+
+def test_a_point_that_was_killed_while_it_was_drawn_has_failed(tmp_path):
+    study = search(tmp_path, "random")
+    study._study.ask()
+    assert study.begun() == {}
+    assert study.states() == {0: "failed"}
+    assert study.begin()[0].number == 1
 
 
 def test_draws_depend_on_the_seed_alone(tmp_path):
