@@ -6,6 +6,7 @@ a process dies, says who is still alive.
 """
 
 import contextlib
+import math
 import shlex
 import sys
 import time
@@ -24,12 +25,14 @@ from experiments.sweep_plan import (
     finest_heads,
     group_points,
     plan_points,
+    state_bytes,
     structure,
 )
 from experiments.sweep_results import Point
 from experiments.sweep_study import Study
 from transformer import tasks
-from transformer.errors import UserError
+from transformer.errors import RunError, UserError
+from transformer.member import Member
 from transformer.population import Population
 from transformer.train import Trainer
 
@@ -65,6 +68,11 @@ def sweep(
         needed = "sweep(), which yields its points" if grid else "space(), which it draws from"
         raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
     planned = plan_points(config, points, folder) if grid else None
+    if planned and config.sweep.baseline >= len(planned):
+        raise UserError(
+            f"config.sweep.baseline={config.sweep.baseline} is no point: this sweep has 0 to "
+            f"{len(planned) - 1}"
+        )
     if only is not None:
         return _train_only(planned, only, say)
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +83,7 @@ def sweep(
         worker.print_plan(planned)
     if (stopped_by := worker.work()) is not None:
         return stopped_by
-    with study.reached():
+    with _waiting_for(folder):
         _answer(study, folder, say)
     return None
 
@@ -96,29 +104,37 @@ class _Worker:
     def __init__(self, study: Study, folder: Path, say: Say):
         self.study, self.folder, self.say = study, folder, say
         settings = study.config.sweep
-        on_cpu = jax.default_backend() == "cpu"
-        self.together = settings.together == "vmap" or (settings.together == "auto" and not on_cpu)
+        on_accelerator = jax.default_backend() != "cpu"
+        # Pruning compares a member with those before it, so they have to come in turn.
+        self.together = not settings.prune and (
+            settings.together == "vmap" or (settings.together == "auto" and on_accelerator)
+        )
         self.largest = settings.largest if self.together else 1
         self._tasks: dict[str, Any] = {}  # by structure
         self._steps: dict[str, Callable] = {}  # compiled, by structure
         self._seconds: list[float] = []  # of each point done here
 
     def print_plan(self, planned: Sequence[Planned]) -> None:
-        """Says what will be trained."""
-        groups = group_points(planned, self.together, len(planned))
+        """Says what will be trained; how long that takes is known after the first point."""
+        most = self.largest if self.together else len(planned)
+        groups = group_points(planned, self.together, most)
         states = self.study.states()
         done = sum(states.get(point.number) not in ("waiting", "running") for point in planned)
         how = "together, as one program" if self.together else "in turn, through one compiled step"
-        self.say(f"{len(planned)} points in {len(groups)} groups of one structure, {done} done")
+        noun = "group" if len(groups) == 1 else "groups"
+        self.say(f"{len(planned)} points in {len(groups)} {noun} of one structure, {done} done")
         for group in groups:
             names = ", ".join(str(point.number) for point in group)
-            self.say(f"  points {names}: {how if len(group) > 1 else 'alone'}")
+            members = len(group) if self.together else 1
+            megabytes = members * state_bytes(group[0].config) / 1e6
+            memory = f"up to {megabytes:,.0f} MB of parameters and optimizer"
+            self.say(f"  points {names}: {how if len(group) > 1 else 'alone'}, {memory}")
 
     def work(self) -> int | None:
         """Takes points until none is left; returns the signal that ended it early, if one did."""
         while True:
             with contextlib.ExitStack() as locks:
-                with self.study.reached(), _waiting_for(self.folder):
+                with _waiting_for(self.folder):
                     taken = self._take(locks)
                 if not taken:
                     return None
@@ -133,14 +149,20 @@ class _Worker:
         taken: list[tuple[Planned, Trial]] = []
         for number, trial in self.study.begun().items():
             point = self.study.point(number)
-            if self._fits(taken, point) and _try_lock(locks, point.folder):
-                taken.append((point, trial))
-        while not taken or self.study.points is not None:
-            waiting = self.study.waiting()
-            if self.study.points is not None and not (
-                waiting and self._fits(taken, self.study.points[waiting[0]])
+            # Another worker may have ended it since it was read.
+            if (
+                self._fits(taken, point)
+                and _try_lock(locks, point.folder)
+                and self.study.states()[number] == "running"
             ):
-                break
+                taken.append((point, trial))
+        if taken:
+            return taken
+        while self.study.points is not None or not taken:
+            if self.study.points is not None:
+                waiting = self.study.waiting()
+                if not waiting or not self._fits(taken, self.study.points[waiting[0]]):
+                    break
             new = self.study.begin()
             if new is None:
                 break
@@ -149,10 +171,12 @@ class _Worker:
         return taken
 
     def _fits(self, taken: list[tuple[Planned, Trial]], point: Planned) -> bool:
-        """Whether a point can train with those taken."""
+        """Whether a point can train with those taken: alike, and as far."""
         if len(taken) >= self.largest:
             return False
-        return not taken or self._key(point.config) == self._key(taken[0][0].config)
+        other = taken[0][0] if taken else point
+        same = self._key(point.config) == self._key(other.config)
+        return same and workdir.newest_step(point.folder) == workdir.newest_step(other.folder)
 
     def _key(self, config: ConfigDict) -> str:
         return structure(config, self.together)
@@ -163,45 +187,49 @@ class _Worker:
             self.say(point.name)
         try:
             made = self._make_tasks([point for point, _ in taken])
-        except UserError as error:  # its text allows no such model: the others go on
+        except RunError as error:
             for point, trial in taken:
                 self._fail(point, trial, str(error))
             return None
-        for (point, _), task in zip(taken, made, strict=True):
-            workdir.claim(point.folder, point.config)
-            task.save_assets(point.folder)
         if len(taken) == 1:
             return self._train_one(*taken[0], made[0])
+        return self._train_together(taken, made)
+
+    def _train_together(self, taken: list[tuple[Planned, Trial]], made: list[Any]) -> int | None:
+        points = [point for point, _ in taken]
         population = Population(
-            made, [p.config for p, _ in taken], [p.folder for p, _ in taken], self.say
+            made, [point.config for point in points], [point.folder for point in points], self.say
         )
+        population.on_failure = lambda i, reason: self._fail(*taken[i], reason)
+        for point, member in zip(points, population.members, strict=True):
+            _prepare(point, member)
         if not population.run():
             return population.stop_signal
         for i, ((point, trial), task) in enumerate(zip(taken, made, strict=True)):
-            if i in population.failures:
-                self._fail(point, trial, population.failures[i])
-            else:
+            if i not in population.failures:
                 self._score(point, trial, task)
         return None
 
     def _train_one(self, point: Planned, trial: Trial, task: Any) -> int | None:
-        key = self._key(point.config)
+        key = structure(point.config)  # this program's number of heads is its own
         trainer = Trainer(
             task, point.config, point.folder, self.say, train_step=self._steps.get(key)
         )
         self._steps[key] = trainer.train_step
+        _prepare(point, trainer.member)
         pruned = False
 
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
-            pruned = self.study.report(trial, numbers[point.config.train.best_metric], step)
+            hopeless = self.study.report(trial, numbers[point.config.train.best_metric], step)
+            pruned = hopeless and step < trainer.total_steps
             return pruned
 
         trainer.on_evaluation = report
         try:
             if not trainer.run():
                 return trainer.stop_signal
-        except UserError as error:
+        except RunError as error:
             self._fail(point, trial, str(error))
             return None
         if pruned:
@@ -227,6 +255,9 @@ class _Worker:
         if not (results := workdir.load_results(point.folder)):
             results = run.score(task, point.config, point.folder)
         value = results["validation"][point.config.train.best_metric]
+        if not math.isfinite(value):
+            self._fail(point, trial, f"{point.config.train.best_metric} is {value}")
+            return
         self.study.end(trial, float(value), "complete")
         self.say(f"{point.name}: {point.config.train.best_metric} {value:.4g} on validation")
 
@@ -251,12 +282,25 @@ def _answer(study: Study, folder: Path, say: Say) -> None:
     ]
     if working := [number for number, state in states.items() if state in ("waiting", "running")]:
         say(f"points {', '.join(map(str, working))} are with another worker; the answer is partial")
+        if "complete" not in states.values():
+            return
     config = study.config
-    command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
+    # A storage's address may hold a password.
+    flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
+    command = f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"
     baseline = config.sweep.baseline if study.points is not None else None
     for path in write_answer(points, folder, config.name, command, baseline):
         say(f"wrote {path}")
     say((folder / "results.md").read_text(encoding="utf-8"))
+
+
+def _prepare(point: Planned, member: Member) -> None:
+    """Makes the point's folder a run of its config, whose old scores do not count."""
+    member.checkpoints.check_fingerprint(member.task.fingerprint())
+    workdir.claim(point.folder, point.config)
+    member.task.save_assets(point.folder)
+    if not member.finished():
+        (point.folder / "results.json").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

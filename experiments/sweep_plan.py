@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments.settings import assign, check, flatten
@@ -14,6 +16,7 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
 from transformer.model.positions import acts_in, split_names
+from transformer.model.transformer import Transformer
 
 # What a compiled training step takes as arguments, so that it may differ between members.
 NUMBERS = (
@@ -92,6 +95,7 @@ def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folde
             if key.startswith("sweep."):
                 raise UserError(f"config.{key} is the sweep's own: a point cannot set it")
             assign(own, key, value)
+        own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)
         _check_model(own)
     except UserError as error:
@@ -101,11 +105,27 @@ def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folde
 
 def _check_model(config: ConfigDict) -> None:
     """Raises UserError where there is no such model, as far as that needs no text."""
-    fields = {k: v for k, v in config.model.items() if not k.startswith("dropout_")}
-    size = config.tokenizer.vocab_size
-    ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
+    _model_config(config)
     if config.model.tied_embeddings == "all" and not config.tokenizer.joint:
         raise UserError("model.tied_embeddings='all' needs tokenizer.joint=True")
+
+
+def _model_config(config: ConfigDict) -> ModelConfig:
+    fields = {k: v for k, v in config.model.items() if not k.startswith("dropout_")}
+    size = config.tokenizer.vocab_size
+    return ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
+
+
+def state_bytes(config: ConfigDict) -> int:
+    """Returns the bytes of a run's parameters, their gradient and averages, at most.
+
+    The vocabulary may turn out smaller than `tokenizer.vocab_size`.
+    """
+    tokens, mask = jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool)
+    model = Transformer(_model_config(config))
+    shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens, mask, mask)
+    copies = 4 + bool(config.train.ema_decay)  # and Adam's two
+    return copies * sum(4 * math.prod(x.shape) for x in jax.tree.leaves(shapes))
 
 
 def structure(config: ConfigDict, share_heads: bool = False) -> str:

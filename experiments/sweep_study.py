@@ -1,7 +1,9 @@
 """The store of a sweep: an Optuna study, which says what each point has come to."""
 
 import contextlib
+import itertools
 import json
+import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,10 +12,11 @@ from typing import Any
 import optuna
 from ml_collections import ConfigDict
 from optuna.trial import FrozenTrial, Trial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from experiments.settings import flatten
-from experiments.sweep_plan import Planned, plan_point
+from experiments.sweep_plan import Planned, group_points, plan_point
 from transformer.checkpoint import SMALLER_IS_BETTER
 from transformer.errors import UserError
 
@@ -24,8 +27,15 @@ STATES = {
     TrialState.RUNNING: "running",
     TrialState.WAITING: "waiting",
 }
+KINDS = ("log", "uniform", "int")
+LARGEST = 2**31  # members of a group, when points are only put into an order
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
-FREE_KEYS = ("name", "sweep.storage", "sweep.together", "sweep.largest", "sweep.trials")
+# What may change when a sweep goes on: how it is run and compared, and where its text lies.
+FREE_KEYS = (
+    *("name", "sweep.storage", "sweep.together", "sweep.largest", "sweep.trials"),
+    *("sweep.baseline", "sweep.prune", "data.path", "data.cache_dir", "data.tfds_dir"),
+    "data.prefetch",
+)
 
 
 class Study:
@@ -50,19 +60,23 @@ class Study:
     ):
         self.config, self.points, self.space, self.folder = config, points, space, folder
         self.storage = config.sweep.storage or f"sqlite:///{folder / 'study.db'}"
+        if space is not None:
+            _check_space(space)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         smaller = config.train.best_metric in SMALLER_IS_BETTER
         with self.reached():
             self._study = optuna.create_study(
                 storage=self.storage,
-                study_name=config.name,
+                study_name=f"{config.name} {_identity(folder)}",
                 direction="minimize" if smaller else "maximize",
                 pruner=optuna.pruners.MedianPruner(n_startup_trials=3),
                 load_if_exists=True,
             )
             self._check_same()
-            if points is not None and not self._study.trials:
-                for point in points:
+            known = self.states()  # all, unless a worker was killed here
+            # Those of one structure follow one another, so that a worker finds them together.
+            for point in itertools.chain(*group_points(points or (), True, LARGEST)):
+                if point.number not in known:
                     self._study.enqueue_trial({}, user_attrs={"point": point.number})
 
     @contextlib.contextmanager
@@ -77,13 +91,13 @@ class Study:
         except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
             reason = " ".join(str(error.__cause__ or error).split())[:200]
             raise UserError(
-                f"the sweep's storage {self.storage} cannot be reached ({reason}): what was "
-                f"trained is in {self.folder}; check --config.sweep.storage, and start the same "
-                "command again"
+                f"the sweep's storage {_without_password(self.storage)} cannot be reached "
+                f"({reason}): what was trained is in {self.folder}; check --config.sweep.storage, "
+                "and start the same command again"
             ) from None
 
     def waiting(self) -> list[int]:
-        """Returns the numbers of the points that nobody has begun."""
+        """Returns the numbers of the points that nobody has begun, as they will be taken."""
         return [_number(trial) for trial in self._trials(TrialState.WAITING)]
 
     def begun(self) -> dict[int, Trial]:
@@ -144,25 +158,27 @@ class Study:
 
     def end(self, trial: Trial, value: float | None, state: str, note: str = "") -> None:
         """Tells what a point has come to: "complete" with its score, "pruned" or "failed"."""
-        if note:
-            trial.set_user_attr("note", note)
         states = {name: state for state, name in STATES.items()}
-        self._study.tell(trial, value if state == "complete" else None, states[state])
+        with self.reached():
+            if note:
+                trial.set_user_attr("note", note)
+            self._study.tell(trial, value if state == "complete" else None, states[state])
 
     def report(self, trial: Trial, value: float, step: int) -> bool:
         """Tells a score during the training; returns whether the point shall be pruned."""
-        with warnings.catch_warnings():
+        with self.reached(), warnings.catch_warnings():
             # A run that goes on from a checkpoint comes by the same steps again.
             warnings.filterwarnings("ignore", "The reported value is ignored")
             trial.report(value, step)
-        return bool(self.config.sweep.prune and trial.should_prune())
+            return bool(self.config.sweep.prune and trial.should_prune())
 
     def notes(self) -> dict[int, str]:
         """Returns why points failed, by number."""
         return {_number(t): t.user_attrs.get("note", "") for t in self._trials()}
 
     def _trials(self, *states: TrialState) -> list[FrozenTrial]:
-        return self._study.get_trials(deepcopy=False, states=states or None)
+        with self.reached():
+            return self._study.get_trials(deepcopy=False, states=states or None)
 
     def _check_same(self) -> None:
         """Raises UserError where the study was begun with other points, or another config."""
@@ -180,6 +196,32 @@ class Study:
                 f"{self.folder} holds a sweep of another config: {key} was "
                 f"{theirs.get(key)!r} and is {ours.get(key)!r}"[:400]
                 + ". Use another --workdir, or the config of that one"
+            )
+
+
+def _identity(folder: Path) -> str:
+    """What tells this folder's study from others in one database; made where it is missing."""
+    path = folder / "study.id"
+    if not path.exists():
+        path.write_text(uuid.uuid4().hex)
+    return path.read_text()
+
+
+def _without_password(storage: str) -> str:
+    try:
+        return make_url(storage).render_as_string(hide_password=True)
+    except ArgumentError:
+        return storage
+
+
+def _check_space(space: Mapping[str, Any]) -> None:
+    """Raises UserError where something is no list of choices and no range, see `_suggest`."""
+    for key, choice in space.items():
+        is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in KINDS
+        if not (is_range and choice[1] <= choice[2]) and not (isinstance(choice, list) and choice):
+            raise UserError(
+                f"space() says {key}: {choice!r}: write a list of choices, or a kind "
+                f"({', '.join(KINDS)}), the lowest and the highest value"
             )
 
 

@@ -56,6 +56,11 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def newest_step(folder: Path) -> int:
+    """Returns the step of a run's newest checkpoint, or 0 where it has none."""
+    return max((int(p.name) for p in folder.glob("checkpoints/*") if p.name.isdigit()), default=0)
+
+
 def claim(folder: Path, config: ConfigDict) -> None:
     """Makes the folder a run of this config.
 

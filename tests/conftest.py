@@ -1,5 +1,8 @@
 """Tiny models with a different prime for every axis, shared by the tests of the core."""
 
+import os
+import shutil
+import tempfile
 from typing import NamedTuple
 
 import jax
@@ -11,6 +14,21 @@ from transformer.model.transformer import Transformer
 
 # Accelerators multiply float32 in fewer bits unless told otherwise.
 jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def pytest_configure(config):
+    """Lets all tests of a session, in however many processes, share what XLA compiles."""
+    if not hasattr(config, "workerinput"):
+        os.environ["TESTS_XLA_CACHE"] = tempfile.mkdtemp(prefix="tests_xla_")
+    jax.config.update("jax_compilation_cache_dir", os.environ["TESTS_XLA_CACHE"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+def pytest_unconfigure(config):
+    """Deletes it again."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ["TESTS_XLA_CACHE"], ignore_errors=True)
+
 
 BATCH, SOURCE_LENGTH, TARGET_LENGTH = 3, 5, 7
 # No two axes have one length, so that a transposed pair cannot go unseen: 2 heads of size 11.

@@ -1,6 +1,7 @@
 """A member of a population is the run that it would have been alone."""
 
 import shutil
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -116,24 +117,63 @@ def test_a_member_that_diverges_or_loses_patience_does_not_disturb_the_others(tm
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
 
 
-def test_a_population_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
-    def make(name):
-        configs = [toy_config(tmp_path / "cache", seed=seed, **changes) for seed in (0, 1)]
-        return population(tmp_path / name, configs)
+def seeds(tmp_path, name, count=2, **changes):
+    changes = {"evaluate.max_sentences": 1, "train.evaluate_every": 3, **changes}
+    configs = [toy_config(tmp_path / "cache", seed=seed, **changes) for seed in range(count)]
+    return population(tmp_path / name, configs)
 
-    changes = {"train.evaluate_every": 3, "evaluate.max_sentences": 1, "train.steps": 7}
-    whole = make("whole")
+
+def same_runs(tmp_path, whole, *names) -> bool:
+    """Whether two populations left the same lines and the same bits."""
+    for i, member in enumerate(whole.members):
+        folders = [tmp_path / name / str(i) for name in names]
+        states = [newest_state(member.task, member.config, folder) for folder in folders]
+        if lines(folders[0]) != lines(folders[1]) or not identical(*states):
+            return False
+    return True
+
+
+def test_a_population_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
+    whole = seeds(tmp_path, "whole", **{"train.steps": 7})
     assert whole.run()
-    changes["train.steps"] = 4  # is killed after the evaluation at step 3, and one save
-    first = make("broken")
+    # Killed between the members' last saves: one has ended, the other is a save behind.
+    assert seeds(tmp_path, "broken", **{"train.steps": 7}).run()
+    shutil.rmtree(tmp_path / "broken/1/checkpoints/7")
+    before = (tmp_path / "broken/0/metrics.jsonl").read_text()
+    assert seeds(tmp_path, "broken", **{"train.steps": 7}).run()
+    assert (tmp_path / "broken/0/metrics.jsonl").read_text() == before
+    assert same_runs(tmp_path, whole, "whole", "broken")
+    # Killed between the first saves: all begin anew, with clean books.
+    first = seeds(tmp_path, "early", **{"train.steps": 3})
     assert first.run()
-    newest = tmp_path / "broken/1/checkpoints/4"
-    shutil.rmtree(newest)  # this member's save had not ended
-    changes["train.steps"] = 7
-    again = make("broken")
-    assert again.run()
+    shutil.rmtree(tmp_path / "early/1/checkpoints/3")
+    assert seeds(tmp_path, "early", **{"train.steps": 7}).run()
+    assert same_runs(tmp_path, whole, "whole", "early")
+
+
+def test_a_population_that_a_signal_stops_saves_and_goes_on(tmp_path, monkeypatch):
+    whole = seeds(tmp_path, "whole", **{"train.steps": 7})
+    assert whole.run()
+    stopped = seeds(tmp_path, "stopped", **{"train.steps": 7})
+    log = Population._log
+
+    def raise_signal(self, state, pending, step, *rest):
+        if step == 5:
+            signal.raise_signal(signal.SIGTERM)
+        return log(self, state, pending, step, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Population, "_log", raise_signal)
+        assert not stopped.run()
+    assert stopped.stop_signal == signal.SIGTERM
+    assert (tmp_path / "stopped/1/checkpoints/5").is_dir()
+    assert seeds(tmp_path, "stopped", **{"train.steps": 7}).run()
+    assert same_runs(tmp_path, whole, "whole", "stopped")
+
+
+def test_members_that_are_out_of_time_are_scored_and_saved(tmp_path):
+    late = seeds(tmp_path, "late", **{"train.minutes": 1e-9, "train.evaluate_every": 100})
+    assert late.run()
     for i in (0, 1):
-        assert lines(tmp_path / f"broken/{i}") == lines(tmp_path / f"whole/{i}")
-        tasks = whole.tasks[i], whole.members[i].config
-        states = [newest_state(*tasks, tmp_path / name / str(i)) for name in ("whole", "broken")]
-        assert identical(*states)
+        assert [line["step"] for line in lines(tmp_path / f"late/{i}", "validation")] == [1]
+        assert (tmp_path / f"late/{i}/checkpoints/1").is_dir()

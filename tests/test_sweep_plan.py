@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import launch
 from configs import base, quickstart
 from experiments import sweep_plan
 from experiments.settings import flatten
@@ -52,6 +53,31 @@ def test_a_wrong_point_is_named_with_its_number(values, says):
     assert text.startswith("point 2 of the sweep: ")
     for part in says:
         assert part in text
+
+
+@pytest.mark.parametrize("size", ["grammar", "copy", "multi30k"])
+@pytest.mark.parametrize("name", ["positions", "heads", "size", "norm", "regularisation"])
+def test_the_shipped_sweeps_have_points_at_every_size(name, size):
+    experiment = launch._read_experiment(f"configs/sweeps/{name}.py:{size}")
+    points = sweep_plan.plan_points(*experiment[:2], FOLDER)
+    assert len(points) >= 15
+    assert experiment.config.sweep.baseline < len(points)
+
+
+def test_a_plan_knows_how_much_memory_a_run_holds():
+    config = quickstart.get_config()
+    config.model.num_encoder_layers = config.model.num_decoder_layers = 1
+    d, f, v = 128, 256, 2000
+    feed_forward, norms = 2 * d * f + f + d, 5 * 2 * d
+    parameters = v * d + 3 * 4 * d * d + 2 * feed_forward + norms + 2 * 2 * d
+    assert sweep_plan.state_bytes(config) == 4 * 4 * parameters
+
+
+def test_a_password_stays_out_of_the_points():
+    config = quickstart.get_config()
+    config.sweep.storage = "mysql://me:secret@there/x"
+    [point] = plan({"seed": 1}, config=config)
+    assert "secret" not in str(point.config)
 
 
 def test_two_equal_points_are_both_named():

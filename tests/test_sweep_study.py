@@ -2,6 +2,7 @@
 
 import json
 
+import optuna
 import pytest
 
 from configs import quickstart
@@ -39,6 +40,46 @@ def test_two_workers_share_the_points_and_none_gets_one_twice(tmp_path):
     assert taken == [0, 1, 2, 3]
     assert workers[1].begin() is None
     assert workers[0].states() == dict.fromkeys(range(4), "running")
+
+
+def test_points_of_one_structure_are_taken_one_after_another(tmp_path):
+    config = quickstart.get_config()
+    values = [{"seed": seed, "model.d_ff": d_ff} for seed in (0, 1) for d_ff in (64, 32)]
+    study = Study(config, plan_points(config, values, tmp_path), None, tmp_path)
+    assert [study.begin()[0].number for _ in values] == [0, 2, 1, 3]
+
+
+def test_a_worker_that_was_killed_while_it_listed_the_points_loses_none(tmp_path, monkeypatch):
+    enqueue, calls = optuna.Study.enqueue_trial, []
+
+    def killed(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return enqueue(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Study, "enqueue_trial", killed)
+        with pytest.raises(KeyboardInterrupt):
+            grid(tmp_path)
+    assert sorted(grid(tmp_path).waiting()) == [0, 1, 2, 3]
+
+
+def test_two_sweeps_of_one_name_can_share_a_database(tmp_path):
+    storage = {"sweep.storage": f"sqlite:///{tmp_path / 'all.db'}"}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, second = grid(tmp_path / "a", **storage), grid(tmp_path / "b", range(2), **storage)
+    first.begin()
+    assert len(second.waiting()) == 2
+    assert len(grid(tmp_path / "a", **storage).waiting()) == 3
+
+
+@pytest.mark.parametrize("choice", [("lgo", 1, 2), ("log", 2, 1), ("int", 1), [], 5])
+def test_a_space_that_is_no_range_and_no_list_is_refused(tmp_path, monkeypatch, choice):
+    monkeypatch.setitem(SPACE, "model.d_ff", choice)
+    with pytest.raises(UserError, match=r"space\(\) says model.d_ff"):
+        search(tmp_path, "random")
 
 
 def test_points_end_as_complete_pruned_or_failed(tmp_path):

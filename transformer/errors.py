@@ -7,3 +7,7 @@ class UserError(Exception):
     Its message is one line that names the value and the remedy; the command prints it, without a
     traceback, and exits with code 2.
     """
+
+
+class RunError(UserError):
+    """What is wrong lies in this one run: others of a sweep may go on."""

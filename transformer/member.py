@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer import optim
 from transformer.checkpoint import SMALLER_IS_BETTER, Checkpoints
-from transformer.errors import UserError
+from transformer.errors import RunError, UserError
 from transformer.metrics import MetricsWriter, TokenMetrics, summarize
 from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
@@ -138,12 +138,15 @@ class Member:
         saved = self.checkpoints.read_progress(newest[0]) if newest else None
         if saved is None:
             return False
-        self.progress = RunProgress(**saved)
-        return self.ended(max(step, newest[0]))
+        return self.ended(max(step, newest[0]), RunProgress(**saved))
 
-    def ended(self, step: int) -> bool:
-        """Returns whether nothing is left to do after `step` steps."""
-        settings, progress = self.config.train, self.progress
+    def ended(self, step: int, progress: RunProgress | None = None) -> bool:
+        """Returns whether nothing is left to do after `step` steps.
+
+        Args:
+          progress: in place of this run's own.
+        """
+        settings, progress = self.config.train, progress or self.progress
         out_of_patience = 0 < settings.patience <= progress.evaluations_since_best
         out_of_time = 0 < settings.minutes * 60 <= progress.seconds
         return step >= self.total_steps or out_of_patience or out_of_time
@@ -159,11 +162,11 @@ class Member:
           seconds: since then.
 
         Raises:
-          UserError: too many steps in a row were not finite.
+          RunError: too many steps in a row were not finite.
         """
         if bad_run >= self.config.train.max_bad_steps:
             last = self.checkpoints.steps()[-1:] or ["none"]
-            raise UserError(
+            raise RunError(
                 f"loss or gradient was not finite in {int(bad_run)} steps in a row, up to step "
                 f"{step}: lower --config.optimizer.learning_rate or set "
                 f"--config.optimizer.clip_norm; the last good checkpoint is step {last[0]}"

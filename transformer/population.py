@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.data.pipeline import Batch, BatchPlan, stream
-from transformer.errors import UserError
+from transformer.errors import RunError
 from transformer.member import Member, Stopwatch
 from transformer.metrics import TokenMetrics
 from transformer.progress import Progress
@@ -49,12 +49,15 @@ class Population:
         self.tasks = tasks
         self.members = [Member(*each) for each in zip(tasks, configs, workdirs, strict=True)]
         self.failures: dict[int, str] = {}
+        # Called with a member's number and the reason when it fails.
+        self.on_failure: Callable[[int, str], None] = lambda i, reason: None
+        self._done: set[int] = set()  # members that had ended before
         devices = np.array(devices or jax.devices())
         mesh = Mesh(devices[: math.gcd(len(devices), len(tasks))], ("population",))
         self.by_member = NamedSharding(mesh, PartitionSpec("population"))
         step = _unless_ended(self.members[0].make_train_step())
         self.train_step = jax.jit(jax.vmap(step), donate_argnums=0)
-        self.hparams = self._put(_stack([member.hparams() for member in self.members]))
+        self.hparams = self.put([member.hparams() for member in self.members])
         self._signals = StopSignals()
 
     @property
@@ -80,14 +83,19 @@ class Population:
             self.say(f"going on from step {start}")
         try:
             with self._signals:
-                return self._loop(self._put(_stack(states)), start)
+                return self._loop(self.put(states), start)
         finally:
             for member in self.members:
                 member.close()
 
+    def put(self, trees: Sequence[Any]) -> Any:
+        """Returns each member's tree, stacked on a leading axis that the devices divide."""
+        return self._put(_stack(trees))
+
     def _common_step(self) -> int:
         """The newest step that all unfinished members have; what is newer is given up."""
-        unfinished = [member for member in self.members if not member.finished()]
+        self._done = {i for i, member in enumerate(self.members) if member.finished()}
+        unfinished = [member for i, member in enumerate(self.members) if i not in self._done]
         steps = [set(member.checkpoints.steps()) for member in unfinished]
         common = max(set.intersection(*steps), default=0) if steps else self.members[0].total_steps
         for member in unfinished:
@@ -100,20 +108,25 @@ class Population:
         batches = stream(plans, step, lead.config.data.prefetch)
         pending: list[TokenMetrics] = []
         watch = Stopwatch()
+        saved_step, trained = step, self._active(step)
         with Progress(lead.total_steps, step, self.say) as progress:
             while (active := self._active(step)).any() and self._signals.received is None:
                 batch = self._put(next(batches))
                 state, metrics = self.train_step(state, batch, self.hparams, self._put(active))
                 pending.append(metrics)
-                step += 1
+                step, trained = step + 1, active
                 due = step % lead.evaluate_every == 0 or step == lead.total_steps
-                stopped = self._signals.received is not None
-                if due or stopped or step % lead.config.train.log_every == 0:
-                    active &= self._log(state, pending, step, active, watch, progress)
-                if due:
-                    self._evaluate_and_save(state, step, active, watch, progress)
-                elif stopped:
-                    self._save(state, step, active, [{}] * len(self.members))
+                if due or step % lead.config.train.log_every == 0:
+                    trained = active & self._log(state, pending, step, active, watch, progress)
+                # One that is out of time ends here: its last weights count as well.
+                out = [i for i in np.flatnonzero(trained) if self.members[i].ended(step)]
+                if due or out:
+                    self._evaluate_and_save(state, step, trained, watch, progress)
+                    saved_step = step
+            if saved_step != step:  # a signal
+                if pending:
+                    trained &= self._log(state, pending, step, trained, watch, progress)
+                self._save(state, step, trained, [{}] * len(self.members))
         for member in self.members:
             member.checkpoints.wait()
         if self._signals.received is not None:
@@ -126,7 +139,10 @@ class Population:
     def _active(self, step: int) -> np.ndarray:
         """Which members still train."""
         return np.array(
-            [i not in self.failures and not m.ended(step) for i, m in enumerate(self.members)]
+            [
+                i not in self.failures and i not in self._done and not member.ended(step)
+                for i, member in enumerate(self.members)
+            ]
         )
 
     def _log(self, state, pending, step, active, watch: Stopwatch, progress) -> np.ndarray:
@@ -140,8 +156,9 @@ class Population:
             try:
                 bad = int(bad_run[i]), int(bad_steps[i])
                 shown.append(self.members[i].log(step, own, *bad, seconds))
-            except UserError as error:
+            except RunError as error:
                 self.failures[int(i)] = str(error)
+                self.on_failure(int(i), str(error))
                 self.say(f"{self.members[i].workdir.name}: {error}")
         if shown:
             mean = {name: float(np.mean([values[name] for values in shown])) for name in shown[0]}

@@ -9,20 +9,21 @@ from configs.sweeps import sizes
 
 
 def get_config(size: str = "grammar"):
+    global base  # what the changes of sweep() are relative to
     config = sizes.get_config(size)
     config.name = "size"
+    base = config.model
     return config
 
 
 def sweep():
-    base = get_config().model
     layers = ("model.num_encoder_layers", "model.num_decoder_layers")
     changes = [
         {},
         {"model.head_size": base.d_model // base.num_heads // 4},
         {"model.head_size": base.d_model // base.num_heads * 2},
-        dict.fromkeys(layers, 1),
-        dict.fromkeys(layers, 4),
+        dict.fromkeys(layers, base.num_encoder_layers // 2),
+        dict.fromkeys(layers, base.num_encoder_layers * 2),
         {"model.d_model": base.d_model // 2},
         {"model.d_model": base.d_model * 2},
         {"model.d_ff": base.d_ff // 2},

@@ -16,7 +16,7 @@ from jaxtyping import Int
 
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair, check_kept, clean
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer, train_tokenizer
-from transformer.errors import UserError
+from transformer.errors import RunError
 
 ENCODE_AT_ONCE = 20_000  # pairs
 SHAPE_SEED = 0  # of the order of batches by shape
@@ -157,7 +157,7 @@ class _Texts:
 
 def _check_unknown(share: float, limit: float) -> None:
     if share > limit:
-        raise UserError(
+        raise RunError(
             f"{share:.1%} of the training tokens are unknown, more than "
             f"data.max_unknown_share={limit:.1%}: raise --config.tokenizer.vocab_size or "
             "--config.tokenizer.character_coverage"

@@ -11,7 +11,7 @@ import numpy as np
 import sentencepiece
 from jaxtyping import Int
 
-from transformer.errors import UserError
+from transformer.errors import RunError, UserError
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
@@ -103,7 +103,7 @@ def _train(texts: Iterable[str], settings, kind: str) -> bytes:
             minloglevel=2,
         )
     except (RuntimeError, ValueError) as error:
-        raise UserError(_explain(str(error), texts, settings)) from None
+        raise RunError(_explain(str(error), texts, settings)) from None
     return model.getvalue()
 
 

@@ -127,7 +127,10 @@ class ModelConfig:
             "cross_positions": self.cross_positions,
         }
         for field, names in fields.items():
-            for name in positions.split_names(names):
+            parts = positions.split_names(names)
+            if len(set(parts)) < len(parts):
+                raise UserError(f"model.{field}='{names}' names an encoding twice: leave one out")
+            for name in parts:
                 check_choice(f"model.{field}", name, positions.REGISTRY)
                 if name == "rotary" and self.head_width % 2:
                     raise UserError(

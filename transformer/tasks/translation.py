@@ -13,7 +13,7 @@ from transformer.data.pairs import Pair
 from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview
 from transformer.data.sources import open_source, set_aside_splits
 from transformer.data.tokenizer import Tokenizer
-from transformer.errors import UserError
+from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums
 from transformer.metrics import TokenMetrics, corpus_scores, summarize
 from transformer.model.config import ModelConfig
@@ -84,7 +84,7 @@ class TranslationTask:
     def _check_lengths(self) -> None:
         length, limit = self.plan.buckets[-1].length, longest(self.translator.model.config)
         if limit is not None and length > limit:
-            raise UserError(
+            raise RunError(
                 f"a training sentence has {length} tokens, more than the "
                 f"model.max_length={limit} learned positions: raise "
                 "--config.model.max_length, or lower --config.data.max_tokens"
@@ -100,7 +100,7 @@ class TranslationTask:
         # A rate that is zero is left out: the compiled step then holds no trace of it.
         used = {name: rate for name, rate in rates.items() if rate}
         if self.heads_vary:
-            used["num_heads"] = self.config.model.num_heads
+            used["num_heads"] = float(self.config.model.num_heads)
         return {"label_smoothing": self.config.train.label_smoothing, **used}
 
     def loss(self, params: Any, batch: Batch, hparams: dict, key: jax.Array) -> TokenSums:
