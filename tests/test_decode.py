@@ -220,7 +220,7 @@ def test_greedy_search_is_not_always_the_best():
 # --- with a real Transformer
 
 
-SMALL = {"source_vocab_size": 11, "target_vocab_size": 5, "num_decoder_layers": 1, "seed": 4}
+SMALL = {"source_vocab_size": 11, "target_vocab_size": 5, "num_decoder_layers": 1, "seed": 1}
 SOURCE = jnp.array([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [5, 3, 5, 8, 0]])
 SOURCE_MASK = SOURCE > 0
 
