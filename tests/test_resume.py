@@ -164,7 +164,7 @@ def results(folder: Path) -> dict:
     found = json.loads((folder / "results.json").read_text())
     for split in ("validation", "test"):
         del found[split]["seconds"]
-    del found["wall_seconds"]
+    del found["wall_seconds"], found["tokens_per_second"]
     return found
 
 
