@@ -186,6 +186,12 @@ def layer_parameters(p, side, n, config):
     return p[f"{side}_layers_{0 if config.share_layers else n}"]
 
 
+def sublayers_of_decoder(config):
+    """Without an encoder there is nothing to cross over to: Radford et al. 2018."""
+    cross = ("cross_attention",) if config.num_encoder_layers else ()
+    return ("self_attention", *cross, "feed_forward")
+
+
 def transformer(p, source, target, source_is_token, target_is_token, config):
     """Returns the logits [L, V] of one sentence, and the attention weights by module path."""
     tied, weights = config.tied_embeddings, {}
@@ -196,7 +202,7 @@ def transformer(p, source, target, source_is_token, target_is_token, config):
     past = [[j for j in range(i + 1) if target_is_token[j]] for i in range(len(target))]
     sublayers = {
         "encoder": ("self_attention", "feed_forward"),
-        "decoder": ("self_attention", "cross_attention", "feed_forward"),
+        "decoder": sublayers_of_decoder(config),
     }
 
     def apply_sublayer(side, n, name, x, memory):
@@ -220,8 +226,10 @@ def transformer(p, source, target, source_is_token, target_is_token, config):
             x = residual(p_residual, x, sublayer, config)
         return x if config.norm_position == "post" else norm(p[f"{side}_norm"], x, config)
 
-    x = embed(p, "encoder", p[f"{source_side}_embedding"]["table"], source, config)
-    memory = apply_stack("encoder", x, None, config.num_encoder_layers)
+    memory = None
+    if config.num_encoder_layers:
+        x = embed(p, "encoder", p[f"{source_side}_embedding"]["table"], source, config)
+        memory = apply_stack("encoder", x, None, config.num_encoder_layers)
     x = embed(p, "decoder", p["target_embedding"]["table"], target, config)
     x = apply_stack("decoder", x, memory, config.num_decoder_layers)
     return x @ p[f"{output_side}_embedding"]["table"].T, weights
@@ -265,7 +273,7 @@ def attention_shapes(config, stack):
 def layer_shapes(config, side):
     d, f = config.d_model, config.d_ff
     shapes = {"self_attention": attention_shapes(config, side)}
-    if side == "decoder":
+    if side == "decoder" and config.num_encoder_layers:
         shapes["cross_attention"] = attention_shapes(config, "cross")
     shapes["feed_forward"] = {"inner": dense_shapes(d, f, True), "outer": dense_shapes(f, d, True)}
     if config.activation in GATED:
@@ -293,13 +301,13 @@ def parameter_shapes(config):
         return (n, *shapes)
 
     tree = {"target_embedding": {"table": (config.target_vocab_size, config.d_model)}}
-    if config.tied_embeddings != "all":
+    if config.tied_embeddings != "all" and config.num_encoder_layers:
         tree["source_embedding"] = {"table": (config.source_vocab_size, config.d_model)}
     if config.tied_embeddings == "none":
         tree["output_embedding"] = {"table": (config.target_vocab_size, config.d_model)}
-    for side in ("encoder", "decoder"):
+    num_layers = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
+    for side in (side for side in num_layers if num_layers[side]):
         layer = layer_shapes(config, side)
-        num_layers = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
         if config.scan_layers:
             tree[f"{side}_layers"] = (
                 layer if config.share_layers else stacked(layer, num_layers[side])
@@ -309,7 +317,7 @@ def parameter_shapes(config):
                 tree[f"{side}_layers_{n}"] = layer
         if config.norm_position != "post":
             tree[f"{side}_norm"] = norm_shapes(config)
-    for stack in ("encoder", "decoder", "cross"):
+    for stack in ("encoder", "decoder", "cross") if config.num_encoder_layers else ("decoder",):
         if shapes := position_shapes(config, stack):
             tree[f"{stack}_positions"] = shapes
     return tree

@@ -50,6 +50,17 @@ def look_ahead_mask(length: int) -> Bool[Array, "1 1 L L"]:
     return jnp.tril(jnp.ones((1, 1, length, length), dtype=bool))
 
 
+def segment_mask(segments: Int[Array, "B L"]) -> Bool[Array, "B 1 L L"]:
+    """Returns the mask under which tokens attend within their own segment of a row alone.
+
+    Several short documents then share a row as if each had one of its own.
+
+    Args:
+      segments: a number for each token, equal for those of one document.
+    """
+    return (segments[:, :, None] == segments[:, None, :])[:, None]
+
+
 @flax.struct.dataclass
 class View:
     """What queries see of keys, alike in all layers of a stack.

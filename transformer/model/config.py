@@ -13,7 +13,10 @@ DTYPES = ("float32", "bfloat16")
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """What defines an encoder-decoder Transformer; see `configs/base.py` for each field.
+    """What defines a Transformer; see `configs/base.py` for each field.
+
+    With no encoder layers it is a decoder alone, a language model; with no decoder layers an
+    encoder alone. Vocabulary and embeddings of the side that is not there count for nothing.
 
     Dropout rates are not here: they are call arguments (`layers.DropoutRates`), so that one
     compiled training step serves any rate.
@@ -57,11 +60,14 @@ class ModelConfig:
         # The registry lives beside the classes it lists, which take a ModelConfig.
         from transformer.model import layers
 
-        for name in ("d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers",
-                     "max_length", "source_vocab_size", "target_vocab_size", "shaw_distance",
-                     "bias_distance"):  # fmt: skip
+        for name in ("d_model", "d_ff", "num_heads", "max_length", "source_vocab_size",
+                     "target_vocab_size", "shaw_distance", "bias_distance"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise UserError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
+        if not (self.num_encoder_layers or self.num_decoder_layers):
+            raise UserError(
+                "model.num_encoder_layers and model.num_decoder_layers are both 0: set one of them"
+            )
         self._check_heads()
         self._check_positions()
         check_choice("model.activation", self.activation, layers.ACTIVATIONS)
@@ -70,11 +76,26 @@ class ModelConfig:
         check_choice("model.query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
         check_choice("model.tied_embeddings", self.tied_embeddings, TIED_EMBEDDINGS)
         check_choice("model.dtype", self.dtype, DTYPES)
-        if self.tied_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
+        if self.one_table and self.source_vocab_size != self.target_vocab_size:
             raise UserError(
                 "model.tied_embeddings='all' needs one vocabulary: set tokenizer.joint=True, or "
                 "model.tied_embeddings='decoder'"
             )
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether there is a source to read."""
+        return self.num_encoder_layers > 0
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether there is a target to predict."""
+        return self.num_decoder_layers > 0
+
+    @property
+    def one_table(self) -> bool:
+        """Whether source and target have one table of embeddings."""
+        return self.tied_embeddings == "all" and self.has_encoder and self.has_decoder
 
     @property
     def head_width(self) -> int:

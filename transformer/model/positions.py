@@ -41,9 +41,13 @@ class NoPositions(nn.Module):
         return None
 
     def add(
-        self, embeddings: Float[Array, "B L D"], positions: Int[Array, "L"]
+        self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]
     ) -> Float[Array, "B L D"]:
-        """Returns the embeddings with their positions, counted from zero, written in."""
+        """Returns the embeddings with their positions, counted from zero, written in.
+
+        Args:
+          positions: alike in all rows, or of each row its own.
+        """
         return embeddings
 
     def bias(
@@ -85,10 +89,10 @@ class SinusoidalPositions(NoPositions):
     Source: Vaswani et al. 2017, section 3.5.
     """
 
-    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "L"]):
+    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
         angles = sinusoid_angles(positions, self.config.d_model)
         pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-        return embeddings + pairs.reshape(len(positions), -1).astype(embeddings.dtype)
+        return embeddings + pairs.reshape(*positions.shape, -1).astype(embeddings.dtype)
 
 
 class SplitPositions(NoPositions):
@@ -100,7 +104,7 @@ class SplitPositions(NoPositions):
     follows every use of the embeddings, so a model can learn the same function with either.
     """
 
-    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "L"]):
+    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
         angles = sinusoid_angles(positions, self.config.d_model)
         halves = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
         return embeddings + halves.astype(embeddings.dtype)
@@ -123,7 +127,7 @@ class LearnedPositions(NoPositions):
             (self.config.max_length, self.config.d_model),
         )
 
-    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "L"]):
+    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
         return embeddings + self.table[positions].astype(embeddings.dtype)
 
 
@@ -243,7 +247,7 @@ class SumOfPositions(NoPositions):
             if acts_in(name, self.hooks)
         ]
 
-    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "L"]):
+    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
         return functools.reduce(lambda x, part: part.add(x, positions), self.parts, embeddings)
 
     def bias(self, query_positions: Int[Array, "L"], key_positions: Int[Array, "M"]):
@@ -275,10 +279,10 @@ def acts_in(name: str, hooks: Sequence[str]) -> bool:
     return any(getattr(encoding, hook) is not getattr(NoPositions, hook) for hook in hooks)
 
 
-def sinusoid_angles(positions: Int[Array, "L"], width: int) -> Float[Array, "L half"]:
+def sinusoid_angles(positions: Int[Array, "*B L"], width: int) -> Float[Array, "*B L half"]:
     """Returns pos / 10000^(2i / width) in radians for i below width / 2 [3.5]."""
     frequencies = LONGEST_WAVELENGTH ** (-jnp.arange(0, width, 2) / width)
-    return positions[:, None].astype(jnp.float32) * frequencies
+    return positions[..., None].astype(jnp.float32) * frequencies
 
 
 def distance_buckets(

@@ -38,15 +38,19 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, cross-attention to the source, feed-forward [3.1]."""
+    """Masked self-attention, cross-attention to the source, feed-forward [3.1].
+
+    Without an encoder there is no source, and no attention to it (Radford et al. 2018, "GPT").
+    """
 
     config: ModelConfig
 
     def setup(self):
         self.self_attention = MultiHeadAttention(self.config, self.config.decoder_names)
         self.self_attention_residual = Residual(self.config)
-        self.cross_attention = MultiHeadAttention(self.config, self.config.cross_positions)
-        self.cross_attention_residual = Residual(self.config)
+        if self.config.has_encoder:
+            self.cross_attention = MultiHeadAttention(self.config, self.config.cross_positions)
+            self.cross_attention_residual = Residual(self.config)
         self.feed_forward = FeedForward(self.config)
         self.feed_forward_residual = Residual(self.config)
         self.layer_drop = LayerDrop()
@@ -54,9 +58,9 @@ class DecoderLayer(nn.Module):
     def __call__(
         self,
         x: Float[Array, "B L D"],
-        memory: Float[Array, "B M D"],
+        memory: Float[Array, "B M D"] | None,
         view: View,
-        memory_view: View,
+        memory_view: View | None,
         rates: DropoutRates | None,
     ) -> Float[Array, "B L D"]:
         def attend(x):
@@ -66,15 +70,19 @@ class DecoderLayer(nn.Module):
             return self.cross_attention(x, memory, memory_view, rates)
 
         y = self.self_attention_residual(x, attend, rates)
-        y = self.cross_attention_residual(y, attend_source, rates)
+        if self.config.has_encoder:
+            y = self.cross_attention_residual(y, attend_source, rates)
         y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), rates)
         return self.layer_drop(x, y, rates and rates.layer)
 
     def start(self, memory: Float[Array, "B M D"], beam: int, steps: int) -> "LayerCache":
         """Returns the cache with which `step` decodes."""
-        keys, values = self.cross_attention.keys_values(memory, jnp.arange(memory.shape[1]))
-        empty = jnp.zeros((len(memory), steps, beam, *keys.shape[2:]), keys.dtype)
-        return LayerCache(empty, empty, keys, values)
+        heads = self.config.key_value_heads, self.config.head_width
+        empty = jnp.zeros((len(memory), steps, beam, *heads), self.config.dtype)
+        if not self.config.has_encoder:
+            return LayerCache(empty, empty, None, None)
+        there = jnp.arange(memory.shape[1])
+        return LayerCache(empty, empty, *self.cross_attention.keys_values(memory, there))
 
     def step(
         self,
@@ -82,7 +90,7 @@ class DecoderLayer(nn.Module):
         cache: "LayerCache",
         index: Int[Array, ""],
         view: View,
-        memory_view: View,
+        memory_view: View | None,
     ) -> tuple[Float[Array, "B P D"], "LayerCache"]:
         """Returns the next hidden states of P hypotheses a sentence, and the cache with them."""
 
@@ -105,21 +113,22 @@ class DecoderLayer(nn.Module):
             )
 
         x = self.self_attention_residual(x, attend, None)
-        x = self.cross_attention_residual(x, attend_source, None)
+        if self.config.has_encoder:
+            x = self.cross_attention_residual(x, attend_source, None)
         return self.feed_forward_residual(x, lambda x: self.feed_forward(x, None), None), cache
 
 
 @flax.struct.dataclass
 class LayerCache:
-    """Keys and values of one decoder layer: of the steps so far, and of the source.
+    """Keys and values of one decoder layer: of the steps so far, and of the source if any.
 
     With `scan_layers`, those of all layers, on an axis before the others.
     """
 
     keys: Float[Array, "*layers B steps P G K"]
     values: Float[Array, "*layers B steps P G K"]
-    memory_keys: Float[Array, "*layers B M G K"]
-    memory_values: Float[Array, "*layers B M G K"]
+    memory_keys: Float[Array, "*layers B M G K"] | None
+    memory_values: Float[Array, "*layers B M G K"] | None
 
 
 def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:

@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer [3.1], whole sequences at once or a token at a time."""
+"""The Transformer [3.1], whole sequences at once or a token at a time."""
 
 import flax.linen as nn
 import flax.struct
@@ -6,7 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.model.attention import View, group_blocks, look_ahead_mask, padding_mask
+from transformer.model.attention import (
+    View,
+    group_blocks,
+    look_ahead_mask,
+    padding_mask,
+    segment_mask,
+)
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Dropout, DropoutRates, Embedding, make_norm
 from transformer.model.positions import STACK_HOOKS, SumOfPositions, check_length
@@ -22,6 +28,9 @@ from transformer.model.stack import (
 class Transformer(nn.Module):
     """Predicts each next token of a target from the target so far and a source.
 
+    With no encoder layers, the decoder alone predicts the next token of any text (Radford et al.
+    2018, "GPT"); with no decoder layers, the encoder alone reads one (Devlin et al. 2019, "BERT").
+
     A variable `heads/count` beside the parameters makes a model of `num_heads` heads compute one
     of fewer, wider heads, see `attention.group_blocks`.
 
@@ -32,18 +41,19 @@ class Transformer(nn.Module):
 
     def setup(self):
         config = self.config
-        tied = config.tied_embeddings
-        self.target_embedding = Embedding(config.target_vocab_size, config)
-        if tied != "all":
-            self.source_embedding = Embedding(config.source_vocab_size, config)
-        if tied == "none":
-            self.output_embedding = Embedding(config.target_vocab_size, config)
-        self.encoder_positions = _encodings(config, config.encoder_names)
-        self.decoder_positions = _encodings(config, config.decoder_names, bidirectional=False)
-        self.cross_positions = _encodings(config, config.cross_positions)
         self.embedding_dropout = Dropout()
-        self.encoder_layers = make_layers(EncoderLayer, config.num_encoder_layers, config)
-        self.decoder_layers = make_layers(DecoderLayer, config.num_decoder_layers, config)
+        if config.has_encoder:
+            if not config.one_table:
+                self.source_embedding = Embedding(config.source_vocab_size, config)
+            self.encoder_positions = _encodings(config, config.encoder_names)
+            self.encoder_layers = make_layers(EncoderLayer, config.num_encoder_layers, config)
+        if config.has_decoder:
+            self.target_embedding = Embedding(config.target_vocab_size, config)
+            if config.tied_embeddings == "none":
+                self.output_embedding = Embedding(config.target_vocab_size, config)
+            self.decoder_positions = _encodings(config, config.decoder_names, bidirectional=False)
+            self.cross_positions = _encodings(config, config.cross_positions)
+            self.decoder_layers = make_layers(DecoderLayer, config.num_decoder_layers, config)
         if config.normalizes_input:
             # Such a stream is never normalised on its way; once, then, at its end.
             self.encoder_norm = make_norm(config)
@@ -84,9 +94,7 @@ class Transformer(nn.Module):
         rates: DropoutRates | None = None,
     ) -> Float[Array, "B M D"]:
         """Returns the encoder's output, one vector a source token."""
-        table = (
-            self.target_embedding if self.config.tied_embeddings == "all" else self.source_embedding
-        )
+        table = self.target_embedding if self.config.one_table else self.source_embedding
         positions = jnp.arange(source.shape[1])
         x = self._embed(table(source), self.encoder_positions, positions, rates)
         view = self._view(self.encoder_positions, padding_mask(source_mask), positions, positions)
@@ -100,17 +108,30 @@ class Transformer(nn.Module):
     def decode(
         self,
         target: Int[Array, "B L"],
-        memory: Float[Array, "B M D"],
-        source_mask: Bool[Array, "B M"],
+        memory: Float[Array, "B M D"] | None,
+        source_mask: Bool[Array, "B M"] | None,
         target_mask: Bool[Array, "B L"],
         rates: DropoutRates | None = None,
+        segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """Returns the decoder's output for a whole target, which sees no future token."""
-        positions, there = jnp.arange(target.shape[1]), jnp.arange(memory.shape[1])
-        x = self._embed(self.target_embedding(target), self.decoder_positions, positions, rates)
+        """Returns the decoder's output for a whole target, which sees no future token.
+
+        Args:
+          memory, source_mask: None where there is no encoder.
+          segments: which document of its row each token belongs to. A token sees its own alone,
+            and positions are counted from its start; None where a row is one document.
+        """
+        positions = jnp.arange(target.shape[1])
+        own = positions if segments is None else positions - segment_starts(segments)
+        x = self._embed(self.target_embedding(target), self.decoder_positions, own, rates)
         mask = look_ahead_mask(target.shape[1]) & padding_mask(target_mask)
+        if segments is not None:
+            mask &= segment_mask(segments)
         view = self._view(self.decoder_positions, mask, positions, positions)
-        memory_view = self._view(self.cross_positions, padding_mask(source_mask), positions, there)
+        memory_view = None
+        if memory is not None:
+            there, readable = jnp.arange(memory.shape[1]), padding_mask(source_mask)
+            memory_view = self._view(self.cross_positions, readable, positions, there)
 
         def run(layer, x, _):
             return layer(x, memory, view, memory_view, rates), None
@@ -133,11 +154,15 @@ class Transformer(nn.Module):
     ) -> "Cache":
         """Returns the cache with which `step` decodes up to `steps` tokens of `beam` hypotheses.
 
+        Without an encoder nothing counts of the source but its number of rows.
+
         Raises:
           UserError: a learned table of positions has fewer than `steps` rows.
         """
         check_length(steps, self.config)
-        memory = self.encode(source, source_mask)
+        memory = jnp.zeros((len(source), 0, self.config.d_model), self.config.dtype)
+        if self.config.has_encoder:
+            memory = self.encode(source, source_mask)
 
         def run(layer, x, _):
             return x, layer.start(memory, beam, steps)
@@ -164,10 +189,12 @@ class Transformer(nn.Module):
         own &= (jnp.arange(steps) <= cache.index)[:, None]
         mask = own.reshape(len(tokens), 1, beam, steps * beam)
         now, then = jnp.full(beam, cache.index), jnp.repeat(jnp.arange(steps), beam)
-        there = jnp.arange(cache.memory_mask.shape[1])
         view = self._view(self.decoder_positions, mask, now, then)
-        memory_mask = padding_mask(cache.memory_mask)
-        memory_view = self._view(self.cross_positions, memory_mask, now, there)
+        memory_view = None
+        if self.config.has_encoder:
+            there = jnp.arange(cache.memory_mask.shape[1])
+            memory_mask = padding_mask(cache.memory_mask)
+            memory_view = self._view(self.cross_positions, memory_mask, now, there)
         x = self._embed(self.target_embedding(tokens), self.decoder_positions, now, None)
 
         def run(layer, x, layer_cache):
@@ -179,7 +206,7 @@ class Transformer(nn.Module):
         return self.logits(x), Cache(cache.index + 1, ancestors, cache.memory_mask, layers)
 
     def _embed(self, vectors, encoding, positions, rates):
-        check_length(len(positions), self.config)
+        check_length(positions.shape[-1], self.config)
         return self.embedding_dropout(encoding.add(vectors, positions), rates and rates.embedding)
 
     def _view(self, encoding: SumOfPositions, mask, query_positions, key_positions) -> View:
@@ -188,6 +215,17 @@ class Transformer(nn.Module):
             groups = group_blocks(self.config.num_heads, self.get_variable("heads", "count"))
         bias = encoding.bias(query_positions, key_positions)
         return View(mask, query_positions, key_positions, bias, groups)
+
+
+def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
+    """Returns where in its row the segment of each token starts, from zero.
+
+    Args:
+      segments: tokens of one segment stand side by side.
+    """
+    places = jnp.arange(segments.shape[1])
+    first = jnp.diff(segments, axis=1, prepend=segments[:, :1] - 1) != 0
+    return jax.lax.cummax(jnp.where(first, places, 0), axis=1)
 
 
 def _encodings(config: ModelConfig, names: str, bidirectional: bool = True) -> SumOfPositions:
