@@ -19,7 +19,7 @@ from absl import flags
 
 from transformer.errors import UserError
 
-MODES = ("train", "evaluate", "translate", "score", "attention")
+MODES = ("train", "evaluate", "attention", "translate", "score")
 
 flags.DEFINE_string("config", None, "file of the experiment's config; `train` needs it")
 flags.DEFINE_string("workdir", None, "folder of the run")
@@ -82,7 +82,7 @@ def _parse(argv: list[str]) -> list[tuple[str, str]]:
 
 def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
     # Imported here, so that a misspelt flag is answered before jax has started.
-    from experiments import inference, run, settings
+    from experiments import run, settings
     from experiments.workdir import load_config
 
     if FLAGS.mode == "train" and FLAGS.config is None:
@@ -106,25 +106,37 @@ def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
             return 128 + stopped_by
     elif FLAGS.mode == "evaluate":
         run.evaluate(config, workdir)
-    elif FLAGS.mode == "attention":
+    else:
+        _use(config, workdir)
+    return 0
+
+
+def _use(config: Any, workdir: Path) -> None:
+    """Runs a mode of a trained model, of which each task has its own."""
+    from experiments import lines, modes
+
+    uses = modes.REGISTRY[config.task]
+    if FLAGS.mode == "attention":
         if FLAGS.sentence is None:
             raise UserError("--sentence is missing: give the sentence to draw")
-        for picture in inference.attention(
+        for picture in uses.attention(
             config, workdir, FLAGS.sentence, FLAGS.translation, FLAGS.hide_end
         ):
             print(picture)
-    else:
-        use = inference.translate if FLAGS.mode == "translate" else inference.score
-        source = None if FLAGS.input is None else Path(FLAGS.input)
-        if source and (source.is_dir() or not source.exists()):
-            raise UserError(f"--input {source} is no file: name a text file, a sentence a line")
-        with _output(source) as output:
-            total = inference.count_lines(source)
-            count = use(config, workdir, inference.read_lines(source), output, total)
-        if FLAGS.output is not None:
-            lines = "1 line" if count == 1 else f"{count:,} lines"
-            print(f"wrote {lines} to {FLAGS.output}", file=sys.stderr)
-    return 0
+        return
+    if FLAGS.mode not in uses.LINE_MODES:
+        known = ", ".join(("evaluate", "attention", *uses.LINE_MODES))
+        raise UserError(f"--mode={FLAGS.mode} is not for config.task={config.task}: use {known}")
+    source = None if FLAGS.input is None else Path(FLAGS.input)
+    if source and (source.is_dir() or not source.exists()):
+        raise UserError(f"--input {source} is no file: name a text file, a sentence a line")
+    with _output(source) as output:
+        total = lines.count_lines(source)
+        use = uses.LINE_MODES[FLAGS.mode]
+        count = use(config, workdir, lines.read_lines(source), output, total)
+    if FLAGS.output is not None:
+        written = "1 line" if count == 1 else f"{count:,} lines"
+        print(f"wrote {written} to {FLAGS.output}", file=sys.stderr)
 
 
 class Experiment(NamedTuple):

@@ -10,22 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from experiments import costs, training_curves, workdir
-from experiments.inference import draw_attention
+from experiments import costs, modes, training_curves, workdir
 from transformer import tasks
 from transformer.checkpoint import check_fingerprint
 from transformer.member import write_json
 from transformer.train import Trainer
 
-SPLITS = ("validation", "test")
-LONGER = "longer"  # what `data.longer_size` adds
-EXAMPLES = 5  # translations shown, and for the first of them its heat maps
-# What a final evaluation returns beside scores, and the file of each split that holds it.
-TEXTS = {
-    "sources": "{}.source.txt",
-    "references": "{}.reference.txt",
-    "translations": "{}.txt",
-}
+PERCENT = {"accuracy": 100.0, "exact_match": 1.0}  # what each is multiplied by
 
 
 def train(config: Any, folder: Path) -> int | None:
@@ -53,7 +44,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
     results = workdir.load_results(folder)
     if results and trainer.member.finished(results["step"]):
         _say(f"{folder} is finished, {steps[-1]} steps; its results:")
-        print_results(results)
+        print_results(results, task.columns)
         _say(
             "Raise --config.train.steps or --config.train.epochs to go on, or use another "
             "--workdir to begin anew."
@@ -67,7 +58,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
 
 
 def evaluate(config: Any, folder: Path) -> None:
-    """Scores a run's averaged or best checkpoint on validation and test set.
+    """Scores a run's averaged or best checkpoint on its validation and test sets.
 
     Raises:
       UserError: there is no run or no checkpoint, or its text has changed.
@@ -78,19 +69,17 @@ def evaluate(config: Any, folder: Path) -> None:
 
 
 def score(task: Any, config: Any, folder: Path) -> dict[str, Any]:
-    """Writes a trained run's results and translations; returns the results."""
-    _, variables, steps, progress = workdir.load_translator(folder, config, _say)
+    """Writes a trained run's results and the texts behind them; returns the results."""
+    _, variables, steps, progress = workdir.load_trained(folder, config, _say)
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
-    translations = folder / "translations"
-    translations.mkdir(exist_ok=True)
-    for split in (*SPLITS, LONGER) if config.data.longer_size else SPLITS:
+    for split in task.splits:
         start = time.monotonic()
         results[split] = task.evaluate(variables["params"], split, final=True)
         results[split]["seconds"] = round(time.monotonic() - start, 3)
-        for kind, name in TEXTS.items():
-            _write_lines(translations / name.format(split), results[split].pop(kind))
-        _say(f"wrote {translations / split}.txt, and beside it .source.txt and .reference.txt")
+        for name, lines in results[split].pop("texts").items():
+            _write_lines(folder / name, lines)
+            _say(f"wrote {folder / name}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
         "step": max(steps),
@@ -98,65 +87,61 @@ def score(task: Any, config: Any, folder: Path) -> dict[str, Any]:
         "parameters": costs.count_parameters(variables["params"]),
         "wall_seconds": round(progress["seconds"], 1),
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
-        "flops_per_token": costs.flops_per_token(variables["params"], task.translator.model.config),
+        "flops_per_token": costs.flops_per_token(variables["params"], task.predictor.model.config),
     }
     write_json(folder / "results.json", results)
     return results
 
 
 def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
-    """Prints a run's results and a few translations, and draws its pictures."""
-    _, variables, *_ = workdir.load_translator(folder, config, _say)
-    print_results(results)
-    pairs = task.examples("test", EXAMPLES)
-    sources = [pair.source for pair in pairs]
-    for pair, best in zip(pairs, task.translator.translate(variables, sources), strict=True):
-        _say(f"  source       {pair.source}")
-        _say(f"  reference    {pair.target}")
-        _say(f"  translation  {best[0].text}\n")
-    figures = folder / "figures"
-    for picture in draw_attention(
-        task.translator, variables, sources[0], None, figures / "attention"
-    ):
-        _say(f"wrote {picture}")
+    """Prints a run's results and what it makes of a few examples, and draws its pictures."""
+    _, variables, *_ = workdir.load_trained(folder, config, _say)
+    print_results(results, task.columns)
+    modes.REGISTRY[config.task].show(task, variables, folder, _say)
+    picture = folder / "figures" / "training.png"
     try:
-        _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', figures / 'training.png')}")
+        _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
     except ValueError as error:  # a folder that was copied without its metrics
         _say(f"no picture of the training: {error}")
 
 
-def print_results(results: dict[str, Any]) -> None:
-    """Prints the scores as a table, a row a split, and the signatures below it."""
+def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:
+    """Prints the scores as a table, a row a split, and the signatures below it.
+
+    Args:
+      columns: the scores to show, those that there are.
+    """
     averaged = len(results["averaged_steps"])
     mean = f"mean of the last {averaged} checkpoints, " if averaged > 1 else ""
     title = f"step {results['step']:,}, {mean}{results['parameters']:,} parameters"
     table = Table(title=title)
-    names = [n for n in results[SPLITS[0]] if f"{n}_signature" in results[SPLITS[0]]]
-    columns = ("sentences", "perplexity", "accuracy", *names, "exact_match")
+    splits = {name: scores for name, scores in results.items() if isinstance(scores, dict)}
+    first = next(iter(splits.values()))
+    columns = [column for column in columns if column in first]
     table.add_column("split")
     for column in columns:
         table.add_column(column.replace("_", " "), justify="right")
-    for split in (*SPLITS, LONGER) if LONGER in results else SPLITS:
-        scores = results[split]
-        cells = [_cell(scores, column) for column in columns]
-        table.add_row(split, *cells)
+    for split, scores in splits.items():
+        table.add_row(split, *(_cell(scores, column) for column in columns))
     # A file or a pipe has no width of its own, and nothing there should be cut.
     Console(width=None if sys.stdout.isatty() else 120).print(table)
-    for name in names:
-        _say(f"{name}: {results[SPLITS[0]][f'{name}_signature']}")
+    for column in columns:
+        if f"{column}_signature" in first:
+            _say(f"{column}: {first[f'{column}_signature']}")
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:
     """Writes a text a line, so that line i of one file and of another belong together."""
     lines = (re.sub(r"[\r\n]+", " ", text) + "\n" for text in texts)
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(lines), encoding="utf-8")
 
 
 def _cell(scores: dict[str, Any], column: str) -> str:
     value = scores[column]
     text = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
-    if column in ("accuracy", "exact_match"):
-        text = f"{value * (100 if column == 'accuracy' else 1):.1f}%"
+    if column in PERCENT:
+        text = f"{value * PERCENT[column]:.1f}%"
     return text + (f" ± {scores[f'{column}_ci']:.2f}" if f"{column}_ci" in scores else "")
 
 

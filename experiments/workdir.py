@@ -11,11 +11,11 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments.settings import complete, flatten
+from transformer import tasks
 from transformer.checkpoint import Checkpoints
 from transformer.errors import UserError
 from transformer.member import write_json
-from transformer.tasks.translation import fingerprint, load_tokenizers, make_translator
-from transformer.tasks.translator import Translator
+from transformer.tasks.base import Predictor
 
 # What may change when a run goes on: how long, how it is scored and where its text lies.
 FREE_KEYS = (
@@ -111,40 +111,37 @@ def load_config(folder: Path) -> ConfigDict:
         raise UserError(f"{path} cannot be read ({error}): put back the original") from None
 
 
-def load_translator(
-    folder: Path, config: ConfigDict, warn
-) -> tuple[Translator, Any, Sequence[int], dict]:
-    """Returns a run's translator, its variables, the steps they come from and the progress then.
+def load_trained(folder: Path, config: ConfigDict, warn) -> tuple[Any, Any, Sequence[int], dict]:
+    """Returns a run's predictor, its variables, the steps they come from and the progress then.
 
     Raises:
       UserError: tokenizer or checkpoint is missing, or config, tokenizer and checkpoint do not
         belong together.
     """
     check_same_run(folder, config)
-    tokenizers = load_tokenizers(folder)
-    translator = make_translator(config, *tokenizers, warn)
+    predictor = tasks.REGISTRY[config.task].load(folder, config, warn)
     if not (folder / "checkpoints").is_dir():
         raise UserError(f"{folder} has no checkpoint yet: train until the first evaluation")
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
     try:
         loaded = checkpoints.restore_params(
-            config.evaluate.checkpoint, config.evaluate.average, warn, fingerprint(*tokenizers)
+            config.evaluate.checkpoint, config.evaluate.average, warn, predictor.fingerprint()
         )
     finally:
         checkpoints.close()
-    _check_shapes(translator, loaded[0], folder)
+    _check_shapes(predictor, loaded[0], folder)
     params, steps, progress = loaded
-    return translator, {"params": params}, steps, progress
+    return predictor, {"params": params}, steps, progress
 
 
-def _check_shapes(translator: Translator, params: Any, folder: Path) -> None:
+def _check_shapes(predictor: Predictor, params: Any, folder: Path) -> None:
     """Raises UserError where a checkpoint's parameters are not those of the config's model."""
     expected, found = (
         {
             jax.tree_util.keystr(path, simple=True, separator="/"): x.shape
             for path, x in jax.tree.leaves_with_path(tree)
         }
-        for tree in (translator.param_shapes(), params)
+        for tree in (predictor.param_shapes(), params)
     )
     if differing := sorted(
         key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)

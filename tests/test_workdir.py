@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import run, workdir
+from experiments import run, translating, workdir
 from tiny_run import STEPS, command, refused, shared_run
 from transformer.metrics import MetricsWriter
 from transformer.tasks.translation import TranslationTask
@@ -80,9 +80,10 @@ def test_line_i_of_the_written_texts_is_sentence_i_whatever_it_holds(tmp_path):
 
 def test_the_table_says_of_how_many_checkpoints_the_scores_are(tiny, capsys):
     results = workdir.load_results(tiny.workdir)
-    run.print_results(results)
+    run.print_results(results, TranslationTask.columns)
     assert "step 40, 4,112 parameters" in capsys.readouterr().out
-    run.print_results({**results, "step": 1200, "averaged_steps": [1000, 1100, 1200]})
+    later = {**results, "step": 1200, "averaged_steps": [1000, 1100, 1200]}
+    run.print_results(later, TranslationTask.columns)
     title = "step 1,200, mean of the last 3 checkpoints, 4,112 parameters"
     assert title in capsys.readouterr().out
 
@@ -125,7 +126,7 @@ def test_evaluate_writes_the_same_scores_anew(copy):
     translation, *_ = texts[str(copy / "translations/test.txt")].decode().splitlines()
     example = f"  source       {first}\n  reference    {first}\n  translation  {translation}\n"
     assert example in ended.out
-    assert ended.out.count("  reference    ") == run.EXAMPLES
+    assert ended.out.count("  reference    ") == translating.EXAMPLES
     after = json.loads((copy / "results.json").read_text())
     for split in ("validation", "test"):
         before[split].pop("seconds"), after[split].pop("seconds")
@@ -289,7 +290,7 @@ def spoil_metrics(checkpoint):
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(copy, corrupt):
     corrupt(copy / "checkpoints" / "40")
     said = []
-    *_, used, _ = workdir.load_translator(copy, workdir.load_config(copy), said.append)
+    *_, used, _ = workdir.load_trained(copy, workdir.load_config(copy), said.append)
     assert used == [20]
     assert len(said) == 1
     assert said[0].startswith("checkpoint 40 cannot be read")

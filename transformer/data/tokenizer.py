@@ -55,6 +55,35 @@ class Tokenizer:
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
 
+def save_model(path: Path, model: bytes) -> None:
+    """Writes a tokenizer's model, unless the file holds it already."""
+    if path.exists() and path.read_bytes() == model:
+        return
+    # A full disk must not cost the one that is there, and with it the run.
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(model)
+    partial.replace(path)
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Returns the tokenizer of a file.
+
+    Raises:
+      UserError: the file is missing or is no tokenizer.
+    """
+    if not path.exists():
+        raise UserError(
+            f"{path} is missing: a checkpoint cannot be read without its tokenizer; put "
+            "back the file that was written with it"
+        )
+    try:
+        if not (model := path.read_bytes()):  # which sentencepiece would take
+            raise RuntimeError
+        return Tokenizer(model)
+    except RuntimeError:
+        raise UserError(f"{path} is no sentencepiece model: put back the original") from None
+
+
 def train_tokenizer(texts: Iterable[str], settings, cache_dir: Path, content: str) -> Tokenizer:
     """Returns a tokenizer trained on `texts`, from the cache where it was trained before.
 

@@ -1,21 +1,61 @@
 """What the training loop needs to know of a task, and nothing more."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 from jaxtyping import Array
 
-from transformer.data.pipeline import BatchPlan
 from transformer.losses import TokenSums
+
+
+@runtime_checkable
+class Plan(Protocol):
+    """All training batches there will ever be: batch i is a function of (seed, i) alone."""
+
+    epoch_length: int  # batches
+
+    def __getitem__(self, i: int) -> Any: ...
+
+    def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
+        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
+        ...
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """A model in use, with given variables: text in, text or scores out."""
+
+    model: Any  # the network, with its `config`
+
+    def param_shapes(self) -> Any:
+        """Returns the parameters' shapes and dtypes, without their values."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Returns what a checkpoint must agree with: the tokenizers' digests."""
+        ...
 
 
 @runtime_checkable
 class Task(Protocol):
     """Data, model and scores of one kind of experiment."""
 
-    plan: BatchPlan  # all training batches, by number
+    plan: Plan  # all training batches, by number
     d_model: int  # for the Noam schedule
+    predictor: Predictor  # what is trained
+    splits: Sequence[str]  # what the final scores are of, "validation" first
+    columns: Sequence[str]  # the scores that a table shows, those that there are
+
+    @staticmethod
+    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Predictor:
+        """Returns the model of a run's folder; its checkpoints are read elsewhere.
+
+        Raises:
+          UserError: a file of it is missing or damaged, or the config describes no model.
+        """
+        ...
 
     def init_params(self, key: Array) -> Any:
         """Returns fresh float32 parameters."""
@@ -30,7 +70,10 @@ class Task(Protocol):
         ...
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores of "validation" or "test"; `final` ones may take their time."""
+        """Returns the scores of a split; `final` ones may take their time.
+
+        Those have `texts` as well, {file in the run's folder: its lines}.
+        """
         ...
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
@@ -54,7 +97,7 @@ class Task(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Returns what a checkpoint must agree with: the tokenizers' digests."""
+        """Returns the predictor's."""
         ...
 
     def describe(self) -> list[str]:

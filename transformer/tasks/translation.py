@@ -12,7 +12,7 @@ import jax
 from transformer.data.pairs import Pair
 from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview
 from transformer.data.sources import open_source, set_aside_splits
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
 from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums
 from transformer.metrics import TokenMetrics, corpus_scores, summarize
@@ -24,13 +24,18 @@ from transformer.tasks.translator import Translator
 
 
 class TranslationTask:
-    """Trains and scores a translator; see `tasks.base.Task` for the methods.
+    """Trains and scores a translator; see `tasks.base.Task` for the rest of it.
 
     Args:
       config: the whole experiment.
       warn: called with a line for what the user should know.
       like: another task, whose text is used where the config says the same of it.
     """
+
+    columns = (
+        *("sentences", "perplexity", "accuracy", "bleu", "chrf", "bleu_moses_lowercase"),
+        "exact_match",
+    )
 
     def __init__(
         self,
@@ -49,11 +54,16 @@ class TranslationTask:
             self._pairs = open_source(config.data)
             self._check_splits()
             self.corpus = prepare_corpus(self._pairs["train"], config.data, config.tokenizer)
-        self.translator = make_translator(
+        self.splits = ("validation", "test", *(["longer"] if config.data.longer_size else []))
+        self.predictor = make_translator(
             config, self.corpus.source_tokenizer, self.corpus.target_tokenizer, warn
         )
         self.plan = self._make_plan()
         self._check_lengths()
+
+    @staticmethod
+    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Translator:
+        return make_translator(config, *load_tokenizers(folder), warn)
 
     def with_config(self, config: Any, heads_vary: bool = False) -> "TranslationTask":
         task = copy.copy(self)
@@ -82,7 +92,7 @@ class TranslationTask:
                 )
 
     def _check_lengths(self) -> None:
-        length, limit = self.plan.buckets[-1].length, longest(self.translator.model.config)
+        length, limit = self.plan.buckets[-1].length, longest(self.predictor.model.config)
         if limit is not None and length > limit:
             raise RunError(
                 f"a training sentence has {length} tokens, more than the "
@@ -91,7 +101,7 @@ class TranslationTask:
             )
 
     def init_params(self, key: jax.Array) -> Any:
-        return jax.jit(self.translator.init_params)(key)
+        return jax.jit(self.predictor.init_params)(key)
 
     def hparams(self) -> dict[str, float]:
         rates = {
@@ -108,7 +118,7 @@ class TranslationTask:
             **{name: hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields}
         )
         variables = _variables(params, hparams)
-        return self.translator.token_sums(variables, batch, hparams["label_smoothing"], rates, key)
+        return self.predictor.token_sums(variables, batch, hparams["label_smoothing"], rates, key)
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
         """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
@@ -116,29 +126,28 @@ class TranslationTask:
         A split "longer" is there with `data.longer_size`.
 
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
-        `evaluate.training_beam_size`; the final one all, with `decode.beam_size`, and adds the
-        lists `sources`, `references` and `translations`.
+        `evaluate.training_beam_size`; the final one all, with `decode.beam_size`.
         """
         pairs = self._pairs_of(split, final)
         beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
         variables = _variables(params, self.hparams())
         [losses] = self._reference_losses(variables, list(self._pairs[split]), members=False)
-        best = self.translator.translate(variables, [pair.source for pair in pairs], beam)
+        best = self.predictor.translate(variables, [pair.source for pair in pairs], beam)
         hypotheses = [translations[0].text for translations in best]
         scores = losses | self._text_scores(hypotheses, pairs, final)
         texts = {
-            "sources": [pair.source for pair in pairs],
-            "references": [pair.target for pair in pairs],
-            "translations": hypotheses,
+            f"translations/{split}.txt": hypotheses,
+            f"translations/{split}.source.txt": [pair.source for pair in pairs],
+            f"translations/{split}.reference.txt": [pair.target for pair in pairs],
         }
-        return {**scores, **texts} if final else scores
+        return {**scores, "texts": texts} if final else scores
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         pairs = self._pairs_of(split, final=False)
         beam = self.config.evaluate.training_beam_size
         variables = _variables(params, hparams)
         losses = self._reference_losses(variables, list(self._pairs[split]), members=True)
-        found = self.translator.translate_members(variables, [pair.source for pair in pairs], beam)
+        found = self.predictor.translate_members(variables, [pair.source for pair in pairs], beam)
         return [
             loss | self._text_scores([translations[0].text for translations in best], pairs, False)
             for loss, best in zip(losses, found, strict=True)
@@ -164,7 +173,7 @@ class TranslationTask:
         self, variables: Any, pairs: list[Pair], members: bool
     ) -> list[dict[str, float]]:
         """Loss, perplexity and accuracy of the references, of each member or of the only one."""
-        limit = self.translator.max_length - 1
+        limit = self.predictor.max_length - 1
         encoded = [
             [ids[:limit] for ids in tokenizer.encode(texts)]
             for tokenizer, texts in (
@@ -172,7 +181,7 @@ class TranslationTask:
                 (self.corpus.target_tokenizer, [pair.target for pair in pairs]),
             )
         ]
-        sums = jax.device_get(list(self.translator.evaluate_sums(variables, *encoded, members)))
+        sums = jax.device_get(list(self.predictor.evaluate_sums(variables, *encoded, members)))
 
         def split(batch: TokenSums) -> list[TokenSums]:
             return list(map(TokenSums, *batch)) if members else [batch]
@@ -191,7 +200,7 @@ class TranslationTask:
         save_tokenizers(workdir, self.corpus.source_tokenizer, self.corpus.target_tokenizer)
 
     def fingerprint(self) -> str:
-        return fingerprint(self.corpus.source_tokenizer, self.corpus.target_tokenizer)
+        return self.predictor.fingerprint()
 
     def describe(self) -> list[str]:
         plan, corpus = self.plan, self.corpus
@@ -273,24 +282,13 @@ def _check_scores(settings: Any) -> None:
         ) from None
 
 
-def fingerprint(source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> str:
-    """Returns what a checkpoint must agree with."""
-    return f"{source_tokenizer.digest}-{target_tokenizer.digest}"
-
-
 def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None:
     """Writes `tokenizer.model`, or `tokenizer.source.model` and `tokenizer.target.model`."""
     models = {"tokenizer.source.model": source.model, "tokenizer.target.model": target.model}
     if source.model == target.model:
         models = {"tokenizer.model": source.model}
     for name, model in models.items():
-        path = workdir / name
-        if path.exists() and path.read_bytes() == model:
-            continue
-        # A full disk must not cost the one that is there, and with it the run.
-        partial = workdir / f"{name}.partial"
-        partial.write_bytes(model)
-        partial.replace(path)
+        save_model(workdir / name, model)
 
 
 def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
@@ -303,17 +301,5 @@ def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
     names = [joint] * 2
     if not joint.exists():
         names = [workdir / f"tokenizer.{side}.model" for side in ("source", "target")]
-    tokenizers = []
-    for path in names:
-        if not path.exists():
-            raise UserError(
-                f"{path} is missing: a checkpoint cannot be read without its tokenizer; put "
-                "back the file that was written with it"
-            )
-        try:
-            if not (model := path.read_bytes()):  # which sentencepiece would take
-                raise RuntimeError
-            tokenizers.append(Tokenizer(model))
-        except RuntimeError:
-            raise UserError(f"{path} is no sentencepiece model: put back the original") from None
-    return tokenizers[0], tokenizers[1]
+    source, target = map(load_tokenizer, names)
+    return source, target

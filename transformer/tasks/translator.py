@@ -72,6 +72,10 @@ class Translator:
         """Returns fresh float32 parameters; they do not depend on any text."""
         return self.model.init(key, *_inputs(make_batch([[]], [[]], 1, 1)))["params"]
 
+    def fingerprint(self) -> str:
+        """Returns what a checkpoint must agree with."""
+        return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
+
     # -- text to text
 
     def is_blank(self, line: str) -> bool:

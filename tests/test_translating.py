@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import inference, workdir
+from experiments import translating, workdir
 from tiny_run import command, refused, shared_run
 from transformer.tasks.translation import load_tokenizers, make_translator
 
@@ -22,7 +22,7 @@ def tiny(tmp_path_factory):
 def loaded(tiny):
     """A translator and its parameters."""
     config = workdir.load_config(tiny.workdir)
-    translator, params, *_ = workdir.load_translator(tiny.workdir, config, print)
+    translator, params, *_ = workdir.load_trained(tiny.workdir, config, print)
     return translator, params
 
 
@@ -144,8 +144,8 @@ def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
         told.append(total)
         yield told.append
 
-    monkeypatch.setattr(inference, "line_progress", recorded)
-    monkeypatch.setattr(inference, "LINES_AT_ONCE", 20)
+    monkeypatch.setattr(translating, "line_progress", recorded)
+    monkeypatch.setattr("experiments.lines.LINES_AT_ONCE", 20)
     lines = ["a b\tc", "", "d\te f"] * 11
     (tmp_path / "in").write_text("\n".join(lines))
     arguments = [f"--mode={mode}", f"--workdir={tiny.workdir}"]

@@ -1,19 +1,18 @@
-"""Using a trained run, from its folder alone: the modes `translate`, `score` and `attention`."""
+"""Using a trained translator: the modes `translate`, `score` and `attention`."""
 
-import itertools
 import re
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
 from experiments import attention_maps
-from experiments.workdir import load_translator
+from experiments.lines import chunks, warn
+from experiments.workdir import load_trained
 from transformer.errors import UserError
 from transformer.progress import line_progress
 from transformer.tasks.translator import Translator
 
-LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
+EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
 
 
 def translate(
@@ -27,10 +26,10 @@ def translate(
     Args:
       total: number of the lines, for the progress bar; None where nobody knows.
     """
-    translator, variables, *_ = load_translator(folder, config, warn)
+    translator, variables, *_ = load_trained(folder, config, warn)
     written = 0
     with line_progress(total, output.isatty()) as advance:
-        for first, chunk in _chunks(lines):
+        for first, chunk in chunks(lines):
             results = translator.translate(variables, chunk, first_line=first, done=advance)
             for number, best in enumerate(results, first):
                 if config.decode.num_best > 1:
@@ -57,10 +56,10 @@ def score(
     Raises:
       UserError: a line has not two columns.
     """
-    translator, variables, *_ = load_translator(folder, config, warn)
+    translator, variables, *_ = load_trained(folder, config, warn)
     written = 0
     with line_progress(total, output.isatty()) as advance:
-        for first, chunk in _chunks(lines):
+        for first, chunk in chunks(lines):
             blank = ["\t" not in line and translator.is_blank(line) for line in chunk]
             pairs = [
                 ["", ""] if empty else _columns(line, number)
@@ -87,13 +86,28 @@ def attention(
     Raises:
       UserError: the sentence is blank.
     """
-    translator, variables, *_ = load_translator(folder, config, warn)
+    translator, variables, *_ = load_trained(folder, config, warn)
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     name = re.sub(r"\W+", "_", source).strip("_")[:40] or "sentence"
     return draw_attention(
         translator, variables, source, target, folder / "figures" / f"attention_{name}", hide_end
     )
+
+
+def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
+    """Prints a few translations of the test set, and draws the attention of the first."""
+    pairs = task.examples("test", EXAMPLES)
+    sources = [pair.source for pair in pairs]
+    for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):
+        say(f"  source       {pair.source}")
+        say(f"  reference    {pair.target}")
+        say(f"  translation  {best[0].text}\n")
+    pictures = draw_attention(
+        task.predictor, variables, sources[0], None, folder / "figures" / "attention"
+    )
+    for picture in pictures:
+        say(f"wrote {picture}")
 
 
 def draw_attention(
@@ -112,36 +126,6 @@ def draw_attention(
     return attention_maps.draw(maps, folder)
 
 
-def read_lines(path: Path | None) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file, or of standard input, without their ends.
-
-    Raises:
-      UserError: a line is not UTF-8.
-    """
-    stream = path.open("rb") if path else sys.stdin.buffer
-    with stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                # What editors of one kind put before the first line is no part of it.
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError:
-                name = path or "standard input"
-                raise UserError(f"{name}, line {number}, is not UTF-8: convert it first") from None
-
-
-def count_lines(path: Path | None) -> int | None:
-    """Returns the lines of a file; None where they cannot be counted before they are read."""
-    if path is None or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
-
-
-def warn(line: str) -> None:
-    """Prints a line beside the output."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def _columns(line: str, number: int) -> list[str]:
     """The source and the target of a line."""
     columns = line.split("\t")
@@ -151,10 +135,4 @@ def _columns(line: str, number: int) -> list[str]:
     return columns
 
 
-def _chunks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields (number of the first line, lines)."""
-    lines = iter(lines)
-    first = 1
-    while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
-        yield first, chunk
-        first += len(chunk)
+LINE_MODES = {"translate": translate, "score": score}
