@@ -12,7 +12,7 @@ import pytest
 
 import ted_archive
 from source_settings import refused, settings
-from transformer.data import sources
+from transformer.data import tfds
 from transformer.data.pairs import Pair
 from transformer.data.sources import REGISTRY, open_source
 from transformer.errors import UserError
@@ -75,7 +75,7 @@ def test_tfds_fields_say_which_side_is_the_source(ted_folder):
 
 
 def test_tfds_splits_may_be_parts(ted_folder, monkeypatch):
-    monkeypatch.setattr(sources, "READ_AT_ONCE", 4)  # more than one reading
+    monkeypatch.setattr(tfds, "READ_AT_ONCE", 4)  # more than one reading
     parts = {"tfds_train": "train[:10]", "tfds_validation": "train[10:]"}
     splits = open_tfds(ted_folder, **parts)
     assert [len(list(splits[name])) for name in ("train", "validation", "test")] == [10, 4, 3]

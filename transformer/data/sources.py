@@ -5,26 +5,16 @@ read again and again from their start. Text and TFDS are streamed, however large
 wrong with files or names is said when they are opened, before anything is trained.
 """
 
-import dataclasses
-import difflib
 import functools
-import importlib
 import itertools
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from transformer.data import grammar
+from transformer.data import grammar, tfds
 from transformer.data.pairs import Pair
 from transformer.data.text_files import check_not_empty, parallel_text, set_aside
+from transformer.data.tfds import SPLITS
 from transformer.errors import UserError
-
-SPLITS = ("train", "validation", "test")
-FILE_FORMAT = "array_record"  # of TFDS; its default needs TensorFlow
-READ_AT_ONCE = 1024  # records of a TFDS corpus
-# TFDS tries ten times, waiting longer each time: minutes until it says that there is no network.
-DOWNLOAD_RETRIES = 4
 
 Splits = Mapping[str, Iterable[Pair]]
 
@@ -97,35 +87,8 @@ def _files(settings: Any) -> Splits:
 
 
 def _tfds(settings: Any) -> Splits:
-    """Returns a translation corpus of TensorFlow Datasets, which is prepared if it is not yet."""
-    tfds = _import_tfds()
-    builder = _make_builder(tfds, settings)
-    features = builder.info.features
-    texts = [name for name in features if isinstance(features[name], tfds.features.Text)]
-    fields = tuple(settings.tfds_fields)
-    if len(fields) != 2 or not set(fields) <= set(texts):
-        raise UserError(
-            f"data.tfds_fields={fields} are not two text fields of {builder.info.full_name}: "
-            f"choose from {', '.join(texts) or 'those of another dataset, this one has none'}"
-        )
-    _prepare(builder, settings)
-    splits = {}
-    for split in SPLITS:
-        expression = getattr(settings, f"tfds_{split}")
-        try:
-            records = builder.as_data_source(split=expression)
-        except NotImplementedError as error:
-            raise UserError(
-                f"{builder.data_path} is prepared in a file format that needs TensorFlow: set "
-                "--config.data.tfds_dir to another folder, to have it prepared anew there"
-            ) from error
-        except (KeyError, ValueError, AssertionError) as error:
-            raise UserError(
-                f"data.tfds_{split}={expression!r} is no split of {builder.info.full_name}: choose "
-                f"from {', '.join(builder.info.splits)}, or a part such as 'train[98%:]'"
-            ) from error
-        splits[split] = TfdsRecords(records, *fields)
-    return splits
+    """Returns a translation corpus of TensorFlow Datasets."""
+    return tfds.open_splits(settings, ("text", "text"), Pair)
 
 
 REGISTRY: dict[str, Callable[[Any], Splits]] = {
@@ -135,81 +98,3 @@ REGISTRY: dict[str, Callable[[Any], Splits]] = {
     "files": _files,
     "tfds": _tfds,
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class TfdsRecords:
-    """Pairs of two text fields of a prepared split, read from disk by each iteration."""
-
-    records: Sequence[Mapping[str, bytes]]
-    source: str
-    target: str
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __iter__(self) -> Iterator[Pair]:
-        for first in range(0, len(self), READ_AT_ONCE):
-            places = range(first, min(first + READ_AT_ONCE, len(self)))
-            for record in self.records.__getitems__(places):
-                yield Pair(record[self.source].decode(), record[self.target].decode())
-
-
-def _import_tfds() -> ModuleType:
-    try:
-        tfds = importlib.import_module("tensorflow_datasets")
-        # TFDS registers its older builders, WMT's among them, only where packages for quite other
-        # data are installed too; importing its `translate` registers all that we need.
-        for name in ("tensorflow_datasets.translate", "array_record", "importlib_resources"):
-            importlib.import_module(name)
-        downloader = importlib.import_module("tensorflow_datasets.core.download.downloader")
-    except ImportError as error:
-        raise UserError(
-            f"data.source='tfds' lacks a package ({error}): pip install -r requirements.txt"
-        ) from error
-    downloader.MAX_RETRIES = DOWNLOAD_RETRIES
-    return tfds
-
-
-def _make_builder(tfds: ModuleType, settings: Any) -> Any:
-    name, folder = settings.tfds_name, os.path.expanduser(settings.tfds_dir)
-    if not name:
-        raise UserError(
-            "data.tfds_name is empty: name one, such as "
-            "--config.data.tfds_name=ted_hrlr_translate/ru_to_en"
-        )
-    try:
-        return tfds.builder(name, data_dir=folder or None)
-    except Exception as error:  # of many kinds, and a builder's own
-        known = tfds.list_builders(with_community_datasets=False)
-        dataset = name.split("/")[0].split(":")[0]
-        if dataset in known:
-            known = [f"{dataset}/{config}" for config in tfds.builder_cls(dataset).builder_configs]
-        near = difflib.get_close_matches(name, known, n=5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "see tensorflow.org/datasets"
-        raise UserError(
-            f"data.tfds_name={name!r} is no dataset of TFDS ({_first_line(error)}): {hint}"
-        ) from error
-
-
-def _prepare(builder: Any, settings: Any) -> None:
-    """Downloads and prepares a dataset, unless that is done."""
-    try:
-        builder.download_and_prepare(file_format=FILE_FORMAT)
-    except Exception as error:  # of the network, the disk, or the dataset's own script
-        name, folder = settings.tfds_name, str(builder.data_dir_root)
-        # The command line tool of TFDS will not start without TensorFlow.
-        code = (
-            "import tensorflow_datasets as t, tensorflow_datasets.translate; "
-            f"t.builder({name!r}, data_dir={folder!r})"
-            f".download_and_prepare(file_format={FILE_FORMAT!r})"
-        )
-        raise UserError(
-            f"data.tfds_name={name!r} is not prepared in {folder} and could not be "
-            f'({_first_line(error)}): on a machine with network run once python -c "{code}" and '
-            "set --config.data.tfds_dir to a copy of that folder, or --config.data.source=files"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -1,0 +1,150 @@
+"""Text from TensorFlow Datasets, prepared where it is not yet, and read without TensorFlow."""
+
+import dataclasses
+import difflib
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from transformer.errors import UserError
+
+Item = TypeVar("Item")
+
+SPLITS = ("train", "validation", "test")  # of every source
+FILE_FORMAT = "array_record"  # TFDS's default needs TensorFlow
+READ_AT_ONCE = 1024  # records
+# TFDS tries ten times, waiting longer each time: minutes until it says that there is no network.
+DOWNLOAD_RETRIES = 4
+# What `tfds_fields` may have to name, in words.
+KINDS = {("text",): "one text field", ("text", "text"): "two text fields"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsRecords(Generic[Item]):
+    """Items made of the text fields of a prepared split, read from disk by each iteration."""
+
+    records: Sequence[Mapping[str, bytes]]
+    fields: tuple[str, ...]
+    make: Callable[..., Item]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Item]:
+        for first in range(0, len(self), READ_AT_ONCE):
+            places = range(first, min(first + READ_AT_ONCE, len(self)))
+            for record in self.records.__getitems__(places):
+                yield self.make(*(record[field].decode() for field in self.fields))
+
+
+def open_splits(
+    settings: Any, kinds: tuple[str, ...], make: Callable[..., Item]
+) -> dict[str, TfdsRecords[Item]]:
+    """Returns the splits of a dataset, which is downloaded and prepared if it is not yet.
+
+    Args:
+      settings: `config.data`, for its keys `tfds_*`.
+      kinds: what `tfds_fields` must name, one of `KINDS`.
+      make: makes an item out of the texts of these fields, in their order.
+
+    Raises:
+      UserError: the dataset, a field or a split is unknown, or the dataset cannot be prepared.
+    """
+    tfds = _import_tfds()
+    builder = _make_builder(tfds, settings)
+    fields = _check_fields(tfds, builder, settings, kinds)
+    _prepare(builder, settings)
+    splits = {}
+    for split in SPLITS:
+        expression = getattr(settings, f"tfds_{split}")
+        try:
+            records = builder.as_data_source(split=expression)
+        except NotImplementedError as error:
+            raise UserError(
+                f"{builder.data_path} is prepared in a file format that needs TensorFlow: set "
+                "--config.data.tfds_dir to another folder, to have it prepared anew there"
+            ) from error
+        except (KeyError, ValueError, AssertionError) as error:
+            raise UserError(
+                f"data.tfds_{split}={expression!r} is no split of {builder.info.full_name}: choose "
+                f"from {', '.join(builder.info.splits)}, or a part such as 'train[98%:]'"
+            ) from error
+        splits[split] = TfdsRecords(records, fields, make)
+    return splits
+
+
+def _check_fields(
+    tfds: ModuleType, builder: Any, settings: Any, kinds: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Returns the fields that the settings name, which must be of these kinds."""
+    features = builder.info.features
+    texts = [name for name in features if isinstance(features[name], tfds.features.Text)]
+    fields = tuple(settings.tfds_fields)
+    if len(fields) != len(kinds) or not set(fields) <= set(texts):
+        raise UserError(
+            f"data.tfds_fields={fields} are not {KINDS[kinds]} of {builder.info.full_name}: "
+            f"choose from {', '.join(texts) or 'those of another dataset, this one has none'}"
+        )
+    return fields
+
+
+def _import_tfds() -> ModuleType:
+    try:
+        tfds = importlib.import_module("tensorflow_datasets")
+        # TFDS registers its older builders, WMT's among them, only where packages for quite other
+        # data are installed too; importing its `translate` registers all that we need.
+        for name in ("tensorflow_datasets.translate", "array_record", "importlib_resources"):
+            importlib.import_module(name)
+        downloader = importlib.import_module("tensorflow_datasets.core.download.downloader")
+    except ImportError as error:
+        raise UserError(
+            f"data.source='tfds' lacks a package ({error}): pip install -r requirements.txt"
+        ) from error
+    downloader.MAX_RETRIES = DOWNLOAD_RETRIES
+    return tfds
+
+
+def _make_builder(tfds: ModuleType, settings: Any) -> Any:
+    name, folder = settings.tfds_name, os.path.expanduser(settings.tfds_dir)
+    if not name:
+        raise UserError(
+            "data.tfds_name is empty: name one, such as "
+            "--config.data.tfds_name=ted_hrlr_translate/ru_to_en"
+        )
+    try:
+        return tfds.builder(name, data_dir=folder or None)
+    except Exception as error:  # of many kinds, and a builder's own
+        known = tfds.list_builders(with_community_datasets=False)
+        dataset = name.split("/")[0].split(":")[0]
+        if dataset in known:
+            known = [f"{dataset}/{config}" for config in tfds.builder_cls(dataset).builder_configs]
+        near = difflib.get_close_matches(name, known, n=5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "see tensorflow.org/datasets"
+        raise UserError(
+            f"data.tfds_name={name!r} is no dataset of TFDS ({_first_line(error)}): {hint}"
+        ) from error
+
+
+def _prepare(builder: Any, settings: Any) -> None:
+    """Downloads and prepares a dataset, unless that is done."""
+    try:
+        builder.download_and_prepare(file_format=FILE_FORMAT)
+    except Exception as error:  # of the network, the disk, or the dataset's own script
+        name, folder = settings.tfds_name, str(builder.data_dir_root)
+        # The command line tool of TFDS will not start without TensorFlow.
+        code = (
+            "import tensorflow_datasets as t, tensorflow_datasets.translate; "
+            f"t.builder({name!r}, data_dir={folder!r})"
+            f".download_and_prepare(file_format={FILE_FORMAT!r})"
+        )
+        raise UserError(
+            f"data.tfds_name={name!r} is not prepared in {folder} and could not be "
+            f'({_first_line(error)}): on a machine with network run once python -c "{code}" and '
+            "set --config.data.tfds_dir to a copy of that folder, or --config.data.source=files"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
