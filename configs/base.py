@@ -35,6 +35,14 @@ def get_config() -> ConfigDict:
 
 def _model() -> ConfigDict:
     model = ConfigDict()
+    # transformer, or its baseline recurrent, for which of the keys below only the numbers of
+    # layers, d_model, max_length, tied_embeddings, dtype and the dropouts of embedding and
+    # residual (between layers) count.
+    model.kind = "transformer"
+    model.cell = "lstm"  # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
+    # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: the encoder's
+    # final states are all that the decoder gets
+    model.recurrent_attention = "additive"
     model.d_model = 512  # width of the residual stream [3.2.2]
     model.d_ff = 2048  # inner width of the feed-forward layers [3.3]
     model.num_heads = 8  # must divide d_model where head_size is 0 [3.2.2]
@@ -42,8 +50,8 @@ def _model() -> ConfigDict:
     model.num_kv_heads = 0  # 1: multi-query (Shazeer 2019), or grouped (Ainslie 2023); 0: num_heads
     model.talking_heads = False  # heads mix scores and weights (Shazeer et al. 2020)
     model.query_key_norm = "none"  # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
-    model.num_encoder_layers = 6  # [3.1]
-    model.num_decoder_layers = 6  # [3.1]
+    model.num_encoder_layers = 6  # [3.1]; 0 of a recurrent language model
+    model.num_decoder_layers = 6  # [3.1]; 0 of a recurrent encoder alone
     model.share_layers = False  # all layers of a stack have the same parameters (Lan et al. 2020)
     model.scan_layers = False  # compile one layer a stack, whatever its depth; slower on a CPU
     model.remat = False  # activations are computed again for the gradient (Chen et al. 2016)

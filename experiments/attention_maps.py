@@ -48,14 +48,14 @@ class AttentionMaps:
     """The attention weights of one sentence pair.
 
     Attributes:
-      weights: float32 arrays by kind: `encoder_self` [layers, H, M, M], `decoder_self`
-        [layers, H, L, L], `cross` [layers, H, L, M]. Each row sums to one.
+      weights: float32 arrays by kind, of those that the model has: `encoder_self` [layers, H, M,
+        M], `decoder_self` [layers, H, L, L], `cross` [layers, H, L, M]. Each row sums to one.
       source_tokens: the M tokens the encoder reads; the last is `</s>`.
       target_tokens: the L tokens the decoder reads, its input: the first is `<s>`. They name the
         rows of `decoder_self` and `cross`, so a row named x shows how the token AFTER x is made.
 
     Raises:
-      ValueError: a kind is missing or unknown, or a shape does not fit the tokens.
+      ValueError: a kind is unknown, or a shape does not fit the tokens.
     """
 
     weights: dict[str, np.ndarray]
@@ -63,8 +63,8 @@ class AttentionMaps:
     target_tokens: tuple[str, ...]
 
     def __post_init__(self):
-        if set(self.weights) != set(KINDS):
-            raise ValueError(f"weights holds {sorted(self.weights)}: it must hold {sorted(KINDS)}")
+        if unknown := set(self.weights) - set(KINDS):
+            raise ValueError(f"weights holds {sorted(unknown)}: it may hold {sorted(KINDS)}")
         for kind, weights in self.weights.items():
             queries, keys = self.tokens(kind)
             shape = np.shape(weights)
@@ -105,15 +105,17 @@ def hide_end_of_sentence(maps: AttentionMaps) -> AttentionMaps:
     if len(maps.source_tokens) == 1:
         raise ValueError(f"the only source token is {END_OF_SENTENCE!r}: hiding it leaves none")
     weights = dict(maps.weights)
-    weights["encoder_self"] = _renormalised(weights["encoder_self"][:, :, :-1, :-1])
-    weights["cross"] = _renormalised(weights["cross"][:, :, :, :-1])
+    if "encoder_self" in weights:
+        weights["encoder_self"] = _renormalised(weights["encoder_self"][:, :, :-1, :-1])
+    if "cross" in weights:
+        weights["cross"] = _renormalised(weights["cross"][:, :, :, :-1])
     return dataclasses.replace(maps, weights=weights, source_tokens=maps.source_tokens[:-1])
 
 
 def draw(maps: AttentionMaps, folder: Path) -> list[Path]:
     """One picture a kind and layer, `<folder>/<kind>_layer_<n>.png`, n from 1.
 
-    `<folder>/attention.npz` holds what was drawn: the three arrays by kind, `source_tokens` and
+    `<folder>/attention.npz` holds what was drawn: the arrays by kind, `source_tokens` and
     `target_tokens` as arrays of strings; `np.load` reads it without pickle.
 
     Args:
@@ -132,7 +134,7 @@ def draw(maps: AttentionMaps, folder: Path) -> list[Path]:
         **maps.weights,
     )
     pictures = []
-    for kind in KINDS:
+    for kind in (kind for kind in KINDS if kind in maps.weights):
         for layer in range(1, len(maps.weights[kind]) + 1):
             pictures.append(folder / f"{kind}_layer_{layer}.png")
             build_figure(maps, kind, layer).savefig(pictures[-1])

@@ -18,10 +18,13 @@ def flops_per_token(params: Any, config: ModelConfig) -> int:
 
     A product with a weight is a multiplication and an addition, in the forward pass and twice
     in the backward one. Counted are the products of all layers' weights and of the logits, with
-    as many source as target tokens; attention's own products, small for sentences, are not.
+    as many source as target tokens; attention's own products, small for sentences, are not, nor
+    is what a recurrent model does once a sentence.
 
     Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1.
     """
+    if config.kind == "recurrent":
+        return 6 * (config.target_vocab_size * config.d_model + _recurrent_kernels(params))
     depths = {
         "encoder_layers": config.num_encoder_layers,
         "decoder_layers": config.num_decoder_layers,
@@ -29,10 +32,24 @@ def flops_per_token(params: Any, config: ModelConfig) -> int:
     weights = config.target_vocab_size * config.d_model
     for stack, depth in depths.items():
         layers = {name: layer for name, layer in params.items() if name.startswith(stack)}
-        kernels = [
-            int(np.prod(leaf.shape))
-            for path, leaf in jax.tree.leaves_with_path(layers)
-            if jax.tree_util.keystr(path, simple=True, separator="/").endswith("kernel")
-        ]
-        weights += sum(kernels) * (depth if config.share_layers else 1)
+        weights += _kernels(layers) * (depth if config.share_layers else 1)
     return 6 * weights
+
+
+def _kernels(params: Any) -> int:
+    """The numbers in the kernels of a tree of parameters."""
+    return sum(
+        int(np.prod(leaf.shape))
+        for path, leaf in jax.tree.leaves_with_path(params)
+        if jax.tree_util.keystr(path, simple=True, separator="/").endswith("kernel")
+    )
+
+
+def _recurrent_kernels(params: Any) -> int:
+    """The numbers in the kernels that a recurrent model multiplies with for each token.
+
+    The kernel of its first states works once a sentence, that of additive scores for each pair of
+    tokens, as attention's own products do.
+    """
+    score = params.get("attention", {}).get("score", {})
+    return _kernels(params) - _kernels(params.get("first_states", {})) - _kernels(score)

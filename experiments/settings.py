@@ -11,6 +11,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 from configs import base
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
+from transformer.model import cells, kinds, recurrent_attention
 from transformer.model.config import check_choice
 from transformer.optim import OPTIMIZERS, SCHEDULES
 from transformer.tasks import REGISTRY
@@ -22,8 +23,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (
         1,
         LARGEST,
-        "model.d_model model.d_ff model.num_heads model.num_encoder_layers "
-        "model.num_decoder_layers model.bias_distance model.shaw_distance "
+        "model.d_model model.d_ff model.num_heads model.bias_distance model.shaw_distance "
         "data.max_characters data.batch_tokens data.num_buckets "
         "data.batch_multiple tokenizer.max_sentences "
         "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
@@ -33,7 +33,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (
         0,
         LARGEST,
-        "seed model.head_size model.num_kv_heads data.longer_size sweep.seed sweep.baseline "
+        "seed model.head_size model.num_kv_heads model.num_encoder_layers "
+        "model.num_decoder_layers data.longer_size sweep.seed sweep.baseline "
         "data.seed data.prefetch data.train_size data.validation_size data.test_size "
         "data.batch_sentences optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
@@ -58,6 +59,9 @@ RANGES: tuple[tuple[float, float, str], ...] = (
 # are used.
 CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
+    "model.kind": kinds.REGISTRY,
+    "model.cell": cells.REGISTRY,
+    "model.recurrent_attention": recurrent_attention.REGISTRY,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
     "train.best_metric": (

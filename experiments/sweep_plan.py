@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 from experiments.settings import assign, check, flatten
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
+from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
 from transformer.model.positions import acts_in, split_names
-from transformer.model.transformer import Transformer
 
 # What a compiled training step takes as arguments, so that it may differ between members.
 NUMBERS = (
@@ -122,7 +122,7 @@ def state_bytes(config: ConfigDict) -> int:
     The vocabulary may turn out smaller than `tokenizer.vocab_size`.
     """
     tokens, mask = jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool)
-    model = Transformer(_model_config(config))
+    model = REGISTRY[config.model.kind](_model_config(config))
     shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens, mask, mask)
     copies = 4 + bool(config.train.ema_decay)  # and Adam's two
     return copies * sum(4 * math.prod(x.shape) for x in jax.tree.leaves(shapes))
@@ -159,7 +159,7 @@ def heads_may_vary(config: ConfigDict) -> bool:
         for sum_of_names in names
         for name in split_names(sum_of_names)
     )
-    plain = not (
+    plain = model.kind == "transformer" and not (
         model.head_size or model.num_kv_heads or model.talking_heads or model.dropout_attention
     )
     return plain and model.query_key_norm == "none" and not in_attention

@@ -84,15 +84,20 @@ def attention(
       hide_end: leave out the end-of-sentence column, and renormalise.
 
     Raises:
-      UserError: the sentence is blank.
+      UserError: the sentence is blank, or the model has no attention.
     """
     translator, variables, *_ = load_trained(folder, config, warn)
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     name = re.sub(r"\W+", "_", source).strip("_")[:40] or "sentence"
-    return draw_attention(
-        translator, variables, source, target, folder / "figures" / f"attention_{name}", hide_end
-    )
+    place = folder / "figures" / f"attention_{name}"
+    pictures = draw_attention(translator, variables, source, target, place, hide_end)
+    if not pictures:
+        raise UserError(
+            "config.model.recurrent_attention=none: this model has no attention to draw; train one "
+            "with --config.model.recurrent_attention=additive"
+        )
+    return pictures
 
 
 def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
@@ -118,8 +123,13 @@ def draw_attention(
     folder: Path,
     hide_end: bool = False,
 ) -> list[Path]:
-    """Draws the attention weights of a sentence below `folder`; returns the pictures."""
+    """Draws the attention weights of a sentence below `folder`; returns the pictures.
+
+    There are none of a model without attention.
+    """
     weights, source_tokens, target_tokens = translator.attention(variables, source, target)
+    if not weights:
+        return []
     maps = attention_maps.AttentionMaps(weights, tuple(source_tokens), tuple(target_tokens))
     if hide_end:
         maps = attention_maps.hide_end_of_sentence(maps)

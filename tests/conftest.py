@@ -35,6 +35,9 @@ BATCH, SOURCE_LENGTH, TARGET_LENGTH = 3, 5, 7
 TINY = {
     "source_vocab_size": 17,
     "target_vocab_size": 23,
+    "kind": "transformer",
+    "cell": "lstm",
+    "recurrent_attention": "additive",
     "d_model": 22,
     "d_ff": 13,
     "num_heads": 2,

@@ -188,8 +188,18 @@ def test_shapes_that_do_not_fit_the_tokens_are_named_beside_them(shape):
     assert str(shape) in str(error.value)
 
 
-def test_a_missing_kind_is_named():
+def test_an_unknown_kind_is_named_with_those_that_are_known():
     weights = make_maps().weights
-    del weights["cross"]
-    with pytest.raises(ValueError, match="cross"):
+    weights["corss"] = weights.pop("cross")
+    with pytest.raises(ValueError, match=r"\['corss'\].*'cross'"):
         AttentionMaps(weights, SOURCE, TARGET)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maps_of_one_kind_alone_are_hidden_and_drawn_as_among_others(kind, tmp_path):
+    every = attention_maps.hide_end_of_sentence(make_maps(layers=1))
+    alone = AttentionMaps({kind: make_maps(layers=1).weights[kind]}, SOURCE, TARGET)
+    hidden = attention_maps.hide_end_of_sentence(alone)
+    assert list(hidden.weights) == [kind]
+    np.testing.assert_array_equal(hidden.weights[kind], every.weights[kind])
+    assert [path.name for path in draw(hidden, tmp_path)] == [f"{kind}_layer_1.png"]

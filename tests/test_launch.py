@@ -82,6 +82,13 @@ def test_help_names_every_flag_and_mode():
         ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise --config.decode.beam_size")),
         ("model.num_heads=3", ("num_heads=3", "d_model=16", "1, 2, 4, 8, 16")),
         ("model.positions=sinus", ("'sinus'", "learned, none, relative_bias,")),
+        ("model.kind=rnn", ("'rnn'", "recurrent", "transformer")),
+        ("model.cell=elman", ("'elman'", "gru, lstm, lstm_peephole, rnn")),
+        ("model.recurrent_attention=dot", ("'dot'", "additive, multiplicative, none")),
+        (
+            "model.kind=recurrent model.num_encoder_layers=0",
+            ("num_encoder_layers=0", "--config.model.num_encoder_layers"),
+        ),
         ("model.activation=tanh", ("'tanh'", "gelu", "swiglu")),
         ("model.norm_position=mid", ("'mid'", "post, pre")),
         ("model.tied_embeddings=some", ("'some'", "all, decoder, none")),

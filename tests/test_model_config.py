@@ -8,7 +8,7 @@ import pytest
 
 from conftest import TINY, tiny_config
 from transformer.errors import UserError
-from transformer.model import layers, positions
+from transformer.model import cells, kinds, layers, positions, recurrent_attention
 from transformer.model.attention import look_ahead_mask, padding_mask
 from transformer.model.config import (
     DTYPES,
@@ -20,6 +20,9 @@ from transformer.model.config import (
 )
 
 CHOICES = {
+    "kind": kinds.REGISTRY,
+    "cell": cells.REGISTRY,
+    "recurrent_attention": recurrent_attention.REGISTRY,
     "positions": positions.REGISTRY,
     "activation": layers.ACTIVATIONS,
     "norm": NORMS,
@@ -80,6 +83,27 @@ SIZES = [name for name, value in TINY.items() if type(value) is int and name not
 def test_a_size_below_one_is_refused(field):
     changes = {"positions": "relative_bias"} if field == "bias_buckets" else {}
     assert f"model.{field}" in message(**{field: 0, **changes})
+
+
+@pytest.mark.parametrize("field", ["num_encoder_layers", "num_decoder_layers"])
+def test_a_recurrent_model_may_lack_one_side_but_not_both(field):
+    assert getattr(tiny_config(kind="recurrent", **{field: 0}), field) == 0
+    assert f"model.{field} is -1" in message(kind="recurrent", **{field: -1})
+    assert "both 0" in message(kind="recurrent", num_encoder_layers=0, num_decoder_layers=0)
+
+
+def test_a_recurrent_model_has_no_heads_or_positions_to_check():
+    changes = {"num_heads": 5, "positions": "learned", "max_length": 3}
+    config = tiny_config(kind="recurrent", **changes)
+    positions.check_length(4, config)
+    assert positions.longest(config) is None
+    assert positions.longest(tiny_config(**changes | {"num_heads": 2})) == 3
+
+
+def test_the_two_directions_of_an_encoder_need_an_even_width():
+    text = message(kind="recurrent", d_model=21)
+    assert "d_model=21" in text
+    assert "direction" in text
 
 
 def test_key_heads_that_do_not_divide_the_heads_are_named_with_those_that_do():

@@ -73,6 +73,17 @@ def test_a_plan_knows_how_much_memory_a_run_holds():
     assert sweep_plan.state_bytes(config) == 4 * 4 * parameters
 
 
+def test_a_plan_knows_the_memory_of_the_model_that_it_names():
+    config = quickstart.get_config()
+    config.model.num_encoder_layers = config.model.num_decoder_layers = 1
+    config.model.kind, config.model.cell = "recurrent", "rnn"
+    config.model.recurrent_attention = "none"
+    d, v = 128, 2000
+    cells = 2 * (d * d // 2 + d * d // 4 + d // 2) + 2 * d * d + d
+    first_state = d * d + d
+    assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + cells + first_state)
+
+
 def test_a_password_stays_out_of_the_points():
     config = quickstart.get_config()
     config.sweep.storage = "mysql://me:secret@there/x"
@@ -112,10 +123,12 @@ def test_heads_share_a_program_where_nothing_else_depends_on_them():
         {"model.num_heads": 8},
         {"model.num_heads": 2, "model.positions": "alibi"},
         {"model.num_heads": 8, "model.positions": "alibi"},
+        {"model.num_heads": 2, "model.kind": "recurrent"},
+        {"model.num_heads": 8, "model.kind": "recurrent"},
     )
     shared = sweep_plan.group_points(points, share_heads=True, largest=9)
-    assert [[p.number for p in group] for group in shared] == [[0, 1], [2], [3]]
-    assert len(sweep_plan.group_points(points, share_heads=False, largest=9)) == 4
+    assert [[p.number for p in group] for group in shared] == [[0, 1], [2], [3], [4], [5]]
+    assert len(sweep_plan.group_points(points, share_heads=False, largest=9)) == 6
     assert sweep_plan.finest_heads(shared[0]).model.num_heads == 8
     six = plan({"model.num_heads": 2}, {"model.num_heads": 3}, config=_wide(12))
     assert sweep_plan.finest_heads(six).model.num_heads == 6

@@ -13,7 +13,7 @@ DTYPES = ("float32", "bfloat16")
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """What defines a Transformer; see `configs/base.py` for each field.
+    """What defines a Transformer or its recurrent baseline; see `configs/base.py` for each field.
 
     With no encoder layers it is a decoder alone, a language model; with no decoder layers an
     encoder alone. Vocabulary and embeddings of the side that is not there count for nothing.
@@ -28,6 +28,9 @@ class ModelConfig:
 
     source_vocab_size: int
     target_vocab_size: int
+    kind: str
+    cell: str
+    recurrent_attention: str
     d_model: int
     d_ff: int
     num_heads: int
@@ -57,19 +60,24 @@ class ModelConfig:
     dtype: str
 
     def __post_init__(self):
-        # The registry lives beside the classes it lists, which take a ModelConfig.
-        from transformer.model import layers
+        # The registries live beside the classes they list, which take a ModelConfig.
+        from transformer.model import cells, kinds, layers, recurrent_attention
 
+        check_choice("model.kind", self.kind, kinds.REGISTRY)
+        check_choice("model.cell", self.cell, cells.REGISTRY)
+        check_choice(
+            "model.recurrent_attention", self.recurrent_attention, recurrent_attention.REGISTRY
+        )
         for name in ("d_model", "d_ff", "num_heads", "max_length", "source_vocab_size",
                      "target_vocab_size", "shaw_distance", "bias_distance"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise UserError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
-        if not (self.num_encoder_layers or self.num_decoder_layers):
-            raise UserError(
-                "model.num_encoder_layers and model.num_decoder_layers are both 0: set one of them"
-            )
-        self._check_heads()
-        self._check_positions()
+        self._check_layers()
+        if self.kind == "recurrent":
+            self._check_directions()
+        else:
+            self._check_heads()
+            self._check_positions()
         check_choice("model.activation", self.activation, layers.ACTIVATIONS)
         check_choice("model.norm", self.norm, NORMS)
         check_choice("model.norm_position", self.norm_position, NORM_POSITIONS)
@@ -121,6 +129,23 @@ class ModelConfig:
     def normalizes_input(self) -> bool:
         """Whether a sub-layer's input is normalised, so that the residual stream itself is not."""
         return self.norm_position in ("pre", "both")
+
+    def _check_layers(self) -> None:
+        for name in ("num_encoder_layers", "num_decoder_layers"):
+            if getattr(self, name) < 0:
+                raise UserError(f"model.{name} is {getattr(self, name)}: it must be at least 0")
+        if not (self.has_encoder or self.has_decoder):
+            raise UserError(
+                "model.num_encoder_layers and model.num_decoder_layers are both 0: one must be "
+                "at least 1"
+            )
+
+    def _check_directions(self) -> None:
+        if self.d_model % 2:
+            raise UserError(
+                f"model.d_model={self.d_model} must be even: each direction of a bidirectional "
+                "encoder has half"
+            )
 
     def _check_heads(self) -> None:
         if not self.head_size and self.d_model % self.num_heads:

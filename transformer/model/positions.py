@@ -321,6 +321,8 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, "H"]:
 
 def longest(config: ModelConfig) -> int | None:
     """Returns how many positions a model has, or None where no encoding has a last one."""
+    if config.kind == "recurrent":
+        return None
     names = (config.encoder_names, config.decoder_names, config.cross_positions)
     limits = [REGISTRY[part].limit(config) for name in names for part in split_names(name)]
     return min((limit for limit in limits if limit is not None), default=None)

@@ -1,5 +1,8 @@
 """The Transformer [3.1], whole sequences at once or a token at a time."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import flax.linen as nn
 import flax.struct
 import jax
@@ -20,6 +23,7 @@ from transformer.model.stack import (
     DecoderLayer,
     EncoderLayer,
     LayerCache,
+    layer_weights,
     make_layers,
     run_layers,
 )
@@ -204,6 +208,19 @@ class Transformer(nn.Module):
         x, layers = run_layers(self.decoder_layers, self.config, depth, run, x, cache.layers)
         x = self.decoder_norm(x) if self.config.normalizes_input else x
         return self.logits(x), Cache(cache.index + 1, ancestors, cache.memory_mask, layers)
+
+    @staticmethod
+    def attention_weights(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
+        """Returns each layer's attention weights [B, H, L, M], as a forward pass sowed them.
+
+        Kinds are "encoder_self", "decoder_self" and "cross".
+        """
+        kinds = {
+            "encoder_self": ("encoder_layers", "self_attention"),
+            "decoder_self": ("decoder_layers", "self_attention"),
+            "cross": ("decoder_layers", "cross_attention"),
+        }
+        return {kind: layer_weights(intermediates, *place) for kind, place in kinds.items()}
 
     def _embed(self, vectors, encoding, positions, rates):
         check_length(positions.shape[-1], self.config)

@@ -17,9 +17,9 @@ from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums
 from transformer.metrics import TokenMetrics, corpus_scores, summarize
 from transformer.model.config import ModelConfig
+from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
 from transformer.model.positions import longest
-from transformer.model.transformer import Transformer
 from transformer.tasks.translator import Translator
 
 
@@ -257,6 +257,12 @@ def make_translator(
             "model.tied_embeddings='all' needs one vocabulary for both languages: set "
             "--config.tokenizer.joint=True, or --config.model.tied_embeddings=decoder"
         )
+    for side in ("encoder", "decoder"):
+        if not config.model[f"num_{side}_layers"]:
+            raise UserError(
+                f"model.num_{side}_layers=0: a translator has an encoder and a decoder; set "
+                f"--config.model.num_{side}_layers to 1 or more"
+            )
     fields = {
         name: value for name, value in config.model.items() if not name.startswith("dropout_")
     }
@@ -265,9 +271,8 @@ def make_translator(
         target_vocab_size=target_tokenizer.vocab_size,
         **fields,
     )
-    return Translator(
-        Transformer(model_config), source_tokenizer, target_tokenizer, config.decode, warn
-    )
+    model = REGISTRY[config.model.kind](model_config)
+    return Translator(model, source_tokenizer, target_tokenizer, config.decode, warn)
 
 
 def _check_scores(settings: Any) -> None:

@@ -13,7 +13,7 @@ from transformer.data.tokenizer import BEGIN, END, PAD, Tokenizer
 from transformer.decode import Hypotheses, beam_search
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.layers import DropoutRates
-from transformer.model.stack import layer_weights
+from transformer.model.recurrent import RecurrentModel
 from transformer.model.transformer import Transformer
 
 SHORTEST = 16  # tokens; static lengths are this times powers of two
@@ -41,7 +41,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | RecurrentModel,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
         decode: Any,
@@ -210,7 +210,7 @@ class Translator:
 
         Returns:
           weights: `encoder_self` [layers, H, M, M], `decoder_self` [layers, H, L, L] and `cross`
-            [layers, H, L, M], float32, queries in rows.
+            [layers, H, L, M], float32, queries in rows; of these, what the model has.
           source tokens (M), ending in end-of-sentence; target tokens as the decoder reads them
           (L), starting with begin-of-sentence.
         """
@@ -226,14 +226,10 @@ class Translator:
             mutable=["intermediates"],
         )
         m, n = len(sources) + 1, len(targets) + 1
-        kinds = {
-            "encoder_self": ("encoder_layers", "self_attention", m, m),
-            "decoder_self": ("decoder_layers", "self_attention", n, n),
-            "cross": ("decoder_layers", "cross_attention", n, m),
-        }
+        sides = {"encoder_self": (m, m), "decoder_self": (n, n), "cross": (n, m)}
         weights = {}
-        for kind, (stack, module, rows, columns) in kinds.items():
-            layers = layer_weights(sown["intermediates"], stack, module)
+        for kind, layers in self.model.attention_weights(sown.get("intermediates", {})).items():
+            rows, columns = sides[kind]
             weights[kind] = np.stack([np.asarray(w[0, :, :rows, :columns]) for w in layers])
         return (
             weights,

@@ -1,0 +1,463 @@
+"""The recurrent model equals a second one in NumPy, and trains wherever the Transformer does."""
+
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import reference_recurrent as reference
+from conftest import tiny_config, tiny_inputs
+from experiments import costs, inference
+from reference import float64
+from test_stepwise import full_pass, search
+from test_transformer import gradients_by_token
+from tiny_run import CONFIG, command, refused
+from transformer.model import recurrent_attention
+from transformer.model.cells import REGISTRY, run_cell
+from transformer.model.config import TIED_EMBEDDINGS
+from transformer.model.layers import DropoutRates
+from transformer.model.recurrent import RecurrentModel
+
+B, M, L, V = 3, 5, 7, 23
+ATTENTIONS = tuple(recurrent_attention.REGISTRY)
+READING = [name for name in ATTENTIONS if name != "none"]
+INPUTS, WIDTH, STEPS = 5, 2, 3  # of a cell alone
+SENTENCES = np.arange(B)
+
+
+def tiny_recurrent(seed=0, **changes):
+    """A tiny recurrent model and random variables for it."""
+    config = tiny_config(kind="recurrent", **changes)
+    params = reference.parameters(reference.parameter_shapes(config), seed)
+    return RecurrentModel(config), {"params": jax.tree.map(jnp.asarray, params)}
+
+
+def a_cell(name):
+    """A cell, random parameters, inputs of a sentence and a state to start from."""
+    rng = np.random.default_rng(1)
+    cell = REGISTRY[name](INPUTS, WIDTH, "float32")
+    params = reference.parameters(reference.cell_shapes(name, INPUTS, WIDTH))
+    x = rng.normal(size=(STEPS, INPUTS)).astype(np.float32)
+    state = tuple(rng.normal(size=(cell.states, WIDTH)).astype(np.float32))
+    return cell, params, x, state
+
+
+# --- cells
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_cell_equals_its_papers_equations_step_by_step(name):
+    cell, params, x, state = a_cell(name)
+    gates, expected = reference.by_gate(float64(params), name), state
+    variables, state = {"params": params}, tuple(jnp.asarray(vector) for vector in state)
+    for row in x:
+        projected = cell.apply(variables, jnp.asarray(row), method="project")
+        state = cell.apply(variables, projected, state)
+        expected = reference.CELLS[name](gates, row, expected)
+        np.testing.assert_allclose(state, expected, rtol=1e-5, atol=1e-6)
+
+
+def along_sequence(cell, params, x, state):
+    """The outputs of a cell over one sentence."""
+    arguments = jnp.asarray(x)[None], jnp.ones((1, STEPS), bool)
+    state = tuple(jnp.asarray(vector)[None] for vector in state)
+    return cell.apply({"params": params}, *arguments, state, method=run_cell)[0]
+
+
+def slopes(function, tree):
+    """The gradient of a function of a tree of float64 arrays, by central differences."""
+    leaves, structure = jax.tree.flatten(tree)
+    gradients = [np.zeros_like(leaf) for leaf in leaves]
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        for place in np.ndindex(leaf.shape):
+            value, values = leaf[place], []
+            for step in (1e-5, -1e-5):
+                leaf[place] = value + step
+                values.append(function(jax.tree.unflatten(structure, leaves)))
+            leaf[place] = value
+            gradient[place] = (values[0] - values[1]) / 2e-5
+    return jax.tree.unflatten(structure, gradients)
+
+
+def distance(tree, other):
+    """The largest difference, as a share of the largest number."""
+    pairs = list(zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True))
+    assert all(np.shape(a) == np.shape(b) for a, b in pairs)
+    return max(np.abs(a - b).max() for a, b in pairs) / max(np.abs(b).max() for _, b in pairs)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_cells_gradient_is_the_slope_of_its_papers_equations(name):
+    cell, *arguments = a_cell(name)
+    direction = np.random.default_rng(2).normal(size=(STEPS, WIDTH))
+
+    def loss(params, x, state):
+        return (along_sequence(cell, params, x, state) * direction.astype(np.float32)).sum()
+
+    def by_loops(arguments):
+        params, x, state = arguments
+        return (reference.run(params, name, x, state) * direction).sum()
+
+    found = jax.grad(loss, argnums=(0, 1, 2))(*arguments)
+    arguments = jax.tree.map(lambda leaf: np.array(leaf, np.float64), tuple(arguments))
+    expected = slopes(by_loops, arguments)
+    assert distance(found, expected) < 1e-5
+    # The control: the slopes of a slightly other cell are others.
+    arguments[0]["bias"][0] += 1e-3
+    assert distance(found, slopes(by_loops, arguments)) > 1e-5
+
+
+def test_each_peephole_matters_and_without_them_the_lstm_is_left():
+    cell, params, x, state = a_cell("lstm_peephole")
+    expected = along_sequence(cell, params, x, state)
+    for row in range(3):
+        without = {**params, "peepholes": params["peepholes"].copy()}
+        without["peepholes"][row] = 0.0
+        assert np.abs(along_sequence(cell, without, x, state) - expected).max() > 1e-3
+    without["peepholes"][:] = 0.0
+    plain = {name: array for name, array in params.items() if name != "peepholes"}
+    np.testing.assert_array_equal(
+        along_sequence(cell, without, x, state),
+        along_sequence(REGISTRY["lstm"](INPUTS, WIDTH, "float32"), plain, x, state),
+    )
+
+
+def test_the_comparison_sees_a_unit_that_resets_after_the_product():
+    cell, params, x, [h] = a_cell("gru")
+    p = reference.by_gate(float64(params), "gru")
+    (w_r, w_z, w_h), (u_r, u_z, u_h), (b_r, b_z, b_h) = p["W"], p["R"], p["b"]
+    r = reference.sigmoid(x[0] @ w_r + h @ u_r + b_r)
+    z = reference.sigmoid(x[0] @ w_z + h @ u_z + b_z)
+    before, after = (
+        z * h + (1 - z) * np.tanh(x[0] @ w_h + read + b_h)
+        for read in ((r * h) @ u_h, r * (h @ u_h))
+    )
+    found = along_sequence(cell, params, x, [h])[0]
+    np.testing.assert_allclose(found, before, rtol=1e-5)
+    assert np.abs(found - after).max() > 1e-2
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_cells_start_orthogonal_and_keeping_what_they_have(name):
+    cell = REGISTRY[name](5, 3, "float32", context=7)
+    x, state = jnp.zeros(5), tuple(jnp.zeros((cell.states, 3)))
+    init = jax.jit(
+        lambda key: cell.init(key, cell.init_with_output(key, x, method="project")[0], state)
+    )
+    params = init(jax.random.key(0))["params"]
+    assert jax.tree.map(jnp.shape, params) == reference.cell_shapes(name, 5, 3, 7)
+    gates = reference.GATES[name]
+    for kernel in np.split(params["recurrent_kernel"], gates, axis=1):
+        np.testing.assert_allclose(kernel @ kernel.T, np.eye(3), atol=1e-5)
+    for kernel, inputs in (("input_kernel", 5), ("context_kernel", 7)):
+        bound = np.sqrt(6 / (inputs + 3))  # of each gate by itself
+        assert 0.8 * bound < np.abs(params[kernel]).max() < bound
+    forget = {"lstm": [0, 0, 1, 0], "lstm_peephole": [0, 0, 1, 0]}.get(name, [0] * gates)
+    np.testing.assert_array_equal(params["bias"], np.repeat(forget, 3))
+
+
+# --- padding and documents
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", REGISTRY)
+def test_padding_leaves_the_state_as_it_is(name, reverse):
+    cell, params, *_ = a_cell(name)
+    rng = np.random.default_rng(3)
+    x = jnp.asarray(rng.normal(size=(1, 7, INPUTS)), jnp.float32)
+    mask = np.array([[False, True, False, True, True, False, True]])
+
+    def run(x, mask):
+        arguments = {"reverse": reverse, "method": run_cell}
+        return cell.apply({"params": params}, x, jnp.asarray(mask), **arguments)[0]
+
+    found = run(x, mask)
+    real = run(x[:, mask[0]], mask[:, mask[0]])
+    np.testing.assert_allclose(found[mask[0]], real, rtol=1e-5, atol=1e-6)
+    # A hole has the output of the step before it; before the first step it is zero.
+    order = range(6, -1, -1) if reverse else range(7)
+    last = np.zeros(WIDTH)
+    for i in order:
+        last = found[i] if mask[0, i] else last
+        np.testing.assert_array_equal(found[i], last)
+    gradient = jax.grad(lambda x: run(x, mask).sum())(x)[0]
+    assert (np.abs(gradient).sum(1) > 0).tolist() == mask[0].tolist()
+    control = jax.grad(lambda x: run(x, np.ones_like(mask)).sum())(x)[0]
+    assert (np.abs(control).sum(1) > 0).all()
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_the_past_and_the_source_are_read_and_never_the_future_or_padding(attention):
+    model, variables = tiny_recurrent(recurrent_attention=attention)
+    inputs = tiny_inputs(source_lengths=(5, 3, 0))
+    inputs = inputs._replace(target_mask=inputs.target_mask.at[1, 2].set(False))
+    by_target, by_source = gradients_by_token(model, variables, inputs)
+    is_target, is_source = np.asarray(inputs.target_mask), np.asarray(inputs.source_mask)
+    for b, i in np.ndindex(B, L):
+        if not is_target[b, i]:
+            continue
+        past = is_target[b] & (np.arange(L) <= i)
+        assert (by_target[b, i, b] > 0).tolist() == past.tolist()
+        assert (by_source[b, i, b] > 0).tolist() == is_source[b].tolist()
+        assert not by_target[b, i, b != SENTENCES].any()
+        assert not by_source[b, i, b != SENTENCES].any()
+    # The control: what is no longer masked is read.
+    every = inputs._replace(source_mask=jnp.ones((B, M), bool))
+    assert (gradients_by_token(model, variables, every)[1][1, 0, 1] > 0).all()
+
+
+def test_the_encoder_reads_both_sides():
+    model, variables = tiny_recurrent(num_encoder_layers=1)
+    source, _, source_mask, _ = tiny_inputs(source_lengths=(5, 5, 5))
+
+    def encode(table):
+        params = {**variables["params"], "source_embedding": {"table": table}}
+        return model.apply({"params": params}, source, source_mask, method="encode")[0]
+
+    reads = jax.jacrev(encode)(variables["params"]["source_embedding"]["table"])
+    reads = np.abs(reads[:, :, np.asarray(source[0])]).sum(-1) > 0  # [position, unit, token]
+    later = np.triu(np.ones((M, M), bool))
+    half = model.config.d_model // 2
+    assert (reads[:, :half] == later.T[:, None]).all()
+    assert (reads[:, half:] == later[:, None]).all()
+
+
+def documents(segments):
+    """Which tokens each position of a language model depends on: [L, L]."""
+    model, variables = tiny_recurrent(num_encoder_layers=0)
+    target, mask = jnp.arange(1, 1 + L)[None], jnp.ones((1, L), bool)
+
+    def features(table):
+        params = {**variables["params"], "target_embedding": {"table": table}}
+        arguments = None, target, None, mask, None, segments
+        return model.apply({"params": params}, *arguments, method="features")[0].sum(-1)
+
+    table = variables["params"]["target_embedding"]["table"]
+    return np.abs(jax.jacrev(features)(table)[:, 1 : 1 + L]).sum(-1) > 0
+
+
+def test_nothing_leaks_between_packed_documents():
+    segments = np.array([4, 4, 4, 2, 2, 7, 7])
+    past = np.tril(np.ones((L, L), bool))
+    same = segments[:, None] == segments
+    np.testing.assert_array_equal(documents(jnp.asarray(segments)[None]), past & same)
+    # The control: in one document everything before is read.
+    np.testing.assert_array_equal(documents(None), past)
+
+
+def test_a_packed_document_has_the_logits_that_it_has_alone():
+    model, variables = tiny_recurrent(num_encoder_layers=0)
+    target = jnp.arange(1, 1 + L)[None]
+    mask, segments = jnp.ones((1, L), bool), jnp.array([[0, 0, 0, 1, 1, 1, 1]])
+    packed = model.apply(variables, None, target, None, mask, segments=segments)
+    alone = model.apply(variables, None, target[:, 3:], None, mask[:, 3:])
+    np.testing.assert_allclose(packed[:, 3:], alone, rtol=1e-5, atol=1e-5)
+
+
+# --- the model
+
+
+CASES = [
+    {"cell": cell, "recurrent_attention": attention, "tied_embeddings": tied}
+    for (cell, attention), tied in zip(
+        itertools.product(REGISTRY, ATTENTIONS), itertools.cycle(TIED_EMBEDDINGS)
+    )
+] + [
+    {"num_encoder_layers": 0, "cell": "gru"},
+    {"num_encoder_layers": 0, "tied_embeddings": "decoder"},
+    {"num_encoder_layers": 1, "num_decoder_layers": 3},
+]
+
+
+def by_loops(params, inputs, config):
+    """The logits [B, L, V], zero at padding, and the weights of each sentence's real tokens."""
+    logits, weights = np.zeros((B, L, V)), []
+    for b in range(B):
+        source, target, is_source, is_target = (np.asarray(array[b]) for array in inputs)
+        real = source[is_source], target[is_target]
+        logits[b, is_target], rows = reference.model(float64(params), config, *real)
+        weights.append(rows)
+    return logits, weights
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+def test_the_model_equals_the_papers_equations_in_float64(case):
+    model, variables = tiny_recurrent(**case)
+    inputs = tiny_inputs()
+    logits, sown = jax.jit(lambda v: model.apply(v, *inputs, mutable=["intermediates"]))(variables)
+    expected, rows = by_loops(variables["params"], inputs, model.config)
+    assert np.abs(expected).max() > 1.0  # so that an error of 1e-5 is a small one
+    is_target = np.asarray(inputs.target_mask)
+    np.testing.assert_allclose(logits[is_target], expected[is_target], rtol=1e-5, atol=1e-5)
+
+    weights = model.attention_weights(sown.get("intermediates", {}))
+    if rows[0][0] is None:
+        assert weights == {}
+        return
+    [cross] = weights["cross"]
+    assert cross.shape == (B, 1, L, M)
+    assert cross.dtype == jnp.float32
+    for b, (real, source) in enumerate(zip(is_target, inputs.source_mask, strict=True)):
+        own = np.asarray(cross[b, 0, real])
+        np.testing.assert_allclose(own[:, source], rows[b], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(own.sum(-1), 1.0, rtol=1e-6)
+        assert not own[:, ~np.asarray(source)].any()
+
+
+@pytest.mark.parametrize("case", CASES[::2], ids=lambda case: "-".join(map(str, case.values())))
+def test_the_parameter_tree_is_the_one_written_by_hand(case):
+    config = tiny_config(kind="recurrent", **case)
+    init = RecurrentModel(config).init
+    tree = jax.eval_shape(init, jax.random.key(0), *tiny_inputs())["params"]
+    assert jax.tree.map(lambda x: x.shape, tree) == reference.parameter_shapes(config)
+    assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
+
+
+@pytest.mark.parametrize("field", ["cell", "recurrent_attention", "num_decoder_layers"])
+def test_the_comparison_sees_a_reference_of_another_model(field):
+    changes = {"cell": "lstm", "recurrent_attention": "none", "num_decoder_layers": 1}
+    model, variables = tiny_recurrent(cell="lstm_peephole")
+    other = tiny_config(kind="recurrent", **{"cell": "lstm_peephole", field: changes[field]})
+    params = reference.parameters(reference.parameter_shapes(other))
+    inputs = tiny_inputs()
+    logits = model.apply(variables, *inputs)
+    difference = by_loops(params, inputs, other)[0] - logits
+    assert np.abs(difference[np.asarray(inputs.target_mask)]).max() > 1e-3
+
+
+def test_a_source_of_padding_only_gives_finite_numbers_and_gradients():
+    model, variables = tiny_recurrent()
+    inputs = tiny_inputs(source_lengths=(5, 3, 0), target_lengths=(7, 4, 0))
+    loss = jax.jit(jax.value_and_grad(lambda v: (model.apply(v, *inputs) ** 2).sum()))
+    assert all(np.isfinite(number).all() for number in jax.tree.leaves(loss(variables)))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training(attention):
+    model, variables = tiny_recurrent(recurrent_attention=attention)
+    inputs = tiny_inputs()
+    expected = model.apply(variables, *inputs)
+    rngs = {"dropout": jax.random.key(0)}
+    for name in ("embedding", "residual"):
+        rates = DropoutRates(**{name: 0.5})
+        assert np.abs(model.apply(variables, *inputs, rates, rngs=rngs) - expected).max() > 1e-3
+    nothing = model.apply(variables, *inputs, DropoutRates(), rngs=rngs)
+    np.testing.assert_array_equal(nothing, expected)
+
+
+def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
+    model, variables = tiny_recurrent(dtype="bfloat16")
+    exact, _ = tiny_recurrent()
+    inputs = tiny_inputs()
+    features = jax.eval_shape(lambda v: model.apply(v, *inputs, method="features"), variables)
+    assert features.dtype == jnp.bfloat16
+    source, _, mask, _ = inputs
+    cache = jax.eval_shape(lambda v: model.apply(v, source, mask, 2, 9, method="start"), variables)
+    assert {x.dtype for x in jax.tree.leaves(cache.states)} == {jnp.dtype("float32")}
+    logits, expected = jax.jit(model.apply)(variables, *inputs), exact.apply(variables, *inputs)
+    assert logits.dtype == jnp.float32
+    error = np.abs(logits - expected).max() / np.abs(expected).max()
+    assert 1e-4 < error < 0.05  # bfloat16 has 8 bits: it is used, and near
+
+
+# --- a token at a time
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(attention, cell):
+    model, variables = tiny_recurrent(recurrent_attention=attention, cell=cell)
+    logits, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
+    expected = full_pass(model, variables, histories)
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+    # The control: a cache that is never reordered goes on from another's history.
+    wrong, _ = search(model, variables, lambda cache, parents: cache)
+    assert (np.abs(wrong - expected)[2:].max(axis=(1, 2, 3)) > 0.01).all()
+
+
+def test_a_language_model_steps_from_zeros_whatever_the_source():
+    model, variables = tiny_recurrent(num_encoder_layers=0)
+    tokens = jnp.arange(1, 1 + B * L).reshape(B, L)
+    expected = model.apply(variables, None, tokens, None, jnp.ones((B, L), bool))
+    cache = model.apply(variables, jnp.zeros((B, 0), int), None, 1, L, method="start")
+    for i in range(L):
+        logits, cache = model.apply(variables, tokens[:, i : i + 1], cache, method="step")
+        np.testing.assert_allclose(logits[:, 0], expected[:, i], rtol=1e-5, atol=1e-5)
+
+
+def test_an_encoder_alone_encodes_as_the_whole_models_does():
+    model, variables = tiny_recurrent()
+    alone, own = tiny_recurrent(num_decoder_layers=0)
+    source, _, mask, _ = tiny_inputs()
+    encoded = [
+        m.apply(v, source, mask, method="encode") for m, v in [(model, variables), (alone, own)]
+    ]
+    np.testing.assert_array_equal(*encoded)
+    tree = jax.eval_shape(lambda k: alone.init(k, source, mask, method="encode"), jax.random.key(0))
+    assert set(tree["params"]) == {"source_embedding", "encoder_layers_0", "encoder_layers_1"}
+
+
+# --- what it costs, and a whole run
+
+
+# In units of d_model / 2 squared, 121: the context's kernel is 4 x 4, a query's or key's 4, and
+# the outputs' are 6 x 4 and 2 x 4.
+@pytest.mark.parametrize(
+    ("attention", "kernels"), [("additive", 16 + 8 + 24), ("multiplicative", 4 + 8), ("none", 0)]
+)
+def test_the_cost_of_a_token_counts_every_kernel_it_meets(attention, kernels):
+    model, variables = tiny_recurrent(recurrent_attention=attention)
+    layers = 2 * 2 * (2 + 1) * 4 + 2 * (4 + 4) * 4  # encoder's and decoder's, of four gates each
+    expected = 6 * (121 * (layers + kernels) + V * 22)
+    assert costs.flops_per_token(variables["params"], model.config) == expected
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A config and the folder of a run of a few steps."""
+    root = tmp_path_factory.mktemp("recurrent")
+    config, folder = root / "config.py", root / "run"
+    config.write_text(CONFIG.replace("CACHE", str(root / "cache")))
+    small = ("model.kind=recurrent", "model.cell=gru", "train.steps=4", "train.evaluate_every=4")
+    ended = command(
+        f"--config={config}", f"--workdir={folder}", *(f"--config.{part}" for part in small)
+    )
+    assert ended.code == 0, ended
+    return folder
+
+
+def test_a_recurrent_model_trains_from_the_command_line(run):
+    results = json.loads((run / "results.json").read_text())
+    assert results["step"] == 4
+    # Only what the decoder reads of the source is there to be drawn.
+    assert sorted(path.name for path in (run / "figures/attention").iterdir()) == [
+        "attention.npz",
+        "cross_layer_1.png",
+    ]
+
+
+def test_a_recurrent_run_translates_scores_and_draws(run):
+    ended = command("--mode=translate", f"--workdir={run}", stdin=b"a b c\n\nd\n")
+    assert (ended.code, ended.err, ended.out.count("\n")) == (0, "", 3)
+    ended = command("--mode=attention", f"--workdir={run}", "--sentence=a b c")
+    assert ended.code == 0
+    with np.load(run / "figures/attention_a_b_c/attention.npz") as saved:
+        assert saved["cross"].shape[:2] == (1, 1)
+        np.testing.assert_allclose(saved["cross"].sum(-1), 1.0, rtol=1e-6)
+
+
+def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
+    load = inference.load_translator
+
+    def without(folder, config, warn):
+        translator, *rest = load(folder, config, warn)
+        changes = {**vars(translator.model.config), "recurrent_attention": "none"}
+        translator.model = RecurrentModel(type(translator.model.config)(**changes))
+        return translator, {"params": translator.init_params(jax.random.key(0))}, *rest[1:]
+
+    monkeypatch.setattr(inference, "load_translator", without)
+    says = ("recurrent_attention=none", "no attention to draw", "recurrent_attention=additive")
+    refused("--mode=attention", f"--workdir={run}", "--sentence=a b c", says=says)

@@ -1,0 +1,278 @@
+"""Recurrent cells, and the recurrence of one over a sequence.
+
+A cell takes a projected input and a state to the next state, a tuple of float32 vectors of which
+the first is its output. The inputs' products with their kernel are known before the first step:
+`Cell.project` makes those of a whole sequence at once, and the recurrence is left with the state's.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+State = tuple[Float[Array, "*batch width"], ...]
+
+UNROLL = 4  # steps compiled as one turn of the loop
+
+
+class Cell(nn.Module):
+    """What all cells share: a kernel for inputs and one for the state, with a block for each gate.
+
+    Input kernels start Glorot-uniform and recurrent ones orthogonal, each gate's by itself; biases
+    start at zero but for the forget gate's, at one, so that a state is kept until a cell learns
+    what to forget. The papers leave biases out of their equations or have them; here all have.
+
+    Args:
+      inputs: width of the inputs.
+      width: of the output, and of each vector of the state.
+      dtype: of the products; gates and states are float32.
+      context: width of a second input that is known only at its step, see `project_context`; 0
+        for none.
+
+    Source: Glorot and Bengio 2010, equation 16; Saxe et al. 2014, "Exact solutions to the nonlinear
+    dynamics of learning in deep linear neural networks", and Bahdanau et al. 2015, appendix B.1
+    (orthogonal); Jozefowicz et al. 2015, "An Empirical Exploration of Recurrent Network
+    Architectures" (the forget gate's bias).
+    """
+
+    gates: ClassVar[tuple[str, ...]]  # the kernels' blocks of columns, in order
+    states: ClassVar[int] = 1  # vectors of the state
+
+    inputs: int
+    width: int
+    dtype: str
+    context: int = 0
+
+    def setup(self):
+        columns = len(self.gates) * self.width
+        glorot = self._gate_by_gate(nn.initializers.xavier_uniform())
+        orthogonal = self._gate_by_gate(nn.initializers.orthogonal())
+        self.input_kernel = self.param("input_kernel", glorot, (self.inputs, columns))
+        self.recurrent_kernel = self.param("recurrent_kernel", orthogonal, (self.width, columns))
+        self.bias = self.param("bias", self._first_bias, (columns,))
+        if self.context:
+            self.context_kernel = self.param("context_kernel", glorot, (self.context, columns))
+
+    def project(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch columns"]:
+        """Returns the inputs' part of all gates, with the biases."""
+        y = self._product(x, self.input_kernel) + self.bias
+        return y.astype(self.dtype)
+
+    def project_context(self, context: Float[Array, "*batch D"]) -> Float[Array, "*batch columns"]:
+        """Returns what is added to a step's projected input for its second input."""
+        return self._product(context, self.context_kernel)
+
+    def zeros(self, *batch: int) -> State:
+        """Returns the state before a sequence of which nothing is known."""
+        return (jnp.zeros((*batch, self.width)),) * self.states
+
+    def _product(self, x, kernel) -> Float[Array, "*batch columns"]:
+        """The product in the compute dtype, summed in float32; flat as in `layers.Linear`."""
+        flat = x.reshape(-1, x.shape[-1]).astype(self.dtype)
+        y = jnp.matmul(flat, kernel.astype(self.dtype), preferred_element_type=jnp.float32)
+        return y.reshape(*x.shape[:-1], -1)
+
+    def _sums(self, projected, output) -> list[Float[Array, "*batch width"]]:
+        """Each gate's sum before its activation."""
+        sums = projected + self._product(output, self.recurrent_kernel)
+        return jnp.split(sums, len(self.gates), axis=-1)
+
+    def _gate_by_gate(self, initializer: Callable) -> Callable:
+        def draw(key: Array, shape: tuple[int, int]) -> Float[Array, "rows columns"]:
+            keys = jax.random.split(key, len(self.gates))
+            return jnp.concatenate([initializer(k, (shape[0], self.width)) for k in keys], axis=1)
+
+        return draw
+
+    def _first_bias(self, key: Array, shape: tuple[int]) -> Float[Array, "columns"]:
+        return jnp.repeat(jnp.array([float(gate == "forget") for gate in self.gates]), self.width)
+
+
+class LSTM(Cell):
+    """Long short-term memory with block input z and input, forget and output gates i, f and o.
+
+        c' = tanh(z) * sigmoid(i) + c * sigmoid(f)        y' = tanh(c') * sigmoid(o)
+
+    where z, i, f, o are W x + R y + b with their own parameters. The state is (y, c).
+
+    Source: Hochreiter and Schmidhuber 1997; Gers et al. 2000 (forget gate); the equations of Greff
+    et al. 2017, "LSTM: A Search Space Odyssey", section II, without their peepholes.
+    """
+
+    gates = ("block_input", "input", "forget", "output")
+    states = 2
+
+    def __call__(self, projected: Float[Array, "*batch columns"], state: State) -> State:
+        output, memory = state
+        z, i, f, o = self._sums(projected, output)
+        memory = jnp.tanh(z) * jax.nn.sigmoid(i) + memory * jax.nn.sigmoid(f)
+        return jnp.tanh(memory) * jax.nn.sigmoid(o), memory
+
+
+class PeepholeLSTM(LSTM):
+    """The LSTM whose gates also see the memory: input and forget gate the old, output gate the new.
+
+    The peepholes, a weight for each gate and unit, start at zero: as the LSTM without.
+
+    Source: Gers and Schmidhuber 2000, "Recurrent Nets that Time and Count"; Greff et al. 2017,
+    section II.
+    """
+
+    def setup(self):
+        super().setup()
+        self.peepholes = self.param("peepholes", nn.initializers.zeros_init(), (3, self.width))
+
+    def __call__(self, projected: Float[Array, "*batch columns"], state: State) -> State:
+        output, memory = state
+        z, i, f, o = self._sums(projected, output)
+        to_input, to_forget, to_output = self.peepholes
+        i = jax.nn.sigmoid(i + to_input * memory)
+        f = jax.nn.sigmoid(f + to_forget * memory)
+        memory = jnp.tanh(z) * i + memory * f
+        return jnp.tanh(memory) * jax.nn.sigmoid(o + to_output * memory), memory
+
+
+class GRU(Cell):
+    """The gated recurrent unit, which resets the state before its product with the kernel.
+
+        h' = z * h + (1 - z) * tanh(W x + U (r * h) + b)
+
+    Many implementations reset after the product, r * (U h): another function, with one product a
+    step instead of two. The update gate z keeps the old state, as in the source; Bahdanau et al.
+    2015, appendix A.1.1, name 1 - z so.
+
+    Source: Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder for
+    Statistical Machine Translation", equations 5 to 8.
+    """
+
+    gates = ("reset", "update", "candidate")
+
+    def __call__(self, projected: Float[Array, "*batch columns"], state: State) -> State:
+        (output,) = state
+        of_gates, of_candidate = jnp.split(projected, [2 * self.width], axis=-1)
+        gate_kernel, candidate_kernel = jnp.split(self.recurrent_kernel, [2 * self.width], axis=1)
+        sums = jax.nn.sigmoid(of_gates + self._product(output, gate_kernel))
+        reset, update = jnp.split(sums, 2, axis=-1)
+        candidate = jnp.tanh(of_candidate + self._product(reset * output, candidate_kernel))
+        return (update * output + (1.0 - update) * candidate,)
+
+
+class RNN(Cell):
+    """The simple recurrent network: h' = tanh(W x + U h + b).
+
+    Source: Elman 1990, "Finding Structure in Time", with tanh in place of the logistic function.
+    """
+
+    gates = ("output",)
+
+    def __call__(self, projected: Float[Array, "*batch columns"], state: State) -> State:
+        (output,) = state
+        [total] = self._sums(projected, output)
+        return (jnp.tanh(total),)
+
+
+REGISTRY: dict[str, type[Cell]] = {
+    "lstm": LSTM,
+    "lstm_peephole": PeepholeLSTM,
+    "gru": GRU,
+    "rnn": RNN,
+}
+
+
+def recur(
+    module: nn.Module,
+    step: Callable,
+    state: State,
+    projected: Float[Array, "L *batch columns"],
+    mask: Bool[Array, "L *batch"],
+    starts: Bool[Array, "L *batch"] | None = None,
+    reverse: bool = False,
+) -> tuple[Float[Array, "L *batch width"], Any]:
+    """Returns the output after each step, and what the steps return beside their state.
+
+    Time is the first axis, as a loop over it wants.
+
+    Args:
+      module: what owns the parameters that `step` uses.
+      step: (module, projected input, state) -> (state, something).
+      state: before the first step.
+      mask: where it is False, the step leaves the state as it is.
+      starts: where it is True, the state is zero before the step.
+      reverse: from the last step to the first.
+    """
+
+    def body(module, state, inputs):
+        projected, real, start = inputs
+        if start is not None:
+            state = tuple(jnp.where(start[..., None], 0.0, old) for old in state)
+        after, other = step(module, projected, state)
+        state = tuple(
+            jnp.where(real[..., None], new, old) for new, old in zip(after, state, strict=True)
+        )
+        return state, (state[0], other)
+
+    scan = nn.scan(
+        body,
+        variable_broadcast="params",
+        split_rngs={"params": False},
+        reverse=reverse,
+        unroll=UNROLL,
+    )
+    _, (outputs, others) = scan(module, state, (projected, mask, starts))
+    return outputs, others
+
+
+def run_cell(
+    cell: Cell,
+    x: Float[Array, "B L inputs"],
+    mask: Bool[Array, "B L"],
+    state: State | None = None,
+    starts: Bool[Array, "B L"] | None = None,
+    reverse: bool = False,
+) -> Float[Array, "B L width"]:
+    """Returns a cell's output at each position; see `recur` for the arguments.
+
+    Args:
+      state: before the first step; zeros where it is None.
+    """
+    projected = cell.project(x.swapaxes(0, 1))
+    outputs, _ = recur(
+        cell,
+        lambda cell, projected, state: (cell(projected, state), None),
+        cell.zeros(len(x)) if state is None else state,
+        projected,
+        mask.T,
+        None if starts is None else starts.T,
+        reverse,
+    )
+    return outputs.swapaxes(0, 1).astype(x.dtype)
+
+
+class BidirectionalLayer(nn.Module):
+    """Two cells, one for each direction, whose outputs stand side by side.
+
+    Padding leaves their states as they are. So the left-to-right half of the last position and the
+    right-to-left half of the first are the two final states, padding or not.
+
+    Args:
+      cell: a key of REGISTRY.
+      features: width of inputs and outputs; even, half for each direction.
+
+    Source: Schuster and Paliwal 1997, "Bidirectional Recurrent Neural Networks".
+    """
+
+    cell: str
+    features: int
+    dtype: str
+
+    def setup(self):
+        make = REGISTRY[self.cell]
+        self.forward = make(self.features, self.features // 2, self.dtype)
+        self.backward = make(self.features, self.features // 2, self.dtype)
+
+    def __call__(self, x: Float[Array, "B L D"], mask: Bool[Array, "B L"]) -> Float[Array, "B L D"]:
+        halves = run_cell(self.forward, x, mask), run_cell(self.backward, x, mask, reverse=True)
+        return jnp.concatenate(halves, axis=-1)
