@@ -199,7 +199,10 @@ def parameters(shapes, seed=0):
             return {name: draw((*path, name), inner) for name, inner in shape.items()}
         normal = np.random.default_rng([seed, *"/".join(path).encode()]).normal(size=shape)
         kernel = path[-1].endswith("kernel")
-        scale = shape[0] ** -0.5 if kernel else shape[-1] ** -0.5 if path[-1] == "table" else 0.5
+        # Tables twice as large as at the start: logits should be no small numbers.
+        scale = (
+            shape[0] ** -0.5 if kernel else 2 * shape[-1] ** -0.5 if path[-1] == "table" else 0.5
+        )
         return np.asarray(scale * normal, np.float32)
 
     return draw((), shapes)
