@@ -352,7 +352,7 @@ def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training()
         return model.apply(variables, *inputs, rates, rngs={"dropout": jax.random.key(0)})
 
     expected = jax.jit(model.apply)(variables, *inputs)
-    np.testing.assert_array_equal(run(0.0, 0.0), expected)
+    np.testing.assert_allclose(run(0.0, 0.0), expected, rtol=1e-5, atol=1e-5)
     for rates in ((0.5, 0.0), (0.0, 0.5)):
         assert np.abs(run(*rates) - expected).max() > 1e-3
 
@@ -376,7 +376,10 @@ def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
 # --- a token at a time
 
 
-@pytest.mark.parametrize(("attention", "cell"), zip(ATTENTIONS, ("lstm", "gru", "lstm_peephole")))
+@pytest.mark.parametrize(
+    ("attention", "cell"),
+    [("additive", "lstm"), ("multiplicative", "gru"), ("none", "lstm_peephole")],
+)
 def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(attention, cell):
     model, variables = tiny_recurrent(recurrent_attention=attention, cell=cell)
     logits, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
