@@ -19,14 +19,15 @@ from absl import flags
 
 from transformer.errors import UserError
 
-MODES = ("train", "evaluate", "attention", "translate", "score")
+MODES = ("train", "evaluate", "attention", "translate", "score", "generate")
 
 flags.DEFINE_string("config", None, "file of the experiment's config; `train` needs it")
 flags.DEFINE_string("workdir", None, "folder of the run")
 flags.DEFINE_enum("mode", "train", MODES, "what to do")
 flags.DEFINE_integer("point", None, "train, of a sweep: the number of the one point to train")
-flags.DEFINE_string("input", None, "translate, score: file to read; standard input by default")
-flags.DEFINE_string("output", None, "translate, score: file to write; standard output by default")
+flags.DEFINE_string("input", None, "file to read, a text a line; standard input by default")
+flags.DEFINE_string("output", None, "file to write; standard output by default")
+flags.DEFINE_string("prompt", None, "generate: what the one text to write starts with")
 flags.DEFINE_string("sentence", None, "attention: the sentence to draw")
 flags.DEFINE_string("translation", None, "attention: its translation; the model's own by default")
 flags.DEFINE_bool(
@@ -127,6 +128,12 @@ def _use(config: Any, workdir: Path) -> None:
     if FLAGS.mode not in uses.LINE_MODES:
         known = ", ".join(("evaluate", "attention", *uses.LINE_MODES))
         raise UserError(f"--mode={FLAGS.mode} is not for config.task={config.task}: use {known}")
+    if FLAGS.prompt is not None:
+        if FLAGS.mode != "generate" or FLAGS.input is not None:
+            raise UserError("--prompt is for --mode=generate, in place of --input")
+        with _output(None) as output:
+            uses.generate_one(config, workdir, FLAGS.prompt, output)
+        return
     source = None if FLAGS.input is None else Path(FLAGS.input)
     if source and (source.is_dir() or not source.exists()):
         raise UserError(f"--input {source} is no file: name a text file, a sentence a line")

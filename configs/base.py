@@ -50,8 +50,8 @@ def _model() -> ConfigDict:
     model.num_kv_heads = 0  # 1: multi-query (Shazeer 2019), or grouped (Ainslie 2023); 0: num_heads
     model.talking_heads = False  # heads mix scores and weights (Shazeer et al. 2020)
     model.query_key_norm = "none"  # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
-    model.num_encoder_layers = 6  # [3.1]; 0 of a recurrent language model
-    model.num_decoder_layers = 6  # [3.1]; 0 of a recurrent encoder alone
+    model.num_encoder_layers = 6  # [3.1]; a language model has none
+    model.num_decoder_layers = 6  # [3.1]; a classifier has none
     model.share_layers = False  # all layers of a stack have the same parameters (Lan et al. 2020)
     model.scan_layers = False  # compile one layer a stack, whatever its depth; slower on a CPU
     model.remat = False  # activations are computed again for the gradient (Chen et al. 2016)
@@ -82,7 +82,7 @@ def _model() -> ConfigDict:
 
 def _data() -> ConfigDict:
     data = ConfigDict()
-    data.source = "grammar"  # grammar | copy | reverse | files | tfds
+    data.source = "grammar"  # grammar | copy | reverse | files | tfds | quotations (language model)
     data.seed = 0  # of generated corpora, and of what is set aside from training text
     # Pairs. Generated sources make so many; with files, a validation or test set that has no file
     # of its own is set aside from the training text.
@@ -107,6 +107,13 @@ def _data() -> ConfigDict:
     data.tfds_train = "train"
     data.tfds_validation = "validation"
     data.tfds_test = "test"
+    # Language models: what stands by itself, and the tokens of a row, which holds several of
+    # them or a part of one. A split without a file is the end of the training text, such a share.
+    data.documents = "line"  # line | paragraph (blank lines between) | file
+    data.context = 256
+    data.each_position = False  # every position a row of its own: no look-ahead mask needed, slower
+    data.validation_share = 0.1
+    data.test_share = 0.0
     # Cleaning of the training text.
     data.max_characters = 2000  # a side
     data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules
@@ -131,6 +138,9 @@ def _tokenizer() -> ConfigDict:
     tokenizer.character_coverage = 1.0  # share of characters that get a piece; rest are unknown
     tokenizer.normalization = "nmt_nfkc"  # sentencepiece rule name; nmt_nfkc_cf also folds case
     tokenizer.max_sentences = 2_000_000  # sample of the training text that trains the tokenizer
+    # Blanks and ends of lines are tokens as they stand, for language models of running text;
+    # `normalization` should be identity then.
+    tokenizer.keep_spaces = False
     return tokenizer
 
 
@@ -174,6 +184,13 @@ def _decode() -> ConfigDict:
     decode.max_extra = 50  # [6.1]
     decode.batch_size = 64  # sentences
     decode.num_best = 1  # translations printed for each sentence, best first
+    # Language models.
+    decode.search = "sample"  # sample | beam
+    decode.seed = 0  # of the samples
+    decode.temperature = 1.0  # divides the logits; 0 takes the most probable token
+    decode.top_k = 0  # sample from the k most probable tokens (Fan et al. 2018); 0: from all
+    decode.top_p = 1.0  # from the fewest of such a probability (Holtzman et al. 2020)
+    decode.max_new = 200  # tokens after a prompt
     return decode
 
 

@@ -1,7 +1,7 @@
 """What a trained run can be used for, by its task."""
 
-from experiments import translating
+from experiments import generating, translating
 
 # Each module has `show`, called after training, and `attention`; of its `LINE_MODES` each takes
 # lines of text to lines of text.
-REGISTRY = {"translation": translating}
+REGISTRY = {"translation": translating, "language_model": generating}

@@ -24,7 +24,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         1,
         LARGEST,
         "model.d_model model.d_ff model.num_heads model.bias_distance model.shaw_distance "
-        "data.max_characters data.batch_tokens data.num_buckets "
+        "data.max_characters data.batch_tokens data.num_buckets data.context decode.max_new "
         "data.batch_multiple tokenizer.max_sentences "
         "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
         "decode.beam_size decode.batch_size decode.num_best evaluate.average "
@@ -36,7 +36,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "seed model.head_size model.num_kv_heads model.num_encoder_layers "
         "model.num_decoder_layers data.longer_size sweep.seed sweep.baseline "
         "data.seed data.prefetch data.train_size data.validation_size data.test_size "
-        "data.batch_sentences optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
+        "data.batch_sentences decode.seed decode.top_k optimizer.weight_decay "
+        "optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
         "decode.max_ratio decode.max_extra evaluate.bootstrap",
     ),
@@ -45,9 +46,11 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         NEARLY_ONE,
         "model.dropout_embedding model.dropout_residual model.dropout_attention "
         "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
-        "train.label_smoothing train.ema_decay",
+        "train.label_smoothing train.ema_decay data.validation_share data.test_share",
     ),
     (0, 1, "data.max_unknown_share optimizer.epsilon model.norm_epsilon"),
+    (1e-6, 1, "decode.top_p"),
+    (0, 100, "decode.temperature"),
     (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
     (1, math.inf, "data.max_length_ratio"),
     (2, LARGEST, "model.max_length data.max_tokens"),  # a token and the end
@@ -66,9 +69,10 @@ CHOICES: dict[str, Iterable[str]] = {
     "optimizer.schedule": SCHEDULES,
     "train.best_metric": (
         *("loss", "nll", "perplexity", "accuracy", "exact_match", "bleu", "chrf"),
-        "bleu_moses_lowercase",
+        *("bleu_moses_lowercase", "word_perplexity", "bits_per_byte"),
     ),
     "decode.length_penalty": PENALTIES,
+    "decode.search": ("sample", "beam"),
     "evaluate.checkpoint": ("best", "last"),
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.together": ("auto", "turns", "vmap"),

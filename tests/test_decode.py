@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conftest import tiny_model
-from transformer.decode import NEVER, PENALTIES, beam_search
+from transformer.decode import NEVER, PENALTIES, Prompts, beam_search
 from transformer.errors import UserError
 
 BEGIN, END = 1, 2
@@ -40,7 +40,7 @@ def next_node(node, token, vocab):
 
 
 @functools.partial(jax.jit, static_argnames=("beam", "steps", "penalty", "alpha"))
-def compiled_trie_search(table, limits, beam, steps, penalty, alpha):
+def compiled_trie_search(table, limits, beam, steps, penalty, alpha, prompts):
     def step(tokens, cache):
         child = next_node(cache.node, tokens, table.shape[-1])
         node = jnp.where(cache.count == 0, 0, child)  # the begin token leads to the root
@@ -50,15 +50,15 @@ def compiled_trie_search(table, limits, beam, steps, penalty, alpha):
     cache = Trie(jnp.int32(0), jnp.zeros((len(table), beam), jnp.int32))
     return beam_search(
         step, cache, limits, beam=beam, steps=steps, begin=BEGIN, end=END,
-        penalty=penalty, alpha=alpha,
+        penalty=penalty, alpha=alpha, prompts=prompts,
     )  # fmt: skip
 
 
-def trie_search(table, limits, beam, penalty="none", alpha=0.6, steps=STEPS):
+def trie_search(table, limits, beam, penalty="none", alpha=0.6, steps=STEPS, prompts=None):
     """Beam search where the logits after every prefix are a table, [B, nodes, V]."""
     table, limits = jnp.asarray(table, jnp.float32), jnp.asarray(limits, jnp.int32)
     return jax.tree.map(
-        np.asarray, compiled_trie_search(table, limits, beam, steps, penalty, alpha)
+        np.asarray, compiled_trie_search(table, limits, beam, steps, penalty, alpha, prompts)
     )
 
 
@@ -101,6 +101,32 @@ def log_probability(table, tokens):
 def table():
     rng = np.random.default_rng(0)
     return rng.normal(scale=1.5, size=(len(LIMITS), trie_size(VOCAB, STEPS), VOCAB))
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_wide_beam_finds_every_continuation_of_a_prompt_and_scores_nothing_else(table, penalty):
+    prompts, limit, alpha = [(), (0,), (3, 1), (1, 0, 3), (3,)], STEPS, 1.7
+    tokens = np.zeros((len(prompts), STEPS), int)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt) + 1] = (BEGIN, *prompt)
+    lengths = jnp.array([len(prompt) + 1 for prompt in prompts])
+    given = Prompts(jnp.asarray(tokens), lengths)
+    limits = [limit] * len(prompts)
+    hypotheses = trie_search(table, limits, WIDE, penalty, alpha, prompts=given)
+    for b, prompt in enumerate(prompts):
+        log_probs, n = log_softmax(table[b]), len(prompt)
+        expected = sorted(
+            (
+                (log_probability(log_probs, t) - log_probability(log_probs, prompt))
+                / by_hand_penalty(penalty, len(t) - n, alpha),
+                t,
+            )
+            for t in all_translations(VOCAB, limit)
+            if t[:n] == prompt and len(t) > n
+        )[::-1]
+        ours = found(hypotheses, b)
+        assert [t for _, t in ours] == [t for _, t in expected]
+        np.testing.assert_allclose([s for s, _ in ours], [s for s, _ in expected], rtol=1e-4)
 
 
 @pytest.mark.parametrize("alpha", [0.6, 1.7])

@@ -357,7 +357,9 @@ def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny,
     before = content(copy)
     # As if the files of the text had been edited: the config is the same, the text is not.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run.tasks, "REGISTRY", {"translation": lambda *_: other})
+        patched.setattr(
+            TranslationTask, "__init__", lambda self, *_: vars(self).update(vars(other))
+        )
         says = ("were trained with the tokenizer", "put back the original text")
         refused(f"--config={tiny.config}", f"--workdir={copy}", says=says)
         refused("--mode=evaluate", f"--workdir={copy}", says=says)

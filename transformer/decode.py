@@ -1,4 +1,4 @@
-"""Beam search [6.1] over any step function; it knows no model.
+"""Beam search [6.1] and sampling over any step function; they know no model.
 
 A step takes the last token of each of P hypotheses of each of B sentences, and a cache, and
 returns the logits of the next token, and the cache. The cache is whatever the model remembers; it
@@ -79,6 +79,7 @@ def beam_search(
     end: int,
     penalty: str,
     alpha: float,
+    prompts: "Prompts | None" = None,
 ) -> Hypotheses:
     """Returns up to `beam` translations of each sentence.
 
@@ -95,6 +96,8 @@ def beam_search(
       begin, end: ids of the tokens before the first and after the last.
       penalty: a key of PENALTIES.
       alpha: its exponent.
+      prompts: what every hypothesis starts with, in place of `begin`. Limits count it; scores and
+        their penalty do not.
 
     Raises:
       UserError: the penalty is unknown.
@@ -116,7 +119,7 @@ def beam_search(
         return (state.index < steps) & ~_finished(state, limits, beam).all()
 
     def advance(state):
-        return _advance(state, step, limits, begin, end, PENALTIES[penalty], alpha)
+        return _advance(state, step, limits, begin, end, PENALTIES[penalty], alpha, prompts)
 
     return jax.lax.while_loop(unfinished, advance, state).done
 
@@ -125,16 +128,26 @@ def _finished(state: _State, limits, beam) -> Bool[Array, "B"]:
     return (state.done_count >= beam) | (state.index >= limits)
 
 
-def _advance(state: _State, step, limits, begin, end, penalty, alpha) -> _State:
+def _advance(state: _State, step, limits, begin, end, penalty, alpha, prompts) -> _State:
     """One token further, for every sentence that is not finished."""
     beam = state.live_tokens.shape[1]
     previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
-    logits, cache = step(jnp.where(state.index == 0, begin, previous), state.cache)
+    first = begin if prompts is None else prompts.tokens[:, :1]
+    logits, cache = step(jnp.where(state.index == 0, first, previous), state.cache)
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32)) + state.live_log_probs[..., None]
     vocab_size = logits.shape[-1]
     is_end = jnp.arange(vocab_size) == end
     must_end = (state.index + 1 >= limits)[:, None, None]
     log_probs = jnp.where(must_end & ~is_end, NEVER, log_probs)
+    length = state.index + 1
+    if prompts is not None:
+        given = jnp.take(prompts.tokens, length, axis=1, mode="clip")[:, None, None]
+        as_given = jnp.where(
+            jnp.arange(vocab_size) == given, state.live_log_probs[..., None], NEVER
+        )
+        is_given = length < prompts.lengths
+        log_probs = jnp.where(is_given[:, None, None], as_given, log_probs)
+        length = jnp.maximum(length - prompts.lengths + 1, 1)[:, None]
 
     # At most one continuation of each hypothesis ends, so of 2 * beam at least `beam` go on.
     count = min(2 * beam, beam * vocab_size)
@@ -146,10 +159,9 @@ def _advance(state: _State, step, limits, begin, end, penalty, alpha) -> _State:
 
     active = ~_finished(state, limits, beam)
     completed = ends & (best > NEVER / 2) & active[:, None] & (jnp.arange(count) < beam)
-    length = state.index + 1
     ended = Hypotheses(
         written,
-        jnp.where(completed, length, 0),
+        jnp.where(completed, state.index + 1, 0),
         jnp.where(completed, best / penalty(length, alpha), NEVER),
     )
     done = _best(jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), state.done, ended), beam)
@@ -177,3 +189,108 @@ def _best(hypotheses: Hypotheses, count: int) -> Hypotheses:
         jnp.take_along_axis(hypotheses.lengths, order, axis=1),
         scores,
     )
+
+
+class Prompts(NamedTuple):
+    """What texts start with: `tokens` up to `lengths`, at least one; what follows is free.
+
+    The first is read and never predicted, as begin-of-sentence is.
+    """
+
+    tokens: Int[Array, "B steps"]
+    lengths: Int[Array, "B"]
+
+
+class Sample(NamedTuple):
+    """Texts that are being written.
+
+    Attributes:
+      index: how many tokens the model has read; so many, and one more, are in `tokens`.
+      tokens: what is written; 0 after the end of a text.
+      ended: whether end-of-sentence was written.
+    """
+
+    index: Int[Array, ""]
+    cache: Any
+    tokens: Int[Array, "B steps"]
+    ended: Bool[Array, "B"]
+
+
+class SamplingRule(NamedTuple):
+    """Of what the next token is drawn; see `keep_probable`. Traced numbers."""
+
+    temperature: float | Float[Array, ""]
+    top_k: int | Int[Array, ""]
+    top_p: float | Float[Array, ""]
+
+
+def start_sample(cache: Any, prompts: Prompts) -> Sample:
+    """Returns texts of which the prompts are written and nothing is read."""
+    written = jnp.arange(prompts.tokens.shape[1]) < prompts.lengths[:, None]
+    tokens = jnp.where(written, prompts.tokens, 0)
+    return Sample(jnp.int32(0), cache, tokens, jnp.zeros(len(tokens), bool))
+
+
+def sample(
+    step: Step,
+    state: Sample,
+    lengths: Int[Array, "B"],
+    until: Int[Array, ""] | int,
+    keys: Array,
+    rule: SamplingRule,
+    end: int,
+) -> Sample:
+    """Returns the texts when `until` tokens are read, or all texts have ended.
+
+    What is drawn for a text depends on its key and the place alone, not on how often this was
+    called on the way, nor on the other texts.
+
+    Args:
+      lengths: tokens of each prompt.
+      until: less than the steps that there is room for.
+      keys: of each text.
+      end: id of end-of-sentence; negative where texts do not end.
+    """
+
+    def unfinished(state):
+        return (state.index < until) & ~state.ended.all()
+
+    def advance(state):
+        read = jax.lax.dynamic_slice_in_dim(state.tokens, state.index, 1, 1)
+        logits, cache = step(read, state.cache)
+        place = state.index + 1
+        own = jax.vmap(jax.random.fold_in, (0, None))(keys, place)
+        drawn = draw_tokens(logits[:, 0], own, rule)
+        there = jax.lax.dynamic_index_in_dim(state.tokens, place, 1, keepdims=False)
+        is_new = place >= lengths
+        token = jnp.where(is_new, jnp.where(state.ended, 0, drawn), there)
+        tokens = jax.lax.dynamic_update_slice_in_dim(state.tokens, token[:, None], place, 1)
+        return Sample(place, cache, tokens, state.ended | (is_new & (drawn == end)))
+
+    return jax.lax.while_loop(unfinished, advance, state)
+
+
+def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) -> Int[Array, "B"]:
+    """Returns a token of each row, drawn by the rule; the most probable at temperature 0."""
+    drawn = jax.vmap(jax.random.categorical)(keys, keep_probable(logits, rule))
+    best = jnp.argmax(logits, axis=-1)
+    return jnp.where(rule.temperature > 0, drawn, best).astype(jnp.int32)
+
+
+def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
+    """Returns logits over the temperature, where what must not be drawn is minus infinity.
+
+    First all but the `top_k` most probable tokens go (Fan et al. 2018, section 5.4; 0 keeps all);
+    of the rest, made to sum to one, stay the fewest whose probability is at least `top_p`
+    (Holtzman et al. 2020, section 3.1). The most probable token always stays.
+    """
+    vocab_size = logits.shape[-1]
+    scaled = logits.astype(jnp.float32) / jnp.maximum(rule.temperature, 1e-6)
+    order = jnp.argsort(-scaled, axis=-1)
+    ranked = jnp.take_along_axis(scaled, order, axis=-1)
+    rank = jnp.arange(vocab_size)
+    ranked = jnp.where(rank < jnp.where(rule.top_k > 0, rule.top_k, vocab_size), ranked, -jnp.inf)
+    probabilities = jax.nn.softmax(ranked, axis=-1)
+    before = jnp.cumsum(probabilities, axis=-1) - probabilities
+    ranked = jnp.where((before < rule.top_p) | (rank == 0), ranked, -jnp.inf)
+    return jnp.take_along_axis(ranked, jnp.argsort(order, axis=-1), axis=-1)

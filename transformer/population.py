@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer.data.pipeline import Batch, BatchPlan, stream
+from transformer.data.stream import stream
 from transformer.errors import RunError
 from transformer.member import Member, Stopwatch
 from transformer.metrics import TokenMetrics
 from transformer.progress import Progress
-from transformer.tasks.base import Task
+from transformer.tasks.base import Plan, Task
 from transformer.train import StopSignals
 from transformer.train_step import TrainState
 
@@ -190,9 +190,9 @@ class Population:
 class _StackedPlans:
     """Batch i of every member's plan, stacked; they have one shape, see `BatchPlan`."""
 
-    plans: Sequence[BatchPlan]
+    plans: Sequence[Plan]
 
-    def __getitem__(self, i: int) -> Batch:
+    def __getitem__(self, i: int) -> Any:
         return jax.tree.map(lambda *each: np.stack(each), *(plan[i] for plan in self.plans))
 
 

@@ -3,18 +3,16 @@
 import dataclasses
 import hashlib
 import itertools
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import grain
 import numpy as np
-from grain.experimental import index_shuffle
 from jaxtyping import Int
 
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair, check_kept, clean
+from transformer.data.stream import shuffle, stream
+from transformer.data.token_store import TokenStore, load_arrays, save_arrays
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer, train_tokenizer
 from transformer.errors import RunError
 
@@ -50,28 +48,6 @@ def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length
         labels[row, : len(ids)] = ids
         labels[row, len(ids)] = END
     return Batch(source, target, labels)
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenStore:
-    """Encoded sentences one after another in one array, which may lie on disk.
-
-    Sentence i is `tokens[offsets[i]:offsets[i + 1]]`.
-    """
-
-    tokens: Int[np.ndarray, "tokens"]
-    offsets: Int[np.ndarray, "bounds"]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, i: int) -> Int[np.ndarray, "length"]:
-        return self.tokens[self.offsets[i] : self.offsets[i + 1]]
-
-    @property
-    def lengths(self) -> Int[np.ndarray, "sentences"]:
-        """Tokens of each sentence."""
-        return np.diff(self.offsets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,14 +99,11 @@ def prepare_corpus(pairs: Iterable[Pair], data, tokenizer) -> Corpus:
     if not folder.exists():
         kept = clean(pairs, rules, CleaningReport())
         _encode(kept, source_tokenizer, target_tokenizer, data.max_tokens, folder)
-    arrays = {
-        name: np.load(folder / f"{name}.npy", mmap_mode="r")
-        for name in ("source", "source_offsets", "target", "target_offsets", "counts")
-    }
+    arrays = load_arrays(folder)
     too_long, unknown, tokens = (int(count) for count in arrays["counts"])
     report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
     check_kept(report)
-    _check_unknown(unknown / tokens, data.max_unknown_share)
+    check_unknown(unknown / tokens, data.max_unknown_share)
     return Corpus(
         TokenStore(arrays["source"], arrays["source_offsets"]),
         TokenStore(arrays["target"], arrays["target_offsets"]),
@@ -155,7 +128,8 @@ class _Texts:
                 yield pair[side]
 
 
-def _check_unknown(share: float, limit: float) -> None:
+def check_unknown(share: float, limit: float) -> None:
+    """Raises RunError where more than a share `limit` of the training tokens is unknown."""
     if share > limit:
         raise RunError(
             f"{share:.1%} of the training tokens are unknown, more than "
@@ -194,18 +168,11 @@ def _encode(
             tokens += len(array)
             unknown += int((array == UNKNOWN).sum())
             stores[name][0].append(array)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
-        for name, (parts, offsets) in stores.items():
-            np.save(f"{partial}/{name}.npy", np.concatenate(parts))
-            np.save(f"{partial}/{name}_offsets.npy", np.array(offsets, np.int64))
-        np.save(f"{partial}/counts.npy", np.array([too_long, unknown, max(tokens, 1)]))
-        os.chmod(partial, 0o755)
-        try:
-            os.rename(partial, folder)
-        except OSError:
-            if not folder.exists():  # otherwise another process was faster
-                raise
+    arrays = {"counts": np.array([too_long, unknown, max(tokens, 1)])}
+    for name, (parts, offsets) in stores.items():
+        arrays[name] = np.concatenate(parts)
+        arrays[f"{name}_offsets"] = np.array(offsets, np.int64)
+    save_arrays(folder, arrays)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,12 +244,12 @@ class BatchPlan:
     def indices(self, i: int) -> tuple[Bucket, list[int]]:
         """Returns batch i's bucket and the sentences in it, from zero."""
         epoch, place = divmod(i, self.epoch_length)
-        place = _shuffle([place], self.epoch_length, (SHAPE_SEED, epoch, 0))[0]
+        place = shuffle([place], self.epoch_length, (SHAPE_SEED, epoch, 0))[0]
         number = int(np.searchsorted(self._ends, place, side="right"))
         bucket = self.buckets[number]
         first = (place - int(self._ends[number]) + bucket.batches) * bucket.rows
         places = range(first, min(first + bucket.rows, len(bucket.members)))
-        shuffled = _shuffle(places, len(bucket.members), (self.seed, epoch, number + 1))
+        shuffled = shuffle(places, len(bucket.members), (self.seed, epoch, number + 1))
         return bucket, bucket.members[shuffled].tolist()
 
     def __getitem__(self, i: int) -> Batch:
@@ -293,33 +260,6 @@ class BatchPlan:
     def start_at(self, i: int, prefetch: int) -> Iterator[Batch]:
         """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
         return stream(self, i, prefetch)
-
-
-def stream(batches: Any, first: int, prefetch: int) -> Iterator[Batch]:
-    """Yields batches[first] and all after it, `prefetch` of them made ahead in the background."""
-    dataset = grain.MapDataset.source(_Tail(batches, first))
-    options = grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)
-    return iter(dataset.to_iter_dataset(options))
-
-
-def _shuffle(places: Sequence[int], size: int, stream: tuple[int, ...]) -> list[int]:
-    """Returns where a permutation of `size` things, one for each stream, sends the places."""
-    seed = int(np.random.SeedSequence(stream).generate_state(1)[0])
-    return [index_shuffle(place, size - 1, seed, rounds=4) for place in places]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Tail:
-    """A plan from batch `first` on, as the random-access source that grain reads."""
-
-    plan: Any
-    first: int
-
-    def __len__(self) -> int:
-        return 2**62
-
-    def __getitem__(self, i: int) -> Batch:
-        return self.plan[self.first + i]
 
 
 def bucket_lengths(lengths: Int[np.ndarray, "sentences"], count: int) -> list[int]:

@@ -114,9 +114,9 @@ def parallel_text(settings: Any, split: str) -> TwoFiles | Columns:
       UserError: a file is not there, or `tsv_columns` are no two columns.
     """
     source, target = f"{split}_source", f"{split}_target"
-    path = _locate(settings, source)
+    path = locate(settings, source)
     if getattr(settings, target):
-        return TwoFiles(path, _locate(settings, target))
+        return TwoFiles(path, locate(settings, target))
     columns = tuple(settings.tsv_columns)
     if len(columns) != 2 or min(columns) < 0:
         raise UserError(
@@ -126,7 +126,7 @@ def parallel_text(settings: Any, split: str) -> TwoFiles | Columns:
     return Columns(path, columns)
 
 
-def _locate(settings: Any, key: str) -> Path:
+def locate(settings: Any, key: str) -> Path:
     """Returns the full path of the file that `data.<key>` names, perhaps without its '.gz'."""
     name = getattr(settings, key)
     if not name:

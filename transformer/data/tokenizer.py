@@ -16,6 +16,13 @@ from transformer.errors import RunError, UserError
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 KINDS = ("bpe", "unigram", "word", "char")
+# What lets `decode` give back every blank and every end of a line.
+EXACT = {
+    "remove_extra_whitespaces": False,
+    "add_dummy_prefix": False,
+    "user_defined_symbols": ["\n", "\t"],
+    "max_sentence_length": 2**20,  # bytes; longer lines teach nothing
+}
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 
@@ -126,6 +133,7 @@ def _train(texts: Iterable[str], settings, kind: str) -> bytes:
             unk_id=UNKNOWN,
             bos_id=BEGIN,
             eos_id=END,
+            **(EXACT if settings.keep_spaces else {}),
             # A word or character vocabulary is what occurs, up to so many.
             hard_vocab_limit=kind in ("bpe", "unigram"),
             use_all_vocab=False,

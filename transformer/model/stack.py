@@ -178,17 +178,17 @@ def run_layers(
 def layer_weights(
     intermediates: dict[str, Any], stack: str, attention: str
 ) -> list[Float[Array, "B H L M"]]:
-    """Returns each layer's attention weights out of what a forward pass has sown.
+    """Returns each layer's attention weights out of what a forward pass has sown, if it has.
 
     Args:
       intermediates: the collection of that name.
       stack: "encoder_layers" or "decoder_layers".
       attention: "self_attention" or "cross_attention".
     """
-    if stack in intermediates:
+    if attention in intermediates.get(stack, {}):
         return list(intermediates[stack][attention]["weights"][0])
     layers, weights = 0, []
-    while f"{stack}_{layers}" in intermediates:
+    while attention in intermediates.get(f"{stack}_{layers}", {}):
         weights += intermediates[f"{stack}_{layers}"][attention]["weights"]
         layers += 1
     return weights

@@ -213,14 +213,15 @@ class Transformer(nn.Module):
     def attention_weights(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
         """Returns each layer's attention weights [B, H, L, M], as a forward pass sowed them.
 
-        Kinds are "encoder_self", "decoder_self" and "cross".
+        Kinds are "encoder_self", "decoder_self" and "cross", of which a part alone has its own.
         """
         kinds = {
             "encoder_self": ("encoder_layers", "self_attention"),
             "decoder_self": ("decoder_layers", "self_attention"),
             "cross": ("decoder_layers", "cross_attention"),
         }
-        return {kind: layer_weights(intermediates, *place) for kind, place in kinds.items()}
+        found = {kind: layer_weights(intermediates, *place) for kind, place in kinds.items()}
+        return {kind: layers for kind, layers in found.items() if layers}
 
     def _embed(self, vectors, encoding, positions, rates):
         check_length(positions.shape[-1], self.config)

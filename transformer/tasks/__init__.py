@@ -1,5 +1,6 @@
 """Tasks by the name that `config.task` gives."""
 
+from transformer.tasks.language_model import LanguageModelTask
 from transformer.tasks.translation import TranslationTask
 
-REGISTRY = {"translation": TranslationTask}
+REGISTRY = {"translation": TranslationTask, "language_model": LanguageModelTask}

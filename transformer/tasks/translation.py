@@ -18,8 +18,8 @@ from transformer.losses import TokenSums
 from transformer.metrics import TokenMetrics, corpus_scores, summarize
 from transformer.model.config import ModelConfig
 from transformer.model.kinds import REGISTRY
-from transformer.model.layers import DropoutRates
 from transformer.model.positions import longest
+from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 from transformer.tasks.translator import Translator
 
 
@@ -48,7 +48,7 @@ class TranslationTask:
         self.heads_vary = False
         self.d_model = config.model.d_model
         _check_scores(config.evaluate)
-        if like is not None and _text_of(like.config) == _text_of(config):
+        if like is not None and text_of(like.config) == text_of(config):
             self._pairs, self.corpus = like._pairs, like.corpus
         else:
             self._pairs = open_source(config.data)
@@ -104,21 +104,11 @@ class TranslationTask:
         return jax.jit(self.predictor.init_params)(key)
 
     def hparams(self) -> dict[str, float]:
-        rates = {
-            f"dropout_{name}": self.config.model[f"dropout_{name}"] for name in DropoutRates._fields
-        }
-        # A rate that is zero is left out: the compiled step then holds no trace of it.
-        used = {name: rate for name, rate in rates.items() if rate}
-        if self.heads_vary:
-            used["num_heads"] = float(self.config.model.num_heads)
-        return {"label_smoothing": self.config.train.label_smoothing, **used}
+        return hparams_of(self.config, self.heads_vary)
 
     def loss(self, params: Any, batch: Batch, hparams: dict, key: jax.Array) -> TokenSums:
-        rates = DropoutRates(
-            **{name: hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields}
-        )
-        variables = _variables(params, hparams)
-        return self.predictor.token_sums(variables, batch, hparams["label_smoothing"], rates, key)
+        variables, smoothing = variables_of(params, hparams), hparams["label_smoothing"]
+        return self.predictor.token_sums(variables, batch, smoothing, rates_of(hparams), key)
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
         """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
@@ -130,7 +120,7 @@ class TranslationTask:
         """
         pairs = self._pairs_of(split, final)
         beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
-        variables = _variables(params, self.hparams())
+        variables = variables_of(params, self.hparams())
         [losses] = self._reference_losses(variables, list(self._pairs[split]), members=False)
         best = self.predictor.translate(variables, [pair.source for pair in pairs], beam)
         hypotheses = [translations[0].text for translations in best]
@@ -145,7 +135,7 @@ class TranslationTask:
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         pairs = self._pairs_of(split, final=False)
         beam = self.config.evaluate.training_beam_size
-        variables = _variables(params, hparams)
+        variables = variables_of(params, hparams)
         losses = self._reference_losses(variables, list(self._pairs[split]), members=True)
         found = self.predictor.translate_members(variables, [pair.source for pair in pairs], beam)
         return [
@@ -229,18 +219,6 @@ class TranslationTask:
         return f"{self.corpus.report}{aside}"
 
 
-def _text_of(config: Any) -> dict[str, Any]:
-    """What a config says of its text."""
-    return {"data": config.data.to_dict(), "tokenizer": config.tokenizer.to_dict()}
-
-
-def _variables(params: Any, hparams: dict) -> dict[str, Any]:
-    """What the model is applied with; see `model.transformer.Transformer` for the heads."""
-    if "num_heads" not in hparams:
-        return {"params": params}
-    return {"params": params, "heads": {"count": hparams["num_heads"]}}
-
-
 def make_translator(
     config: Any,
     source_tokenizer: Tokenizer,
@@ -263,9 +241,7 @@ def make_translator(
                 f"model.num_{side}_layers=0: a translator has an encoder and a decoder; set "
                 f"--config.model.num_{side}_layers to 1 or more"
             )
-    fields = {
-        name: value for name, value in config.model.items() if not name.startswith("dropout_")
-    }
+    fields = model_fields(config)
     model_config = ModelConfig(
         source_vocab_size=source_tokenizer.vocab_size,
         target_vocab_size=target_tokenizer.vocab_size,

@@ -1,0 +1,64 @@
+"""A character language model of any text file, at the sizes that are compared on Shakespeare.
+
+    python launch.py --config=configs/char_shakespeare.py --workdir=runs/shakespeare \\
+        --config.data.path=DIR --config.data.train_source=input.txt
+    python launch.py --config=configs/char_shakespeare.py:gpu --workdir=runs/shakespeare_gpu \\
+        --config.data.path=DIR --config.data.train_source=input.txt
+
+The first 90% of the file are trained on and the last 10% are the validation set. Sizes, batches
+and steps are nanoGPT's: 4 layers of width 128 that read 64 characters for a CPU, 6 of width 384
+that read 256 for a GPU.
+"""
+
+from configs import base
+
+# layers, heads, width, context, rows of a batch, steps, warm-up, dropout
+SIZES = {"cpu": (4, 4, 128, 64, 12, 2000, 100, 0.0), "gpu": (6, 6, 384, 256, 64, 5000, 100, 0.2)}
+
+
+def get_config(size: str = "cpu"):
+    """Returns the experiment at the size "cpu" or "gpu".
+
+    Raises:
+      ValueError: another size.
+    """
+    if size not in SIZES:
+        raise ValueError(f"size '{size}' is unknown: choose one of {', '.join(SIZES)}")
+    layers, heads, width, context, rows, steps, warmup, dropout = SIZES[size]
+    config = base.get_config()
+    config.name = "char_shakespeare"
+    config.task = "language_model"
+
+    config.model.d_model = width
+    config.model.d_ff = 4 * width
+    config.model.num_heads = heads
+    config.model.num_decoder_layers = layers
+    config.model.norm_position = "pre"
+    config.model.activation = "gelu"
+    config.model.dropout_embedding = config.model.dropout_residual = dropout
+    config.model.dropout_attention = dropout
+
+    config.data.source = "files"
+    config.data.train_source = "input.txt"
+    config.data.documents = "file"
+    config.data.context = context
+    config.data.batch_tokens = rows * context
+    config.data.max_tokens = context
+    config.tokenizer.kind = "char"
+    config.tokenizer.vocab_size = 1000
+    config.tokenizer.normalization = "identity"
+    config.tokenizer.keep_spaces = True
+
+    config.optimizer.name = "adamw"
+    config.optimizer.beta2 = 0.99
+    config.optimizer.weight_decay = 0.1
+    config.optimizer.clip_norm = 1.0
+    config.optimizer.schedule = "cosine"
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.warmup_steps = warmup
+
+    config.train.steps = steps
+    config.train.label_smoothing = 0.0
+    config.train.evaluate_every = 250
+    config.train.best_metric = "nll"
+    return config

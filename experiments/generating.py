@@ -1,0 +1,123 @@
+"""Using a trained language model: the modes `generate`, `score` and `attention`."""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TextIO
+
+from experiments import attention_maps
+from experiments.lines import chunks, warn
+from experiments.workdir import load_trained
+from transformer.errors import UserError
+from transformer.progress import line_progress
+from transformer.tasks.generator import Generator
+
+DRAWN = 32  # tokens of a text whose attention is drawn after training
+
+
+def generate(
+    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
+) -> int:
+    """Writes each line with what the model writes after it; returns the lines written.
+
+    What is written may hold ends of lines: they stand as `\\n`, so that a text stays a line. With
+    `decode.num_best` over one, each line becomes so many, `number<TAB>text`, numbered from one;
+    those of a beam search, best first, have their score between the two.
+
+    Args:
+      total: number of the lines, for the progress bar; None where nobody knows.
+    """
+    generator, variables, *_ = load_trained(folder, config, warn)
+    written = 0
+    with line_progress(total, output.isatty()) as advance:
+        for first, chunk in chunks(lines):
+            for number, best in enumerate(generator.write(variables, chunk, first), first):
+                for text, score in best:
+                    line = text.replace("\\", "\\\\").replace("\n", "\\n")
+                    told = "" if score is None else f"{score:.4f}\t"
+                    output.write(f"{number}\t{told}{line}\n" if len(best) > 1 else f"{line}\n")
+                    written += 1
+            output.flush()
+            advance(len(chunk))
+    return written
+
+
+def generate_one(config: Any, folder: Path, prompt: str, output: TextIO) -> None:
+    """Writes a prompt and what follows it while it is made; of a search, when it is."""
+    generator, variables, *_ = load_trained(folder, config, warn)
+    if config.decode.search == "beam" or config.decode.num_best > 1:
+        [best] = generator.write(variables, [prompt])
+        output.write("\n\n".join(text for text, _ in best))
+    else:
+        for piece in generator.stream(variables, prompt):
+            output.write(piece)
+            output.flush()
+    output.write("\n")
+
+
+def score(
+    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
+) -> int:
+    """Writes for each line the log-probability of it, in nats, and the tokens that is of.
+
+    Both count the end of the line where the model learned ends. Returns the lines written.
+
+    Args:
+      total: number of the lines, for the progress bar; None where nobody knows.
+    """
+    generator, variables, *_ = load_trained(folder, config, warn)
+    written = 0
+    with line_progress(total, output.isatty()) as advance:
+        for first, chunk in chunks(lines):
+            for log_prob, tokens in generator.score(variables, chunk, first):
+                output.write(f"{log_prob:.4f}\t{tokens}\n")
+            output.flush()
+            written += len(chunk)
+            advance(len(chunk))
+    return written
+
+
+def attention(
+    config: Any, folder: Path, sentence: str, translation: str | None, hide_end: bool
+) -> list[Path]:
+    """Draws all heads of all layers for a text; returns the pictures.
+
+    Raises:
+      UserError: a translation is given, an end is to be hidden, or the model has no attention.
+    """
+    if translation is not None or hide_end:
+        raise UserError(
+            "--translation and --hide_end are for translators: a language model reads one text"
+        )
+    generator, variables, *_ = load_trained(folder, config, warn)
+    name = re.sub(r"\W+", "_", sentence).strip("_")[:40] or "text"
+    pictures = draw_attention(
+        generator, variables, sentence, folder / "figures" / f"attention_{name}"
+    )
+    if not pictures:
+        raise UserError(f"config.model.kind={config.model.kind} has no attention to draw")
+    return pictures
+
+
+def draw_attention(generator: Generator, variables: Any, text: str, folder: Path) -> list[Path]:
+    """Draws the attention weights over a text below `folder`; returns the pictures."""
+    weights, tokens = generator.attention(variables, text)
+    if not weights:
+        return []
+    return attention_maps.draw(attention_maps.AttentionMaps(weights, (), tuple(tokens)), folder)
+
+
+def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
+    """Prints a text that the model writes by itself, and draws the attention over its start."""
+    generator = task.predictor
+    text = "".join(generator.stream(variables, ""))
+    say(f"it writes:\n\n{text}\n")
+    start = generator.tokenizer.encode([text])[0][:DRAWN]
+    if not start:
+        return
+    seen = generator.tokenizer.decode(start)
+    for picture in draw_attention(generator, variables, seen, folder / "figures" / "attention"):
+        say(f"wrote {picture}")
+
+
+LINE_MODES = {"generate": generate, "score": score}

@@ -1,0 +1,222 @@
+"""A language model from a text file, through the command line."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import workdir
+from tiny_run import command, refused
+from transformer.data.packing import Text
+from transformer.data.token_store import TokenStore
+from transformer.tasks.language_model import scores_of
+
+CONFIG = """
+from configs import base
+
+def get_config():
+    config = base.get_config()
+    config.task = "language_model"
+    config.model.d_model = 16
+    config.model.d_ff = 16
+    config.model.num_heads = 2
+    config.model.num_decoder_layers = 1
+    config.data.source = "files"
+    config.data.path = "PATH"
+    config.data.train_source = "text"
+    config.data.test_share = 0.1
+    config.data.context = 12
+    config.data.batch_tokens = 96
+    config.data.cache_dir = "PATH/cache"
+    config.tokenizer.normalization = "identity"
+    config.tokenizer.kind = "word"
+    config.tokenizer.vocab_size = 40
+    config.optimizer.schedule = "constant"
+    config.optimizer.learning_rate = 1e-2
+    config.optimizer.warmup_steps = 1
+    config.train.steps = 60
+    config.train.log_every = 20
+    config.train.evaluate_every = 30
+    config.train.label_smoothing = 0.0
+    config.train.best_metric = "nll"
+    config.decode.batch_size = 3
+    config.decode.max_new = 9
+    return config
+"""
+RUNNING = ("tokenizer.kind=char", "tokenizer.keep_spaces=True", "data.documents=file")
+
+
+def flags(changes):
+    return [f"--config.{change}" for change in changes]
+
+
+def train(folder: Path, text: str, *changes: str):
+    (folder / "text").write_text(text)
+    (folder / "config.py").write_text(CONFIG.replace("PATH", str(folder)))
+    arguments = f"--config={folder / 'config.py'}", f"--workdir={folder / 'run'}"
+    return command(*arguments, *flags(changes))
+
+
+LINES = [f"{a} {b} {c}" for a in ("one", "two") for b in ("red", "blue") for c in ("cat", "dog")]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The runs of documents and of running text."""
+    folders = {}
+    for name, changes in {"lines": (), "running": RUNNING}.items():
+        folder = tmp_path_factory.mktemp(name)
+        ended = train(folder, "\n".join(LINES * 10) + "\n", *changes)
+        assert ended.code == 0, ended.err
+        assert "it writes:" in ended.out
+        folders[name] = folder / "run"
+    return folders
+
+
+def use(folder, mode, *arguments, **options):
+    return command(f"--workdir={folder}", f"--mode={mode}", *arguments, **options)
+
+
+def test_perplexity_is_of_a_token_and_not_of_the_vocabulary():
+    # Two sentences, nine words, of which six differ.
+    words = "the dog saw the cat . the cat ran .".replace(" .", "").split() + ["away"]
+    vocabulary = sorted(set(words))
+    assert (len(words), len(vocabulary)) == (9, 6)
+    # Who knows nothing gives each word of the vocabulary the same chance,
+    nll = -sum(math.log(1 / len(vocabulary)) for _ in words)
+    text = Text(TokenStore(np.zeros(9, np.int32), np.array([0, 9])), True, 1, 9, 40, 0)
+    # and is then as unsure as if it had to choose among these six: the mean over tokens says 6.
+    assert scores_of(nll, text)["word_perplexity"] == pytest.approx(6.0)
+    # Divided by the vocabulary's size it is no mean of anything: it says 14.7, of six words,
+    assert math.exp(nll / len(vocabulary)) == pytest.approx(14.697, abs=1e-3)
+    # and the same text read twice, with nothing else to foresee, would be worth 216.
+    assert math.exp(2 * nll / len(vocabulary)) == pytest.approx(216.0)
+
+
+@pytest.mark.parametrize("name", ["lines", "running"])
+def test_the_scores_are_one_likelihood_in_units_that_agree(trained, name):
+    scores = json.loads((trained[name] / "results.json").read_text())["test"]
+    text = "\n".join(LINES * 10) + "\n"
+    held_out = {"lines": "\n".join(LINES) + "\n", "running": text[-int(0.1 * len(text)) :]}[name]
+    words = len(held_out.split()) + (len(LINES) if name == "lines" else 0)
+    nll = scores["nll"] * scores["tokens"]
+    assert scores["perplexity"] == pytest.approx(math.exp(scores["nll"]), rel=1e-5)
+    bits = nll / len(held_out.encode()) / math.log(2)
+    assert scores["bits_per_byte"] == pytest.approx(bits, rel=0.01)
+    assert scores["word_perplexity"] == pytest.approx(math.exp(nll / words), rel=0.05)
+    assert "documents:" in scores["perplexity_signature"]
+
+
+def test_a_model_of_lines_knows_them(trained):
+    scores = json.loads((trained["lines"] / "results.json").read_text())["test"]
+    # Three of four tokens are one of two words, and the end is certain.
+    assert scores["nll"] == pytest.approx(3 * math.log(2) / 4, abs=0.15)
+    ended = use(trained["lines"], "score", stdin=b"one red cat\ncat red one\n")
+    likely, unlikely = (float(line.split("\t")[0]) for line in ended.out.splitlines())
+    assert likely == pytest.approx(-3 * math.log(2), abs=0.6)
+    assert unlikely < likely - 5
+
+
+def test_the_probabilities_of_all_lines_sum_to_one(trained):
+    ended = use(trained["lines"], "score", stdin="\n".join(LINES).encode())
+    rows = [line.split("\t") for line in ended.out.splitlines()]
+    assert 0.8 < sum(math.exp(float(log_prob)) for log_prob, _ in rows) <= 1.0001
+    assert {tokens for _, tokens in rows} == {"4"}
+
+
+def test_prompts_of_unlike_length_are_continued_each_in_its_line(trained):
+    prompts = ["one", "", "two blue cat", "one red", "two"]
+    stdin = "\n".join(prompts).encode()
+    arguments = "--config.decode.temperature=0.5", "--config.decode.seed=3"
+    written = use(trained["lines"], "generate", *arguments, stdin=stdin).out.splitlines()
+    for prompt, text in zip(prompts, written, strict=True):
+        assert text.startswith(prompt)
+        assert len(text.split()) >= 2
+    again = use(trained["lines"], "generate", *arguments, stdin=stdin).out.splitlines()
+    assert again == written
+    alone = use(trained["lines"], "generate", *arguments, "--prompt=one").out
+    assert alone == written[0] + "\n"
+
+
+def test_a_search_finds_the_most_probable_lines(trained):
+    arguments = flags(["decode.search=beam", "decode.num_best=4", "decode.length_penalty=none"])
+    ended = use(trained["lines"], "generate", *arguments, stdin=b"two\n")
+    rows = [line.split("\t") for line in ended.out.splitlines()]
+    assert sorted(text for *_, text in rows) == sorted(LINES[4:])
+    scores = [float(score) for _, score, _ in rows]
+    assert scores == sorted(scores, reverse=True)
+    workdir_flag = f"--workdir={trained['running']}"
+    arguments = "--mode=generate", "--prompt=one", "--config.decode.search=beam"
+    refused(workdir_flag, *arguments, says="texts that end")
+
+
+def test_running_text_goes_on_past_what_is_read_at_once(trained):
+    arguments = "--config.decode.max_new=50", "--config.decode.temperature=0"
+    text = use(trained["running"], "generate", *arguments, "--prompt=one red ").out
+    assert len(text) == len("one red ") + 50 + 1
+    assert text.count("\n") > 2
+    ended = use(trained["running"], "generate", *arguments, stdin=b"one red \n")
+    assert ended.out == text[:-1].replace("\n", "\\n") + "\n"
+
+
+def test_attention_of_a_text_is_drawn_without_its_future(trained):
+    for name, text in {"lines": "one red cat", "running": "one\nred"}.items():
+        ended = use(trained[name], "attention", f"--sentence={text}")
+        assert ended.code == 0, ended.err
+        arrays = np.load(Path(ended.out.splitlines()[0]).parent / "attention.npz")
+        weights = arrays["decoder_self"]
+        assert weights.shape[:2] == (1, 2)
+        assert weights.shape[2] == len(arrays["target_tokens"])
+        np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+        assert not np.triu(weights, 1).any()
+    arguments = "--mode=attention", "--sentence=one", "--hide_end"
+    refused(f"--workdir={trained['lines']}", *arguments, says="for translators")
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "says"),
+    [
+        ("", (), "has no text"),
+        ("\n \n", (), "has no text"),
+        ("one red cat\n" * 4, (), "too few"),
+        ("one red cat\n" * 10, ("data.context=64", "data.test_share=0"), "less than a row"),
+        ("one red cat\n", RUNNING, "less than a row of data.context=12"),
+        ("one red cat\n" * 30, ("data.validation_share=0",), "no validation text"),
+        ("one red cat\n" * 30, ("data.validation_share=0.95",), "leave nothing to train on"),
+        ("one red cat\n" * 30, ("data.documents=word",), "choose one of line, paragraph, file"),
+        ("one red cat\n" * 30, ("data.source=files2",), "choose one of"),
+        ("one red cat\n" * 30, ("model.positions=learned", "model.max_length=5"), "context=12"),
+        ("one red cat\n" * 30, ("model.num_decoder_layers=0",), "at least 1"),
+    ],
+    ids=str,
+)
+def test_a_text_or_config_that_cannot_be_learned_is_refused(tmp_path, text, changes, says):
+    ended = train(tmp_path, text, *changes)
+    assert ended.code == 2
+    assert says in ended.err.splitlines()[-1]
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_prompts_that_cannot_be_read_are_refused(trained):
+    running = f"--workdir={trained['running']}"
+    refused(running, "--mode=generate", "--prompt=one öß", says="the characters ö ß")
+    refused(running, "--mode=generate", "--prompt=" + "one" * 5, says="has 15 tokens")
+    stdin = f"one\n{'two ' * 9}\n".encode()
+    refused(running, "--mode=score", stdin=stdin, says="line 2 has 36 tokens")
+    refused(running, "--mode=translate", says="use evaluate, attention, generate, score")
+    refused(running, "--mode=score", "--prompt=one", says="--prompt is for --mode=generate")
+
+
+def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):
+    whole = trained["lines"]
+    text = (whole.parent / "text").read_text()
+    first = train(tmp_path, text, "train.steps=30")
+    assert first.code == 0, first.err
+    second = train(tmp_path, text)
+    assert "going on from step 30" in second.out
+    scores, expected = (workdir.load_results(f)["test"] for f in (tmp_path / "run", whole))
+    assert scores | {"seconds": 0} == expected | {"seconds": 0}
+    assert os.listdir(tmp_path / "run" / "figures")

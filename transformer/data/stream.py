@@ -1,0 +1,36 @@
+"""Batches one after another from any number on, and the permutations they are drawn by."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import grain
+import numpy as np
+from grain.experimental import index_shuffle
+
+
+def stream(batches: Any, first: int, prefetch: int) -> Iterator[Any]:
+    """Yields batches[first] and all after it, `prefetch` of them made ahead in the background."""
+    dataset = grain.MapDataset.source(_Tail(batches, first))
+    options = grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)
+    return iter(dataset.to_iter_dataset(options))
+
+
+def shuffle(places: Sequence[int], size: int, stream: tuple[int, ...]) -> list[int]:
+    """Returns where a permutation of `size` things, one for each stream, sends the places."""
+    seed = int(np.random.SeedSequence(stream).generate_state(1)[0])
+    return [index_shuffle(place, size - 1, seed, rounds=4) for place in places]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tail:
+    """A plan from batch `first` on, as the random-access source that grain reads."""
+
+    plan: Any
+    first: int
+
+    def __len__(self) -> int:
+        return 2**62
+
+    def __getitem__(self, i: int) -> Any:
+        return self.plan[self.first + i]

@@ -1,0 +1,197 @@
+"""Language models: running text or documents, a decoder alone and how well it foresees them."""
+
+import copy
+import functools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from transformer.data.documents import open_documents
+from transformer.data.packing import Text, TextBatch, TextPlan, encode_text, prepare_text
+from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
+from transformer.errors import RunError, UserError
+from transformer.losses import TokenSums
+from transformer.metrics import TokenMetrics, summarize
+from transformer.model.config import ModelConfig
+from transformer.model.kinds import REGISTRY
+from transformer.model.positions import longest
+from transformer.tasks.generator import Generator
+from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
+
+TOKENIZER = "tokenizer.model"
+
+
+class LanguageModelTask:
+    """Trains and scores a language model; see `tasks.base.Task` for the rest of it.
+
+    Args:
+      config: the whole experiment.
+      warn: called with a line for what the user should know.
+      like: another task, whose text is used where the config says the same of it.
+    """
+
+    columns = ("tokens", "perplexity", "word_perplexity", "bits_per_byte", "accuracy")
+
+    def __init__(
+        self,
+        config: Any,
+        warn: Callable[[str], None] = print,
+        like: "LanguageModelTask | None" = None,
+    ):
+        self.config, self.d_model, self.heads_vary = config, config.model.d_model, False
+        if like is not None and text_of(like.config) == text_of(config):
+            self._text, self._tokenizer, self._held_out = (
+                like._text,
+                like._tokenizer,
+                like._held_out,
+            )
+        else:
+            documents = open_documents(config.data)
+            self._text, self._tokenizer = prepare_text(
+                documents["train"], config.data, config.tokenizer
+            )
+            self._held_out = {
+                split: encode_text(documents[split], self._tokenizer, self._text.whole)
+                for split in documents
+                if split != "train"
+            }
+            self._check_held_out(warn)
+        self.splits = tuple(self._held_out)
+        self.predictor = make_generator(config, self._tokenizer, warn)
+        self.plan = self._make_plan()
+
+    @staticmethod
+    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Generator:
+        return make_generator(config, load_tokenizer(folder / TOKENIZER), warn)
+
+    def with_config(self, config: Any, heads_vary: bool = False) -> "LanguageModelTask":
+        task = copy.copy(self)
+        task.config, task.heads_vary = config, heads_vary
+        task.plan = task._make_plan()
+        return task
+
+    def _make_plan(self) -> TextPlan:
+        data = self.config.data
+        rows = max(1, data.batch_tokens // data.context)
+        return TextPlan(self._text, self.config.seed, rows, data.context, data.each_position)
+
+    def _check_held_out(self, warn: Callable[[str], None]) -> None:
+        if "validation" not in self._held_out:
+            raise UserError(
+                "there is no validation text: set --config.data.validation_share above 0, or name "
+                "a file in --config.data.validation_source"
+            )
+        for split, text in self._held_out.items():
+            if not len(text.store.tokens):
+                raise UserError(f"the {split} text is empty: name a file with some")
+            if text.unknown:
+                share = text.unknown / len(text.store.tokens)
+                warn(f"warning: {share:.3%} of the tokens of {split} are not in the vocabulary")
+
+    def init_params(self, key: jax.Array) -> Any:
+        return jax.jit(self.predictor.init_params)(key)
+
+    def hparams(self) -> dict[str, float]:
+        return hparams_of(self.config, self.heads_vary)
+
+    def loss(self, params: Any, batch: TextBatch, hparams: dict, key: jax.Array) -> TokenSums:
+        variables, smoothing = variables_of(params, hparams), hparams["label_smoothing"]
+        return self.predictor.token_sums(variables, batch, smoothing, rates_of(hparams), key)
+
+    def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
+        """Returns how well the text of a split is foreseen, all of it.
+
+        Documents are read from their start, and texts longer than a row in pieces, each without
+        what was before it. See `scores_of` for the numbers.
+        """
+        variables = variables_of(params, self.hparams())
+        sums = jax.device_get(list(self.predictor.evaluate_sums(variables, *self._rows(split))))
+        scores = self._scores(split, sums)
+        return {**scores, "texts": {}} if final else scores
+
+    def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+        variables = variables_of(params, hparams)
+        batches = self.predictor.evaluate_sums(variables, *self._rows(split), members=True)
+        sums = [list(map(TokenSums, *batch)) for batch in jax.device_get(list(batches))]
+        return [self._scores(split, own) for own in zip(*sums, strict=True)]
+
+    def _rows(self, split: str) -> tuple[Text, int, int]:
+        return self._held_out[split], self.plan.rows, self.plan.context
+
+    def _scores(self, split: str, sums: Any) -> dict[str, Any]:
+        metrics = functools.reduce(TokenMetrics.merge, map(TokenMetrics.from_sums, sums))
+        total = sum(float(batch.nll) for batch in sums)
+        text = self._held_out[split]
+        cut = f"context:{self.plan.context}|documents:{self.config.data.documents}"
+        return {
+            **summarize(metrics),
+            **scores_of(total, text),
+            "perplexity_signature": f"{cut}|vocabulary:{self._tokenizer.digest}",
+            "word_perplexity_signature": cut,
+            "bits_per_byte_signature": cut,
+        }
+
+    def save_assets(self, workdir: Path) -> None:
+        save_model(workdir / TOKENIZER, self._tokenizer.model)
+
+    def fingerprint(self) -> str:
+        return self.predictor.fingerprint()
+
+    def describe(self) -> list[str]:
+        plan, text = self.plan, self._text
+        tokens = len(text.store.tokens)
+        what = "running text" if text.whole else f"{text.documents:,} documents"
+        held_out = ", ".join(f"{len(t.store.tokens):,} {s}" for s, t in self._held_out.items())
+        ids = text.store.tokens[:24]
+        return [
+            f"{what}: {tokens:,} tokens to train on, {held_out}; {text.unknown / tokens:.3%} "
+            f"unknown; vocabulary {self._tokenizer.vocab_size}, {text.bytes / tokens:.2f} bytes a "
+            "token",
+            f"{plan.epoch_length} batches an epoch, of {plan.rows} x {plan.context} tokens",
+            f"  {' '.join(self._tokenizer.pieces(ids))} ...".replace("\n", "⏎"),
+        ]
+
+
+def scores_of(nll: float, text: Text) -> dict[str, int | float]:
+    """Returns what is said of a text's negative log-likelihood in units that vocabularies share.
+
+    `word_perplexity` is exp(nll / words), where each end of a document counts as a word;
+    `bits_per_byte` is nll / (ln 2 * bytes), where it counts as a byte. `tokens` are those that
+    perplexity, exp(nll / tokens), is a mean over.
+
+    Args:
+      nll: of all tokens of the text, ends of documents among them, in nats.
+
+    Source: Jelinek et al. 1977 (perplexity); Gao et al. 2020, "The Pile", section 3.1 (bits per
+    byte).
+    """
+    words, size = text.words + text.ends, text.bytes + text.ends
+    return {
+        "tokens": len(text.store.tokens),
+        "word_perplexity": math.exp(min(nll / max(1, words), 700.0)),
+        "bits_per_byte": nll / math.log(2) / max(1, size),
+    }
+
+
+def make_generator(config: Any, tokenizer: Tokenizer, warn: Callable[[str], None]) -> Generator:
+    """Returns the language model of a config and its tokenizer, a decoder alone.
+
+    Raises:
+      UserError: the config describes no model, or it cannot read a row.
+    """
+    fields = model_fields(config)
+    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
+    model_config = ModelConfig(**{**fields, **sizes, "num_encoder_layers": 0})
+    limit, context = longest(model_config), config.data.context
+    if limit is not None and context > limit:
+        raise RunError(
+            f"data.context={context} is more than the model.max_length={limit} positions that are "
+            f"learned: set --config.model.max_length={context}"
+        )
+    whole = config.data.documents == "file"
+    return Generator(
+        REGISTRY[config.model.kind](model_config), tokenizer, config.decode, context, whole, warn
+    )

@@ -1,0 +1,44 @@
+"""The numbers of a config that one compiled step takes as arguments, alike in all tasks."""
+
+from typing import Any
+
+from transformer.model.layers import DropoutRates
+
+
+def hparams_of(config: Any, heads_vary: bool) -> dict[str, float]:
+    """Returns label smoothing, and the dropout rates that are not zero.
+
+    A rate that is zero is left out: the compiled step then holds no trace of it.
+
+    Args:
+      heads_vary: whether the number of heads is an argument as well.
+    """
+    rates = {f"dropout_{name}": config.model[f"dropout_{name}"] for name in DropoutRates._fields}
+    used = {name: rate for name, rate in rates.items() if rate}
+    if heads_vary:
+        used["num_heads"] = float(config.model.num_heads)
+    return {"label_smoothing": config.train.label_smoothing, **used}
+
+
+def rates_of(hparams: dict[str, Any]) -> DropoutRates:
+    """Returns the dropout rates among the arguments of a step."""
+    return DropoutRates(
+        **{name: hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields}
+    )
+
+
+def variables_of(params: Any, hparams: dict[str, Any]) -> dict[str, Any]:
+    """Returns what the model is applied with; see `model.transformer.Transformer` for the heads."""
+    if "num_heads" not in hparams:
+        return {"params": params}
+    return {"params": params, "heads": {"count": hparams["num_heads"]}}
+
+
+def text_of(config: Any) -> dict[str, Any]:
+    """Returns what a config says of its text."""
+    return {"data": config.data.to_dict(), "tokenizer": config.tokenizer.to_dict()}
+
+
+def model_fields(config: Any) -> dict[str, Any]:
+    """Returns the fields of a `ModelConfig` that a config has; dropout rates are none."""
+    return {k: v for k, v in config.model.items() if not k.startswith("dropout_")}
