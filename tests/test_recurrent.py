@@ -24,6 +24,7 @@ ATTENTIONS = tuple(recurrent_attention.REGISTRY)
 READING = [name for name in ATTENTIONS if name != "none"]
 INPUTS, WIDTH, STEPS = 5, 2, 3  # of a cell alone
 SENTENCES = np.arange(B)
+ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 
 
 def tiny_recurrent(seed=0, **changes):
@@ -192,8 +193,7 @@ def test_padding_leaves_the_state_as_it_is(reverse):
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_the_past_and_the_source_are_read_and_never_the_future_or_padding(attention):
-    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-    model, variables = tiny_recurrent(recurrent_attention=attention, **sizes)
+    model, variables = tiny_recurrent(**ONE_LAYER, cell="rnn", recurrent_attention=attention)
     inputs = tiny_inputs(source_lengths=(5, 3, 0))
     inputs = inputs._replace(target_mask=inputs.target_mask.at[1, 2].set(False))
     by_target, by_source = gradients_by_token(model, variables, inputs)
@@ -211,7 +211,7 @@ def test_the_past_and_the_source_are_read_and_never_the_future_or_padding(attent
 
 
 def test_the_check_sees_padding_that_is_read():
-    model, variables = tiny_recurrent(num_encoder_layers=1, num_decoder_layers=1, cell="rnn")
+    model, variables = tiny_recurrent(**ONE_LAYER, cell="rnn")
     inputs = tiny_inputs()._replace(source_mask=jnp.ones((B, M), bool))
     assert (gradients_by_token(model, variables, inputs)[1][1, 0, 1] > 0).all()
 
@@ -343,7 +343,7 @@ def test_the_comparison_sees_a_reference_of_another_model():
 
 
 def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training():
-    model, variables = tiny_recurrent(recurrent_attention="multiplicative")
+    model, variables = tiny_recurrent(**ONE_LAYER, recurrent_attention="multiplicative")
     inputs = tiny_inputs()
 
     @jax.jit
@@ -358,8 +358,8 @@ def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training()
 
 
 def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
-    model, variables = tiny_recurrent(dtype="bfloat16")
-    exact, _ = tiny_recurrent()
+    model, variables = tiny_recurrent(**ONE_LAYER, dtype="bfloat16")
+    exact, _ = tiny_recurrent(**ONE_LAYER)
     inputs = tiny_inputs()
     features = jax.eval_shape(lambda v: model.apply(v, *inputs, method="features"), variables)
     assert features.dtype == jnp.bfloat16
@@ -381,7 +381,8 @@ def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
     [("additive", "lstm"), ("multiplicative", "gru"), ("none", "lstm_peephole")],
 )
 def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(attention, cell):
-    model, variables = tiny_recurrent(recurrent_attention=attention, cell=cell)
+    fields = {"num_encoder_layers": 1, "recurrent_attention": attention, "cell": cell}
+    model, variables = tiny_recurrent(**fields)
     logits, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
     expected = full_pass(model, variables, histories)
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
@@ -472,4 +473,5 @@ def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
 
     monkeypatch.setattr(inference, "load_translator", without)
     says = ("recurrent_attention=none", "no attention to draw", "recurrent_attention=additive")
-    refused("--mode=attention", f"--workdir={run}", "--sentence=a b c", says=says)
+    flags = ("--sentence=a b c", "--translation=a b c")
+    refused("--mode=attention", f"--workdir={run}", *flags, says=says)

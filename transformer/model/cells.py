@@ -81,7 +81,8 @@ class Cell(nn.Module):
     def _gate_by_gate(self, initializer: Callable) -> Callable:
         def draw(key: Array, shape: tuple[int, int]) -> Float[Array, "rows columns"]:
             keys = jax.random.split(key, len(self.gates))
-            return jnp.concatenate([initializer(k, (shape[0], self.width)) for k in keys], axis=1)
+            blocks = jax.vmap(lambda key: initializer(key, (shape[0], self.width)))(keys)
+            return jnp.concatenate(blocks, axis=1)
 
         return draw
 

@@ -125,9 +125,8 @@ class RecurrentModel(nn.Module):
         """
         starts = None if segments is None else jnp.diff(segments, prepend=segments[:, :1]) != 0
         source = self._source(memory, source_mask)
-        embedded = self.target_embedding(target)
-        x = embedded = self.embedding_dropout(embedded, rates and rates.embedding)
-        context = None
+        x = self.embedding_dropout(self.target_embedding(target), rates and rates.embedding)
+        embedded, context = x, None
         states = self._first_states(memory, len(target))
         for layer, (cell, state) in enumerate(zip(self.decoder_layers, states, strict=True)):
             if self._feeds_cell(layer):
