@@ -396,8 +396,9 @@ def test_a_language_model_steps_from_zeros_whatever_the_source():
     tokens = jnp.arange(1, 1 + B * L).reshape(B, L)
     expected = jax.jit(model.apply)(variables, None, tokens, None, jnp.ones((B, L), bool))
     cache = model.apply(variables, jnp.zeros((B, 0), int), None, 1, L, method="start")
+    step = jax.jit(lambda tokens, cache: model.apply(variables, tokens, cache, method="step"))
     for i in range(L):
-        logits, cache = model.apply(variables, tokens[:, i : i + 1], cache, method="step")
+        logits, cache = step(tokens[:, i : i + 1], cache)
         np.testing.assert_allclose(logits[:, 0], expected[:, i], rtol=1e-5, atol=1e-5)
 
 
@@ -469,7 +470,8 @@ def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
         translator, *rest = load(folder, config, warn)
         changes = {**vars(translator.model.config), "recurrent_attention": "none"}
         translator.model = RecurrentModel(type(translator.model.config)(**changes))
-        return translator, {"params": translator.init_params(jax.random.key(0))}, *rest[1:]
+        params = jax.jit(translator.init_params)(jax.random.key(0))
+        return translator, {"params": params}, *rest[1:]
 
     monkeypatch.setattr(inference, "load_translator", without)
     says = ("recurrent_attention=none", "no attention to draw", "recurrent_attention=additive")
