@@ -213,7 +213,7 @@ def recur(
         )
         return state, (state[0], other)
 
-    # One step a turn: four compile for twice as long and run no faster on a CPU.
+    # One step a turn: four take longer to compile and were no faster on a CPU.
     scan = nn.scan(body, variable_broadcast="params", split_rngs={"params": False}, reverse=reverse)
     _, (outputs, others) = scan(module, state, (projected, mask, starts))
     return outputs, others
