@@ -82,10 +82,12 @@ def _model() -> ConfigDict:
 
 def _data() -> ConfigDict:
     data = ConfigDict()
-    data.source = "grammar"  # grammar | copy | reverse | files | tfds | quotations (language model)
+    # Of pairs: grammar | copy | reverse | files | tfds; of labelled texts: opinions | files | tfds;
+    # of a language model: any of pairs (their sources) | quotations.
+    data.source = "grammar"
     data.seed = 0  # of generated corpora, and of what is set aside from training text
-    # Pairs. Generated sources make so many; with files, a validation or test set that has no file
-    # of its own is set aside from the training text.
+    # Pairs or labelled texts. Generated sources make so many; with files, a validation or test set
+    # that has no file of its own is set aside from the training text.
     data.train_size = 20_000
     data.validation_size = 500
     data.test_size = 500
@@ -100,7 +102,15 @@ def _data() -> ConfigDict:
     data.test_source = ""
     data.test_target = ""
     data.tsv_columns = (0, 1)
-    # tfds: dataset name, fields (source, target), folder ('' is TFDS's own), splits.
+    data.set_aside = "hash"  # of the text, wherever it stands | end: the last lines, test last
+    # Labelled texts in `<split>_source`, which is TSV, CSV or JSON lines by its suffix: .tsv, .csv
+    # or .jsonl, perhaps with .gz behind. Both fields as numbers: columns, from zero, of a file
+    # without a header line. Otherwise names: of the header's columns, or of the objects' keys.
+    data.text_field = "text"
+    data.label_field = "label"
+    data.skip_broken = False  # pass over broken lines and count them, instead of refusing the file
+    # tfds: dataset name, fields (source, target) or (text, label), folder ('' is TFDS's own),
+    # splits.
     data.tfds_name = ""
     data.tfds_fields = ("de", "en")
     data.tfds_dir = ""

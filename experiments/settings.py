@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
+from transformer.data.set_aside import WAYS
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.model import cells, kinds, recurrent_attention
@@ -65,6 +66,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "model.kind": kinds.REGISTRY,
     "model.cell": cells.REGISTRY,
     "model.recurrent_attention": recurrent_attention.REGISTRY,
+    "data.set_aside": WAYS,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
     "train.best_metric": (

@@ -1,4 +1,4 @@
-"""Settings of a source of sentence pairs, and what a refusal of them must look like."""
+"""Settings of a source of pairs or of labelled texts, and what a refusal of them must look like."""
 
 import contextlib
 from types import SimpleNamespace
@@ -22,6 +22,10 @@ DEFAULTS = {
     "test_source": "",
     "test_target": "",
     "tsv_columns": (0, 1),
+    "set_aside": "hash",
+    "text_field": "text",
+    "label_field": "label",
+    "skip_broken": False,
     "tfds_name": "ted_hrlr_translate/ru_to_en",
     "tfds_fields": ("ru", "en"),
     "tfds_dir": "",

@@ -12,9 +12,8 @@ the particle of "picks up" to the prefix ("ab"), "not" to "nicht" or "kein", whi
 or "any", "wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article that
 's stands for, and "in the" to "im". Every word has a link.
 
-Splits. A stable hash of its German text puts a pair into its split, so pairs with equal targets,
-and hence those with equal sources, meet in one split, which keeps the first. Each split is the
-first n of its pairs in one endless stream: its size changes neither the others nor its beginning.
+Splits. The German text decides, see `splits`: pairs with equal targets, and hence those with equal
+sources, meet in one split, which keeps the first.
 
 What is drawn here is spelled out by `clauses`, from the words in `lexicon` and their forms by the
 rules of `inflection`.
@@ -22,8 +21,7 @@ rules of `inflection`.
 
 import itertools
 import random
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from transformer.data import clauses
@@ -31,13 +29,11 @@ from transformer.data import lexicon as lx
 from transformer.data.clauses import Clause, NounPhrase, Phrase, Sentence, align
 from transformer.data.inflection import Adjective, Adverbial, Noun, Preposition, Pronoun, Verb
 from transformer.data.pairs import Pair
-from transformer.errors import UserError
+from transformer.data.splits import fill
 
 Option = TypeVar("Option")
 
 SHORTEST, LONGEST = 4, 16  # words a sentence, in both languages
-LARGEST = 1_000_000  # pairs a split: beyond it repetition makes the draw slow
-SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
 LONGEST_SEQUENCE = 12  # letters, of the toy sequences to train on
 LETTERS = "abcdefghijklmnop"
 
@@ -308,33 +304,8 @@ class Composer:
 # --- Corpora -----------------------------------------------------------------------------------
 
 
-def _fill(draw: Callable[[], Pair], sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
-    """The first pairs of each split in the stream that `draw` yields."""
-    for split, size in sizes.items():
-        if split not in SPLIT_OF_HASH:
-            raise ValueError(f"unknown split {split!r}: choose from train, validation, test")
-        if not 0 <= size <= LARGEST:
-            raise UserError(
-                f"--config.data.{split}_size={size}: set it to a size between 0 and {LARGEST}"
-            )
-    splits: dict[str, dict[str, Pair]] = {split: {} for split in sizes}
-    missing = sum(sizes.values())
-    for _ in range(1000 + 100 * missing):
-        if not missing:
-            break
-        pair = draw()
-        split = SPLIT_OF_HASH[zlib.crc32(pair.target.encode()) % len(SPLIT_OF_HASH)]
-        pairs = splits.get(split)
-        if pairs is not None and len(pairs) < sizes[split] and pair.target not in pairs:
-            pairs[pair.target] = pair
-            missing -= 1
-    for split, pairs in splits.items():
-        if len(pairs) < sizes[split]:
-            raise UserError(
-                f"--config.data.{split}_size={sizes[split]} is more than there are different "
-                f"pairs: set it to {len(pairs)} or less"
-            )
-    return {split: list(pairs.values()) for split, pairs in splits.items()}
+def _target(pair: Pair) -> str:
+    return pair.target
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
@@ -352,29 +323,30 @@ def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
     """
     composer = Composer(seed)
 
-    def draw() -> Pair:
+    def draw() -> list[Pair]:
         while True:
             source, target = composer.sentence()
             lengths = len(source), len(target)
             if min(lengths) >= SHORTEST and max(lengths) <= LONGEST:
-                return align(source, target)
+                return [align(source, target)]
 
-    return _fill(draw, sizes)
+    return fill(draw, _target, sizes)
 
 
 def _sequences(seed: int, sizes: Mapping[str, int], step: int) -> dict[str, list[Pair]]:
     uniform = random.Random(seed).random
 
-    def draw(shortest: int, longest: int) -> Pair:
+    def draw(shortest: int, longest: int) -> list[Pair]:
         length = shortest + int(uniform() * (longest - shortest + 1))
         words = [(LETTERS[int(uniform() * len(LETTERS))], (i,)) for i in range(length)]
-        return align(words, words[::step])
+        return [align(words, words[::step])]
 
     usual = {split: size for split, size in sizes.items() if split != "longer"}
-    splits = _fill(lambda: draw(4, LONGEST_SEQUENCE), usual)
+    splits = fill(lambda: draw(4, LONGEST_SEQUENCE), _target, usual)
     if "longer" in sizes:
         twice = 2 * LONGEST_SEQUENCE
-        splits["longer"] = _fill(lambda: draw(twice, twice), {"test": sizes["longer"]})["test"]
+        longer = fill(lambda: draw(twice, twice), _target, {"test": sizes["longer"]})
+        splits["longer"] = longer["test"]
     return splits
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from transformer.data import grammar, tfds
 from transformer.data.pairs import Pair
-from transformer.data.text_files import check_not_empty, parallel_text, set_aside
-from transformer.data.tfds import SPLITS
+from transformer.data.set_aside import check_not_empty, set_aside
+from transformer.data.splits import SPLITS, check_sizes
+from transformer.data.text_files import parallel_text
 from transformer.errors import UserError
 
 Splits = Mapping[str, Iterable[Pair]]
@@ -36,9 +37,7 @@ def open_source(settings: Any) -> Splits:
         raise UserError(
             f"data.source={settings.source!r} is unknown: choose one of {', '.join(REGISTRY)}"
         )
-    for split in SPLITS:
-        if (size := getattr(settings, f"{split}_size")) < 0:
-            raise UserError(f"--config.data.{split}_size={size} is negative: set it to 0 or more")
+    check_sizes(settings)
     splits = REGISTRY[settings.source](settings)
     if settings.longer_size and "longer" not in splits:
         return {**splits, "longer": _joined(splits["test"], settings.longer_size)}
@@ -83,7 +82,12 @@ def _files(settings: Any) -> Splits:
         if split != "train":  # which set_aside reads
             check_not_empty(text, sum(1 for _ in text))
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
-    return splits | set_aside(splits["train"], sizes, settings.seed)
+    return splits | set_aside(splits["train"], sizes, settings, _key)
+
+
+def _key(pair: Pair) -> str:
+    """The source sentence, without white space around it; nothing where a side is empty."""
+    return pair.source.strip() if pair.target.strip() else ""
 
 
 def _tfds(settings: Any) -> Splits:

@@ -1,4 +1,4 @@
-"""Sentence pairs from text files, plain or gzip, and what is set aside from them for evaluation.
+"""Sentence pairs from text files, plain or gzip.
 
 Everything is streamed, however large.
 """
@@ -6,14 +6,12 @@ Everything is streamed, however large.
 import dataclasses
 import difflib
 import gzip
-import hashlib
-import heapq
 import io
 import itertools
 import os
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -149,103 +147,3 @@ def locate(settings: Any, key: str) -> Path:
     near = difflib.get_close_matches(wanted, entries, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "check --config.data.path and the name"
     raise UserError(f"data.{key}={name!r}: there is no file {path}: {hint}")
-
-
-def check_not_empty(text: TwoFiles | Columns, count: int) -> None:
-    """Raises UserError if a text turned out to have no pairs."""
-    if not count:
-        raise UserError(f"{text.source} has no lines: name a file with sentences")
-
-
-def set_aside(
-    text: TwoFiles | Columns, sizes: Mapping[str, int], seed: int
-) -> dict[str, Iterable[Pair]]:
-    """Returns the training text and the splits taken out of it, after reading it once.
-
-    Who is taken depends on the seed and on the source sentence alone, never on its place: the
-    sentences with the smallest keyed hashes, until the splits are full. All pairs of a source
-    sentence go the same way, so none lies in two splits. A sentence with more pairs than there is
-    room for stays in the training text; hence a split has at most, and nearly always exactly, its
-    size. White space around a sentence is no part of it; pairs with an empty side are not taken.
-
-    Args:
-      text: read anew by each iteration of the training split, held nowhere.
-      sizes: of the splits to take, in pairs.
-
-    Raises:
-      UserError: the text is empty or too small; see also `TwoFiles` and `Columns`.
-    """
-    groups, count = _smallest(text, sum(sizes.values()), seed)
-    check_not_empty(text, count)
-    taken = _fill(groups, sizes)
-    if count <= sum(sizes.values()) or any(
-        sizes[split] and not keys for split, keys in taken.items()
-    ):
-        asked = " and ".join(f"--config.data.{split}_size={n}" for split, n in sizes.items())
-        raise UserError(
-            f"{text.source} has {count:,} pairs, and too few different source sentences, to set "
-            f"aside {asked}: lower the sizes, or name files in "
-            + " and ".join(f"--config.data.{split}_source" for split in sizes)
-        )
-    held = {
-        split: [pair for _, pair in sorted(itertools.chain(*(groups[key] for key in keys)))]
-        for split, keys in taken.items()
-    }
-    gone = frozenset(itertools.chain(*taken.values()))
-    return {"train": _Remaining(text, gone, seed) if gone else text, **held}
-
-
-def _smallest(
-    text: Iterable[Pair], wanted: int, seed: int
-) -> tuple[dict[int, list[tuple[int, Pair]]], int]:
-    """Returns the `wanted` sources of smallest hash, numbered pairs of each, and the text's size.
-
-    So many are enough, since each has a pair at least.
-    """
-    heap: list[int] = []  # negated, so that the largest is first
-    groups: dict[int, list[tuple[int, Pair]]] = {}
-    count = 0
-    for count, pair in enumerate(text, 1):
-        if not wanted or not pair.source.strip() or not pair.target.strip():
-            continue
-        key = _rank(pair.source, seed)
-        if key in groups:
-            if len(groups[key]) <= wanted:  # one more than fits will do
-                groups[key].append((count, pair))
-        elif len(heap) < wanted:
-            heapq.heappush(heap, -key)
-            groups[key] = [(count, pair)]
-        elif key < -heap[0]:
-            del groups[-heapq.heapreplace(heap, -key)]
-            groups[key] = [(count, pair)]
-    return groups, count
-
-
-def _fill(groups: Mapping[int, list], sizes: Mapping[str, int]) -> dict[str, list[int]]:
-    """Returns the keys, smallest first, of the groups that each split has room for."""
-    room = dict(sizes)
-    taken: dict[str, list[int]] = {split: [] for split in sizes}
-    for key in sorted(groups):
-        split = next((split for split in room if len(groups[key]) <= room[split]), None)
-        if split:
-            taken[split].append(key)
-            room[split] -= len(groups[key])
-    return taken
-
-
-@dataclasses.dataclass(frozen=True)
-class _Remaining:
-    """The pairs of a text whose source sentences were not taken out."""
-
-    text: Iterable[Pair]
-    taken: frozenset[int]
-    seed: int
-
-    def __iter__(self) -> Iterator[Pair]:
-        return (pair for pair in self.text if _rank(pair.source, self.seed) not in self.taken)
-
-
-def _rank(sentence: str, seed: int) -> int:
-    text = sentence.strip().encode()
-    digest = hashlib.blake2b(text, digest_size=8, key=str(seed).encode()).digest()
-    return int.from_bytes(digest, "big")

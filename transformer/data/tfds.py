@@ -2,31 +2,42 @@
 
 import dataclasses
 import difflib
+import glob
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
-from typing import Any, Generic, TypeVar
+from types import ModuleType, SimpleNamespace
+from typing import IO, Any, Generic, TypeVar
 
+from transformer.data.splits import SPLITS
 from transformer.errors import UserError
 
 Item = TypeVar("Item")
 
-SPLITS = ("train", "validation", "test")  # of every source
 FILE_FORMAT = "array_record"  # TFDS's default needs TensorFlow
 READ_AT_ONCE = 1024  # records
 # TFDS tries ten times, waiting longer each time: minutes until it says that there is no network.
 DOWNLOAD_RETRIES = 4
 # What `tfds_fields` may have to name, in words.
-KINDS = {("text",): "one text field", ("text", "text"): "two text fields"}
+KINDS = {
+    ("text",): "one text field",
+    ("text", "text"): "two text fields",
+    ("text", "label"): "a text field and a label field",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class TfdsRecords(Generic[Item]):
-    """Items made of the text fields of a prepared split, read from disk by each iteration."""
+    """Items made of some fields of a prepared split, read from disk by each iteration.
 
-    records: Sequence[Mapping[str, bytes]]
-    fields: tuple[str, ...]
+    Attributes:
+      readers: field by field, its name and what makes a text of its value.
+      make: makes an item of the texts.
+    """
+
+    records: Sequence[Mapping[str, Any]]
+    readers: tuple[tuple[str, Callable[[Any], str]], ...]
     make: Callable[..., Item]
 
     def __len__(self) -> int:
@@ -36,7 +47,23 @@ class TfdsRecords(Generic[Item]):
         for first in range(0, len(self), READ_AT_ONCE):
             places = range(first, min(first + READ_AT_ONCE, len(self)))
             for record in self.records.__getitems__(places):
-                yield self.make(*(record[field].decode() for field in self.fields))
+                yield self.make(*(read(record[field]) for field, read in self.readers))
+
+
+@dataclasses.dataclass(frozen=True)
+class _LabelNames:
+    """The name of each class by its number; `split` is named where a record has none."""
+
+    names: Sequence[str]
+    split: str
+
+    def __call__(self, number: int) -> str:
+        if number < 0:  # as published tests have it whose labels are kept back
+            raise UserError(
+                f"{self.split} has a text without a label: choose another split, or a part such "
+                "as 'train[90%:]'"
+            )
+        return self.names[number]
 
 
 def open_splits(
@@ -47,14 +74,15 @@ def open_splits(
     Args:
       settings: `config.data`, for its keys `tfds_*`.
       kinds: what `tfds_fields` must name, one of `KINDS`.
-      make: makes an item out of the texts of these fields, in their order.
+      make: makes an item out of the texts of these fields, in their order; of a label, the name
+        of its class.
 
     Raises:
       UserError: the dataset, a field or a split is unknown, or the dataset cannot be prepared.
     """
     tfds = _import_tfds()
     builder = _make_builder(tfds, settings)
-    fields = _check_fields(tfds, builder, settings, kinds)
+    features, fields = builder.info.features, _check_fields(tfds, builder, settings, kinds)
     _prepare(builder, settings)
     splits = {}
     for split in SPLITS:
@@ -71,7 +99,12 @@ def open_splits(
                 f"data.tfds_{split}={expression!r} is no split of {builder.info.full_name}: choose "
                 f"from {', '.join(builder.info.splits)}, or a part such as 'train[98%:]'"
             ) from error
-        splits[split] = TfdsRecords(records, fields, make)
+        where = f"data.tfds_{split}={expression!r} of {builder.info.full_name}"
+        readers = tuple(
+            (name, bytes.decode if kind == "text" else _LabelNames(features[name].names, where))
+            for name, kind in zip(fields, kinds, strict=True)
+        )
+        splits[split] = TfdsRecords(records, readers, make)
     return splits
 
 
@@ -79,13 +112,20 @@ def _check_fields(
     tfds: ModuleType, builder: Any, settings: Any, kinds: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Returns the fields that the settings name, which must be of these kinds."""
-    features = builder.info.features
-    texts = [name for name in features if isinstance(features[name], tfds.features.Text)]
+    features, types = builder.info.features, tfds.features
+    known = {
+        "text": [name for name in features if isinstance(features[name], types.Text)],
+        "label": [name for name in features if isinstance(features[name], types.ClassLabel)],
+    }
     fields = tuple(settings.tfds_fields)
-    if len(fields) != len(kinds) or not set(fields) <= set(texts):
+    wrong = [name not in known[kind] for name, kind in zip(fields, kinds, strict=False)]
+    if len(fields) != len(kinds) or any(wrong):
+        choices = [", ".join(known["text"])] if known["text"] else []
+        if "label" in kinds and known["label"]:
+            choices.append(f"{', '.join(known['label'])} for the label")
         raise UserError(
             f"data.tfds_fields={fields} are not {KINDS[kinds]} of {builder.info.full_name}: "
-            f"choose from {', '.join(texts) or 'those of another dataset, this one has none'}"
+            f"choose from {' and '.join(choices) or 'those of another dataset, this has none'}"
         )
     return fields
 
@@ -93,17 +133,39 @@ def _check_fields(
 def _import_tfds() -> ModuleType:
     try:
         tfds = importlib.import_module("tensorflow_datasets")
-        # TFDS registers its older builders, WMT's among them, only where packages for quite other
-        # data are installed too; importing its `translate` registers all that we need.
-        for name in ("tensorflow_datasets.translate", "array_record", "importlib_resources"):
+        # TFDS registers its older builders, WMT's and GLUE's among them, only where packages for
+        # quite other data are installed too; importing these folders registers all that we need.
+        for name in ("translate", "text"):
+            importlib.import_module(f"tensorflow_datasets.{name}")
+        for name in ("array_record", "importlib_resources"):
             importlib.import_module(name)
-        downloader = importlib.import_module("tensorflow_datasets.core.download.downloader")
+        downloader, extractor = (
+            importlib.import_module(f"tensorflow_datasets.core.download.{name}")
+            for name in ("downloader", "extractor")
+        )
+        lazy = importlib.import_module("tensorflow_datasets.core.utils.lazy_imports_utils")
     except ImportError as error:
         raise UserError(
             f"data.source='tfds' lacks a package ({error}): pip install -r requirements.txt"
         ) from error
     downloader.MAX_RETRIES = DOWNLOAD_RETRIES
+    if importlib.util.find_spec("tensorflow") is None:
+        extractor.tf = lazy.tensorflow = LOCAL_FILES
     return tfds
+
+
+def _open(path: os.PathLike | str, mode: str = "r") -> IO:
+    return open(path, mode, encoding=None if "b" in mode else "utf-8")
+
+
+# TFDS unpacks archives and lists files with functions of TensorFlow, which knows more file systems
+# than a local one; without TensorFlow these stand in for them.
+LOCAL_FILES = SimpleNamespace(
+    io=SimpleNamespace(
+        gfile=SimpleNamespace(GFile=_open, glob=glob.glob, isdir=os.path.isdir),
+    ),
+    compat=SimpleNamespace(as_text=str),
+)
 
 
 def _make_builder(tfds: ModuleType, settings: Any) -> Any:
@@ -135,7 +197,8 @@ def _prepare(builder: Any, settings: Any) -> None:
         name, folder = settings.tfds_name, str(builder.data_dir_root)
         # The command line tool of TFDS will not start without TensorFlow.
         code = (
-            "import tensorflow_datasets as t, tensorflow_datasets.translate; "
+            "import tensorflow_datasets as t, tensorflow_datasets.translate, "
+            "tensorflow_datasets.text; "
             f"t.builder({name!r}, data_dir={folder!r})"
             f".download_and_prepare(file_format={FILE_FORMAT!r})"
         )

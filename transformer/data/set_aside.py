@@ -1,0 +1,164 @@
+"""What is set aside from a training text for evaluation, where that has no text of its own."""
+
+import collections
+import dataclasses
+import hashlib
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from transformer.errors import UserError
+
+Item = TypeVar("Item")
+Item_co = TypeVar("Item_co", covariant=True)
+WAYS = ("hash", "end")
+
+
+@runtime_checkable
+class Text(Protocol[Item_co]):
+    """The items of a file, read anew by each iteration."""
+
+    @property
+    def source(self) -> Path: ...
+
+    def __iter__(self) -> Iterator[Item_co]: ...
+
+
+def set_aside(
+    text: Text[Item], sizes: Mapping[str, int], settings: Any, key: Callable[[Item], str]
+) -> dict[str, Iterable[Item]]:
+    """Returns the training text and the splits taken out of it, after reading it once.
+
+    With "end", the last items are taken, the splits in the order of `sizes`.
+
+    With "hash", who is taken depends on the seed and on the key alone, never on its place: the keys
+    with the smallest hashes, until the splits are full. All items of a key go the same way, so none
+    lies in two splits. A key with more items than there is room for stays in the training text;
+    hence a split has at most, and nearly always exactly, its size.
+
+    Args:
+      text: held nowhere, but read by each iteration of the training split.
+      sizes: of the splits to take, in items.
+      settings: `config.data`, for `set_aside`, one of `WAYS`, and `seed`.
+      key: what an item is known by; items whose key is empty are not taken by "hash".
+
+    Raises:
+      UserError: the text is empty or too small, or cannot be read.
+    """
+    if settings.set_aside not in WAYS:
+        raise UserError(
+            f"--config.data.set_aside={settings.set_aside!r} is unknown: choose one of "
+            f"{', '.join(WAYS)}"
+        )
+    if settings.set_aside == "end":
+        return _from_end(text, sizes)
+    groups, count = _smallest(text, sum(sizes.values()), settings.seed, key)
+    check_not_empty(text, count)
+    taken = _fill(groups, sizes)
+    full = not any(sizes[split] and not keys for split, keys in taken.items())
+    _check_sizes(text, sizes, count, full)
+    held = {
+        split: [item for _, item in sorted(itertools.chain(*(groups[rank] for rank in ranks)))]
+        for split, ranks in taken.items()
+    }
+    gone = frozenset(itertools.chain(*taken.values()))
+    return {"train": _Remaining(text, gone, settings.seed, key) if gone else text, **held}
+
+
+def check_not_empty(text: Text, count: int) -> None:
+    """Raises UserError if a text turned out to have no items."""
+    if not count:
+        raise UserError(f"{text.source} has no lines: name a file with sentences")
+
+
+def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -> None:
+    if full and count > sum(sizes.values()):
+        return
+    asked = " and ".join(f"--config.data.{split}_size={n}" for split, n in sizes.items())
+    raise UserError(
+        f"{text.source} has {count:,} examples, and too few different ones, to set aside {asked}: "
+        "lower the sizes, or name files in "
+        + " and ".join(f"--config.data.{split}_source" for split in sizes)
+    )
+
+
+def _from_end(text: Text[Item], sizes: Mapping[str, int]) -> dict[str, Iterable[Item]]:
+    wanted, count = sum(sizes.values()), 0
+    last: collections.deque[Item] = collections.deque(maxlen=wanted)
+    for item in text:
+        last.append(item)
+        count += 1
+    check_not_empty(text, count)
+    _check_sizes(text, sizes, count, full=True)
+    items = iter(last)
+    held = {split: list(itertools.islice(items, size)) for split, size in sizes.items()}
+    return {"train": _First(text, count - wanted) if wanted else text, **held}
+
+
+def _smallest(
+    text: Iterable[Item], wanted: int, seed: int, key: Callable[[Item], str]
+) -> tuple[dict[int, list[tuple[int, Item]]], int]:
+    """Returns the `wanted` keys of smallest hash, numbered items of each, and the text's size.
+
+    So many are enough, since each has an item at least.
+    """
+    heap: list[int] = []  # negated, so that the largest is first
+    groups: dict[int, list[tuple[int, Item]]] = {}
+    count = 0
+    for count, item in enumerate(text, 1):
+        if not wanted or not (name := key(item)):
+            continue
+        rank = _rank(name, seed)
+        if rank in groups:
+            if len(groups[rank]) <= wanted:  # one more than fits will do
+                groups[rank].append((count, item))
+        elif len(heap) < wanted:
+            heapq.heappush(heap, -rank)
+            groups[rank] = [(count, item)]
+        elif rank < -heap[0]:
+            del groups[-heapq.heapreplace(heap, -rank)]
+            groups[rank] = [(count, item)]
+    return groups, count
+
+
+def _fill(groups: Mapping[int, list], sizes: Mapping[str, int]) -> dict[str, list[int]]:
+    """Returns the hashes, smallest first, of the groups that each split has room for."""
+    room = dict(sizes)
+    taken: dict[str, list[int]] = {split: [] for split in sizes}
+    for rank in sorted(groups):
+        split = next((split for split in room if len(groups[rank]) <= room[split]), None)
+        if split:
+            taken[split].append(rank)
+            room[split] -= len(groups[rank])
+    return taken
+
+
+@dataclasses.dataclass(frozen=True)
+class _Remaining:
+    """The items of a text that were not taken out by their hashes."""
+
+    text: Iterable
+    taken: frozenset[int]
+    seed: int
+    key: Callable[[Any], str]
+
+    def __iter__(self) -> Iterator:
+        return (item for item in self.text if _rank(self.key(item), self.seed) not in self.taken)
+
+
+@dataclasses.dataclass(frozen=True)
+class _First:
+    """The first `count` items of a text."""
+
+    text: Iterable
+    count: int
+
+    def __iter__(self) -> Iterator:
+        return itertools.islice(self.text, self.count)
+
+
+def _rank(name: str, seed: int) -> int:
+    digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(seed).encode()).digest()
+    return int.from_bytes(digest, "big")

@@ -1,0 +1,70 @@
+"""The splits of a corpus, and how what is made up falls into them.
+
+A stable hash puts an item into its split, so equal items meet in one split, which keeps the first.
+Each split is the first n of its items in one endless stream: its size changes neither the others
+nor its beginning.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from transformer.errors import UserError
+
+Item = TypeVar("Item")
+
+SPLITS = ("train", "validation", "test")
+LARGEST = 1_000_000  # items a split: beyond it repetition makes the draw slow
+SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
+
+
+def check_sizes(settings: Any) -> None:
+    """Raises UserError if the size of a split is negative.
+
+    Args:
+      settings: `config.data`.
+    """
+    for split in SPLITS:
+        if (size := getattr(settings, f"{split}_size")) < 0:
+            raise UserError(f"--config.data.{split}_size={size} is negative: set it to 0 or more")
+
+
+def fill(
+    draw: Callable[[], Sequence[Item]], key: Callable[[Item], str], sizes: Mapping[str, int]
+) -> dict[str, list[Item]]:
+    """Returns the first items of each split in the stream that `draw` yields.
+
+    Args:
+      draw: makes the next items; those made together stay together.
+      key: what is hashed of the first of them, and never equal in two draws that are kept.
+      sizes: items for each of `SPLITS` that is wanted.
+
+    Raises:
+      UserError: a size is negative, or more than there are different items.
+    """
+    for split, size in sizes.items():
+        if split not in SPLITS:
+            raise ValueError(f"unknown split {split!r}: choose from {', '.join(SPLITS)}")
+        if not 0 <= size <= LARGEST:
+            raise UserError(
+                f"--config.data.{split}_size={size}: set it to a size between 0 and {LARGEST}"
+            )
+    splits: dict[str, list[Item]] = {split: [] for split in sizes}
+    seen: set[str] = set()
+    wanted = sum(sizes.values())
+    for _ in range(1000 + 100 * wanted):
+        if all(len(splits[split]) >= size for split, size in sizes.items()):
+            break
+        items = draw()
+        name = key(items[0])
+        split = SPLIT_OF_HASH[zlib.crc32(name.encode()) % len(SPLIT_OF_HASH)]
+        if split in splits and len(splits[split]) < sizes[split] and name not in seen:
+            seen.add(name)
+            splits[split] += items
+    for split, items in splits.items():
+        if len(items) < sizes[split]:
+            raise UserError(
+                f"--config.data.{split}_size={sizes[split]} is more than there are different "
+                f"items: set it to {len(items)} or less"
+            )
+    return {split: items[: sizes[split]] for split, items in splits.items()}
