@@ -344,7 +344,7 @@ def test_only_splits_without_a_file_are_set_aside(files):
 def test_a_text_too_small_to_set_aside_from_is_refused(files, tmp_path, text):
     with refused(
         tmp_path / "all.tsv",
-        f"{len(text.splitlines())} pairs",
+        f"{len(text.splitlines())} examples",
         "--config.data.validation_size=11 and --config.data.test_size=7",
         "lower",
         "--config.data.validation_source and --config.data.test_source",
