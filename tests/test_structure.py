@@ -26,6 +26,7 @@ ALLOWED = {
     "transformer.optim": CORE,
     "transformer.checkpoint": CORE,
     "transformer.metrics": (*CORE, "transformer.losses"),
+    "transformer.class_scores": CORE,
     "transformer.train_step": (
         *CORE,
         "transformer.losses",
@@ -34,6 +35,7 @@ ALLOWED = {
     ),
     "transformer.tasks": (
         *CORE,
+        "transformer.class_scores",
         "transformer.data",
         "transformer.decode",
         "transformer.losses",

@@ -1,0 +1,202 @@
+"""Classifiers read tokens and no padding; each pooling is its equation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from conftest import tiny_config
+from source_settings import refused
+from transformer.model.classifier import (
+    POOLINGS,
+    AttentionPooling,
+    BagOfEmbeddings,
+    Classifier,
+    bigram_hash,
+    masked_mean,
+)
+from transformer.model.layers import DropoutRates
+
+B, M, D, C, E = 3, 7, 22, 5, 11
+LENGTHS = np.array([7, 4, 2])
+MASK = jnp.arange(M) < LENGTHS[:, None]
+TOKENS = jnp.where(MASK, 1 + jnp.arange(B * M).reshape(B, M) % 16, 0)
+ENCODER = tiny_config(num_encoder_layers=1)
+MODELS = {
+    **{pooling: Classifier(ENCODER, C, pooling) for pooling in POOLINGS},
+    "bag": BagOfEmbeddings(17, C, width=E, hidden=13),
+    "bag with bigrams": BagOfEmbeddings(17, C, width=E, hidden=13, bigram_buckets=29),
+}
+
+
+@pytest.fixture(scope="module")
+def variables():
+    def init(name):
+        params = jax.jit(MODELS[name].init)(jax.random.key(0), TOKENS, MASK)["params"]
+        # Biases start at zero and would not be seen.
+        waves = (
+            0.1 * jnp.cos(jnp.arange(x.size)).reshape(x.shape) for x in jax.tree.leaves(params)
+        )
+        tree = jax.tree.unflatten(jax.tree.structure(params), waves)
+        return {"params": jax.tree.map(jnp.add, params, tree)}
+
+    made = {name: init(name) for name in ("attention", "bag", "bag with bigrams")}
+    shared = {"params": {**made["attention"]["params"]}}
+    del shared["params"]["attention_pooling"]
+    return {**made, "mean": shared, "first": shared}
+
+
+def float64(tree):
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_embeddings_have_their_shapes(variables, name):
+    result = MODELS[name].apply(variables[name], TOKENS, MASK)
+    assert result.logits.shape == (B, C)
+    assert result.embedding.shape == (B, E if name.startswith("bag") else D)
+    assert {x.dtype for x in result} == {jnp.dtype("float32")}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_changes_nothing_and_a_token_does(variables, name):
+    def run(tokens, mask):
+        return np.asarray(MODELS[name].apply(variables[name], tokens, mask).logits)
+
+    expected = run(TOKENS, MASK)
+    np.testing.assert_allclose(run(jnp.where(MASK, TOKENS, 3), MASK), expected, atol=1e-6)
+    longer = (jnp.pad(TOKENS, ((0, 0), (0, 4))), jnp.pad(MASK, ((0, 0), (0, 4))))
+    np.testing.assert_allclose(run(*longer), expected, atol=1e-5)
+    changed = run(TOKENS.at[:, 1].set(12), MASK)  # control: a token of every text
+    assert (np.abs(changed - expected).max(axis=1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_text_without_tokens_gets_finite_scores(variables, name):
+    result = MODELS[name].apply(variables[name], TOKENS, jnp.zeros_like(MASK))
+    assert all(np.isfinite(x).all() for x in result)
+    if name != "first":
+        np.testing.assert_array_equal(result.embedding, 0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_has_a_gradient(variables, name):
+    def loss(params):
+        logits = MODELS[name].apply({"params": params}, TOKENS, MASK).logits
+        return -jax.nn.log_softmax(logits)[jnp.arange(B), jnp.arange(B)].sum()
+
+    gradients = jax.jit(jax.grad(loss))(variables[name]["params"])
+    largest = jax.tree.map(lambda x: np.abs(x).max(), gradients)
+    assert min(jax.tree.leaves(largest)) > 0, largest
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_logits_are_a_linear_map_of_what_is_pooled_of_the_encoder(variables, pooling):
+    model, params = MODELS[pooling], variables[pooling]["params"]
+    encode = lambda model: model.transformer.encode(TOKENS, MASK)  # noqa: E731
+    memory = np.float64(model.apply({"params": params}, method=encode))
+    logits, embedding = model.apply({"params": params}, TOKENS, MASK)
+    p = float64(params)
+    for row, length in enumerate(LENGTHS):
+        x = memory[row, :length]
+        if pooling == "mean":
+            expected = x.mean(axis=0)
+        elif pooling == "first":
+            expected = x[0]
+        else:
+            hidden = p["attention_pooling"]["hidden"]
+            u = np.tanh(x @ hidden["kernel"] + hidden["bias"])
+            weights = np.exp(u @ p["attention_pooling"]["query"])
+            expected = (weights / weights.sum()) @ x
+        np.testing.assert_allclose(embedding[row], expected, rtol=1e-4, atol=1e-5)
+        scores = expected @ p["output"]["kernel"] + p["output"]["bias"]
+        np.testing.assert_allclose(logits[row], scores, rtol=1e-4, atol=1e-5)
+        assert not np.allclose(embedding[row], memory[row].mean(axis=0), atol=0.01) or length == M
+
+
+def test_attention_weights_are_sown_and_sum_to_one_over_the_tokens():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(B, M, D)), jnp.bfloat16)
+    pooling = AttentionPooling("bfloat16")
+    params = {"params": pooling.init(jax.random.key(1), x, MASK)["params"]}
+    pooled, sown = pooling.apply(params, x, MASK, mutable=["intermediates"])
+    [weights] = sown["intermediates"]["weights"]
+    assert weights.shape == (B, M)
+    assert weights.dtype == pooled.dtype == jnp.float32
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
+    assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
+    assert np.ptp(weights[0]) > 1e-3  # control: they are no plain mean
+
+
+def test_an_unknown_pooling_is_refused():
+    with refused("model.pooling='max' is unknown", "attention, first, mean"):
+        Classifier(ENCODER, C, "max").init(jax.random.key(0), TOKENS, MASK)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_dropout_acts_only_where_rates_are_given(variables, name):
+    rates = DropoutRates(embedding=0.5) if "bag" in name else DropoutRates(residual=0.5)
+
+    def run(rates, seed):
+        rngs = {"dropout": jax.random.key(seed)}
+        return np.asarray(
+            MODELS[name].apply(variables[name], TOKENS, MASK, rates, rngs=rngs).logits
+        )
+
+    np.testing.assert_array_equal(run(None, 0), run(None, 1))
+    assert np.abs(run(rates, 0) - run(rates, 1)).max() > 1e-3
+
+
+def test_the_masked_mean_is_over_the_tokens_alone():
+    x = jnp.arange(12.0).reshape(2, 3, 2)
+    mask = jnp.array([[True, True, False], [False, False, True]])
+    np.testing.assert_allclose(masked_mean(x, mask), [[1, 2], [10, 11]])
+
+
+def test_a_bag_of_embeddings_is_its_equation(variables):
+    p = float64(variables["bag"]["params"])
+    logits, embedding = MODELS["bag"].apply(variables["bag"], TOKENS, MASK)
+    for row, length in enumerate(LENGTHS):
+        mean = p["table"][np.asarray(TOKENS[row, :length])].mean(axis=0)
+        inner = np.maximum(0, mean @ p["inner"]["kernel"] + p["inner"]["bias"])
+        expected = inner @ p["output"]["kernel"] + p["output"]["bias"]
+        np.testing.assert_allclose(embedding[row], mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(logits[row], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_bigrams_are_averaged_with_the_tokens_in_rows_of_their_own(variables):
+    name = "bag with bigrams"
+    table = float64(variables[name]["params"])["table"]
+    assert table.shape == (17 + 29, E)
+    embedding = MODELS[name].apply(variables[name], TOKENS, MASK).embedding
+    buckets = np.asarray(bigram_hash(TOKENS, 29))
+    for row, length in enumerate(LENGTHS):
+        rows = [*np.asarray(TOKENS[row, :length]), *(17 + buckets[row, : length - 1])]
+        np.testing.assert_allclose(embedding[row], table[rows].mean(axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_order_is_seen_by_bigrams_and_never_without_them(variables):
+    backwards = TOKENS[:1, ::-1]
+
+    def change(name):
+        model = MODELS[name]
+        one, other = (
+            model.apply(variables[name], tokens, MASK[:1]).logits
+            for tokens in (TOKENS[:1], backwards)
+        )
+        return np.abs(one - other).max()
+
+    assert change("bag") < 1e-6
+    assert change("bag with bigrams") > 1e-3
+    assert change("mean") > 1e-3
+
+
+def test_bigrams_fall_into_all_buckets_alike_and_their_order_counts():
+    first, second = jnp.meshgrid(jnp.arange(200), jnp.arange(200))
+    pairs = jnp.stack([first.ravel(), second.ravel()], axis=1)
+    buckets = np.asarray(bigram_hash(pairs, 101)).ravel()
+    counts = np.bincount(buckets, minlength=101)
+    assert len(counts) == 101
+    expected = 200**2 / 101  # a random bucket each would give a chi-squared of 100 ± 14
+    assert ((counts - expected) ** 2 / expected).sum() < 160
+    turned = np.asarray(bigram_hash(pairs[:, ::-1], 101)).ravel()
+    assert (buckets == turned).mean() < 0.03

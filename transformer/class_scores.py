@@ -1,0 +1,125 @@
+"""How good a classifier is: what it confuses, and whether its probabilities can be believed."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+BINS = 15  # as in Guo et al. 2017
+
+
+class Reliability(NamedTuple):
+    """Predictions by their confidence, the probability of the class that is predicted.
+
+    Attributes:
+      confidence, accuracy: means over the texts of each bin; zero where it has none.
+      count: texts of each bin.
+    """
+
+    confidence: Float[np.ndarray, "bins"]
+    accuracy: Float[np.ndarray, "bins"]
+    count: Int[np.ndarray, "bins"]
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error: the mean gap of confidence and accuracy over texts.
+
+        Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 3.
+        """
+        gaps = np.abs(self.accuracy - self.confidence)
+        return float(gaps @ self.count / max(1, self.count.sum()))
+
+
+def reliability(
+    truth: Int[np.ndarray, "N"], probabilities: Float[np.ndarray, "N C"], bins: int = BINS
+) -> Reliability:
+    """Returns what lies in each of the bins ((m - 1) / bins, m / bins], m from one.
+
+    Args:
+      truth: the number of each text's class, from zero.
+      probabilities: of each text's classes; a row sums to one.
+
+    Source: Guo et al. 2017, section 2, "Reliability Diagrams".
+    """
+    confidence = probabilities.max(axis=1).astype(np.float64)
+    right = probabilities.argmax(axis=1) == truth
+    place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    count = np.bincount(place, minlength=bins)
+    means = [
+        np.bincount(place, weights=values, minlength=bins) / np.maximum(count, 1)
+        for values in (confidence, right)
+    ]
+    return Reliability(*means, count)
+
+
+def confusion_matrix(
+    truth: Int[np.ndarray, "N"], predicted: Int[np.ndarray, "N"], num_classes: int
+) -> Int[np.ndarray, "C C"]:
+    """Returns how many texts of each class (rows) were taken for each class (columns)."""
+    pairs = np.bincount(truth * num_classes + predicted, minlength=num_classes**2)
+    return pairs.reshape(num_classes, num_classes)
+
+
+def class_report(
+    confusion: Int[np.ndarray, "C C"], labels: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Returns precision, recall, F1 and number of texts of each class.
+
+    A ratio of nothing to nothing is zero, as for a class that is never predicted.
+    """
+    hits, predicted, there = confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1)
+    precision, recall = hits / np.maximum(predicted, 1), hits / np.maximum(there, 1)
+    f1 = 2 * hits / np.maximum(predicted + there, 1)
+    columns = (precision.tolist(), recall.tolist(), f1.tolist(), there.tolist())
+    return {
+        label: {"precision": p, "recall": r, "f1": f, "texts": n}
+        for label, p, r, f, n in zip(labels, *columns, strict=True)
+    }
+
+
+def class_scores(
+    truth: Int[np.ndarray, "N"],
+    probabilities: Float[np.ndarray, "N C"],
+    labels: Sequence[str],
+    bootstrap: int = 0,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Returns all scores of a classifier's predictions, as JSON has them.
+
+    Args:
+      truth: the number of each text's class, from zero.
+      probabilities: of each text's classes; a row sums to one.
+      labels: names of the classes.
+      bootstrap: resamples of the interval; 0 for none.
+      seed: of the resamples.
+
+    Returns:
+      `accuracy`, `macro_f1` (the mean of the classes' F1) and `ece`, from 0 to 1; `nll`, the mean
+      negative log-likelihood in nats a text; `texts`; `classes`, see `class_report`; `confusion`,
+      rows of true classes; `reliability`, the lists of `Reliability`; and `accuracy_ci`, the half
+      width of the 95% interval of the accuracy over resampled texts (Efron 1979).
+    """
+    predicted = probabilities.argmax(axis=1)
+    confusion = confusion_matrix(truth, predicted, len(labels))
+    report = class_report(confusion, labels)
+    curve = reliability(truth, probabilities)
+    likelihoods = probabilities[np.arange(len(truth)), truth].astype(np.float64)
+    accuracy = float((predicted == truth).mean())
+    scores: dict[str, Any] = {
+        "accuracy": accuracy,
+        "macro_f1": float(np.mean([each["f1"] for each in report.values()])),
+        # The smallest float32 stands for what float32 rounds to zero.
+        "nll": float(-np.log(np.maximum(likelihoods, np.finfo(np.float32).tiny)).mean()),
+        "ece": curve.error,
+        "texts": len(truth),
+        "classes": report,
+        "confusion": confusion.tolist(),
+        "reliability": {name: values.tolist() for name, values in curve._asdict().items()},
+    }
+    if bootstrap:
+        # The hits in a resample of n texts, drawn with replacement, are binomial.
+        draws = np.random.default_rng(seed).binomial(len(truth), accuracy, bootstrap) / len(truth)
+        low, high = np.percentile(draws, [2.5, 97.5])
+        scores["accuracy_ci"] = float(high - low) / 2
+    return scores

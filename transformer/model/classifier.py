@@ -1,0 +1,152 @@
+"""Classifiers of texts: an encoder whose output is pooled, and the mean of embeddings."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer.model.attention import masked_softmax, padding_mask
+from transformer.model.config import ModelConfig, check_choice
+from transformer.model.layers import Dropout, DropoutRates, Linear
+from transformer.model.transformer import Transformer
+
+POOLINGS = ("mean", "first", "attention")
+
+
+class Classified(NamedTuple):
+    """What a classifier makes of texts: float32 scores, and the vectors that they are made of."""
+
+    logits: Float[Array, "B C"]
+    embedding: Float[Array, "B E"]
+
+
+def masked_mean(x: Float[Array, "B M D"], mask: Bool[Array, "B M"]) -> Float[Array, "B D"]:
+    """Returns the float32 mean over the tokens that the mask keeps; zeros where it keeps none."""
+    weights = mask / jnp.maximum(mask.sum(axis=1, keepdims=True), 1)
+    return jnp.einsum("BMD,BM->BD", x.astype(jnp.float32), weights)
+
+
+class AttentionPooling(nn.Module):
+    """The sum of the tokens' vectors, weighted by how much each is like a learned query.
+
+    A token's hidden state u = tanh(W h + b) is compared with the query; the softmax over a text's
+    tokens makes weights of the products. They are sown as `intermediates/weights`.
+
+    Source: Yang et al. 2016, "Hierarchical Attention Networks", equations 5 to 7.
+    """
+
+    dtype: str
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B M D"], mask: Bool[Array, "B M"]) -> Float[Array, "B D"]:
+        width = x.shape[-1]
+        hidden = nn.tanh(Linear(width, self.dtype, True, name="hidden")(x)).astype(jnp.float32)
+        query = self.param("query", nn.initializers.normal(width**-0.5), (width,))
+        scores = jnp.einsum("BMD,D->BM", hidden, query)
+        weights = masked_softmax(scores[:, None, None], padding_mask(mask))[:, 0, 0]
+        self.sow("intermediates", "weights", weights)
+        return jnp.einsum("BMD,BM->BD", x.astype(jnp.float32), weights)
+
+
+class Classifier(nn.Module):
+    """An encoder, its output pooled over the tokens of a text, and a linear map to the classes.
+
+    Args:
+      config: of a model without a decoder.
+      num_classes: C.
+      pooling: "mean" over all tokens | "first" token alone (Devlin et al. 2019, section 3) |
+        "attention", see `AttentionPooling`.
+
+    Raises:
+      UserError: the pooling is unknown.
+    """
+
+    config: ModelConfig
+    num_classes: int
+    pooling: str
+
+    def setup(self):
+        check_choice("model.pooling", self.pooling, POOLINGS)
+        self.transformer = Transformer(self.config)
+        if self.pooling == "attention":
+            self.attention_pooling = AttentionPooling(self.config.dtype)
+        self.dropout = Dropout()
+        self.output = Linear(self.num_classes, "float32", True)
+
+    def __call__(
+        self,
+        tokens: Int[Array, "B M"],
+        mask: Bool[Array, "B M"],
+        rates: DropoutRates | None = None,
+    ) -> Classified:
+        """Returns the scores of the classes and the pooled vectors.
+
+        Args:
+          mask: True at tokens, False at padding.
+          rates: dropout while training (needs the rng "dropout"); None in evaluation. The rate of
+            sub-layers also holds for the pooled vectors.
+        """
+        x = self.transformer.encode(tokens, mask, rates)
+        if self.pooling == "first":
+            embedding = x[:, 0].astype(jnp.float32)
+        else:
+            pool = masked_mean if self.pooling == "mean" else self.attention_pooling
+            embedding = pool(x, mask)
+        return Classified(self.output(self.dropout(embedding, rates and rates.residual)), embedding)
+
+
+class BagOfEmbeddings(nn.Module):
+    """The mean of the tokens' embeddings, a small hidden layer, and a linear map to the classes.
+
+    It sees no order of tokens, but, with `bigram_buckets`, which two follow one another: each
+    bigram is hashed into that many more rows of the table and averaged with the tokens.
+
+    Args:
+      vocab_size: V.
+      num_classes: C.
+      width: of the embeddings, E.
+      hidden: units of the hidden layer, with ReLU.
+      bigram_buckets: rows for bigrams; 0 for none.
+
+    Source: Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification", sections 2 and
+    2.2, which has no hidden layer.
+    """
+
+    vocab_size: int
+    num_classes: int
+    width: int = 16
+    hidden: int = 16
+    bigram_buckets: int = 0
+
+    @nn.compact
+    def __call__(
+        self,
+        tokens: Int[Array, "B M"],
+        mask: Bool[Array, "B M"],
+        rates: DropoutRates | None = None,
+    ) -> Classified:
+        """Returns the scores of the classes and the mean embeddings; see `Classifier`."""
+        if self.bigram_buckets:
+            bigrams = self.vocab_size + bigram_hash(tokens, self.bigram_buckets)
+            tokens = jnp.concatenate([tokens, bigrams], axis=1)
+            mask = jnp.concatenate([mask, mask[:, :-1] & mask[:, 1:]], axis=1)
+        rows = self.vocab_size + self.bigram_buckets
+        table = self.param("table", nn.initializers.normal(self.width**-0.5), (rows, self.width))
+        embedding = masked_mean(table[tokens], mask)
+        x = Dropout()(embedding, rates and rates.embedding)
+        x = nn.relu(Linear(self.hidden, "float32", True, name="inner")(x))
+        return Classified(Linear(self.num_classes, "float32", True, name="output")(x), embedding)
+
+
+def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:
+    """Returns the bucket, from zero, of each token and the one after it.
+
+    The product with the first constant of MurmurHash3's finalizer tells (a, b) from (b, a); the
+    rest of the finalizer spreads neighbouring ids over the buckets.
+    """
+    first, second = (part.astype(jnp.uint32) for part in (tokens[:, :-1], tokens[:, 1:]))
+    mixed = first * jnp.uint32(0x85EBCA6B) + second
+    mixed = (mixed ^ (mixed >> 16)) * jnp.uint32(0xC2B2AE35)
+    mixed ^= mixed >> 13
+    return (mixed % jnp.uint32(buckets)).astype(tokens.dtype)
