@@ -215,7 +215,7 @@ class _Labels:
         pitch = 72 * side / len(tokens)  # points from one token to the next
         size = min(max(pitch / LINE_HEIGHT, SMALLEST_FONT), LARGEST_FONT)
         step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
-        families, covered = _fonts_for(frozenset("".join(tokens)))
+        families, covered = fonts_for(frozenset("".join(tokens)))
         font = FontProperties(family=families, size=size)
         texts = [visible(token, covered) for token in tokens[::step]]
         return cls(texts, step, font, _widest(texts, font))
@@ -309,7 +309,7 @@ def visible(token: str, covered: frozenset[str]) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """The font families that draw these characters, and those of them that they cover.
 
     DejaVu Sans comes with matplotlib and covers Latin, Greek, Cyrillic, Arabic, Hebrew and some

@@ -20,6 +20,7 @@ Reading order, with the paper beside it:
     model/stack.py        3.1 encoder and decoder layers
     model/transformer.py  3.1 the whole model; stepwise decoding
     model/recurrent.py    what it is compared with: cells.py and recurrent_attention.py beside it
+    model/classifier.py   an encoder whose output is pooled; the mean of embeddings
     losses.py optim.py    5.3 optimizer, 5.4 label smoothing
     decode.py             6.1 beam search
     train.py              the loop, which knows no task; population.py: many runs as one
