@@ -106,6 +106,12 @@ BROKEN = [
     ("a.jsonl", GOOD + '["z", "a"]\n', {}, (3, "no JSON object, but list")),
     ("a.jsonl", GOOD + '\n{"label": "a", "body": "z"}\n', {}, (4, "no field 'text'", "'body'")),
     ("a.jsonl", GOOD + '{"label": "a", "text": null}\n', {}, (3, "the text is no string")),
+    (
+        "a.jsonl",
+        GOOD + '{"label": "a", "text": "x\\ud800"}\n',
+        {},
+        (3, "half a character", "ud800"),
+    ),
     ("a.jsonl", GOOD + '{"label": 1.5, "text": "z"}\n', {}, (3, "the label is no string, but 1.5")),
 ]
 

@@ -198,4 +198,6 @@ def _labelled(text: Any, label: Any) -> Labelled:
             raise _BrokenError(f"the {name} is no string, but {json.dumps(value)[:40]}")
         if not value.strip():
             raise _BrokenError(f"the {name} is empty")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise _BrokenError(f"the {name} has half a character, {ascii(value)[:40]}")
     return Labelled(text.strip(), label.strip())
