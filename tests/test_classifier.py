@@ -1,5 +1,7 @@
 """Classifiers read tokens and no padding; each pooling is its equation."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +26,7 @@ TOKENS = jnp.where(MASK, 1 + jnp.arange(B * M).reshape(B, M) % 16, 0)
 ENCODER = tiny_config(num_encoder_layers=1, num_decoder_layers=0)
 MODELS = {
     **{pooling: Classifier(ENCODER, C, pooling) for pooling in POOLINGS},
+    "recurrent": Classifier(dataclasses.replace(ENCODER, kind="recurrent"), C, "mean"),
     "bag": BagOfEmbeddings(17, C, width=E, hidden=13),
     "bag with bigrams": BagOfEmbeddings(17, C, width=E, hidden=13, bigram_buckets=29),
 }
@@ -42,7 +45,7 @@ def variables():
         tree = jax.tree.unflatten(jax.tree.structure(params), waves)
         return {"params": jax.tree.map(jnp.add, params, tree)}
 
-    made = {name: init(name) for name in ("attention", "bag", "bag with bigrams")}
+    made = {name: init(name) for name in ("attention", "recurrent", "bag", "bag with bigrams")}
     shared = {"params": {**made["attention"]["params"]}}
     del shared["params"]["attention_pooling"]
     return {**made, "mean": shared, "first": shared}
@@ -95,7 +98,7 @@ def test_every_parameter_has_a_gradient(variables, name):
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_logits_are_a_linear_map_of_what_is_pooled_of_the_encoder(variables, pooling):
     model, params = MODELS[pooling], variables[pooling]["params"]
-    encode = lambda model: model.transformer.encode(TOKENS, MASK)  # noqa: E731
+    encode = lambda model: model.encoder.encode(TOKENS, MASK)  # noqa: E731
     memory = np.float64(model.apply({"params": params}, method=encode))
     logits, embedding = model.apply({"params": params}, TOKENS, MASK)
     p = float64(params)

@@ -8,8 +8,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.attention import masked_softmax, padding_mask
 from transformer.model.config import ModelConfig, check_choice
+from transformer.model.kinds import REGISTRY
 from transformer.model.layers import Dropout, DropoutRates, Linear
-from transformer.model.transformer import Transformer
 
 POOLINGS = ("mean", "first", "attention")
 
@@ -53,7 +53,7 @@ class Classifier(nn.Module):
     """An encoder, its output pooled over the tokens of a text, and a linear map to the classes.
 
     Args:
-      config: of a model without a decoder.
+      config: of a model of any kind, without a decoder.
       num_classes: C.
       pooling: "mean" over all tokens | "first" token alone (Devlin et al. 2019, section 3) |
         "attention", see `AttentionPooling`.
@@ -68,7 +68,7 @@ class Classifier(nn.Module):
 
     def setup(self):
         check_choice("model.pooling", self.pooling, POOLINGS)
-        self.transformer = Transformer(self.config)
+        self.encoder = REGISTRY[self.config.kind](self.config)
         if self.pooling == "attention":
             self.attention_pooling = AttentionPooling(self.config.dtype)
         self.dropout = Dropout()
@@ -87,7 +87,7 @@ class Classifier(nn.Module):
           rates: dropout while training (needs the rng "dropout"); None in evaluation. The rate of
             sub-layers also holds for the pooled vectors.
         """
-        x = self.transformer.encode(tokens, mask, rates)
+        x = self.encoder.encode(tokens, mask, rates)
         if self.pooling == "first":
             embedding = x[:, 0].astype(jnp.float32)
         else:
