@@ -109,14 +109,20 @@ def _data() -> ConfigDict:
     data.text_field = "text"
     data.label_field = "label"
     data.skip_broken = False  # pass over broken lines and count them, instead of refusing the file
-    # tfds: dataset name, fields (source, target) or (text, label), folder ('' is TFDS's own),
-    # splits.
+    # tfds: dataset name, fields (source, target), (text, label) or (text,), folder ('' is TFDS's
+    # own), splits.
     data.tfds_name = ""
     data.tfds_fields = ("de", "en")
     data.tfds_dir = ""
     data.tfds_train = "train"
     data.tfds_validation = "validation"
     data.tfds_test = "test"
+    _add_rows(data)
+    return data
+
+
+def _add_rows(data: ConfigDict) -> None:
+    """Adds what texts are made into."""
     # Language models: what stands by itself, and the tokens of a row, which holds several of
     # them or a part of one. A split without a file is the end of the training text, such a share.
     data.documents = "line"  # line | paragraph (blank lines between) | file
@@ -137,7 +143,6 @@ def _data() -> ConfigDict:
     data.batch_multiple = 8  # rows of a batch are a multiple of this: devices divide it
     data.prefetch = 8  # batches kept ready
     data.cache_dir = ""  # tokenizers and token arrays by content; '' is ~/.cache/transformer
-    return data
 
 
 def _tokenizer() -> ConfigDict:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from transformer.data import sources, tfds
+from transformer.data.splits import SPLITS
 from transformer.data.text_files import locate, read_lines
 from transformer.errors import UserError
 
-SPLITS = ("train", "validation", "test")
 DOCUMENTS = ("line", "paragraph", "file")
 # Said or written long ago; enough to see a model learn by heart.
 QUOTATIONS = (

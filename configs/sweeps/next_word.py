@@ -1,0 +1,17 @@
+"""All positions of a sentence at once, or one at a time? The same losses, at another price.
+
+python launch.py --config=configs/sweeps/next_word.py --workdir=runs/next_word_sweep
+"""
+
+from configs import next_word
+
+
+def get_config():
+    config = next_word.get_config()
+    config.name = "next_word"
+    return config
+
+
+def sweep():
+    for each_position in (False, True):
+        yield {"data.each_position": each_position}
