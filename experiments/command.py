@@ -1,0 +1,49 @@
+"""What the small commands share: flags, and one line and exit code 2 for a user's mistake."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from transformer.errors import UserError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of flags in full spelling, which answers a wrong one with a UserError."""
+
+    def __init__(self, description: str):
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(description=description, allow_abbrev=False, formatter_class=raw)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UserError in place of printing the usage."""
+        raise UserError(f"{message}: --help lists the flags")
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Returns the parser of a flag whose value is a whole number from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        number = int(text) if text.isdecimal() else least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no whole number between {least:,} and {most:,}"
+            )
+        return number
+
+    return parse
+
+
+def exit_code(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
+    """Returns 0 after a run with these arguments, or 2 after one line on what the user can mend."""
+    try:
+        run(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        what = f"{error.filename or 'output'}: {error.strerror or error}"
+        remedy = "check the path, its permissions and the space on its disk"
+        print(f"error: {what}: {remedy}", file=sys.stderr)
+        return 2
+    return 0
