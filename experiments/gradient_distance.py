@@ -10,7 +10,7 @@ embedding of the token k before, over the norm at k = 0, averaged over sequences
 A recurrent network's gradient comes back through k states: it is multiplied by k Jacobians, for the
 simple network diag(1 - h_t^2) U. Where their norms stay below some r < 1 it is at most r^k, a
 straight line on the picture's axes; it can grow so too, which is not what untrained networks do
-here. An LSTM's memory has a second way back, past the gates, with a Jacobian of diag(f) alone, and
+here. An LSTM's memory has one more way back, past the other gates, with a Jacobian of diag(f), and
 the forget gate f starts near sigmoid(1) = 0.73 and can learn to be 1. A GRU's state has the like
 with an update gate that starts near 0.5.
 
@@ -43,7 +43,7 @@ from rich.table import Table
 from configs import base
 from experiments.command import Parser, exit_code, whole
 from experiments.costs import count_parameters
-from experiments.training_curves import COLOURS, DOTS_PER_INCH, WIDTH
+from experiments.training_curves import COLOURS, DOTS_PER_INCH, MARKER_SHAPES, WIDTH
 from transformer.model import kinds
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
@@ -141,10 +141,13 @@ def build_figure(norms: dict[str, Float[np.ndarray, "seeds L"]]) -> Figure:
     figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for (name, of_seeds), colour in zip(norms.items(), COLOURS, strict=False):
+    for (name, of_seeds), colour, marker in zip(
+        norms.items(), COLOURS, MARKER_SHAPES, strict=False
+    ):
         shares = relative(of_seeds)
         distances = np.arange(shares.shape[1])
-        axes.plot(distances, shares.mean(axis=0), label=name, color=colour, linewidth=1.5)
+        look = {"color": colour, "marker": marker, "markevery": 0.1, "markersize": 4}
+        axes.plot(distances, shares.mean(axis=0), label=name, linewidth=1.3, **look)
         band = shares.min(axis=0), shares.max(axis=0)
         axes.fill_between(distances, *band, color=colour, alpha=0.2, linewidth=0)
     axes.set_yscale("log")
