@@ -167,7 +167,7 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
     Beyond some 100 words only every n-th is named. The figure is outside pyplot.
     """
     side = min(max(CELL * len(words), SMALLEST_SIDE), LARGEST_SIDE)
-    size = (2 * side + 1.4, side + 1.25 + LOSS_HEIGHT)
+    size = (2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     ratios = {"height_ratios": (side, LOSS_HEIGHT)}
@@ -183,7 +183,7 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
     axes.plot(losses, color=COLOURS[0], linewidth=1.3)
     axes.set_xlabel("training step", fontsize=8)
     axes.set_ylabel("loss", fontsize=8)
-    axes.set(xlim=(0, max(len(losses) - 1, 1)), ylim=(0, None))
+    axes.set(xlim=(0, len(losses)), ylim=(0, None))
     axes.grid(color="0.9", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     for small in (axes, bar.ax):
