@@ -1,0 +1,48 @@
+"""Transformer or recurrence? At equal parameters, each at two learning rates and two seeds.
+
+    python launch.py --config=configs/sweeps/kinds.py --workdir=runs/kinds
+    python launch.py --config=configs/sweeps/kinds.py:multi30k --workdir=runs/kinds \\
+        --config.data.path=DIR
+
+The recurrent models have a layer a side, of the width that gives them the Transformer's number of
+parameters: an LSTM with additive attention (Bahdanau et al. 2015), one with multiplicative (Luong
+et al. 2015), one without any (Sutskever et al. 2014), and a GRU.
+"""
+
+from configs.sweeps import sizes
+
+# (cell, attention): width, at each size.
+WIDTHS = {
+    ("lstm", "additive"): {"grammar": 72, "copy": 72, "multi30k": 176},
+    ("lstm", "multiplicative"): {"grammar": 82, "copy": 82, "multi30k": 192},
+    ("lstm", "none"): {"grammar": 86, "copy": 86, "multi30k": 200},
+    ("gru", "additive"): {"grammar": 78, "copy": 78, "multi30k": 184},
+}
+
+
+def get_config(size: str = "grammar"):
+    global chosen  # the size of sweep()'s widths
+    config = sizes.get_config(size)
+    config.name = "kinds"
+    config.sweep.baseline = 2  # the Transformer at the higher rate
+    chosen = size
+    return config
+
+
+def sweep():
+    kinds = [{"model.kind": "transformer"}]
+    for (cell, attention), widths in WIDTHS.items():
+        kinds.append(
+            {
+                "model.kind": "recurrent",
+                "model.cell": cell,
+                "model.recurrent_attention": attention,
+                "model.d_model": widths[chosen],
+                "model.num_encoder_layers": 1,
+                "model.num_decoder_layers": 1,
+            }
+        )
+    for kind in kinds:
+        for learning_rate in (3e-3, 1e-2):
+            for seed in range(2):
+                yield {**kind, "optimizer.learning_rate": learning_rate, "seed": seed}
