@@ -56,7 +56,7 @@ def test_a_wrong_point_is_named_with_its_number(values, says):
 
 
 @pytest.mark.parametrize("size", ["grammar", "copy", "multi30k"])
-@pytest.mark.parametrize("name", ["positions", "heads", "size", "norm", "regularisation"])
+@pytest.mark.parametrize("name", ["positions", "heads", "size", "norm", "regularisation", "kinds"])
 def test_the_shipped_sweeps_have_points_at_every_size(name, size):
     experiment = launch._read_experiment(f"configs/sweeps/{name}.py:{size}")
     points = sweep_plan.plan_points(*experiment[:2], FOLDER)
