@@ -1,7 +1,7 @@
 """A trained language model in use: a prompt in, text out."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,19 +10,10 @@ import numpy as np
 
 from transformer.data.packing import Text, TextBatch, pack_rows
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer
-from transformer.decode import (
-    Prompts,
-    Sample,
-    SamplingRule,
-    beam_search,
-    sample,
-    start_sample,
-)
 from transformer.errors import UserError
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.layers import DropoutRates
-
-NO_TOKEN = -1
+from transformer.tasks.writer import Writer
 
 
 class Continuation(NamedTuple):
@@ -44,7 +35,6 @@ class Generator:
       decode: `config.decode`.
       context: tokens that the model reads at once.
       whole: whether it learned running text, in which nothing starts or ends.
-      warn: called with a line for what the user should know.
     """
 
     def __init__(
@@ -54,15 +44,12 @@ class Generator:
         decode: Any,
         context: int,
         whole: bool,
-        warn: Callable[[str], None],
     ):
         self.model, self.tokenizer, self.decode = model, tokenizer, decode
-        self.context, self.whole, self.warn = context, whole, warn
+        self.context, self.whole = context, whole
         self._sums = jax.jit(self._batch_sums)
         self._sums_members = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
-        self._start = jax.jit(self._start_rows)
-        self._sample = jax.jit(self._sample_rows)
-        self._search = jax.jit(self._search_rows)
+        self._writer = Writer(model, decode, context, ends=not whole)
 
     def param_shapes(self) -> Any:
         """Returns the parameters' shapes and dtypes, without their values."""
@@ -187,7 +174,7 @@ class Generator:
         for first in range(0, len(copies), size):
             rows = copies[first : first + size]
             written = [list(ids) for ids, _ in rows]
-            for new in self._draw(variables, rows, self.context):
+            for new in self._writer.draw(variables, rows, self.context):
                 for ids, more in zip(written, new, strict=True):
                     ids += more
             texts += map(self.tokenizer.decode, written)
@@ -204,7 +191,7 @@ class Generator:
         ids = self._read(prompt, 1)
         shown = self.tokenizer.decode(ids)
         yield shown
-        for new in self._draw(variables, [(ids, (1, 0))], 1):
+        for new in self._writer.draw(variables, [(ids, (1, 0))], 1):
             ids += new[0]
             text = self.tokenizer.decode(ids)
             # The bytes or pieces of a character may still be on their way.
@@ -259,90 +246,6 @@ class Generator:
             )
         return ids
 
-    def _draw(
-        self, variables: Any, rows: list[tuple[list[int], tuple[int, int]]], at_once: int
-    ) -> Iterator[list[list[int]]]:
-        """Yields the new tokens of each row, up to `at_once` places at a time.
-
-        Where the model has read all it can at once, it reads the latter half of that anew and
-        writes on.
-
-        Args:
-          rows: the given tokens, and the numbers that tell its random key from others.
-        """
-        settings = self.decode
-        rule = SamplingRule(settings.temperature, settings.top_k, settings.top_p)
-        count = 1 if len(rows) == 1 else settings.batch_size
-        key = jax.random.key(settings.seed)
-        numbers = [number for _, number in rows] + [(0, 0)] * (count - len(rows))
-        keys = jnp.stack([jax.random.fold_in(jax.random.fold_in(key, a), b) for a, b in numbers])
-        half = max(1, self.context // 2)
-        written = [list(ids) for ids, _ in rows]
-        left = [settings.max_new] * len(rows)
-        window = 0
-        while any(left):
-            # A row that has ended may hold up nobody.
-            given = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
-            given = [ids if len(ids) < self.context else ids[-half:] for ids in given]
-            state, lengths = self._start(variables, self._prompts(given, count))
-            state = state._replace(
-                ended=jnp.asarray([not n for n in left] + [True] * (count - len(rows)))
-            )
-            at = min(map(len, given)) - 1
-            own = jax.vmap(jax.random.fold_in, (0, None))(keys, window)
-            while at < self.context - 1 and any(left):
-                until = min(at + at_once, self.context - 1)
-                state = self._sample(variables, state, lengths, until, own, rule)
-                tokens = np.asarray(state.tokens)
-                new = [
-                    tokens[i, max(at + 1, len(ids)) : until + 1].tolist()
-                    for i, ids in enumerate(given)
-                ]
-                at = until
-                new = [self._take(ids, left, i) for i, ids in enumerate(new)]
-                for ids, more in zip(written, new, strict=True):
-                    ids += more
-                yield new
-            window += 1
-
-    def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
-        """What of a row's new tokens counts; lowers how many are `left` to it."""
-        if not self.whole and END in ids[: left[row]]:
-            kept = ids[: ids.index(END)]
-            left[row] = 0
-            return kept
-        kept = ids[: left[row]]
-        left[row] -= len(kept)
-        return kept
-
-    def _prompts(self, given: list[list[int]], count: int) -> Prompts:
-        tokens = np.full((count, self.context), PAD, np.int32)
-        for row, ids in enumerate(given):
-            tokens[row, : len(ids)] = ids
-        lengths = [len(ids) for ids in given] + [1] * (count - len(given))
-        return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
-
-    def _start_rows(self, variables: Any, prompts: Prompts) -> tuple[Sample, jax.Array]:
-        return start_sample(
-            self._cache(variables, len(prompts.lengths), 1), prompts
-        ), prompts.lengths
-
-    def _cache(self, variables: Any, rows: int, beam: int) -> Any:
-        nothing = jnp.zeros((rows, 0), jnp.int32)
-        return self.model.apply(
-            variables, nothing, nothing == PAD, beam, self.context, method="start"
-        )
-
-    def _step(self, variables: Any, tokens: Any, cache: Any) -> tuple[Any, Any]:
-        """The next token's logits; what no text holds is never written."""
-        logits, cache = self.model.apply(variables, tokens, cache, method="step")
-        never = jnp.asarray([PAD, UNKNOWN, BEGIN, *([END] if self.whole else [])])
-        return logits.at[..., never].set(jnp.finfo(logits.dtype).min), cache
-
-    def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
-        step = functools.partial(self._step, variables)
-        return sample(step, state, lengths, until, keys, rule, NO_TOKEN if self.whole else END)
-
     def _find(self, variables: Any, given: list[list[int]]) -> list[list[Continuation]]:
         """The best continuations by beam search."""
         if self.whole:
@@ -350,9 +253,7 @@ class Generator:
                 "config.decode.search=beam looks for texts that end, and this model learned "
                 "running text: use --config.decode.search=sample"
             )
-        found = jax.device_get(
-            self._search(variables, self._prompts(given, self.decode.batch_size))
-        )
+        found = self._writer.find(variables, given)
         return [
             [
                 Continuation(self.tokenizer.decode(tokens[:length]), float(score))
@@ -361,19 +262,3 @@ class Generator:
             ][: self.decode.num_best]
             for row in range(len(given))
         ]
-
-    def _search_rows(self, variables: Any, prompts: Prompts):
-        beam = self.decode.beam_size
-        limits = jnp.minimum(prompts.lengths - 1 + self.decode.max_new, self.context)
-        return beam_search(
-            functools.partial(self._step, variables),
-            self._cache(variables, len(prompts.lengths), beam),
-            limits,
-            beam=beam,
-            steps=self.context,
-            begin=BEGIN,
-            end=END,
-            penalty=self.decode.length_penalty,
-            alpha=self.decode.alpha,
-            prompts=prompts,
-        )

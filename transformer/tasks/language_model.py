@@ -60,12 +60,12 @@ class LanguageModelTask:
             }
             self._check_held_out(warn)
         self.splits = tuple(self._held_out)
-        self.predictor = make_generator(config, self._tokenizer, warn)
+        self.predictor = make_generator(config, self._tokenizer)
         self.plan = self._make_plan()
 
     @staticmethod
     def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Generator:
-        return make_generator(config, load_tokenizer(folder / TOKENIZER), warn)
+        return make_generator(config, load_tokenizer(folder / TOKENIZER))
 
     def with_config(self, config: Any, heads_vary: bool = False) -> "LanguageModelTask":
         task = copy.copy(self)
@@ -176,7 +176,7 @@ def scores_of(nll: float, text: Text) -> dict[str, int | float]:
     }
 
 
-def make_generator(config: Any, tokenizer: Tokenizer, warn: Callable[[str], None]) -> Generator:
+def make_generator(config: Any, tokenizer: Tokenizer) -> Generator:
     """Returns the language model of a config and its tokenizer, a decoder alone.
 
     Raises:
@@ -193,5 +193,5 @@ def make_generator(config: Any, tokenizer: Tokenizer, warn: Callable[[str], None
         )
     whole = config.data.documents == "file"
     return Generator(
-        REGISTRY[config.model.kind](model_config), tokenizer, config.decode, context, whole, warn
+        REGISTRY[config.model.kind](model_config), tokenizer, config.decode, context, whole
     )
