@@ -289,7 +289,7 @@ def _answer(study: Study, folder: Path, say: Say) -> None:
     flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
     command = f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"
     baseline = config.sweep.baseline if study.points is not None else None
-    for path in write_answer(points, folder, config.name, command, baseline):
+    for path in write_answer(config.task, points, folder, config.name, command, baseline):
         say(f"wrote {path}")
     say((folder / "results.md").read_text(encoding="utf-8"))
 

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from experiments.sweep_results import Setting, Sweep, bleu, length_buckets
+from experiments.sweep_results import Setting, Sweep
 from experiments.sweep_table import label, short_names, value_text
+from experiments.sweep_texts import length_buckets
 from experiments.training_curves import COLOURS, DOTS_PER_INCH
 
 WIDTH = 6.5  # inches
@@ -58,9 +59,9 @@ class _Look:
 def build_figures(sweep: Sweep) -> dict[str, Figure]:
     """The figures of a sweep by name: `scores`, `curves`, `lengths` and `heatmap`.
 
-    Of more than eight settings, the baseline and the best by BLEU are told apart in curves, and
-    the others stand behind them in grey. `curves` is left out where no run has any, `heatmap`
-    unless settings differ in two numbers and nothing else.
+    Of more than eight settings, the baseline and the best are told apart in curves, and the others
+    stand behind them in grey. `curves` is left out where no run has any, `lengths` where the task
+    keeps no texts, `heatmap` unless settings differ in two numbers and nothing else.
 
     Returns:
       Figures outside pyplot, with Agg canvases.
@@ -83,12 +84,14 @@ def _figure(height: float) -> Figure:
 
 def _looks(sweep: Sweep) -> list[_Look]:
     """A look for each setting."""
-    means = [setting.over_seeds("test.bleu").mean for setting in sweep.settings]
+    measures = sweep.measures
+    means = [setting.over_seeds(measures.main.path).mean for setting in sweep.settings]
+    sign = -1 if measures.higher_is_better else 1
     ranked = sorted(
         range(len(means)),
         key=lambda i: (
             sweep.settings[i] is not sweep.baseline,
-            math.inf if math.isnan(means[i]) else -means[i],
+            math.inf if math.isnan(means[i]) else sign * means[i],
         ),
     )
     chosen = sorted(ranked[:MOST_TOLD_APART])
@@ -108,29 +111,28 @@ def _names(sweep: Sweep, longest_line: int) -> list[str]:
 
 def _draw_scores(sweep: Sweep) -> Figure:
     """A row a setting: its mean, a bar of one standard deviation each way, its seeds below it."""
-    panels = [("test.bleu", "BLEU"), ("test.exact_match", "exact matches (%)")]
-    if any(setting.over_seeds("longer.bleu") for setting in sweep.settings):
-        panels.append(("longer.bleu", "longer: BLEU"))
+    panels = [panel for panel in sweep.measures.panels if sweep.has(panel.path)]
     names = _names(sweep, LONGEST_LINE)
     lines = max(2, *(2 + name.count("\n") for name in names))  # a row's, one of them blank
     figure = _figure(0.7 + 0.15 * lines * len(names))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     rows = range(len(sweep.settings))
-    for axes, (path, title) in zip(row, panels, strict=True):
+    for axes, panel in zip(row, panels, strict=True):
         for y, setting, look in zip(rows, sweep.settings, _looks(sweep), strict=True):
-            found = setting.over_seeds(path)
+            found = setting.over_seeds(panel.path)
             if found is None:
                 continue
             if found.n > 1:  # below the mean, which would hide them
-                seeds = [outcome.score(path) for outcome in setting.outcomes]
+                seeds = [panel.scale * outcome.score(panel.path) for outcome in setting.outcomes]
                 dot = {"color": look.colour, "markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
                 axes.plot(seeds, [y + 0.25] * found.n, "o", **dot)
-            bar = None if math.isnan(found.deviation) else found.deviation
+            bar = None if math.isnan(found.deviation) else panel.scale * found.deviation
             mark = {"fmt": look.marker or "o", "markersize": 5, "capsize": 3}
-            axes.errorbar(found.mean, y, xerr=bar, color=look.colour, **mark)
-        if sweep.baseline and (base := sweep.baseline.over_seeds(path)):
-            axes.axvline(base.mean, color=INK, linewidth=0.8, linestyle=":", zorder=0)
-        axes.set_xlabel(title)
+            axes.errorbar(panel.scale * found.mean, y, xerr=bar, color=look.colour, **mark)
+        if sweep.baseline and (base := sweep.baseline.over_seeds(panel.path)):
+            line = {"color": INK, "linewidth": 0.8, "linestyle": ":", "zorder": 0}
+            axes.axvline(panel.scale * base.mean, **line)
+        axes.set_xlabel(panel.title)
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
@@ -140,23 +142,23 @@ def _draw_scores(sweep: Sweep) -> Figure:
 
 
 def _draw_curves(sweep: Sweep) -> Figure | None:
-    """Validation loss and BLEU over steps: means over seeds in bands of one deviation."""
+    """The task's curves of validation: means over seeds in bands of one deviation."""
     panels = [
-        (metric, title)
-        for metric, title in (("loss", "validation loss (nats)"), ("bleu", "validation BLEU"))
-        if any(setting.curve(metric)[0] for setting in sweep.settings)
+        panel
+        for panel in sweep.measures.curves
+        if any(setting.curve(panel.path)[0] for setting in sweep.settings)
     ]
     if not panels:
         return None
     looks = _looks(sweep)
     figure = _figure(2.3 * len(panels) + _legend_height(sweep, looks))
     column = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
-    for axes, (metric, title) in zip(column, panels, strict=True):
+    for axes, panel in zip(column, panels, strict=True):
         for setting, look in zip(sweep.settings, looks, strict=True):
-            steps, values = setting.curve(metric)
+            steps, values = setting.curve(panel.path)
             if steps:
-                _draw_band(axes, np.array(steps), values, look)
-        axes.set_ylabel(title)
+                _draw_band(axes, np.array(steps), panel.scale * values, look)
+        axes.set_ylabel(panel.title)
     column[-1].set_xlabel("training step")
     column[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     column[-1].xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 2.5, 5, 10]))
@@ -164,26 +166,28 @@ def _draw_curves(sweep: Sweep) -> Figure | None:
     return figure
 
 
-def _draw_lengths(sweep: Sweep) -> Figure:
-    """BLEU and exact matches of the test sentences, by words of the source."""
-    buckets = length_buckets(sweep.lengths)
+def _draw_lengths(sweep: Sweep) -> Figure | None:
+    """What the task scores of the texts of the test set, by their words."""
+    scored = sweep.measures.texts
+    if scored is None:
+        return None
+    lengths = sweep.outcomes[0].texts.lengths
+    buckets = length_buckets(lengths)
     names = []
     for rows in buckets:
-        low, high = sweep.lengths[rows].min(), sweep.lengths[rows].max()
+        low, high = lengths[rows].min(), lengths[rows].max()
         names.append(f"{low}\n({len(rows)})" if low == high else f"{low}–{high}\n({len(rows)})")
     looks = _looks(sweep)
     figure = _figure(2.8 + _legend_height(sweep, looks))
-    left, right = figure.subplots(1, 2)
-    for setting, look in zip(sweep.settings, looks, strict=True):
-        counts = [[bleu(o.counts[rows]) for rows in buckets] for o in setting.outcomes]
-        exact = [[100 * o.exact[rows].mean() for rows in buckets] for o in setting.outcomes]
-        for axes, values in ((left, counts), (right, exact)):
+    row = figure.subplots(1, len(scored.by_length), squeeze=False)[0]
+    for axes, (title, score) in zip(row, scored.by_length.items(), strict=True):
+        for setting, look in zip(sweep.settings, looks, strict=True):
+            values = [[score(o.texts, rows) for rows in buckets] for o in setting.outcomes]
             _draw_band(axes, np.arange(len(buckets)), np.array(values), look)
-    for axes, title in ((left, "BLEU"), (right, "exact matches (%)")):
         axes.set_ylabel(title)
         axes.set_xticks(range(len(names)), labels=names)
         axes.set_xlim(-0.4, len(names) - 0.6)
-        axes.set_xlabel("words of the source (sentences)")
+        axes.set_xlabel(f"{scored.length} ({scored.noun}s)")
     _add_legend(figure, sweep, looks)
     return figure
 
@@ -238,15 +242,15 @@ def _add_legend(figure: Figure, sweep: Sweep, looks: list[_Look]) -> None:
 
 
 def _draw_map(sweep: Sweep) -> Figure | None:
-    """Mean BLEU by the two numbers that were swept, each cell a setting."""
+    """The mean score by the two numbers that were swept, each cell a setting."""
     if len(sweep.varied) != 2 or not all(_numeric(s, sweep.varied) for s in sweep.settings):
         return None
-    down, across = sweep.varied
+    main, (down, across) = sweep.measures.main, sweep.varied
     ys, xs = (sorted({s.values[key] for s in sweep.settings}) for key in sweep.varied)
     means = np.full((len(ys), len(xs)), np.nan)
     for setting in sweep.settings:
         cell = ys.index(setting.values[down]), xs.index(setting.values[across])
-        means[cell] = setting.over_seeds("test.bleu").mean
+        means[cell] = setting.over_seeds(main.path).mean * main.scale
     if np.isnan(means).all() or min(means.shape) < 2:
         return None
     figure = _figure(min(6.5, 1.3 + 0.45 * len(ys)))
@@ -257,7 +261,9 @@ def _draw_map(sweep: Sweep) -> Figure | None:
         if small and not math.isnan(mean):
             # Dark letters on light cells, in every light.
             colour = "black" if mesh.norm(mean) > 0.5 else "white"
-            axes.text(x + 0.5, y + 0.5, f"{mean:.2f}", ha="center", va="center", color=colour)
+            axes.text(
+                x + 0.5, y + 0.5, format(mean, main.format), ha="center", va="center", color=colour
+            )
     names = short_names(sweep.varied)
     axes.set_xticks(
         np.arange(len(xs)) + 0.5, labels=map(value_text, xs), rotation=0 if small else 90
@@ -265,7 +271,7 @@ def _draw_map(sweep: Sweep) -> Figure | None:
     axes.set_yticks(np.arange(len(ys)) + 0.5, labels=map(value_text, ys))
     axes.set(xlabel=names[across], ylabel=names[down])
     axes.grid(False)
-    figure.colorbar(mesh, ax=axes, label="mean BLEU").outline.set_visible(False)
+    figure.colorbar(mesh, ax=axes, label=f"mean {main.title}").outline.set_visible(False)
     return figure
 
 

@@ -15,14 +15,13 @@ from experiments.sweep_results import Point, Sweep
 from experiments.sweep_table import build_table, missing, notes, signatures, to_csv, to_markdown
 
 CAPTIONS = {
-    "scores": "Scores on the test set: a mark is the mean over seeds, its bar one standard "
+    "scores": "Scores on the {split} set: a mark is the mean over seeds, its bar one standard "
     "deviation to each side, and the dots below it are the seeds.{baseline}",
-    "curves": "Validation while training, with the search of the evaluations during training: the "
-    "mean over seeds, in a band of one standard deviation to each side, at steps that every seed "
-    "of a setting has.{others}",
-    "lengths": "The test set by words of the source, with the number of sentences below: the mean "
-    "over seeds, in a band of one standard deviation to each side.{others}",
-    "heatmap": "Mean BLEU over seeds by the two numbers that were swept.",
+    "curves": "Validation while training{curves}: the mean over seeds, in a band of one standard "
+    "deviation to each side, at steps that every seed of a setting has.{others}",
+    "lengths": "The test set by {length}, with the number of {noun}s below: the mean over seeds, "
+    "in a band of one standard deviation to each side.{others}",
+    "heatmap": "Mean {main} over seeds by the two numbers that were swept.",
 }
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1c; --paper: #fff; --line: #d5d5d8; --mark: #eef4fa; }
@@ -72,11 +71,17 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 
 def write_answer(
-    points: Sequence[Point], folder: Path, title: str, command: str, baseline: int | None
+    task: str,
+    points: Sequence[Point],
+    folder: Path,
+    title: str,
+    command: str,
+    baseline: int | None,
 ) -> list[Path]:
     """Writes what a sweep found: tables, pictures and a page of both.
 
     Args:
+      task: the name of the points' task.
       points: all of the sweep, whatever their state; the complete ones are compared.
       folder: where to write; made if missing. Files of the same names are replaced.
       title: of the sweep.
@@ -90,7 +95,7 @@ def write_answer(
     Raises:
       UserError: see `read_sweep`. Nothing is written then.
     """
-    sweep = read_sweep(points, baseline)
+    sweep = read_sweep(task, points, baseline)
     figures = build_figures(sweep)
     texts = {
         "index.html": build_page(sweep, figures, title, command),
@@ -142,9 +147,18 @@ def build_page(sweep: Sweep, figures: dict[str, Figure], title: str, command: st
 
 
 def _caption(name: str, sweep: Sweep) -> str:
-    others = " Grey: settings with lower scores." if len(sweep.settings) > MOST_TOLD_APART else ""
-    baseline = " The dotted line is the baseline." if sweep.baseline else ""
-    return CAPTIONS[name].format(others=others, baseline=baseline)
+    measures = sweep.measures
+    worse = "lower" if measures.higher_is_better else "higher"
+    many = len(sweep.settings) > MOST_TOLD_APART
+    return CAPTIONS[name].format(
+        split=measures.split,
+        main=measures.main.title,
+        curves=measures.curves_note,
+        length=measures.texts and measures.texts.length,
+        noun=measures.texts and measures.texts.noun,
+        others=f" Grey: settings with {worse} scores." if many else "",
+        baseline=" The dotted line is the baseline." if sweep.baseline else "",
+    )
 
 
 def _to_table(sweep: Sweep) -> str:

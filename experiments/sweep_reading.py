@@ -5,23 +5,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import sacrebleu
-
-from experiments.sweep_results import Outcome, Point, Setting, Sweep, bleu, count_ngrams
-from experiments.training_curves import read_curves
+from experiments.sweep_measures import REGISTRY, TaskMeasures
+from experiments.sweep_results import Outcome, Point, Setting, Sweep
+from experiments.sweep_texts import Texts, UnreadableError
+from experiments.training_curves import Curve, read_curves
 from transformer.errors import UserError
 
 SPLITS = ("test", "validation", "longer")
-TRANSLATIONS, SOURCES, REFERENCES = "test.txt", "test.source.txt", "test.reference.txt"
-TOLERANCE = 0.01  # BLEU; the same text, counted by another version, may differ by rounding
+# Of the main score, in the unit of its column: the same text, counted by another version, may
+# differ by rounding.
+TOLERANCE = 0.01
 SCORE_ANEW = "--mode=evaluate with this --workdir writes it anew"
 
 
-def read_sweep(points: Sequence[Point], baseline: int | None = None) -> Sweep:
+def read_sweep(task: str, points: Sequence[Point], baseline: int | None = None) -> Sweep:
     """Reads what the complete points left, and checks that it compares.
 
     Args:
+      task: the name of the points' task.
       points: of one sweep.
       baseline: the number of a point, with whose setting the others are compared.
 
@@ -36,89 +37,93 @@ def read_sweep(points: Sequence[Point], baseline: int | None = None) -> Sweep:
     if baseline is not None and not marked:
         raise UserError(f"the baseline, point {baseline}, is no point of this sweep")
     results = [_read_results(point) for point in complete]
+    measures = REGISTRY[task].of_split(_common_split(REGISTRY[task].splits, results))
+    for point, result in zip(complete, results, strict=True):
+        _check_main(point, result, measures)
     _check_signatures(complete, results)
-    tests = [_read_test(point) for point in complete]
-    _check_test_sets(complete, tests)
+    texts = [_read_texts(*each, measures) for each in zip(complete, results, strict=True)]
+    _check_test_sets(complete, texts)
     settings: list[Setting] = []
-    for point, result, test in zip(complete, results, tests, strict=True):
-        outcome = _outcome(point, result, test)
+    for point, result, of_point in zip(complete, results, texts, strict=True):
+        outcome = Outcome(point, result, of_point, _read_curves(point, measures))
+        _check_score(outcome, measures)
         # A value may be a list, which has no hash.
         if same := [setting for setting in settings if setting.values == point.setting]:
             same[0].outcomes.append(outcome)
         else:
             settings.append(Setting(point.setting, [outcome]))
     chosen = next((setting for setting in settings if [setting.values] == marked), None)
-    lengths = np.array([len(source.split()) for source in tests[0][SOURCES]])
-    return Sweep(list(points), settings, chosen, lengths)
+    return Sweep(list(points), settings, chosen, measures)
 
 
-def _outcome(point: Point, results: dict[str, Any], test: dict[str, list[str]]) -> Outcome:
-    """Raises UserError where the translations are not those that were scored."""
-    signature = results["test"]["bleu_signature"]
-    translations, references = test[TRANSLATIONS], test[REFERENCES]
-    counts = count_ngrams(translations, references, _tokenizer(signature))
-    told, found = results["test"]["bleu"], bleu(counts)
-    if abs(told - found) > TOLERANCE:  # a run killed between writing the one and the other
-        raise UserError(
-            f"point {point.number}: the translations in {point.folder} score {found:.2f} BLEU, "
-            f"and its results.json says {told:.2f}: {SCORE_ANEW}"
-        )
-    exact = np.array([a == b for a, b in zip(translations, references, strict=True)])
-    try:
-        curves = read_curves(point.folder / "metrics.jsonl")
-    except ValueError as error:
-        raise UserError(f"point {point.number} is complete, but {error}: put it back") from None
-    validation = {metric: curve for (metric, split), curve in curves.items() if split != "train"}
-    return Outcome(point, results, counts, exact, validation)
-
-
-def _tokenizer(signature: str) -> str:
-    """The name of sacreBLEU's tokenizer in a signature."""
-    named = dict(part.split(":", 1) for part in signature.split("|") if ":" in part).get("tok", "")
-    # Some are followed by a version: ja-mecab-0.996-IPA.
-    fitting = [name for name in sacrebleu.BLEU.TOKENIZERS if named.startswith(name)]
-    if not fitting:
-        raise UserError(f"the signature {signature!r} names no tokenizer of sacreBLEU's")
-    return max(fitting, key=len)
+def _common_split(splits: Sequence[str], results: Sequence[dict[str, Any]]) -> str:
+    """The first of these splits that all results have; the last where they have none."""
+    common = (s for s in splits if all(isinstance(result.get(s), dict) for result in results))
+    return next(common, splits[-1])
 
 
 def _read_results(point: Point) -> dict[str, Any]:
-    path = point.folder / "results.json"
+    path = _results_file(point)
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise _unreadable(point, path, error) from None
-    test = results.get("test") if isinstance(results, dict) else None
-    types = {"bleu": int | float, "bleu_signature": str}
-    if not isinstance(test, dict) or not all(isinstance(test.get(k), types[k]) for k in types):
-        raise _unreadable(point, path, "it holds no test.bleu with a signature")
+        raise _refusal(point, UnreadableError(path, error)) from None
+    if not isinstance(results, dict):
+        raise _refusal(point, UnreadableError(path, "it holds no scores"))
     return results
 
 
-def _read_test(point: Point) -> dict[str, list[str]]:
-    """The lines of the test set's translations, sources and references, by file."""
-    lines: dict[str, list[str]] = {}
-    for name in (TRANSLATIONS, SOURCES, REFERENCES):
-        path = point.folder / "translations" / name
-        try:
-            # Bytes, for a sentence may hold what text files and `splitlines` take for its end.
-            text = path.read_bytes().decode("utf-8")
-        except (OSError, ValueError) as error:
-            raise _unreadable(point, path, error) from None
-        lines[name] = text.removesuffix("\n").split("\n")
-        found, expected = len(lines[name]), len(lines[TRANSLATIONS])
-        if not text:
-            raise _unreadable(point, path, "it is empty")
-        if found != expected:
-            reason = f"{found} lines, where {TRANSLATIONS} has {expected}"
-            raise _unreadable(point, path, reason)
-    return lines
+def _results_file(point: Point) -> Path:
+    return point.folder / "results.json"
 
 
-def _unreadable(point: Point, path: Path, reason: object) -> UserError:
-    reason = reason.strerror if isinstance(reason, OSError) else reason
+def _check_main(point: Point, results: dict[str, Any], measures: TaskMeasures) -> None:
+    """Raises UserError where the score that is compared is not there."""
+    name, scores = measures.main.name, results.get(measures.split)
+    types = {name: int | float, f"{name}_signature": str}
+    if not isinstance(scores, dict) or not all(isinstance(scores.get(k), types[k]) for k in types):
+        reason = f"it holds no {measures.main.path} with a signature"
+        raise _refusal(point, UnreadableError(_results_file(point), reason))
+
+
+def _read_texts(point: Point, results: dict[str, Any], measures: TaskMeasures) -> Texts | None:
+    if measures.texts is None:
+        return None
+    try:
+        return measures.texts.read(point.folder, results[measures.split])
+    except UnreadableError as error:
+        raise _refusal(point, error) from None
+
+
+def _read_curves(point: Point, measures: TaskMeasures) -> dict[str, Curve]:
+    """The curves of validation that the task draws."""
+    metrics = tuple(measure.path for measure in measures.curves)
+    try:
+        curves = read_curves(point.folder / "metrics.jsonl", metrics)
+    except ValueError as error:
+        raise UserError(f"point {point.number} is complete, but {error}: put it back") from None
+    return {metric: curve for (metric, split), curve in curves.items() if split != "train"}
+
+
+def _check_score(outcome: Outcome, measures: TaskMeasures) -> None:
+    """Raises UserError where the texts are not those that were scored."""
+    if measures.texts is None:
+        return
+    main, point = measures.main, outcome.point
+    told = main.scale * outcome.results[measures.split][main.name]
+    found = main.scale * measures.texts.score(outcome.texts.counts)
+    # A run may be killed between writing the one and the other.
+    if abs(told - found) > TOLERANCE:
+        raise UserError(
+            f"point {point.number}: the {measures.texts.made} in {point.folder} score "
+            f"{found:.2f} {main.title}, and its results.json says {told:.2f}: {SCORE_ANEW}"
+        )
+
+
+def _refusal(point: Point, error: UnreadableError) -> UserError:
     return UserError(
-        f"point {point.number} is complete, but {path} cannot be read ({reason}): {SCORE_ANEW}"
+        f"point {point.number} is complete, but {error.path} cannot be read ({error.reason}): "
+        f"{SCORE_ANEW}"
     )
 
 
@@ -138,11 +143,13 @@ def _check_signatures(points: Sequence[Point], results: Sequence[dict[str, Any]]
                     )
 
 
-def _check_test_sets(points: Sequence[Point], tests: Sequence[dict[str, list[str]]]) -> None:
-    for point, test in zip(points, tests, strict=True):
-        for name in (SOURCES, REFERENCES):
-            if test[name] != tests[0][name]:
+def _check_test_sets(points: Sequence[Point], texts: Sequence[Texts | None]) -> None:
+    for point, of_point in zip(points, texts, strict=True):
+        if of_point is None:
+            continue
+        for name, digest in of_point.given.items():
+            if digest != texts[0].given[name]:
                 raise UserError(
                     f"points {points[0].number} and {point.number} have unlike test sets "
-                    f"(translations/{name}): their scores do not compare; sweep them apart"
+                    f"({name}): their scores do not compare; sweep them apart"
                 )

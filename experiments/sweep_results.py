@@ -2,22 +2,21 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sacrebleu
-from sacrebleu.significance import PairedTest
 from scipy import stats
 
+from experiments.sweep_measures import Measure, TaskMeasures
+from experiments.sweep_texts import Texts
 from experiments.training_curves import Curve
 
 SEED = "seed"  # runs that differ in nothing else repeat one setting
-RESAMPLES = 1000
 CONFIDENCE = 0.95
-MOST_BUCKETS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,15 +55,13 @@ class Outcome:
     Attributes:
       point: the point.
       results: its `results.json`.
-      counts: int64 [sentences, 10] of the test set, see `count_ngrams`.
-      exact: bool [sentences]: the translation is the reference, letter by letter.
+      texts: what it made of each text of the test set; None where its task keeps none.
       curves: of validation, by metric, over steps.
     """
 
     point: Point
     results: dict[str, Any]
-    counts: np.ndarray
-    exact: np.ndarray
+    texts: Texts | None
     curves: dict[str, Curve]
 
     def score(self, path: str) -> float | None:
@@ -123,15 +120,14 @@ class Comparison:
     """A setting beside the baseline, over the seeds that both have.
 
     Attributes:
-      difference: in BLEU, the mean over these seeds; positive where the setting is better.
-      p_value: see `paired_bootstrap`.
-      seeds: how many.
-      signature: sacreBLEU's, of the test.
+      difference: of the main measure, in the unit of the results: the setting's less the
+        baseline's, of each seed.
+      p_value: of the task's test; None where its runs keep no texts.
+      signature: of that test.
     """
 
-    difference: float
-    p_value: float
-    seeds: int
+    difference: Spread
+    p_value: float | None
     signature: str
 
 
@@ -143,18 +139,34 @@ class Sweep:
       points: all of them.
       settings: those with a complete point, in order of first appearance.
       baseline: the one that the others are compared with, or None.
-      lengths: int64 [sentences]: words of each source sentence of the test set.
+      measures: the task's, of the split that all runs have.
     """
 
     points: list[Point]
     settings: list[Setting]
     baseline: Setting | None
-    lengths: np.ndarray
+    measures: TaskMeasures
 
     @functools.cached_property
     def keys(self) -> list[str]:
         """The swept keys in order of first appearance, without the seed."""
         return list(dict.fromkeys(key for point in self.points for key in point.setting))
+
+    @functools.cached_property
+    def outcomes(self) -> list[Outcome]:
+        """Those of all settings, one setting's after another's."""
+        return [outcome for setting in self.settings for outcome in setting.outcomes]
+
+    @functools.cached_property
+    def scores(self) -> list[Measure]:
+        """All measures of scores, the main one first; some may have no number here."""
+        results = [outcome.results for outcome in self.outcomes]
+        further = (measure.expand(results) for measure in self.measures.further)
+        return [self.measures.main, *itertools.chain(*further)]
+
+    def has(self, path: str) -> bool:
+        """Whether a setting has a number at a path of the results."""
+        return any(setting.over_seeds(path) for setting in self.settings)
 
     @functools.cached_property
     def varied(self) -> list[str]:
@@ -167,7 +179,10 @@ class Sweep:
     def comparisons(self) -> list[Comparison | None]:
         """Of each setting; None for the baseline, and where it has no seed of the setting's."""
         others = [None if setting is self.baseline else setting for setting in self.settings]
-        return [compare(s, self.baseline) if s and self.baseline else None for s in others]
+        return [
+            compare(s, self.baseline, self.measures) if s and self.baseline else None
+            for s in others
+        ]
 
 
 def spread(numbers: Sequence[float]) -> Spread:
@@ -180,89 +195,20 @@ def spread(numbers: Sequence[float]) -> Spread:
     return Spread(n, mean, deviation, quantile * deviation / math.sqrt(n))
 
 
-def count_ngrams(
-    translations: Sequence[str], references: Sequence[str], tokenizer: str = "13a"
-) -> np.ndarray:
-    """All that BLEU counts, by sentence: sums of rows make the BLEU of any corpus of them.
-
-    Args:
-      tokenizer: sacreBLEU's.
-
-    Returns:
-      int64 [sentences, 10]: words of the translation and of the reference; n-grams, n = 1 to 4,
-      that the reference has too; n-grams of the translation.
-    """
-    metric = sacrebleu.BLEU(tokenize=tokenizer, effective_order=True)
-    scores = map(metric.sentence_score, translations, ([text] for text in references))
-    return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], np.int64)
-
-
-def bleu(counts: np.ndarray) -> float:
-    """BLEU, 0 to 100, of the corpus whose sentences have these counts [sentences, 10]."""
-    words, reference_words, *ngrams = counts.sum(0).tolist()
-    score = sacrebleu.BLEU.compute_bleu(ngrams[:4], ngrams[4:], words, reference_words, "exp")
-    return score.score
-
-
-def compare(setting: Setting, baseline: Setting) -> Comparison | None:
+def compare(setting: Setting, baseline: Setting, measures: TaskMeasures) -> Comparison | None:
     """A setting beside the baseline, over the seeds of both; None where they share none.
 
-    The test sets of these seeds are one corpus, and a resample takes a sentence with the
-    translations of all seeds. Were each translation drawn by itself, more seeds would pass for
-    more sentences: three equal runs would make any difference significant.
+    What these seeds made of the test set is one corpus to a test of texts, to which a text comes
+    with what all seeds made of it. Were it drawn by itself for each, more seeds would pass for
+    more texts: three equal runs would make any difference significant.
     """
     theirs = {outcome.point.seed: outcome for outcome in baseline.outcomes}
     pairs = [(o, theirs[o.point.seed]) for o in setting.outcomes if o.point.seed in theirs]
     if not pairs:
         return None
-    difference = np.mean([a.results["test"]["bleu"] - b.results["test"]["bleu"] for a, b in pairs])
-    ours, others = (sum(outcome.counts for outcome in side) for side in zip(*pairs, strict=True))
-    p_value, signature = paired_bootstrap(ours, others)
-    return Comparison(float(difference), p_value, len(pairs), signature)
-
-
-def paired_bootstrap(counts: np.ndarray, baseline: np.ndarray) -> tuple[float, str]:
-    """The p-value of a difference in BLEU on one test set, and the signature of the test.
-
-    Equal counts give 1, where sacreBLEU gives its least, 1/1001: none of its resampled
-    differences is larger than none at all.
-
-    Args:
-      counts: int64 [sentences, 10], see `count_ngrams`; the baseline's is of the same sentences.
-
-    Source: Koehn 2004, as `sacrebleu --paired-bs` has it.
-    """
-    systems = [("baseline", baseline.tolist()), ("setting", counts.tolist())]
-    test = PairedTest(systems, {"BLEU": _Counted()}, None, "bs", RESAMPLES)
-    signatures, scores = test()
-    p_value = 1.0 if np.array_equal(counts, baseline) else scores["BLEU"][1].p_value
-    return p_value, f"bs:{RESAMPLES}|seed:{signatures['BLEU'].info['seed']}"
-
-
-class _Counted(sacrebleu.BLEU):
-    """BLEU that is handed counts in place of sentences, so that each is counted but once."""
-
-    def __init__(self):
-        super().__init__(tokenize="none")
-        self.num_refs = 1
-
-    def _extract_corpus_statistics(self, hypotheses, references):
-        return hypotheses
-
-
-def length_buckets(lengths: np.ndarray) -> list[np.ndarray]:
-    """The rows of sentences of like length, up to five times about equally many.
-
-    Sentences of one length stay together, so fewer lengths make fewer buckets.
-
-    Args:
-      lengths: int64 [sentences], in words.
-
-    Returns:
-      Row numbers of each bucket, the shortest sentences first; none is empty.
-    """
-    shares = np.arange(1, MOST_BUCKETS) / MOST_BUCKETS
-    longest = np.unique(np.quantile(lengths, shares, method="lower"))
-    longest = longest[longest < lengths.max()]  # of every bucket but the last
-    bucket = np.searchsorted(longest, lengths)
-    return [np.flatnonzero(bucket == number) for number in range(len(longest) + 1)]
+    path = measures.main.path
+    difference = spread([ours.score(path) - others.score(path) for ours, others in pairs])
+    if measures.texts is None:
+        return Comparison(difference, None, "")
+    ours, others = (sum(o.texts.counts for o in side) for side in zip(*pairs, strict=True))
+    return Comparison(difference, *measures.texts.test(ours, others))

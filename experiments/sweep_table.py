@@ -6,38 +6,13 @@ import io
 import math
 from typing import Any
 
+from experiments.sweep_measures import Measure, TextScores
 from experiments.sweep_reading import SPLITS
-from experiments.sweep_results import (
-    CONFIDENCE,
-    Comparison,
-    Outcome,
-    Setting,
-    Spread,
-    Sweep,
-)
+from experiments.sweep_results import CONFIDENCE, Comparison, Setting, Spread, Sweep
 
 NONE = "-"
 
 
-@dataclasses.dataclass(frozen=True)
-class Measure:
-    """A column: the number at a path of the results, times `scale`, in this format."""
-
-    path: str
-    title: str
-    scale: float = 1.0
-    format: str = ",.2f"
-    spread: bool = True  # with the standard deviation; costs are but means
-
-
-BLEU = Measure("test.bleu", "BLEU")
-SCORES = (
-    Measure("test.bleu_moses_lowercase", "BLEU, Moses lowercase"),
-    Measure("test.chrf", "chrF"),
-    Measure("test.exact_match", "exact (%)"),
-    Measure("longer.bleu", "longer: BLEU"),
-    Measure("longer.exact_match", "longer: exact (%)"),
-)
 COSTS = (
     Measure("tokens_per_second", "tokens/s", format=",.0f", spread=False),
     Measure("wall_seconds", "minutes", 1 / 60, ",.1f", spread=False),
@@ -93,14 +68,14 @@ def build_table(sweep: Sweep) -> Table:
     columns = [(names[key], _value_cells(sweep, key)) for key in sweep.keys]
     columns = columns or [("setting", [Cell("as configured") for _ in sweep.settings])]
     columns.append(("n", [Cell(str(len(s.outcomes)), len(s.outcomes)) for s in sweep.settings]))
-    columns.append(_measure_column(sweep, BLEU))
-    columns.append((f"{CONFIDENCE:.0%} interval", list(map(_interval, sweep.settings))))
+    main, *further = sweep.scores
+    columns.append(_measure_column(sweep, main))
+    spreads = [setting.over_seeds(main.path) for setting in sweep.settings]
+    columns.append((f"{CONFIDENCE:.0%} interval", [_interval(s, main) for s in spreads]))
     if sweep.baseline is not None:
-        pairs = list(zip(sweep.settings, sweep.comparisons, strict=True))
-        columns.append(("difference", [_difference(s, c, sweep) for s, c in pairs]))
-        columns.append(("p", [_p_value(comparison) for comparison in sweep.comparisons]))
-    for measure in (*SCORES, *COSTS):
-        if any(setting.over_seeds(measure.path) for setting in sweep.settings):
+        columns += _comparison_columns(sweep)
+    for measure in (*further, *COSTS):
+        if sweep.has(measure.path):
             columns.append(_measure_column(sweep, measure))
     titles, cells = zip(*columns, strict=True)
     return Table(list(titles), [list(row) for row in zip(*cells, strict=True)])
@@ -108,22 +83,24 @@ def build_table(sweep: Sweep) -> Table:
 
 def notes(sweep: Sweep) -> list[str]:
     """A sentence or two on how each number of the table was made."""
+    measures = sweep.measures
+    texts = f"these {measures.split} {measures.texts.noun}s" if measures.texts else "this text"
     lines = [
         f"A row is a setting, n its seeds. ± is the sample standard deviation over seeds; the "
         f"{CONFIDENCE:.0%} interval is of the mean over seeds, by Student's t. Both tell how far "
-        "training anew moves the score, on these test sentences."
+        f"training anew moves the score, on {texts}."
     ]
+    if measures.split != measures.splits[0]:
+        lines.append(
+            f"Scores are of the {measures.split} set, for not all runs have scores of a "
+            f"{measures.splits[0]} set."
+        )
     if tested := [comparison for comparison in sweep.comparisons if comparison]:
         lines.append(
-            "difference: BLEU less the baseline's, the mean over the seeds that both have. p: "
-            f"sacreBLEU's paired bootstrap ({tested[0].signature}), with the test sets of these "
-            "seeds as one corpus, where each resample takes a sentence with the translations of "
-            "all seeds. It tells how far other sentences would move the difference between these "
-            "trained models, and nothing of other seeds. It is of the side that is ahead, so that "
-            f"equal systems fall below 0.05 about one time in ten. {_comparisons(len(tested))}"
+            f"difference: {measures.main.title} less the baseline's, the mean over the seeds that "
+            f"both have. {_test_note(measures.texts, tested)}"
         )
-    if any(setting.over_seeds("longer.bleu") for setting in sweep.settings):
-        lines.append("longer: sentences longer than those of the training.")
+    lines += [text for path, text in measures.about.items() if sweep.has(path)]
     lines.append(
         "tokens/s, minutes, parameters and GFLOP/token are means over seeds; minutes are of "
         "training, evaluations included. A column is there if any run has its number."
@@ -131,9 +108,22 @@ def notes(sweep: Sweep) -> list[str]:
     return lines
 
 
-def _comparisons(count: int) -> str:
+def _test_note(texts: TextScores | None, tested: list[Comparison]) -> str:
+    if texts is None:
+        return (
+            f"Its {CONFIDENCE:.0%} interval is of that mean over seeds, by Student's t. There is "
+            "no p-value, which would tell how far other text would move the difference: a run "
+            "keeps only sums over all of its text, of which nothing can be drawn anew."
+        )
+    # A p-value of the side that is ahead is half of one for either side.
+    level = (1 - CONFIDENCE) / (1 if texts.two_sided else 2)
+    told = texts.test_note.format(signature=tested[0].signature)
+    return f"{told} {_comparisons(len(tested), level)}"
+
+
+def _comparisons(count: int, level: float) -> str:
     """How small p must be where either side may be ahead, in one of so many comparisons."""
-    threshold = f"{(1 - CONFIDENCE) / 2 / count:.2g}"
+    threshold = f"{level / count:.2g}"
     if count == 1:
         return f"At the level of 5% a difference counts from p < {threshold} on."
     return (
@@ -145,9 +135,9 @@ def _comparisons(count: int) -> str:
 def signatures(sweep: Sweep) -> dict[str, str]:
     """The signature of each metric by its title; of longer sentences only where it is another."""
     found: dict[str, str] = {}
-    for measure in (BLEU, *SCORES):
+    for measure in sweep.scores:
         split, name = measure.path.split(".")
-        for outcome in _outcomes(sweep):
+        for outcome in sweep.outcomes:
             text = (outcome.results.get(split) or {}).get(f"{name}_signature")
             if text and text != found.get(measure.title.removeprefix("longer: ")):
                 found[measure.title] = text
@@ -188,7 +178,7 @@ def to_markdown(sweep: Sweep, title: str, command: str) -> str:
 
 def to_csv(sweep: Sweep) -> str:
     """The points as CSV, a row each, with every score of every split and its signature."""
-    outcomes = {outcome.point.number: outcome.results for outcome in _outcomes(sweep)}
+    outcomes = {outcome.point.number: outcome.results for outcome in sweep.outcomes}
     keys = dict.fromkeys(key for point in sweep.points for key in point.values)
     scores = dict.fromkeys(
         (split, name)
@@ -209,10 +199,6 @@ def to_csv(sweep: Sweep) -> str:
     return text.getvalue()
 
 
-def _outcomes(sweep: Sweep) -> list[Outcome]:
-    return [outcome for setting in sweep.settings for outcome in setting.outcomes]
-
-
 def _value_cells(sweep: Sweep, key: str) -> list[Cell]:
     cells = []
     for setting in sweep.settings:
@@ -230,28 +216,39 @@ def _measure_column(sweep: Sweep, measure: Measure) -> tuple[str, list[Cell]]:
 def _measured(found: Spread | None, measure: Measure) -> Cell:
     if found is None:
         return Cell(NONE)
-    text = format(found.mean * measure.scale, measure.format)
+    text = measure.show(found.mean)
     if measure.spread and found.n > 1:
-        text += f" ± {format(found.deviation * measure.scale, measure.format)}"
+        text += f" ± {measure.show(found.deviation)}"
     return Cell(text, "" if math.isnan(found.mean) else found.mean * measure.scale)
 
 
-def _interval(setting: Setting) -> Cell:
-    found = setting.over_seeds(BLEU.path)
+def _interval(found: Spread | None, measure: Measure, sign: str = "") -> Cell:
     if found is None or math.isnan(found.interval):
         return Cell(NONE)
     low, high = found.mean - found.interval, found.mean + found.interval
-    return Cell(f"{low:.2f} to {high:.2f}", low)
+    return Cell(f"{measure.show(low, sign)} to {measure.show(high, sign)}", low * measure.scale)
+
+
+def _comparison_columns(sweep: Sweep) -> list[tuple[str, list[Cell]]]:
+    """The difference to the baseline, and the p-value or, without one, the interval of it."""
+    pairs = list(zip(sweep.settings, sweep.comparisons, strict=True))
+    columns = [("difference", [_difference(s, c, sweep) for s, c in pairs])]
+    if sweep.measures.texts is None:
+        spreads = [comparison and comparison.difference for comparison in sweep.comparisons]
+        cells = [_interval(found, sweep.measures.main, "+") for found in spreads]
+        return [*columns, (f"its {CONFIDENCE:.0%} interval", cells)]
+    return [*columns, ("p", [_p_value(comparison) for comparison in sweep.comparisons])]
 
 
 def _difference(setting: Setting, comparison: Comparison | None, sweep: Sweep) -> Cell:
     if setting is sweep.baseline:
         return Cell("baseline", 0.0)
-    if comparison is None or math.isnan(comparison.difference):
+    if comparison is None or math.isnan(comparison.difference.mean):
         return Cell(NONE)
-    seeds = comparison.seeds
-    some = "" if seeds == len(setting.outcomes) else f" ({seeds} seed{'s' if seeds > 1 else ''})"
-    return Cell(f"{comparison.difference:+.2f}{some}", comparison.difference)
+    main, found = sweep.measures.main, comparison.difference
+    some = f" ({found.n} seed{'s' if found.n > 1 else ''})"
+    text = main.show(found.mean, "+") + ("" if found.n == len(setting.outcomes) else some)
+    return Cell(text, found.mean * main.scale)
 
 
 def _p_value(comparison: Comparison | None) -> Cell:

@@ -14,8 +14,8 @@ from matplotlib.image import imread
 from experiments.sweep_figures import MOST_TOLD_APART, OTHERS, build_figures
 from experiments.sweep_page import write_answer
 from experiments.sweep_reading import read_sweep
-from experiments.sweep_results import bleu
 from experiments.sweep_table import build_table
+from experiments.sweep_translations import bleu
 from sweeps import write_point
 from transformer.errors import UserError
 
@@ -68,7 +68,7 @@ def write_sweep(root, settings=3, seeds=(0, 1), **changes):
 
 
 def answer(points, folder, title="Positions", command="python launch.py", baseline=0):
-    paths = write_answer(points, folder / "answer", title, command, baseline)
+    paths = write_answer("translation", points, folder / "answer", title, command, baseline)
     return paths, (folder / "answer" / "index.html").read_text(encoding="utf-8")
 
 
@@ -127,7 +127,7 @@ def test_hostile_text_is_shown_as_it_is(tmp_path):
 def test_the_page_holds_the_table_and_what_it_is_sorted_by(tmp_path):
     points = write_sweep(tmp_path)
     _, text = answer(points, tmp_path)
-    page, table = Page(text), build_table(read_sweep(points, 0))
+    page, table = Page(text), build_table(read_sweep("translation", points, 0))
     assert page.texts["button"] == table.titles
     assert page.texts["td"] == [cell.text for row in table.rows for cell in row]
     orders = [attributes["data-order"] for tag, attributes in page.tags if tag == "td"]
@@ -142,7 +142,7 @@ def test_nothing_is_written_where_the_points_are_refused(tmp_path):
 
 
 def test_scores_show_means_deviations_and_seeds(tmp_path):
-    sweep = read_sweep(write_sweep(tmp_path, seeds=(0, 1, 2)), 0)
+    sweep = read_sweep("translation", write_sweep(tmp_path, seeds=(0, 1, 2)), 0)
     axes = build_figures(sweep)["scores"].axes[0]
     assert axes.get_xlabel() == "BLEU"
     names = [label.get_text() for label in axes.get_yticklabels()]
@@ -160,7 +160,7 @@ def test_scores_show_means_deviations_and_seeds(tmp_path):
 
 
 def test_curves_show_the_mean_over_seeds_in_a_band_of_one_deviation(tmp_path):
-    sweep = read_sweep(write_sweep(tmp_path, seeds=(0, 1, 2)))
+    sweep = read_sweep("translation", write_sweep(tmp_path, seeds=(0, 1, 2)))
     loss, score = build_figures(sweep)["curves"].axes
     assert (loss.get_ylabel(), score.get_ylabel()) == ("validation loss (nats)", "validation BLEU")
     steps, values = sweep.settings[1].curve("bleu")
@@ -173,21 +173,24 @@ def test_curves_show_the_mean_over_seeds_in_a_band_of_one_deviation(tmp_path):
 
 
 def test_scores_by_length_are_those_of_the_sentences_of_that_length(tmp_path):
-    sweep = read_sweep(write_sweep(tmp_path, seeds=(0,)))
+    sweep = read_sweep("translation", write_sweep(tmp_path, seeds=(0,)))
+    lengths = sweep.outcomes[0].texts.lengths
     left, right = build_figures(sweep)["lengths"].axes
     labels = [label.get_text() for label in left.get_xticklabels()]
     low, high, count = map(int, re.fullmatch(r"(\d+)–(\d+)\n\((\d+)\)", labels[0]).groups())
-    rows = np.flatnonzero((sweep.lengths >= low) & (sweep.lengths <= high))
+    rows = np.flatnonzero((lengths >= low) & (lengths <= high))
     assert len(rows) == count
-    assert sum(int(text.split("(")[1][:-1]) for text in labels) == len(sweep.lengths)
+    assert sum(int(text.split("(")[1][:-1]) for text in labels) == len(lengths)
     outcome = sweep.settings[1].outcomes[0]
-    np.testing.assert_allclose(left.lines[1].get_ydata()[0], bleu(outcome.counts[rows]))
-    np.testing.assert_allclose(right.lines[1].get_ydata()[0], 100 * outcome.exact[rows].mean())
+    np.testing.assert_allclose(left.lines[1].get_ydata()[0], bleu(outcome.texts.counts[rows]))
+    np.testing.assert_allclose(
+        right.lines[1].get_ydata()[0], 100 * outcome.texts.exact[rows].mean()
+    )
 
 
 def test_of_many_settings_the_best_and_the_baseline_are_told_apart(tmp_path):
     points = write_sweep(tmp_path, settings=12, seeds=(0,))
-    sweep = read_sweep(points, baseline=11)
+    sweep = read_sweep("translation", points, baseline=11)
     figures = build_figures(sweep)
     (axes, _), legend = figures["curves"].axes, figures["curves"].legends[0]
     looks = [
@@ -205,7 +208,7 @@ def test_of_many_settings_the_best_and_the_baseline_are_told_apart(tmp_path):
     # All have a name beside their scores.
     assert len(figures["scores"].axes[0].get_yticklabels()) == 12
     # The control: eight stand in no one's shadow.
-    few = build_figures(read_sweep(points[:8]))["curves"].axes[0]
+    few = build_figures(read_sweep("translation", points[:8]))["curves"].axes[0]
     assert OTHERS not in [to_hex(line.get_color()) for line in few.lines]
 
 
@@ -216,7 +219,7 @@ def test_no_text_leaves_a_figure_or_overlaps_another(tmp_path, name):
         write_point(tmp_path, n, {f"model.{name}": f"{name} {n}", "seed": 1}, longer=longer)
         for n in range(10)
     ]
-    for figure in build_figures(read_sweep(points, 0)).values():
+    for figure in build_figures(read_sweep("translation", points, 0)).values():
         figure.canvas.draw()
         boxes = [text.get_window_extent() for text in drawn_texts(figure)]
         assert len(boxes) > 10
@@ -240,7 +243,7 @@ def test_a_map_is_drawn_where_two_numbers_and_nothing_else_are_swept(tmp_path):
         )
         for n, (d, rate) in enumerate(grid)
     ]
-    sweep = read_sweep(points)
+    sweep = read_sweep("translation", points)
     axes = build_figures(sweep)["heatmap"].axes[0]
     (mesh,) = (part for part in axes.collections if isinstance(part, QuadMesh))
     cells = mesh.get_array()
@@ -254,8 +257,10 @@ def test_a_map_is_drawn_where_two_numbers_and_nothing_else_are_swept(tmp_path):
     paths, _ = answer(points, tmp_path)
     assert paths[-1].name == "heatmap.png"
     # The control: names have no place between one another.
-    assert "heatmap" not in build_figures(read_sweep(write_sweep(tmp_path / "names")))
-    one_row = build_figures(read_sweep(points[:3]))
+    assert "heatmap" not in build_figures(
+        read_sweep("translation", write_sweep(tmp_path / "names"))
+    )
+    one_row = build_figures(read_sweep("translation", points[:3]))
     assert "heatmap" not in one_row
 
 
@@ -287,9 +292,9 @@ def test_a_map_without_a_number_is_not_drawn(tmp_path):
     values = [{"model.a": a, "model.b": b} for a in (1, 2) for b in (1, 2)]
     bad = {"test": {"bleu": math.nan}}
     points = [write_point(tmp_path, n, v, **(bad if n else {})) for n, v in enumerate(values)]
-    assert "heatmap" in build_figures(read_sweep(points))
+    assert "heatmap" in build_figures(read_sweep("translation", points))
     points[0] = write_point(tmp_path / "bad", 0, values[0], **bad)
-    assert "heatmap" not in build_figures(read_sweep(points))
+    assert "heatmap" not in build_figures(read_sweep("translation", points))
 
 
 def test_a_run_without_evaluations_has_no_curves(tmp_path):

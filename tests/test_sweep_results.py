@@ -11,16 +11,10 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from experiments.sweep_reading import read_sweep
-from experiments.sweep_results import (
-    Point,
-    bleu,
-    compare,
-    count_ngrams,
-    length_buckets,
-    paired_bootstrap,
-    spread,
-)
+from experiments.sweep_results import Point, compare, spread
 from experiments.sweep_table import build_table, label, to_csv, to_markdown
+from experiments.sweep_texts import length_buckets
+from experiments.sweep_translations import bleu, count_ngrams, paired_bootstrap
 from sweeps import sentences, translations, write_point
 from transformer.errors import UserError
 
@@ -104,32 +98,32 @@ def test_equal_seeds_do_not_make_a_difference_more_significant():
 def test_only_seeds_that_both_have_are_compared(tmp_path):
     points = write_seeds(tmp_path, {"none": 0.4, "split": 0.1})
     points[4] = write_point(tmp_path / "other", 4, points[4].values, state="failed")
-    sweep = read_sweep(points, baseline=0)
+    sweep = read_sweep("translation", points, baseline=0)
     scores = [
         json.loads((p.folder / "results.json").read_text())["test"]["bleu"]
         for p in points
         if p.number != 4
     ]
     found = sweep.comparisons[1]
-    assert found.seeds == 2
+    assert found.difference.n == 2
     np.testing.assert_allclose(
-        found.difference, (scores[3] + scores[4] - scores[0] - scores[2]) / 2
+        found.difference.mean, (scores[3] + scores[4] - scores[0] - scores[2]) / 2
     )
     assert found.p_value < 0.05
     assert sweep.comparisons[0] is None
     # No common seed, nothing to pair.
-    apart = read_sweep([points[0], points[5]], baseline=0)
-    assert compare(apart.settings[1], apart.settings[0]) is None
+    apart = read_sweep("translation", [points[0], points[5]], baseline=0)
+    assert compare(apart.settings[1], apart.settings[0], apart.measures) is None
 
 
 def test_settings_stand_in_order_of_first_appearance_and_hold_their_seeds(tmp_path):
     points = write_seeds(tmp_path, {"split": 0.2, "none": 0.3}, seeds=(5, 6))
-    sweep = read_sweep([points[3], points[0], points[1], points[2]], baseline=1)
+    sweep = read_sweep("translation", [points[3], points[0], points[1], points[2]], baseline=1)
     assert [setting.values["model.positions"] for setting in sweep.settings] == ["none", "split"]
     assert [[o.point.seed for o in s.outcomes] for s in sweep.settings] == [[6, 5], [5, 6]]
     assert sweep.baseline is sweep.settings[1]
-    assert read_sweep(points, None).baseline is None
-    assert read_sweep(points, None).comparisons == [None, None]
+    assert read_sweep("translation", points, None).baseline is None
+    assert read_sweep("translation", points, None).comparisons == [None, None]
 
 
 def test_a_baseline_that_failed_leaves_the_others_without_comparison(tmp_path):
@@ -137,7 +131,7 @@ def test_a_baseline_that_failed_leaves_the_others_without_comparison(tmp_path):
         write_point(tmp_path, 0, {"a.b": 1}, state="failed"),
         write_point(tmp_path, 1, {"a.b": 2}),
     ]
-    sweep = read_sweep(points, baseline=0)
+    sweep = read_sweep("translation", points, baseline=0)
     assert (sweep.baseline, sweep.comparisons) == (None, [None])
 
 
@@ -146,10 +140,10 @@ def test_curves_have_the_steps_that_every_seed_has(tmp_path):
     for point, lines in zip(points, ([(1, 4.0), (2, 3.0)], [(2, 5.0), (3, 1.0)]), strict=True):
         text = "".join(f'{{"step": {s}, "split": "validation", "loss": {v}}}\n' for s, v in lines)
         (point.folder / "metrics.jsonl").write_text(text + '{"step": 3, "loss": 9.0}\n')
-    steps, values = read_sweep(points).settings[0].curve("loss")
+    steps, values = read_sweep("translation", points).settings[0].curve("loss")
     assert steps == [2]
     np.testing.assert_array_equal(values, [[3.0], [5.0]])
-    assert read_sweep(points).settings[0].curve("bleu")[0] == []
+    assert read_sweep("translation", points).settings[0].curve("bleu")[0] == []
 
 
 def test_buckets_hold_like_lengths_and_about_like_numbers():
@@ -171,22 +165,22 @@ def test_unlike_signatures_are_refused_by_both_points_and_signatures(tmp_path, s
         changes = {split: {f"{metric}_signature": signature}}
         points.append(write_point(tmp_path, number + 3, {"a.b": number}, **changes))
     with pytest.raises(UserError, match=f"points 3 and 4 .*{split} {metric}") as error:
-        read_sweep(points)
+        read_sweep("translation", points)
     assert SIGNATURE in str(error.value)
     assert other in str(error.value)
-    assert len(read_sweep(points[:1]).settings) == 1  # the control
+    assert len(read_sweep("translation", points[:1]).settings) == 1  # the control
 
 
 def test_unlike_test_sets_are_refused_by_both_points(tmp_path):
     points = [write_point(tmp_path, number, {"a.b": number}) for number in range(2)]
-    assert len(read_sweep(points).settings) == 2  # the control
+    assert len(read_sweep("translation", points).settings) == 2  # the control
     source = points[1].folder / "translations" / "test.source.txt"
     source.write_text(source.read_text().replace("letter", "word"))
     with pytest.raises(UserError, match=r"points 0 and 1 .*test\.source\.txt"):
-        read_sweep(points)
+        read_sweep("translation", points)
     points[1] = write_point(tmp_path, 7, {"a.b": 2}, references=REFERENCES)
     with pytest.raises(UserError, match="points 0 and 7 have unlike test sets"):
-        read_sweep(points)
+        read_sweep("translation", points)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +191,7 @@ def test_a_damaged_results_file_is_named(tmp_path, text):
     path = point.folder / "results.json"
     path.write_text(text) if text is not None else path.unlink()
     with pytest.raises(UserError, match=r"point 4 is complete, but .*results\.json cannot be read"):
-        read_sweep([point])
+        read_sweep("translation", [point])
 
 
 @pytest.mark.parametrize(
@@ -214,40 +208,43 @@ def test_damaged_translations_are_named(tmp_path, name, content, reason):
     path = point.folder / "translations" / name
     path.write_bytes(content) if content is not None else path.unlink()
     with pytest.raises(UserError, match=f"point 4 is complete, but .*{name}.*{reason}"):
-        read_sweep([point])
+        read_sweep("translation", [point])
 
 
 def test_a_missing_metrics_file_is_named(tmp_path):
     point = write_point(tmp_path, 4, {"a.b": 1})
     (point.folder / "metrics.jsonl").unlink()
     with pytest.raises(UserError, match=r"point 4 is complete, but .*metrics\.jsonl"):
-        read_sweep([point])
+        read_sweep("translation", [point])
 
 
 def test_translations_that_are_not_those_scored_are_refused(tmp_path):
     point = write_point(tmp_path, 4, {"a.b": 1}, test={"bleu": 12.34})
     with pytest.raises(UserError, match=r"point 4: .*results\.json says 12\.34"):
-        read_sweep([point])
+        read_sweep("translation", [point])
 
 
 def test_line_separators_inside_a_sentence_end_no_line(tmp_path):
     texts = ["one two three four\x85five", "six seven\u2028eight nine\rten"]
     point = write_point(tmp_path, 0, {}, references=texts, hypotheses=texts)
     (point.folder / "translations" / "test.txt").write_bytes("\n".join([*texts, ""]).encode())
-    assert read_sweep([point]).settings[0].outcomes[0].exact.tolist() == [True, True]
+    assert read_sweep("translation", [point]).settings[0].outcomes[0].texts.exact.tolist() == [
+        True,
+        True,
+    ]
 
 
 def test_no_complete_point_and_an_unknown_baseline_are_said(tmp_path):
     waiting = Point(0, {"a.b": 1}, tmp_path, "waiting")
     with pytest.raises(UserError, match="no point is complete yet"):
-        read_sweep([waiting])
+        read_sweep("translation", [waiting])
     with pytest.raises(UserError, match="the baseline, point 9, is no point"):
-        read_sweep([waiting, write_point(tmp_path, 1, {"a.b": 2})], baseline=9)
+        read_sweep("translation", [waiting, write_point(tmp_path, 1, {"a.b": 2})], baseline=9)
 
 
 def test_a_label_names_the_last_part_of_a_key_unless_two_end_alike(tmp_path):
     values = {"optimizer.name": "adam", "name": "", "model.dropout_residual": 0.1, "seed": 3}
-    sweep = read_sweep([write_point(tmp_path, 0, values)])
+    sweep = read_sweep("translation", [write_point(tmp_path, 0, values)])
     expected = 'optimizer.name=adam, name="", dropout_residual=0.1'
     # `name` is the last part of two keys, so both are written out.
     assert label(sweep.settings[0], sweep.keys) == expected
@@ -260,7 +257,7 @@ def test_the_csv_has_a_row_for_every_point_and_every_score(tmp_path):
         write_point(tmp_path, 0, {"a.b": [1, 2], "seed": 1}, longer=longer, tokens_per_second=5.5),
         write_point(tmp_path, 1, {"a.b": 'x,"y"', "seed": 2}, state="pruned"),
     ]
-    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep(points)))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("translation", points)))))
     results = json.loads((points[0].folder / "results.json").read_text())
     first = rows[0]
     assert (first["number"], first["a.b"], first["seed"], first["state"]) == (
@@ -282,7 +279,7 @@ def test_the_csv_has_a_row_for_every_point_and_every_score(tmp_path):
 
 def test_the_table_shows_the_numbers_of_its_points(tmp_path):
     points = write_seeds(tmp_path, {"split": 0.2, "none": 0.6}, seeds=(0, 1))
-    sweep = read_sweep(points, baseline=1)
+    sweep = read_sweep("translation", points, baseline=1)
     table = build_table(sweep)
     rows = [dict(zip(table.titles, row, strict=True)) for row in table.rows]
     scores = [o.score("test.bleu") for o in sweep.settings[1].outcomes]
@@ -307,7 +304,7 @@ def test_costs_and_longer_sentences_have_columns_where_there_are_numbers(tmp_pat
     longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": "another"}
     changes = {"longer": longer, "tokens_per_second": 1234.5, "flops_per_token": 4.26e6}
     points = [write_point(tmp_path, 0, {"a.b": 1}, **changes), write_point(tmp_path, 1, {"a.b": 2})]
-    sweep = read_sweep(points)
+    sweep = read_sweep("translation", points)
     table = build_table(sweep)
     first, second = (dict(zip(table.titles, row, strict=True)) for row in table.rows)
     assert (first["longer: BLEU"].text, first["longer: exact (%)"].text) == ("7.50", "1.00")
@@ -319,7 +316,9 @@ def test_costs_and_longer_sentences_have_columns_where_there_are_numbers(tmp_pat
 def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path):
     points = write_seeds(tmp_path, {"a|b": 0.2, "none": 0.5, "split": 0.4}, seeds=(0,))
     points.append(write_point(tmp_path, 9, {"model.positions": "x", "seed": 4}, state="failed"))
-    text = to_markdown(read_sweep(points, baseline=0), "Positions", "python launch.py --sweep")
+    text = to_markdown(
+        read_sweep("translation", points, baseline=0), "Positions", "python launch.py --sweep"
+    )
     assert text.startswith("# Positions\n\n```\npython launch.py --sweep\n```\n")
     lines = text.splitlines()
     table = [line for line in lines if line.startswith("|")]
@@ -334,7 +333,7 @@ def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path
 
 def test_a_score_that_is_no_number_is_shown_and_sorted_last(tmp_path):
     points = [write_point(tmp_path, n, {"a.b": n}, test={"bleu": math.nan}) for n in range(2)]
-    table = build_table(read_sweep(points, baseline=0))
+    table = build_table(read_sweep("translation", points, baseline=0))
     second = dict(zip(table.titles, table.rows[1], strict=True))
     assert (second["BLEU"].text, second["BLEU"].order) == ("nan", "")
     assert (second["95% interval"].text, second["difference"].text) == ("-", "-")
