@@ -71,6 +71,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "optimizer.schedule": SCHEDULES,
     "train.best_metric": (
         *("loss", "nll", "perplexity", "accuracy", "exact_match", "bleu", "chrf"),
+        *("loss", "nll", "perplexity", "accuracy", "macro_f1", "exact_match", "bleu", "chrf"),
         *("bleu_moses_lowercase", "word_perplexity", "bits_per_byte"),
     ),
     "decode.length_penalty": PENALTIES,

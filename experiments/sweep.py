@@ -115,7 +115,7 @@ class _Worker:
         self._seconds: list[float] = []  # of each point done here
 
     def print_plan(self, planned: Sequence[Planned]) -> None:
-        """Says what will be trained; how long that takes is known after the first point."""
+        """Says what will be trained; how long it takes only where runs of its kind are done."""
         most = self.largest if self.together else len(planned)
         groups = group_points(planned, self.together, most)
         states = self.study.states()
@@ -128,7 +128,25 @@ class _Worker:
             members = len(group) if self.together else 1
             megabytes = members * state_bytes(group[0].config) / 1e6
             memory = f"up to {megabytes:,.0f} MB of parameters and optimizer"
-            self.say(f"  points {names}: {how if len(group) > 1 else 'alone'}, {memory}")
+            time_left = self._time_left(group, states)
+            self.say(f"  points {names}: {how if len(group) > 1 else 'alone'}, {memory}{time_left}")
+
+    def _time_left(self, group: Sequence[Planned], states: Mapping[int, str]) -> str:
+        """What the points of a group that are left will take, by those of it that are done.
+
+        Empty where none is. It is also of those that train together: each run's seconds are then
+        the whole program's, and how many shared it nobody wrote down.
+        """
+        left = sum(states.get(point.number) in ("waiting", "running") for point in group)
+        if self.together or not left:
+            return ""
+        done = [point for point in group if states.get(point.number) == "complete"]
+        results = [workdir.load_results(point.folder) for point in done]
+        seconds = [result["wall_seconds"] for result in results if result]
+        if not seconds:
+            return ""
+        minutes = left * sum(seconds) / len(seconds) / 60
+        return f"; {left} left, about {minutes:.0f} minutes of one worker"
 
     def work(self) -> int | None:
         """Takes points until none is left; returns the signal that ended it early, if one did."""

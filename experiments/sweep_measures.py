@@ -61,7 +61,7 @@ class TextScores:
       noun: a text.
       made: what was made of them.
       length: what counts as length, in words.
-      read: takes a run's folder and its test scores, see `sweep_texts.UnreadableError` for its errors.
+      read: takes a run's folder and its test scores; raises `sweep_texts.UnreadableError`.
       score: the main measure of texts with these counts, as the results have it.
       test: takes the counts of a setting and of the baseline, summed over seeds; returns the
         p-value of their difference and the test's signature.

@@ -1,6 +1,7 @@
 """The points of a sweep, each a whole config, checked before any of them trains."""
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ NUMBERS = (
 )
 # Numbers of which zero compiles to another step than the rest.
 RATES = ("train.ema_decay", *(f"model.dropout_{name}" for name in DropoutRates._fields))
+# The stack that models of a task have none of, whatever its key says.
+ABSENT = {"language_model": "num_encoder_layers", "classification": "num_decoder_layers"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +97,8 @@ def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folde
         for key, value in values.items():
             if key.startswith("sweep."):
                 raise UserError(f"config.{key} is the sweep's own: a point cannot set it")
+            if key == "task":
+                raise UserError("config.task cannot differ: scores of unlike tasks do not compare")
             assign(own, key, value)
         own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)
@@ -105,13 +110,16 @@ def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folde
 
 def _check_model(config: ConfigDict) -> None:
     """Raises UserError where there is no such model, as far as that needs no text."""
-    _model_config(config)
-    if config.model.tied_embeddings == "all" and not config.tokenizer.joint:
+    one_table = _model_config(config).one_table
+    if one_table and not config.tokenizer.joint:
         raise UserError("model.tied_embeddings='all' needs tokenizer.joint=True")
 
 
 def _model_config(config: ConfigDict) -> ModelConfig:
-    fields = {k: v for k, v in config.model.items() if not k.startswith("dropout_")}
+    names = (field.name for field in dataclasses.fields(ModelConfig))
+    fields = {name: config.model[name] for name in names if name in config.model}
+    if config.task in ABSENT:
+        fields[ABSENT[config.task]] = 0
     size = config.tokenizer.vocab_size
     return ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
 
@@ -119,13 +127,23 @@ def _model_config(config: ConfigDict) -> ModelConfig:
 def state_bytes(config: ConfigDict) -> int:
     """Returns the bytes of a run's parameters, their gradient and averages, at most.
 
-    The vocabulary may turn out smaller than `tokenizer.vocab_size`.
+    The vocabulary may turn out smaller than `tokenizer.vocab_size`. What a classifier has above
+    its encoder is small beside it and not counted.
     """
     tokens, mask = jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool)
     model = REGISTRY[config.model.kind](_model_config(config))
-    shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens, mask, mask)
+    init = functools.partial(model.init, method=_forward)
+    shapes = jax.eval_shape(init, jax.random.key(0), tokens, mask)
     copies = 4 + bool(config.train.ema_decay)  # and Adam's two
     return copies * sum(4 * math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+def _forward(model: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+    """Uses every part that the model has."""
+    memory = model.encode(tokens, mask) if model.config.has_encoder else None
+    if not model.config.has_decoder:
+        return memory
+    return model.logits(model.decode(tokens, memory, mask, mask))
 
 
 def structure(config: ConfigDict, share_heads: bool = False) -> str:

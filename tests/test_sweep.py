@@ -55,6 +55,7 @@ def test_a_sweep_says_its_plan_trains_its_points_and_writes_the_answer(finished)
     _, folder, out = finished
     assert "2 points in 1 group" in out
     assert "points 0, 1: in turn" in out
+    assert "of parameters and optimizer\n" in out  # and nothing of time, of which it knows nothing
     assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
     for name in ("results.csv", "results.md", "index.html"):
         assert (folder / name).stat().st_size > 0
@@ -129,7 +130,8 @@ def test_one_point_alone_is_found_done_by_the_sweep(tmp_path):
     assert (folder / "points/001/results.json").stat().st_mtime_ns == stamp
     assert [row["state"] for row in rows(folder)] == ["running", "complete"]
     # Once that one is dead, the point is taken up.
-    command(f"--config={config}", f"--workdir={folder}")
+    ended = command(f"--config={config}", f"--workdir={folder}")
+    assert "optimizer; 1 left, about 0 minutes of one worker\n" in ended.out
     assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
 
 

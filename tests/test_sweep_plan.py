@@ -8,6 +8,7 @@ import launch
 from configs import base, quickstart
 from experiments import sweep_plan
 from experiments.settings import flatten
+from transformer import tasks
 from transformer.errors import UserError
 
 FOLDER = Path("sweep")
@@ -45,6 +46,7 @@ def test_a_point_is_the_config_with_its_values_set():
         ({"model.positions": "sinus"}, ("'sinus'", "rotary")),
         ({"optimizer.learning_rate": -1.0}, ("optimizer.learning_rate=-1.0",)),
         ({"sweep.search": "tpe"}, ("config.sweep.search",)),
+        ({"task": "translation"}, ("config.task", "do not compare")),
         (["seed"], ("['seed']", "dict")),
     ],
 )
@@ -82,6 +84,29 @@ def test_a_plan_knows_the_memory_of_the_model_that_it_names():
     cells = 2 * (d * d // 2 + d * d // 4 + d // 2) + 2 * d * d + d
     first_state = d * d + d
     assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + cells + first_state)
+
+
+@pytest.mark.parametrize(
+    ("task", "absent"),
+    [("language_model", "num_encoder_layers"), ("classification", "num_decoder_layers")],
+)
+def test_a_plan_counts_no_stack_that_a_task_has_none_of(task, absent, monkeypatch):
+    monkeypatch.setitem(tasks.REGISTRY, task, object)
+    config = quickstart.get_config()
+    config.task = task
+    config.model.num_encoder_layers = config.model.num_decoder_layers = 1
+    d, f, v = 128, 256, 2000
+    layer = 4 * d * d + (2 * d * f + f + d) + 3 * 2 * d  # a norm at the end, too
+    assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + layer)
+    # Whatever the key of the other stack says, and without a word on its table.
+    config.tokenizer.joint = False
+    [point] = plan({f"model.{absent}": 0}, config=config)
+    assert sweep_plan.state_bytes(point.config) == 4 * 4 * (v * d + layer)
+    config.model.kind, config.model.cell = "recurrent", "rnn"
+    cell = d * d + d * d + d
+    halves = 2 * (d * d // 2 + d * d // 4 + d // 2)
+    own = cell if task == "language_model" else halves
+    assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + own)
 
 
 def test_a_password_stays_out_of_the_points():
