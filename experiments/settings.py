@@ -70,7 +70,6 @@ CHOICES: dict[str, Iterable[str]] = {
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
     "train.best_metric": (
-        *("loss", "nll", "perplexity", "accuracy", "exact_match", "bleu", "chrf"),
         *("loss", "nll", "perplexity", "accuracy", "macro_f1", "exact_match", "bleu", "chrf"),
         *("bleu_moses_lowercase", "word_perplexity", "bits_per_byte"),
     ),

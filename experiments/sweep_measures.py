@@ -157,11 +157,10 @@ PREDICTIONS = TextScores(
     test=exchange_test,
     two_sided=True,
     test_note="p: McNemar's test ({signature}), with the test sets of these seeds as one, where "
-    "the predictions of all seeds for a text are exchanged at once: the share of all ways to "
-    "exchange a setting's and the baseline's in which the accuracies differ at least so much, "
-    "whichever is ahead. It tells how far other texts would move the difference between these "
-    "trained models, and nothing of other seeds. Equal systems fall below 0.05 at most one time "
-    "in twenty.",
+    "what all seeds predicted of a text is exchanged between setting and baseline at once: the "
+    "share of all such exchanges in which the accuracies differ at least so much, whichever is "
+    "ahead. It tells how far other texts would move the difference between these trained models, "
+    "and nothing of other seeds. Equal systems fall below 0.05 at most one time in twenty.",
     by_length={"accuracy (%)": exact_share},
 )
 BLEU = Measure("test.bleu", "BLEU")
@@ -205,7 +204,7 @@ REGISTRY = {
             dataclasses.replace(BITS, title="bits/byte (lower is better)"),
         ),
         curves=(Measure("nll", "validation nll (nats)"), ACCURACY_CURVE),
-        curves_note=": nll is the natural logarithm of perplexity",
+        curves_note=" (nll is the natural logarithm of perplexity)",
         about={
             "test.perplexity": "nll: the mean negative log-likelihood of a token; perplexity: "
             "exp(nll); accuracy: the share of tokens that were found the most probable. Of all but "
@@ -225,7 +224,7 @@ REGISTRY = {
         panels=(ACCURACY, MACRO_F1),
         curves=(LOSS_CURVE, ACCURACY_CURVE),
         about={
-            "test.macro_f1": "macro F1: the mean over the classes.",
+            "test.macro_f1": "macro F1: the mean of the classes' F1.",
             "test.nll": "nll: the mean negative log-likelihood of the true label; lower is better.",
             "test.ece": "ECE: the expected calibration error, how far the probability of what is "
             "predicted is from how often that is right, on average; lower is better.",

@@ -177,14 +177,18 @@ def to_markdown(sweep: Sweep, title: str, command: str) -> str:
 
 
 def to_csv(sweep: Sweep) -> str:
-    """The points as CSV, a row each, with every score of every split and its signature."""
+    """The points as CSV, a row each, with every score of every split and its signature.
+
+    What a run tells in lists and tables, as a confusion matrix, is left to its `results.json`.
+    """
     outcomes = {outcome.point.number: outcome.results for outcome in sweep.outcomes}
     keys = dict.fromkeys(key for point in sweep.points for key in point.values)
     scores = dict.fromkeys(
         (split, name)
         for split in SPLITS
         for results in outcomes.values()
-        for name in results.get(split) or {}
+        for name, value in (results.get(split) or {}).items()
+        if not isinstance(value, dict | list)
     )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -252,4 +256,7 @@ def _difference(setting: Setting, comparison: Comparison | None, sweep: Sweep) -
 
 
 def _p_value(comparison: Comparison | None) -> Cell:
-    return Cell(f"{comparison.p_value:.3f}", comparison.p_value) if comparison else Cell(NONE)
+    if comparison is None:
+        return Cell(NONE)
+    text = f"{comparison.p_value:.3f}"
+    return Cell("<0.001" if text == "0.000" else text, comparison.p_value)

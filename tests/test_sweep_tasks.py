@@ -139,11 +139,21 @@ def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):
     assert second["ECE (%)"] == "3.00 ± 0.00"
     assert second["negation: accuracy (%)"] == "45.62 ± 2.65"
     assert not {"ci: accuracy (%)", "signature: accuracy (%)"} & set(second)
+    clear = classifiers(tmp_path / "clear", [[range(20)], [[]]])
+    assert cells(read_sweep("classification", clear, 0))[1]["p"] == "<0.001"
     told = "\n".join(notes(sweep))
     assert "McNemar's test (exact|two-sided)" in told
     assert "on these test texts" in told
     assert "counts from p < 0.05 on" in told
     assert signatures(sweep) == {"accuracy (%)": "texts"}
+
+
+def test_the_csv_has_numbers_and_signatures_alone(tmp_path):
+    points = classifiers(tmp_path, WRONG, confusion=[[1, 2], [3, 4]], classes={"bad": 1})
+    [titles, *_] = to_csv(read_sweep("classification", points)).splitlines()
+    assert {"test_accuracy", "test_accuracy_signature"} <= set(titles.split(","))
+    assert "confusion" not in titles
+    assert "classes" not in titles
 
 
 def test_accuracies_by_length_are_those_of_the_texts_of_that_length(tmp_path):
