@@ -87,7 +87,7 @@ def test_perplexity_is_of_a_token_and_not_of_the_vocabulary():
     assert (len(words), len(vocabulary)) == (9, 6)
     # Who knows nothing gives each word of the vocabulary the same chance,
     nll = -sum(math.log(1 / len(vocabulary)) for _ in words)
-    text = Text(TokenStore(np.zeros(9, np.int32), np.array([0, 9])), True, 1, 9, 40, 0)
+    text = Text(TokenStore(np.zeros(9, np.int32), np.array([0, 9])), True, 1, 9, 40, 0, "")
     # and is then as unsure as if it had to choose among these six: the mean over tokens says 6.
     assert scores_of(nll, text)["word_perplexity"] == pytest.approx(6.0)
     # Divided by the vocabulary's size it is no mean of anything: it says 14.7, of six words,
@@ -107,7 +107,11 @@ def test_the_scores_are_one_likelihood_in_units_that_agree(trained, name):
     bits = nll / len(held_out.encode()) / math.log(2)
     assert scores["bits_per_byte"] == pytest.approx(bits, rel=0.01)
     assert scores["word_perplexity"] == pytest.approx(math.exp(nll / words), rel=0.05)
-    assert "documents:" in scores["perplexity_signature"]
+    for name in ("perplexity", "word_perplexity", "bits_per_byte"):
+        assert scores[f"{name}_signature"].startswith("text:")
+    # A token is another in another vocabulary; a word or a byte is not.
+    assert "vocabulary:" in scores["perplexity_signature"]
+    assert "vocabulary:" not in scores["bits_per_byte_signature"]
 
 
 def test_a_model_of_lines_knows_them(trained):

@@ -25,7 +25,7 @@ def documents(lengths=LENGTHS, whole=False):
     tokens = np.arange(offsets[-1], dtype=np.int32) + 4
     if not whole:
         tokens[offsets[1:] - 1] = END
-    return Text(TokenStore(tokens, offsets), whole, len(lengths), 0, 0, 0)
+    return Text(TokenStore(tokens, offsets), whole, len(lengths), 0, 0, 0, "")
 
 
 def places(batch, text):
@@ -117,6 +117,7 @@ def test_words_bytes_and_ends_are_counted_as_the_text_has_them():
     text = encode_text(texts, Words(), whole=False)
     assert text.store.tokens.tolist() == [6, 5, END, 6, 5, END, 5, END]
     assert (text.documents, text.words, text.bytes, text.ends) == (3, 5, 4 + 5 + 1, 3)
+    assert text.digest != encode_text(["ab", "c dé\nf", "g"], Words(), whole=False).digest
     running = encode_text(["".join(texts)], Words(), whole=True)
     assert running.ends == 0
     assert END not in running.store.tokens

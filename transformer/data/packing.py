@@ -42,6 +42,7 @@ class Text:
       documents, words, bytes: of the text before it was encoded, without ends. Words stand
         between white space; bytes are of UTF-8.
       unknown: tokens that are not in the vocabulary.
+      digest: of the documents, 8 hexadecimal digits.
     """
 
     store: TokenStore
@@ -50,6 +51,7 @@ class Text:
     words: int
     bytes: int
     unknown: int
+    digest: str
 
     @property
     def ends(self) -> int:
@@ -65,18 +67,26 @@ def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> 
     """
     parts, offsets = [np.zeros(0, np.int32)], [0]
     words = size = 0
+    digest = hashlib.sha256()
     documents = iter(documents)
     while chunk := list(itertools.islice(documents, ENCODE_AT_ONCE)):
         for text in chunk:
             words += len(text.split())
             size += len(text.encode())
+            digest.update(_delimited(text))
             # Line by line: what is one piece of a long text to sentencepiece takes it long.
             ids = itertools.chain(*tokenizer.encode(text.splitlines(keepends=True)))
             parts.append(np.array([*ids] if whole else [*ids, END], np.int32))
             offsets.append(offsets[-1] + len(parts[-1]))
     tokens = np.concatenate(parts)
     store = TokenStore(tokens, np.array(offsets, np.int64))
-    return Text(store, whole, len(store), words, size, int((tokens == UNKNOWN).sum()))
+    unknown = int((tokens == UNKNOWN).sum())
+    return Text(store, whole, len(store), words, size, unknown, digest.hexdigest()[:8])
+
+
+def _delimited(text: str) -> bytes:
+    """A document as bytes that, one after another, say where each starts."""
+    return f"{len(text)} {text}".encode()
 
 
 def prepare_text(documents: Iterable[str], data: Any, settings: Any) -> tuple[Text, Tokenizer]:
@@ -94,7 +104,7 @@ def prepare_text(documents: Iterable[str], data: Any, settings: Any) -> tuple[Te
     cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
     digest = hashlib.sha256()
     for text in documents:
-        digest.update(f"{len(text)} {text}".encode())
+        digest.update(_delimited(text))
     content, whole = digest.hexdigest(), data.documents == "file"
     tokenizer = train_tokenizer(_Lines(documents), settings, cache, content)
     key = hashlib.sha256(f"{content} {tokenizer.digest} {whole}".encode()).hexdigest()[:24]
@@ -106,7 +116,7 @@ def prepare_text(documents: Iterable[str], data: Any, settings: Any) -> tuple[Te
         save_arrays(folder, {**store, "counts": np.array(counts)})
     arrays = load_arrays(folder)
     store = TokenStore(arrays["tokens"], arrays["offsets"])
-    text = Text(store, whole, *map(int, arrays["counts"]))
+    text = Text(store, whole, *map(int, arrays["counts"]), content[:8])
     if not text.documents:
         raise UserError("no training text is left: name a file with some")
     check_unknown(text.unknown / len(store.tokens), data.max_unknown_share)

@@ -126,6 +126,7 @@ class LanguageModelTask:
         total = sum(float(batch.nll) for batch in sums)
         text = self._held_out[split]
         cut = f"context:{self.plan.context}|documents:{self.config.data.documents}"
+        cut = f"text:{text.digest}|{cut}"
         return {
             **summarize(metrics),
             **scores_of(total, text),
