@@ -19,7 +19,7 @@ from absl import flags
 
 from transformer.errors import UserError
 
-MODES = ("train", "evaluate", "attention", "translate", "score", "generate")
+MODES = ("train", "evaluate", "attention", "translate", "score", "generate", "classify")
 
 flags.DEFINE_string("config", None, "file of the experiment's config; `train` needs it")
 flags.DEFINE_string("workdir", None, "folder of the run")

@@ -37,7 +37,8 @@ def _model() -> ConfigDict:
     model = ConfigDict()
     # transformer, or its baseline recurrent, for which of the keys below only the numbers of
     # layers, d_model, max_length, tied_embeddings, dtype and the dropouts of embedding and
-    # residual (between layers) count.
+    # residual (between layers) count. A classifier may be a bag of embeddings instead (Joulin et
+    # al. 2017), for which only the keys bag_* and the dropout of embedding count.
     model.kind = "transformer"
     model.cell = "lstm"  # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
     # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: the encoder's
@@ -71,6 +72,12 @@ def _model() -> ConfigDict:
     model.norm_epsilon = 1e-6  # added to the variance
     model.tied_embeddings = "all"  # all three [3.4] | decoder: target and output | none
     model.attention_bias = False  # the paper's projections have none [3.2.2]
+    # Of a classifier, over the tokens: mean | first (Devlin et al. 2019) | attention (Yang et al.
+    # 2016)
+    model.pooling = "mean"
+    model.bag_width = 16  # of the embeddings
+    model.bag_hidden = 16  # units of the hidden layer
+    model.bag_bigrams = 0  # rows of the table that bigrams are hashed into; 0: none are read
     model.dropout_embedding = 0.1  # on embeddings plus positions [5.4]
     model.dropout_residual = 0.1  # on each sub-layer's output [5.4]
     model.dropout_attention = 0.0  # on attention weights; not in the paper, in tensor2tensor
@@ -130,11 +137,13 @@ def _add_rows(data: ConfigDict) -> None:
     data.each_position = False  # every position a row of its own: no look-ahead mask needed, slower
     data.validation_share = 0.1
     data.test_share = 0.0
-    # Cleaning of the training text.
+    # Cleaning of the training pairs.
     data.max_characters = 2000  # a side
     data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules
     data.remove_duplicates = True
-    data.max_tokens = 128  # a side, end of sentence included; longer training pairs are dropped
+    # A side, end of sentence included; longer training pairs are dropped. Of a text to classify,
+    # its begin included, no more is read.
+    data.max_tokens = 128
     data.max_unknown_share = 0.01  # refuse to start above this share of unknown tokens
     # Batches.
     data.batch_tokens = 4096  # a side, padding included
@@ -180,11 +189,13 @@ def _train() -> ConfigDict:
     train.epochs = 0.0  # passes over the training text; 0: no limit
     train.minutes = 0.0  # of training, over all restarts; 0: no limit
     train.label_smoothing = 0.1  # [5.4]
+    train.class_weights = "none"  # none | balanced: all classes weigh alike in a classifier's loss
     train.ema_decay = 0.0  # of weights, for evaluation; 0: none
     train.log_every = 100  # steps
     train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved with each
     train.keep_last = 5  # checkpoints; at least evaluate.average
-    train.best_metric = "bleu"  # loss | accuracy | bleu | chrf, on validation
+    # On validation: loss | nll | accuracy, of translations bleu | chrf, of classes macro_f1
+    train.best_metric = "bleu"
     train.patience = 0  # evaluations without a better best_metric before stopping; 0: never
     train.max_bad_steps = 50  # non-finite steps in a row before giving up
     return train
@@ -198,7 +209,7 @@ def _decode() -> ConfigDict:
     decode.max_ratio = 1.0  # longest output: max_ratio * source length + max_extra, in tokens
     decode.max_extra = 50  # [6.1]
     decode.batch_size = 64  # sentences
-    decode.num_best = 1  # translations printed for each sentence, best first
+    decode.num_best = 1  # translations, or classes, printed for each sentence, best first
     # Language models.
     decode.search = "sample"  # sample | beam
     decode.seed = 0  # of the samples

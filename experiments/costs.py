@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from transformer.model.config import ModelConfig
+from transformer.model.classifier import BagOfEmbeddings, Classifier
 
 
 def count_parameters(params: Any) -> int:
@@ -13,23 +13,32 @@ def count_parameters(params: Any) -> int:
     return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(params))
 
 
-def flops_per_token(params: Any, config: ModelConfig) -> int:
-    """Returns the floating-point operations of training on one target token.
+def flops_per_token(params: Any, model: Any) -> int:
+    """Returns the floating-point operations of training on one target token, or one that is read.
 
     A product with a weight is a multiplication and an addition, in the forward pass and twice
     in the backward one. Counted are the products of all layers' weights and of the logits, with
     as many source as target tokens; attention's own products, small for sentences, are not, nor
-    is what a recurrent model does once a sentence.
+    is what a recurrent model or a classifier does once a text.
+
+    Args:
+      model: the network.
 
     Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1.
     """
+    if isinstance(model, BagOfEmbeddings):
+        return 0  # it looks up and adds
+    config = model.config
+    if isinstance(model, Classifier):
+        params = params["encoder"]
+    logits = config.target_vocab_size * config.d_model if config.has_decoder else 0
     if config.kind == "recurrent":
-        return 6 * (config.target_vocab_size * config.d_model + _recurrent_kernels(params))
+        return 6 * (logits + _recurrent_kernels(params))
     depths = {
         "encoder_layers": config.num_encoder_layers,
         "decoder_layers": config.num_decoder_layers,
     }
-    weights = config.target_vocab_size * config.d_model
+    weights = logits
     for stack, depth in depths.items():
         layers = {name: layer for name, layer in params.items() if name.startswith(stack)}
         weights += _kernels(layers) * (depth if config.share_layers else 1)

@@ -1,7 +1,11 @@
 """What a trained run can be used for, by its task."""
 
-from experiments import generating, translating
+from experiments import classifying, generating, translating
 
 # Each module has `show`, called after training, and `attention`; of its `LINE_MODES` each takes
 # lines of text to lines of text.
-REGISTRY = {"translation": translating, "language_model": generating}
+REGISTRY = {
+    "translation": translating,
+    "language_model": generating,
+    "classification": classifying,
+}

@@ -16,7 +16,8 @@ from transformer.checkpoint import check_fingerprint
 from transformer.member import write_json
 from transformer.train import Trainer
 
-PERCENT = {"accuracy": 100.0, "exact_match": 1.0}  # what each is multiplied by
+# What each is multiplied by.
+PERCENT = {"accuracy": 100.0, "macro_f1": 100.0, "ece": 100.0, "exact_match": 1.0}
 
 
 def train(config: Any, folder: Path) -> int | None:
@@ -87,7 +88,7 @@ def score(task: Any, config: Any, folder: Path) -> dict[str, Any]:
         "parameters": costs.count_parameters(variables["params"]),
         "wall_seconds": round(progress["seconds"], 1),
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
-        "flops_per_token": costs.flops_per_token(variables["params"], task.predictor.model.config),
+        "flops_per_token": costs.flops_per_token(variables["params"], task.predictor.model),
     }
     write_json(folder / "results.json", results)
     return results
@@ -138,11 +139,11 @@ def _write_lines(path: Path, texts: Sequence[str]) -> None:
 
 
 def _cell(scores: dict[str, Any], column: str) -> str:
-    value = scores[column]
+    value, scale = scores[column], PERCENT.get(column, 1.0)
     text = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
     if column in PERCENT:
-        text = f"{value * PERCENT[column]:.1f}%"
-    return text + (f" ± {scores[f'{column}_ci']:.2f}" if f"{column}_ci" in scores else "")
+        text = f"{value * scale:.1f}%"
+    return text + (f" ± {scale * scores[f'{column}_ci']:.2f}" if f"{column}_ci" in scores else "")
 
 
 def _say(line: str) -> None:

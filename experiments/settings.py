@@ -13,9 +13,11 @@ from transformer.data.set_aside import WAYS
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.model import cells, kinds, recurrent_attention
+from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import check_choice
 from transformer.optim import OPTIMIZERS, SCHEDULES
 from transformer.tasks import REGISTRY
+from transformer.tasks.classification import CLASS_WEIGHTS
 
 LARGEST = 2**31 - 1
 NEARLY_ONE = 0.999_999
@@ -25,6 +27,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         1,
         LARGEST,
         "model.d_model model.d_ff model.num_heads model.bias_distance model.shaw_distance "
+        "model.bag_width model.bag_hidden "
         "data.max_characters data.batch_tokens data.num_buckets data.context decode.max_new "
         "data.batch_multiple tokenizer.max_sentences "
         "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
@@ -35,7 +38,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         0,
         LARGEST,
         "seed model.head_size model.num_kv_heads model.num_encoder_layers "
-        "model.num_decoder_layers data.longer_size sweep.seed sweep.baseline "
+        "model.num_decoder_layers model.bag_bigrams data.longer_size sweep.seed sweep.baseline "
         "data.seed data.prefetch data.train_size data.validation_size data.test_size "
         "data.batch_sentences decode.seed decode.top_k optimizer.weight_decay "
         "optimizer.clip_norm optimizer.learning_rate "
@@ -63,12 +66,14 @@ RANGES: tuple[tuple[float, float, str], ...] = (
 # are used.
 CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
-    "model.kind": kinds.REGISTRY,
+    "model.kind": (*kinds.REGISTRY, BAG),
+    "model.pooling": POOLINGS,
     "model.cell": cells.REGISTRY,
     "model.recurrent_attention": recurrent_attention.REGISTRY,
     "data.set_aside": WAYS,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
+    "train.class_weights": CLASS_WEIGHTS,
     "train.best_metric": (
         *("loss", "nll", "perplexity", "accuracy", "macro_f1", "exact_match", "bleu", "chrf"),
         *("bleu_moses_lowercase", "word_perplexity", "bits_per_byte"),

@@ -18,6 +18,8 @@ from transformer.model.config import ModelConfig
 from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
 from transformer.model.positions import acts_in, split_names
+from transformer.tasks.classification import make_network
+from transformer.tasks.numbers import model_fields
 
 # What a compiled training step takes as arguments, so that it may differ between members.
 NUMBERS = (
@@ -29,8 +31,6 @@ NUMBERS = (
 )
 # Numbers of which zero compiles to another step than the rest.
 RATES = ("train.ema_decay", *(f"model.dropout_{name}" for name in DropoutRates._fields))
-# The stack that models of a task have none of, whatever its key says.
-ABSENT = {"language_model": "num_encoder_layers", "classification": "num_decoder_layers"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,16 +110,16 @@ def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folde
 
 def _check_model(config: ConfigDict) -> None:
     """Raises UserError where there is no such model, as far as that needs no text."""
-    one_table = _model_config(config).one_table
-    if one_table and not config.tokenizer.joint:
+    if config.task == "classification":
+        make_network(config, config.tokenizer.vocab_size, 2)
+    elif _model_config(config).one_table and not config.tokenizer.joint:
         raise UserError("model.tied_embeddings='all' needs tokenizer.joint=True")
 
 
 def _model_config(config: ConfigDict) -> ModelConfig:
-    names = (field.name for field in dataclasses.fields(ModelConfig))
-    fields = {name: config.model[name] for name in names if name in config.model}
-    if config.task in ABSENT:
-        fields[ABSENT[config.task]] = 0
+    fields = model_fields(config)
+    if config.task == "language_model":
+        fields["num_encoder_layers"] = 0
     size = config.tokenizer.vocab_size
     return ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
 
@@ -127,12 +127,15 @@ def _model_config(config: ConfigDict) -> ModelConfig:
 def state_bytes(config: ConfigDict) -> int:
     """Returns the bytes of a run's parameters, their gradient and averages, at most.
 
-    The vocabulary may turn out smaller than `tokenizer.vocab_size`. What a classifier has above
-    its encoder is small beside it and not counted.
+    The vocabulary may turn out smaller than `tokenizer.vocab_size`, and of a classifier's classes
+    two are counted.
     """
     tokens, mask = jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool)
-    model = REGISTRY[config.model.kind](_model_config(config))
-    init = functools.partial(model.init, method=_forward)
+    if config.task == "classification":
+        init = make_network(config, config.tokenizer.vocab_size, 2).init
+    else:
+        model = REGISTRY[config.model.kind](_model_config(config))
+        init = functools.partial(model.init, method=_forward)
     shapes = jax.eval_shape(init, jax.random.key(0), tokens, mask)
     copies = 4 + bool(config.train.ema_decay)  # and Adam's two
     return copies * sum(4 * math.prod(x.shape) for x in jax.tree.leaves(shapes))
@@ -141,8 +144,6 @@ def state_bytes(config: ConfigDict) -> int:
 def _forward(model: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
     """Uses every part that the model has."""
     memory = model.encode(tokens, mask) if model.config.has_encoder else None
-    if not model.config.has_decoder:
-        return memory
     return model.logits(model.decode(tokens, memory, mask, mask))
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from configs import base
 from transformer.data import pipeline
+from transformer.data.buckets import bucket_lengths
 from transformer.data.pairs import Pair
 from transformer.data.pipeline import (
     Batch,
     BatchPlan,
     TokenStore,
-    bucket_lengths,
     make_batch,
     prepare_corpus,
 )

@@ -426,7 +426,7 @@ def test_the_cost_of_a_token_counts_every_kernel_it_meets(attention, kernels):
     model, variables = tiny_recurrent(recurrent_attention=attention)
     layers = 2 * 2 * (2 + 1) * 4 + 2 * (4 + 4) * 4  # encoder's and decoder's, of four gates each
     expected = 6 * (121 * (layers + kernels) + V * 22)
-    assert costs.flops_per_token(variables["params"], model.config) == expected
+    assert costs.flops_per_token(variables["params"], model) == expected
 
 
 @pytest.fixture(scope="module")

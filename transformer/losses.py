@@ -53,6 +53,33 @@ def cross_entropy(
     return TokenSums(loss, nll, correct, weights.sum())
 
 
+def class_cross_entropy(
+    logits: Float[Array, "B C"],
+    labels: Int[Array, "B"],
+    class_weights: Float[Array, "C"],
+    smoothing: float | Float[Array, ""],
+) -> TokenSums:
+    """Returns the sums over texts of the smoothed loss of their classes, see `cross_entropy`.
+
+    The loss of a text is multiplied by the weight of its class. The other sums are of all texts
+    alike, and so is `weight`, their number.
+
+    Args:
+      labels: classes from zero; negative in rows that are no text.
+    """
+    there = labels >= 0
+    own = jnp.maximum(labels, 0)
+    log_probs = jax.nn.log_softmax(logits)
+    nll = -jnp.take_along_axis(log_probs, own[:, None], axis=1)[:, 0]
+    loss = (1.0 - smoothing) * nll - smoothing * log_probs.mean(axis=1)
+    correct = logits.argmax(axis=1) == labels
+
+    def total(values):
+        return jnp.where(there, values, 0).sum(dtype=jnp.float32)
+
+    return TokenSums(total(loss * class_weights[own]), total(nll), total(correct), total(there))
+
+
 @jax.custom_vjp
 def _chunked_loss(features, table, labels, weights, smoothing):
     def body(sums, chunk):

@@ -10,14 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from transformer.data.buckets import BucketPlan
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair, check_kept, clean
-from transformer.data.stream import shuffle, stream
 from transformer.data.token_store import TokenStore, load_arrays, save_arrays
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer, train_tokenizer
 from transformer.errors import RunError
 
 ENCODE_AT_ONCE = 20_000  # pairs
-SHAPE_SEED = 0  # of the order of batches by shape
 
 
 class Batch(NamedTuple):
@@ -175,34 +174,13 @@ def _encode(
     save_arrays(folder, arrays)
 
 
-@dataclasses.dataclass(frozen=True)
-class Bucket:
-    """Sentences that share one static shape: `rows` pairs of up to `length` tokens a side."""
-
-    length: int
-    rows: int
-    members: Int[np.ndarray, "sentences"]
-
-    @property
-    def batches(self) -> int:
-        """Batches in one epoch; the last may have empty rows."""
-        return -(-len(self.members) // self.rows)
-
-
-class BatchPlan:
-    """All training batches there will ever be: batch i is a function of (seed, i) alone.
-
-    An epoch holds each sentence once, in batches whose order and content are shuffled anew. A
-    pseudo-random permutation is evaluated where it is needed and nowhere stored, so that batch i
-    costs the same for any i. The shape of batch i is the same for any seed, so that runs of
-    unlike seeds can train as one program; which sentences it holds is the seed's.
+class BatchPlan(BucketPlan):
+    """All training batches of sentence pairs there will ever be, see `BucketPlan`.
 
     Args:
-      source, target: encoded sentences of equal number.
-      tokens: a side of a batch, padding included, at most; a bucket has at least one multiple.
-      num_buckets: at most so many lengths, chosen to leave the least padding.
-      multiple: rows of a batch are a multiple of this.
-      sentences: rows of a batch at most, unless that is less than a multiple; 0 for no limit.
+      source, target: encoded sentences of equal number; a pair is as long as its longer side,
+        with its end.
+      tokens: a side of a batch.
     """
 
     def __init__(
@@ -215,78 +193,20 @@ class BatchPlan:
         multiple: int,
         sentences: int = 0,
     ):
-        self.source, self.target, self.seed = source, target, seed
+        self.source, self.target = source, target
         lengths = np.maximum(source.lengths, target.lengths) + 1
-        bounds = bucket_lengths(lengths, num_buckets)
-        assigned = np.searchsorted(bounds, lengths)
-        self.buckets = []
-        for i, length in enumerate(bounds):
-            members = np.flatnonzero(assigned == i)
-            most = min(tokens // length, sentences or tokens) // multiple * multiple
-            batches = -(-len(members) // max(most, multiple))
-            # Evenly filled batches, rather than full ones and a last with few rows.
-            rows = -(-len(members) // (batches * multiple)) * multiple
-            self.buckets.append(Bucket(length, rows, members))
-        self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
-
-    @property
-    def epoch_length(self) -> int:
-        """Batches in one epoch."""
-        return int(self._ends[-1])
+        super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences)
 
     @property
     def padding_share(self) -> float:
         """Share of an epoch's positions, both sides, that hold padding."""
-        places = sum(2 * bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
         tokens = self.source.offsets[-1] + self.target.offsets[-1] + 2 * len(self.source)
-        return 1.0 - float(tokens) / places
-
-    def indices(self, i: int) -> tuple[Bucket, list[int]]:
-        """Returns batch i's bucket and the sentences in it, from zero."""
-        epoch, place = divmod(i, self.epoch_length)
-        place = shuffle([place], self.epoch_length, (SHAPE_SEED, epoch, 0))[0]
-        number = int(np.searchsorted(self._ends, place, side="right"))
-        bucket = self.buckets[number]
-        first = (place - int(self._ends[number]) + bucket.batches) * bucket.rows
-        places = range(first, min(first + bucket.rows, len(bucket.members)))
-        shuffled = shuffle(places, len(bucket.members), (self.seed, epoch, number + 1))
-        return bucket, bucket.members[shuffled].tolist()
+        return 1.0 - float(tokens) / (2 * self.positions)
 
     def __getitem__(self, i: int) -> Batch:
         bucket, indices = self.indices(i)
         sentences = ([side[j] for j in indices] for side in (self.source, self.target))
         return make_batch(*sentences, bucket.rows, bucket.length)
-
-    def start_at(self, i: int, prefetch: int) -> Iterator[Batch]:
-        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
-        return stream(self, i, prefetch)
-
-
-def bucket_lengths(lengths: Int[np.ndarray, "sentences"], count: int) -> list[int]:
-    """Returns at most `count` lengths, ascending, that together need the fewest positions.
-
-    Every sentence is padded to the smallest length that holds it. Dynamic programming over the
-    histogram of lengths: the best k buckets up to length b are the best k - 1 up to some a < b
-    and one of all that is longer than a.
-    """
-    sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths)[1:])])
-    longest = len(sentences) - 1
-    cost = np.full(longest + 1, np.inf)
-    cost[0] = 0.0
-    choices = []
-    for _ in range(min(count, longest)):
-        last = np.arange(1, longest + 1)
-        options = cost[None, :] + (sentences[last, None] - sentences[None, :]) * last[:, None]
-        options[last[:, None] <= np.arange(longest + 1)] = np.inf
-        choice = np.concatenate([[0], options.argmin(axis=1)])
-        choices.append(choice)
-        cost = np.concatenate([[0.0], options.min(axis=1)])
-    bounds, bound = [], longest
-    for choice in reversed(choices):
-        if bound:
-            bounds.append(int(bound))
-            bound = choice[bound]
-    return bounds[::-1]
 
 
 def preview(pairs: Iterable[Pair], corpus: Corpus, count: int = 3) -> list[Mapping[str, str]]:

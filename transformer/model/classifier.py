@@ -12,6 +12,7 @@ from transformer.model.kinds import REGISTRY
 from transformer.model.layers import Dropout, DropoutRates, Linear
 
 POOLINGS = ("mean", "first", "attention")
+BAG = "bag"  # the kind of model that has neither encoder nor decoder, see `BagOfEmbeddings`
 
 
 class Classified(NamedTuple):

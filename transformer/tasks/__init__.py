@@ -1,6 +1,11 @@
 """Tasks by the name that `config.task` gives."""
 
+from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.tasks.translation import TranslationTask
 
-REGISTRY = {"translation": TranslationTask, "language_model": LanguageModelTask}
+REGISTRY = {
+    "translation": TranslationTask,
+    "language_model": LanguageModelTask,
+    "classification": ClassificationTask,
+}

@@ -1,7 +1,12 @@
 """The numbers of a config that one compiled step takes as arguments, alike in all tasks."""
 
+import dataclasses
 from typing import Any
 
+from transformer.errors import UserError
+from transformer.model.classifier import BAG
+from transformer.model.config import ModelConfig
+from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
 
 
@@ -27,11 +32,16 @@ def rates_of(hparams: dict[str, Any]) -> DropoutRates:
     )
 
 
-def variables_of(params: Any, hparams: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the model is applied with; see `model.transformer.Transformer` for the heads."""
+def variables_of(params: Any, hparams: dict[str, Any], part: str = "") -> dict[str, Any]:
+    """Returns what the model is applied with; see `model.transformer.Transformer` for the heads.
+
+    Args:
+      part: name of the Transformer within the model; '' where it is the whole.
+    """
     if "num_heads" not in hparams:
         return {"params": params}
-    return {"params": params, "heads": {"count": hparams["num_heads"]}}
+    heads = {"count": hparams["num_heads"]}
+    return {"params": params, "heads": {part: heads} if part else heads}
 
 
 def text_of(config: Any) -> dict[str, Any]:
@@ -40,5 +50,15 @@ def text_of(config: Any) -> dict[str, Any]:
 
 
 def model_fields(config: Any) -> dict[str, Any]:
-    """Returns the fields of a `ModelConfig` that a config has; dropout rates are none."""
-    return {k: v for k, v in config.model.items() if not k.startswith("dropout_")}
+    """Returns the fields of a `ModelConfig` that a config has: those of encoder and decoder.
+
+    Raises:
+      UserError: the model has neither.
+    """
+    if config.model.kind == BAG:
+        raise UserError(
+            f"--config.model.kind={BAG} is for --config.task=classification: choose one of "
+            f"{', '.join(REGISTRY)}"
+        )
+    names = {field.name for field in dataclasses.fields(ModelConfig)}
+    return {name: value for name, value in config.model.items() if name in names}

@@ -15,8 +15,7 @@ from transformer.losses import TokenSums, cross_entropy
 from transformer.model.layers import DropoutRates
 from transformer.model.recurrent import RecurrentModel
 from transformer.model.transformer import Transformer
-
-SHORTEST = 16  # tokens; static lengths are this times powers of two
+from transformer.tasks.groups import length_groups
 
 
 class Translation(NamedTuple):
@@ -160,7 +159,9 @@ class Translator:
             max(len(source), len(target)) + 1
             for source, target in zip(sources, targets, strict=True)
         ]
-        for rows, length in self._groups(range(len(sources)), lengths):
+        for rows, length in length_groups(
+            range(len(sources)), lengths, self.decode.batch_size, self.max_length
+        ):
             yield (
                 rows,
                 make_batch(
@@ -245,8 +246,9 @@ class Translator:
         """Yields which lines were decoded together, blank ones left out, and what was found."""
         encoded = self._encode_lines(self.source_tokenizer, lines, first)
         todo = [i for i, ids in enumerate(encoded) if ids]
-        for rows, length in self._groups(todo, [len(ids) + 1 for ids in encoded]):
-            batch = make_batch([encoded[i] for i in rows], [], self.decode.batch_size, length)
+        lengths, size = [len(ids) + 1 for ids in encoded], self.decode.batch_size
+        for rows, length in length_groups(todo, lengths, size, self.max_length):
+            batch = make_batch([encoded[i] for i in rows], [], size, length)
             beam = beam or self.decode.beam_size
             found = search(variables, batch.source, beam, self._limit(length))
             yield rows, jax.device_get(found)
@@ -314,24 +316,6 @@ class Translator:
                 )
                 encoded[i] = ids[: self.max_length - 1]
         return encoded
-
-    def _groups(
-        self, indices: Sequence[int], lengths: Sequence[int]
-    ) -> Iterator[tuple[list[int], int]]:
-        """Yields groups of at most a batch, and the static length that holds each."""
-        by_length: dict[int, list[int]] = {}
-        for i in sorted(indices, key=lambda i: lengths[i]):
-            by_length.setdefault(self._static_length(lengths[i]), []).append(i)
-        size = self.decode.batch_size
-        for length, members in by_length.items():
-            for start in range(0, len(members), size):
-                yield members[start : start + size], length
-
-    def _static_length(self, length: int) -> int:
-        static = SHORTEST
-        while static < length:
-            static *= 2
-        return min(static, max(self.max_length, length))
 
 
 def _inputs(batch: Batch):

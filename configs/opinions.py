@@ -1,0 +1,53 @@
+"""A Transformer that tells favourable reviews, of which the order of words decides: made-up text.
+
+python launch.py --config=configs/opinions.py --workdir=runs/opinions
+python launch.py --config=configs/opinions.py:bag --workdir=runs/opinions_bag
+"""
+
+from configs import base
+
+
+def get_config(model: str = "transformer"):
+    """Returns the experiment with a Transformer, the mean of embeddings, or a recurrent model.
+
+    Args:
+      model: "transformer" | "bag" | "bigrams" (a bag with bigrams) | "recurrent".
+
+    Raises:
+      ValueError: another model.
+    """
+    if model not in ("transformer", "bag", "bigrams", "recurrent"):
+        raise ValueError(
+            f"model '{model}' is unknown: choose transformer, bag, bigrams or recurrent"
+        )
+    config = base.get_config()
+    config.name = "opinions"
+    config.task = "classification"
+
+    config.model.kind = "bag" if model == "bigrams" else model
+    config.model.bag_bigrams = 10_000 if model == "bigrams" else 0
+    config.model.d_model = 64
+    config.model.d_ff = 128
+    config.model.num_heads = 4
+    config.model.num_encoder_layers = 2
+    config.model.norm_position = "pre"
+
+    config.data.source = "opinions"
+    config.data.train_size = 8000
+    config.data.validation_size = 500
+    config.data.test_size = 1000
+    config.data.max_tokens = 64
+    config.data.batch_tokens = 1024
+    config.data.num_buckets = 4
+    config.tokenizer.kind = "word"
+    config.tokenizer.vocab_size = 1000
+
+    config.optimizer.schedule = "cosine"
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.warmup_steps = 100
+
+    config.train.steps = 1500
+    config.train.label_smoothing = 0.0
+    config.train.evaluate_every = 250
+    config.train.best_metric = "accuracy"
+    return config

@@ -1,0 +1,143 @@
+"""Using a trained classifier: the modes `classify` and `attention`."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from experiments import attention_maps, class_figures
+from experiments.lines import chunks, warn
+from experiments.workdir import load_results, load_trained
+from transformer.class_scores import Reliability
+from transformer.data.labelled import Labelled
+from transformer.errors import UserError
+from transformer.progress import line_progress
+from transformer.tasks.text_classifier import TextClassifier
+
+EXAMPLES = 6  # texts shown after training
+LONGEST_EXAMPLE = 90  # characters of them
+MAPPED = 500  # texts of the map: t-SNE then takes seconds
+
+
+def classify(
+    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
+) -> int:
+    """Writes the most probable class of each line and its probability; a blank line stays blank.
+
+    With `decode.num_best` over one, each line becomes so many, of as many classes as there are,
+    `number<TAB>class<TAB>probability`, numbered from one. Returns the lines written.
+
+    Args:
+      total: number of the lines, for the progress bar; None where nobody knows.
+    """
+    classifier, variables, *_ = load_trained(folder, config, warn)
+    written, most = 0, config.decode.num_best
+    with line_progress(total, output.isatty()) as advance:
+        for first, chunk in chunks(lines):
+            for number, found in enumerate(classifier.predict(variables, chunk, first), first):
+                cells = [f"{each.label}\t{each.probability:.6f}" for each in found[:most]] or [""]
+                output.writelines(f"{number}\t{c}\n" if most > 1 else f"{c}\n" for c in cells)
+                written += len(cells)
+            output.flush()
+            advance(len(chunk))
+    return written
+
+
+def attention(
+    config: Any, folder: Path, sentence: str, translation: str | None, hide_end: bool
+) -> list[Path]:
+    """Draws what pooling reads of a text, and all heads of all layers; returns the pictures.
+
+    Raises:
+      UserError: a translation is given, an end is to be hidden, the text is blank, or the model has
+        no attention.
+    """
+    if translation is not None or hide_end:
+        raise UserError(
+            "--translation and --hide_end are for translators: a classifier reads one text"
+        )
+    classifier, variables, *_ = load_trained(folder, config, warn)
+    if classifier.is_blank(sentence):
+        raise UserError("--sentence is blank: give the text whose attention is to be drawn")
+    name = re.sub(r"\W+", "_", sentence).strip("_")[:40] or "text"
+    place = folder / "figures" / f"attention_{name}"
+    pictures = draw_attention(classifier, variables, sentence, place)
+    pictures += draw_reading(classifier, variables, [Labelled(sentence, "")], place / "reading.png")
+    if not pictures:
+        raise UserError(
+            f"config.model.kind={config.model.kind} with config.model.pooling="
+            f"{config.model.pooling} has no attention to draw: train a Transformer, or with "
+            "--config.model.pooling=attention"
+        )
+    return pictures
+
+
+def draw_attention(
+    classifier: TextClassifier, variables: Any, text: str, folder: Path
+) -> list[Path]:
+    """Draws the encoder's attention weights over a text below `folder`; returns the pictures."""
+    weights, tokens = classifier.attention(variables, text)
+    if not weights:
+        return []
+    return attention_maps.draw(attention_maps.AttentionMaps(weights, tuple(tokens), ()), folder)
+
+
+def draw_reading(
+    classifier: TextClassifier, variables: Any, items: Sequence[Labelled], picture: Path
+) -> list[Path]:
+    """Draws which tokens attention pooling reads; returns the picture, or none without such."""
+    texts = [item.text for item in items]
+    readings = classifier.reading(variables, texts)
+    if not readings:
+        return []
+    found = classifier.predict(variables, texts)
+    rows = [
+        class_figures.ReadText(tokens, weights, item.label, best[0].label)
+        for (tokens, weights), item, best in zip(readings, items, found, strict=True)
+    ]
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    class_figures.reading_figure(rows).savefig(picture)
+    return [picture]
+
+
+def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
+    """Prints a few texts of the test set with their classes, and draws what is right and why."""
+    classifier, labels = task.predictor, task.predictor.labels
+    examples = task.examples("test", EXAMPLES)
+    found = classifier.predict(variables, [item.text for item in examples])
+    for item, best in zip(examples, found, strict=True):
+        text = item.text if len(item.text) <= LONGEST_EXAMPLE else item.text[:LONGEST_EXAMPLE] + "…"
+        say(f"  text       {text}")
+        say(f"  class      {item.label}")
+        say(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
+    scores = load_results(folder)["test"]
+    kinds = {k.removeprefix("accuracy_"): v for k, v in scores.items() if _is_of_kind(k)}
+    for kind, accuracy in kinds.items():
+        say(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
+    figures = folder / "figures"
+    figures.mkdir(exist_ok=True)
+    curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})
+    drawn = {
+        "confusion": class_figures.confusion_figure(np.array(scores["confusion"]), labels),
+        "reliability": class_figures.reliability_figure({task.config.name: curve}),
+    }
+    mapped = task.examples("test", MAPPED)
+    if len(mapped) > 2:
+        vectors = classifier.embeddings(variables, [item.text for item in mapped])
+        truth = [labels.index(item.label) for item in mapped]
+        drawn["map"] = class_figures.embedding_map(vectors, truth, labels)
+    for name, figure in drawn.items():
+        figure.savefig(figures / f"{name}.png")
+        say(f"wrote {figures / f'{name}.png'}")
+    for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
+        say(f"wrote {picture}")
+
+
+def _is_of_kind(name: str) -> bool:
+    """Whether a score is the accuracy of the texts of one kind."""
+    return name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature")
+
+
+LINE_MODES = {"classify": classify}

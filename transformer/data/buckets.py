@@ -1,0 +1,122 @@
+"""Length buckets, and the plan of all batches that are drawn from them."""
+
+import abc
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from transformer.data.stream import shuffle, stream
+
+SHAPE_SEED = 0  # of the order of batches by shape
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """Sentences that share one static shape: `rows` of them, of up to `length` tokens each."""
+
+    length: int
+    rows: int
+    members: Int[np.ndarray, "sentences"]
+
+    @property
+    def batches(self) -> int:
+        """Batches in one epoch; the last may have empty rows."""
+        return -(-len(self.members) // self.rows)
+
+
+class BucketPlan(abc.ABC):
+    """All training batches there will ever be: batch i is a function of (seed, i) alone.
+
+    An epoch holds each sentence once, in batches whose order and content are shuffled anew. A
+    pseudo-random permutation is evaluated where it is needed and nowhere stored, so that batch i
+    costs the same for any i. The shape of batch i is the same for any seed, so that runs of
+    unlike seeds can train as one program; which sentences it holds is the seed's.
+
+    Args:
+      lengths: of the sentences, in tokens.
+      tokens: of a batch, padding included, at most; a bucket has at least one multiple of rows.
+      num_buckets: at most so many lengths, chosen to leave the least padding.
+      multiple: rows of a batch are a multiple of this.
+      sentences: rows of a batch at most, unless that is less than a multiple; 0 for no limit.
+    """
+
+    def __init__(
+        self,
+        lengths: Int[np.ndarray, "sentences"],
+        seed: int,
+        tokens: int,
+        num_buckets: int,
+        multiple: int,
+        sentences: int = 0,
+    ):
+        self.seed = seed
+        bounds = bucket_lengths(lengths, num_buckets)
+        assigned = np.searchsorted(bounds, lengths)
+        self.buckets = []
+        for i, length in enumerate(bounds):
+            members = np.flatnonzero(assigned == i)
+            most = min(tokens // length, sentences or tokens) // multiple * multiple
+            batches = -(-len(members) // max(most, multiple))
+            # Evenly filled batches, rather than full ones and a last with few rows.
+            rows = -(-len(members) // (batches * multiple)) * multiple
+            self.buckets.append(Bucket(length, rows, members))
+        self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
+
+    @property
+    def epoch_length(self) -> int:
+        """Batches in one epoch."""
+        return int(self._ends[-1])
+
+    @property
+    def positions(self) -> int:
+        """Tokens of an epoch's batches, padding included."""
+        return sum(bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
+
+    def indices(self, i: int) -> tuple[Bucket, list[int]]:
+        """Returns batch i's bucket and the sentences in it, from zero."""
+        epoch, place = divmod(i, self.epoch_length)
+        place = shuffle([place], self.epoch_length, (SHAPE_SEED, epoch, 0))[0]
+        number = int(np.searchsorted(self._ends, place, side="right"))
+        bucket = self.buckets[number]
+        first = (place - int(self._ends[number]) + bucket.batches) * bucket.rows
+        places = range(first, min(first + bucket.rows, len(bucket.members)))
+        shuffled = shuffle(places, len(bucket.members), (self.seed, epoch, number + 1))
+        return bucket, bucket.members[shuffled].tolist()
+
+    @abc.abstractmethod
+    def __getitem__(self, i: int) -> Any:
+        """Returns batch i."""
+
+    def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
+        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
+        return stream(self, i, prefetch)
+
+
+def bucket_lengths(lengths: Int[np.ndarray, "sentences"], count: int) -> list[int]:
+    """Returns at most `count` lengths, ascending, that together need the fewest positions.
+
+    Every sentence is padded to the smallest length that holds it. Dynamic programming over the
+    histogram of lengths: the best k buckets up to length b are the best k - 1 up to some a < b
+    and one of all that is longer than a.
+    """
+    sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths)[1:])])
+    longest = len(sentences) - 1
+    cost = np.full(longest + 1, np.inf)
+    cost[0] = 0.0
+    choices = []
+    for _ in range(min(count, longest)):
+        last = np.arange(1, longest + 1)
+        options = cost[None, :] + (sentences[last, None] - sentences[None, :]) * last[:, None]
+        options[last[:, None] <= np.arange(longest + 1)] = np.inf
+        choice = np.concatenate([[0], options.argmin(axis=1)])
+        choices.append(choice)
+        cost = np.concatenate([[0.0], options.min(axis=1)])
+    bounds, bound = [], longest
+    for choice in reversed(choices):
+        if bound:
+            bounds.append(int(bound))
+            bound = choice[bound]
+    return bounds[::-1]

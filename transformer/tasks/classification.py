@@ -1,0 +1,286 @@
+"""Classification: labelled texts, an encoder, and how often it names their class."""
+
+import copy
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from transformer.class_scores import class_scores
+from transformer.data.labelled import Labelled
+from transformer.data.labelled_batches import (
+    LabelledBatch,
+    LabelledPlan,
+    encode_labelled,
+    prepare_labelled,
+)
+from transformer.data.labelled_sources import open_labelled
+from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
+from transformer.errors import RunError, UserError
+from transformer.losses import TokenSums, class_cross_entropy
+from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
+from transformer.model.config import ModelConfig
+from transformer.model.positions import longest
+from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
+from transformer.tasks.text_classifier import TextClassifier
+
+TOKENIZER, LABELS = "tokenizer.model", "labels.json"
+CLASS_WEIGHTS = ("none", "balanced")
+SMALLEST = np.finfo(np.float32).tiny  # stands for what float32 rounds to zero, as in class_scores
+
+
+class ClassificationTask:
+    """Trains and scores a classifier; see `tasks.base.Task` for the rest of it.
+
+    What others count in tokens is here counted in texts.
+
+    Args:
+      config: the whole experiment.
+      warn: called with a line for what the user should know.
+      like: another task, whose text is used where the config says the same of it.
+    """
+
+    columns = ("accuracy", "macro_f1", "nll", "ece")
+
+    def __init__(
+        self,
+        config: Any,
+        warn: Callable[[str], None] = print,
+        like: "ClassificationTask | None" = None,
+    ):
+        self.config, self.d_model, self.heads_vary = config, config.model.d_model, False
+        if like is not None and text_of(like.config) == text_of(config):
+            self._source, self._held_out = like._source, like._held_out
+            self._texts, self._encoded = like._texts, like._encoded
+            self._tokenizer = like._tokenizer
+        else:
+            self._source = open_labelled(config.data)
+            labels = self._source.labels
+            self._held_out = {s: list(self._source.splits[s]) for s in ("validation", "test")}
+            self._check_splits()
+            self._texts, self._tokenizer = prepare_labelled(
+                self._source.splits["train"], labels, config.data, config.tokenizer
+            )
+            self._encoded = {
+                split: encode_labelled(items, labels, self._tokenizer, config.data.max_tokens)
+                for split, items in self._held_out.items()
+            }
+        self.splits = tuple(self._held_out)
+        self.predictor = make_classifier(config, self._tokenizer, self._source.labels, warn)
+        self.plan = self._make_plan()
+        self._class_weights = self._weigh_classes()
+
+    @staticmethod
+    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> TextClassifier:
+        tokenizer = load_tokenizer(folder / TOKENIZER)
+        return make_classifier(config, tokenizer, load_labels(folder / LABELS), warn)
+
+    def with_config(self, config: Any, heads_vary: bool = False) -> "ClassificationTask":
+        task = copy.copy(self)
+        task.config, task.heads_vary = config, heads_vary
+        task.plan = task._make_plan()
+        return task
+
+    def _make_plan(self) -> LabelledPlan:
+        data = self.config.data
+        return LabelledPlan(
+            self._texts,
+            self.config.seed,
+            data.batch_tokens,
+            data.num_buckets,
+            data.batch_multiple,
+            data.batch_sentences,
+        )
+
+    def _check_splits(self) -> None:
+        for split, items in self._held_out.items():
+            if not items:
+                raise UserError(
+                    f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
+                    f"name a file in --config.data.{split}_source"
+                )
+
+    def _weigh_classes(self) -> Float[np.ndarray, "C"]:
+        """The weight of each class in the loss; over the training texts their mean is one."""
+        counts = np.bincount(self._texts.labels, minlength=len(self._source.labels))
+        if self.config.train.class_weights == "none":
+            return np.ones(len(counts), np.float32)
+        return (counts.sum() / (len(counts) * counts)).astype(np.float32)
+
+    def init_params(self, key: jax.Array) -> Any:
+        return jax.jit(self.predictor.init_params)(key)
+
+    def hparams(self) -> dict[str, float]:
+        return hparams_of(self.config, self.heads_vary)
+
+    def loss(self, params: Any, batch: LabelledBatch, hparams: dict, key: jax.Array) -> TokenSums:
+        variables = variables_of(params, hparams, "encoder")
+        scores = self.predictor.classify(variables, batch.tokens, rates_of(hparams), key)
+        weights = jnp.asarray(self._class_weights)
+        return class_cross_entropy(
+            scores.logits, jnp.asarray(batch.labels), weights, hparams["label_smoothing"]
+        )
+
+    def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
+        """Returns the scores of all texts of a split, see `class_scores.class_scores`.
+
+        `loss` is nll with the weights of the classes, and `accuracy_<kind>` the accuracy of the
+        texts of a kind, where the data has such.
+        """
+        variables = variables_of(params, self.hparams(), "encoder")
+        probabilities = self.predictor.probabilities(variables, self._tokens(split))
+        scores = self._scores(split, probabilities, final)
+        if not final:
+            return scores
+        lines = self._prediction_lines(split, probabilities)
+        return {**scores, "texts": {f"predictions/{split}.tsv": lines}}
+
+    def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+        variables = variables_of(params, hparams, "encoder")
+        found = self.predictor.probabilities(variables, self._tokens(split), members=True)
+        return [self._scores(split, probabilities, False) for probabilities in found]
+
+    def _tokens(self, split: str) -> list[Int[np.ndarray, "length"]]:
+        store = self._encoded[split].store
+        return [store[i] for i in range(len(store))]
+
+    def _scores(
+        self, split: str, probabilities: Float[np.ndarray, "N C"], final: bool
+    ) -> dict[str, Any]:
+        truth, labels = self._encoded[split].labels, self._source.labels
+        bootstrap = self.config.evaluate.bootstrap if final else 0
+        scores = class_scores(truth, probabilities, labels, bootstrap)
+        del scores["texts"]  # their number stands in the signature
+        likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], SMALLEST)
+        right = probabilities.argmax(axis=1) == truth
+        kinds = np.array([item.kind.replace(" ", "_") for item in self._held_out[split]])
+        of_kinds = {
+            f"accuracy_{kind}": float(right[kinds == kind].mean())
+            for kind in sorted(set(kinds.tolist()) - {""})
+        }
+        cut = self.config.data.max_tokens
+        return {
+            **scores,
+            "loss": float(-(self._class_weights[truth] * np.log(likelihoods)).mean()),
+            **of_kinds,
+            "accuracy_signature": f"classes:{len(labels)}|texts:{len(truth)}|max_tokens:{cut}",
+        }
+
+    def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
+        """The lines of true label, predicted label, its probability and text, between tabs."""
+        labels = self._source.labels
+        return [
+            "\t".join(
+                " ".join(re.split(r"[\t\r\n]+", cell))
+                for cell in (item.label, labels[own.argmax()], f"{own.max():.6f}", item.text)
+            )
+            for item, own in zip(self._held_out[split], probabilities, strict=True)
+        ]
+
+    def examples(self, split: str, count: int) -> list[Labelled]:
+        """Returns `count` texts of a split, always the same, for people to look at."""
+        items = self._held_out[split]
+        drawn = np.random.default_rng(0).permutation(len(items))[:count]
+        return [items[i] for i in sorted(drawn)]
+
+    def save_assets(self, workdir: Path) -> None:
+        save_model(workdir / TOKENIZER, self._tokenizer.model)
+        save_labels(workdir / LABELS, self._source.labels)
+
+    def fingerprint(self) -> str:
+        return self.predictor.fingerprint()
+
+    def describe(self) -> list[str]:
+        plan, texts = self.plan, self._texts
+        shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
+        cut = {"train": texts.cut, **{split: own.cut for split, own in self._encoded.items()}}
+        limit = self.config.data.max_tokens
+        lines = [
+            *self._source.describe(),
+            f"{texts.unknown_share:.3%} unknown tokens; vocabulary {self._tokenizer.vocab_size}",
+            f"{plan.epoch_length} batches an epoch, {plan.padding_share:.1%} padding, "
+            f"shapes {shapes}",
+        ]
+        if any(cut.values()):
+            counts = ", ".join(f"{count:,} of {split}" for split, count in cut.items())
+            lines.append(f"cut to the first {limit} tokens: {counts} texts")
+        return lines + [
+            f"  {self._source.labels[label]}: {' '.join(self._tokenizer.pieces(ids[1:25]))}"
+            for ids, label in zip(
+                map(texts.store.__getitem__, range(3)), texts.labels, strict=False
+            )
+        ]
+
+
+def make_network(config: Any, vocab_size: int, num_classes: int) -> nn.Module:
+    """Returns the network of a config: an encoder alone and what pools it, or a bag.
+
+    Raises:
+      UserError: the config describes no model.
+    """
+    model = config.model
+    if model.kind == BAG:
+        return BagOfEmbeddings(
+            vocab_size, num_classes, model.bag_width, model.bag_hidden, model.bag_bigrams
+        )
+    fields = model_fields(config)
+    sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
+    model_config = ModelConfig(**{**fields, **sizes, "num_decoder_layers": 0})
+    limit, tokens = longest(model_config), config.data.max_tokens
+    if limit is not None and tokens > limit:
+        raise RunError(
+            f"data.max_tokens={tokens} is more than the model.max_length={limit} positions that "
+            f"are learned: set --config.model.max_length={tokens}"
+        )
+    return Classifier(model_config, num_classes, model.pooling)
+
+
+def make_classifier(
+    config: Any, tokenizer: Tokenizer, labels: Sequence[str], warn: Callable[[str], None]
+) -> TextClassifier:
+    """Returns the classifier of a config, its tokenizer and the names of its classes.
+
+    Raises:
+      UserError: the config describes no model, or it cannot read the longest texts.
+    """
+    network = make_network(config, tokenizer.vocab_size, len(labels))
+    settings = config.data.max_tokens, config.decode.batch_size
+    return TextClassifier(network, tokenizer, labels, *settings, warn)
+
+
+def save_labels(path: Path, labels: Sequence[str]) -> None:
+    """Writes the names of the classes, in the order of their numbers."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(labels, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def load_labels(path: Path) -> tuple[str, ...]:
+    """Returns the names of the classes that `save_labels` wrote.
+
+    Raises:
+      UserError: the file is missing or damaged.
+    """
+    if not path.exists():
+        raise UserError(
+            f"{path} is missing: without it nobody knows what a classifier's classes are; put back "
+            "the file that was written with its checkpoints"
+        )
+    try:
+        labels = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        labels = None
+    if not isinstance(labels, list) or len(labels) < 2 or not all(map(_is_text, labels)):
+        raise UserError(f"{path} is no list of the names of classes: put back the original")
+    return tuple(labels)
+
+
+def _is_text(label: Any) -> bool:
+    return isinstance(label, str)

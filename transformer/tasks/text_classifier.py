@@ -1,0 +1,194 @@
+"""A trained classifier in use: text in, classes out."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from transformer.data.labelled_batches import NO_LABEL, make_labelled_batch, read_texts
+from transformer.data.tokenizer import PAD, Ids, Tokenizer
+from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
+from transformer.model.kinds import REGISTRY
+from transformer.model.layers import DropoutRates
+from transformer.tasks.groups import length_groups
+
+
+class Prediction(NamedTuple):
+    """A class and the probability that the text is of it."""
+
+    label: str
+    probability: float
+
+
+class TextClassifier:
+    """Classifies and explains texts with given variables.
+
+    Args:
+      model: the network.
+      tokenizer: what its ids mean.
+      labels: names of the classes, by number.
+      max_tokens: of a text, its begin included; what comes after them is not read.
+      batch_size: texts read at once.
+      warn: called with a line where a text is longer.
+    """
+
+    def __init__(
+        self,
+        model: Classifier | BagOfEmbeddings,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        max_tokens: int,
+        batch_size: int,
+        warn: Callable[[str], None],
+    ):
+        self.model, self.tokenizer, self.labels = model, tokenizer, tuple(labels)
+        self.max_tokens, self.batch_size, self.warn = max_tokens, batch_size, warn
+        self._classify = jax.jit(self.classify)
+        self._classify_members = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
+
+    def param_shapes(self) -> Any:
+        """Returns the parameters' shapes and dtypes, without their values."""
+        return jax.eval_shape(self.init_params, jax.random.key(0))
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh float32 parameters; they do not depend on any text."""
+        token = jnp.ones((1, 1), jnp.int32)
+        return self.model.init(key, token, token != PAD)["params"]
+
+    def fingerprint(self) -> str:
+        """Returns what a checkpoint must agree with."""
+        names = hashlib.sha256(json.dumps(self.labels).encode()).hexdigest()[:16]
+        return f"{self.tokenizer.digest}-{names}"
+
+    # -- tokens to classes
+
+    def classify(
+        self,
+        variables: Any,
+        tokens: Any,
+        rates: DropoutRates | None = None,
+        key: jax.Array | None = None,
+    ) -> Classified:
+        """Returns the scores of the texts' classes, and the vectors that they are made of.
+
+        Args:
+          tokens: [B, M], padded with 0.
+          rates, key: of dropout while training.
+        """
+        tokens = jnp.asarray(tokens)
+        rngs = {} if key is None else {"dropout": key}
+        return self.model.apply(variables, tokens, tokens != PAD, rates, rngs=rngs)
+
+    def probabilities(
+        self, variables: Any, texts: Sequence[Ids], members: bool = False
+    ) -> Float[np.ndarray, "... N C"]:
+        """Returns the probabilities of all classes of encoded texts, in float64.
+
+        Args:
+          members: whether the variables, and so the first axis, are those of a population.
+        """
+        run = self._classify_members if members else self._classify
+        population = jax.tree.leaves(variables)[0].shape[:1] if members else ()
+        logits = np.zeros((*population, len(texts), len(self.labels)))
+        for rows, tokens in self._batches(texts):
+            logits[..., rows, :] = np.asarray(run(variables, tokens).logits)[..., : len(rows), :]
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True)
+
+    # -- text to classes
+
+    def is_blank(self, line: str) -> bool:
+        """Whether there is nothing to read: no text, or only such as a zero-width space."""
+        return len(read_texts([line], self.tokenizer)[0]) == 1
+
+    def predict(
+        self, variables: Any, lines: Sequence[str], first_line: int = 1
+    ) -> list[list[Prediction]]:
+        """Returns all classes of each line, the most probable first; of a blank line, none.
+
+        Args:
+          first_line: number of the first line, for warnings.
+        """
+        encoded = self._read(lines, first_line)
+        return [
+            [Prediction(self.labels[i], float(own[i])) for i in np.argsort(-own, kind="stable")]
+            if len(ids) > 1
+            else []
+            for ids, own in zip(encoded, self.probabilities(variables, encoded), strict=True)
+        ]
+
+    def embeddings(self, variables: Any, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
+        """Returns what the classifier pooled of each line."""
+        encoded = self._read(lines, 1)
+        found = [
+            (rows, np.asarray(self._classify(variables, tokens).embedding)[: len(rows)])
+            for rows, tokens in self._batches(encoded)
+        ]
+        order = np.argsort(np.concatenate([rows for rows, _ in found]))
+        return np.concatenate([vectors for _, vectors in found])[order]
+
+    # -- what is read
+
+    def reading(
+        self, variables: Any, lines: Sequence[str]
+    ) -> list[tuple[list[str], Float[np.ndarray, "M"]]]:
+        """Returns the tokens of each line and the weights with which attention pools them.
+
+        There are none of a model that pools otherwise.
+        """
+        sown = [self._sown(variables, ids) for ids in self._read(lines, 1)]
+        return [
+            (tokens, np.asarray(own["attention_pooling"]["weights"][0][0]))
+            for tokens, own in sown
+            if "attention_pooling" in own
+        ]
+
+    def attention(self, variables: Any, line: str) -> tuple[dict[str, np.ndarray], list[str]]:
+        """Returns all attention weights within the encoder while reading a line, and its tokens.
+
+        Returns:
+          weights: `encoder_self` [layers, H, M, M], float32, queries in rows, of a Transformer.
+          M tokens, the first of which is begin-of-sentence.
+        """
+        tokens, sown = self._sown(variables, self._read([line], 1)[0])
+        if isinstance(self.model, BagOfEmbeddings):
+            return {}, tokens
+        layers = REGISTRY[self.model.config.kind].attention_weights(sown.get("encoder", {}))
+        weights = {
+            kind: np.stack([np.asarray(of_layer[0]) for of_layer in own])
+            for kind, own in layers.items()
+        }
+        return weights, tokens
+
+    # -- inside
+
+    def _sown(self, variables: Any, ids: list[int]) -> tuple[list[str], dict[str, Any]]:
+        """The tokens of a text and what the model sows while it reads them."""
+        tokens = jnp.asarray([ids])
+        _, sown = self.model.apply(variables, tokens, tokens != PAD, mutable=["intermediates"])
+        return ["<s>", *self.tokenizer.pieces(ids[1:])], sown.get("intermediates", {})
+
+    def _read(self, lines: Sequence[str], first_line: int) -> list[list[int]]:
+        encoded = read_texts(lines, self.tokenizer)
+        for number, ids in enumerate(encoded, first_line):
+            if len(ids) > self.max_tokens:
+                self.warn(
+                    f"line {number} has {len(ids) - 1} tokens: only the first "
+                    f"{self.max_tokens - 1} are read (data.max_tokens={self.max_tokens})"
+                )
+                del ids[self.max_tokens :]
+        return encoded
+
+    def _batches(self, texts: Sequence[Ids]) -> Iterator[tuple[list[int], Any]]:
+        """Yields which texts are read together, and their tokens in a static shape."""
+        lengths = [len(ids) for ids in texts]
+        groups = length_groups(range(len(texts)), lengths, self.batch_size, self.max_tokens)
+        for rows, length in groups:
+            labels = [NO_LABEL] * len(rows)
+            own = make_labelled_batch([texts[i] for i in rows], labels, self.batch_size, length)
+            yield rows, own.tokens
