@@ -166,4 +166,5 @@ class LabelledPlan(BucketPlan):
     def __getitem__(self, i: int) -> LabelledBatch:
         bucket, indices = self.indices(i)
         texts = [self.texts.store[j] for j in indices]
-        return make_labelled_batch(texts, self.texts.labels[indices], bucket.rows, bucket.length)
+        labels = self.texts.labels[indices].tolist()
+        return make_labelled_batch(texts, labels, bucket.rows, bucket.length)

@@ -107,12 +107,12 @@ class TextClassifier:
         return len(read_texts([line], self.tokenizer)[0]) == 1
 
     def predict(
-        self, variables: Any, lines: Sequence[str], first_line: int = 1
+        self, variables: Any, lines: Sequence[str], first_line: int | None = None
     ) -> list[list[Prediction]]:
         """Returns all classes of each line, the most probable first; of a blank line, none.
 
         Args:
-          first_line: number of the first line, for warnings.
+          first_line: number of the first line, for warnings; None for no warnings.
         """
         encoded = self._read(lines, first_line)
         return [
@@ -124,7 +124,7 @@ class TextClassifier:
 
     def embeddings(self, variables: Any, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
         """Returns what the classifier pooled of each line."""
-        encoded = self._read(lines, 1)
+        encoded = self._read(lines)
         found = [
             (rows, np.asarray(self._classify(variables, tokens).embedding)[: len(rows)])
             for rows, tokens in self._batches(encoded)
@@ -141,7 +141,7 @@ class TextClassifier:
 
         There are none of a model that pools otherwise.
         """
-        sown = [self._sown(variables, ids) for ids in self._read(lines, 1)]
+        sown = [self._sown(variables, ids) for ids in self._read(lines)]
         return [
             (tokens, np.asarray(own["attention_pooling"]["weights"][0][0]))
             for tokens, own in sown
@@ -155,7 +155,7 @@ class TextClassifier:
           weights: `encoder_self` [layers, H, M, M], float32, queries in rows, of a Transformer.
           M tokens, the first of which is begin-of-sentence.
         """
-        tokens, sown = self._sown(variables, self._read([line], 1)[0])
+        tokens, sown = self._sown(variables, self._read([line])[0])
         if isinstance(self.model, BagOfEmbeddings):
             return {}, tokens
         layers = REGISTRY[self.model.config.kind].attention_weights(sown.get("encoder", {}))
@@ -173,16 +173,15 @@ class TextClassifier:
         _, sown = self.model.apply(variables, tokens, tokens != PAD, mutable=["intermediates"])
         return ["<s>", *self.tokenizer.pieces(ids[1:])], sown.get("intermediates", {})
 
-    def _read(self, lines: Sequence[str], first_line: int) -> list[list[int]]:
+    def _read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
         encoded = read_texts(lines, self.tokenizer)
-        for number, ids in enumerate(encoded, first_line):
-            if len(ids) > self.max_tokens:
+        for number, ids in enumerate(encoded, first_line or 0):
+            if first_line is not None and len(ids) > self.max_tokens:
                 self.warn(
                     f"line {number} has {len(ids) - 1} tokens: only the first "
                     f"{self.max_tokens - 1} are read (data.max_tokens={self.max_tokens})"
                 )
-                del ids[self.max_tokens :]
-        return encoded
+        return [ids[: self.max_tokens] for ids in encoded]
 
     def _batches(self, texts: Sequence[Ids]) -> Iterator[tuple[list[int], Any]]:
         """Yields which texts are read together, and their tokens in a static shape."""
