@@ -1,53 +1,73 @@
-"""IMDb reviews: the mean of embeddings, which beats small Transformers there.
+"""IMDb reviews, favourable or not (Maas et al. 2011): the mean of embeddings, and a Transformer.
 
     python launch.py --config=configs/imdb.py --workdir=runs/imdb --config.data.path=DIR
     python launch.py --config=configs/imdb.py:bigrams --workdir=runs/imdb_bigrams \\
         --config.data.path=DIR
     python launch.py --config=configs/imdb.py:transformer --workdir=runs/imdb_transformer \\
         --config.data.path=DIR
+
+DIR holds train.tsv.gz, a review a line after its label: its last 5,000 lines are the test set, the
+2,500 before them the validation set. TensorFlow Datasets has the published test set of 25,000:
+
+    python launch.py --config=configs/imdb.py --workdir=runs/imdb_tfds \\
+        --config.data.source=tfds --config.data.tfds_name=imdb_reviews \\
+        --config.data.tfds_fields=text,label --config.data.tfds_train='train[:90%]' \\
+        --config.data.tfds_validation='train[90%:]'
 """
 
 from configs import base
 
+# kind, rows for bigrams, tokens of a text, dropout, peak of the learning rate, epochs
+MODELS = {
+    "bag": ("bag", 0, 800, 0.3, 3e-3, 6.0),
+    "bigrams": ("bag", 200_000, 800, 0.3, 3e-3, 6.0),
+    "transformer": ("transformer", 0, 256, 0.2, 1e-3, 6.0),
+}
+
 
 def get_config(model: str = "bag"):
+    """Returns the experiment with a "bag", one with "bigrams", or a "transformer".
+
+    Raises:
+      ValueError: another model.
+    """
+    if model not in MODELS:
+        raise ValueError(f"model '{model}' is unknown: choose one of {', '.join(MODELS)}")
     config = base.get_config()
     config.name = "imdb"
     config.task = "classification"
 
-    config.model.kind = "transformer" if model == "transformer" else "bag"
-    config.model.bag_bigrams = 200_000 if model == "bigrams" else 0
+    kind, bigrams, max_tokens, dropout, learning_rate, epochs = MODELS[model]
+    config.model.kind = kind
+    config.model.bag_bigrams = bigrams
     config.model.d_model = 64
     config.model.d_ff = 128
     config.model.num_heads = 4
-    config.model.num_encoder_layers = 2
+    config.model.num_encoder_layers = 1
     config.model.norm_position = "pre"
-    config.model.dropout_embedding = 0.3
+    config.model.max_length = max_tokens
+    config.model.dropout_embedding = config.model.dropout_residual = dropout
 
     config.data.source = "files"
     config.data.train_source = "train.tsv.gz"
-    config.data.text_field = "1"
     config.data.label_field = "0"
+    config.data.text_field = "1"
     config.data.set_aside = "end"
     config.data.validation_size = 2500
     config.data.test_size = 5000
-    config.data.max_tokens = 400
-    config.data.max_unknown_share = 0.1
+    config.data.max_tokens = max_tokens
     config.data.batch_tokens = 8192
-    config.data.num_buckets = 6
-    config.tokenizer.kind = "bpe"
     config.tokenizer.vocab_size = 16_000
     config.tokenizer.normalization = "nmt_nfkc_cf"
 
-    config.optimizer.schedule = "constant"
-    config.optimizer.learning_rate = 3e-3
-    config.optimizer.warmup_steps = 100
     config.optimizer.beta2 = 0.999
+    config.optimizer.schedule = "constant"
+    config.optimizer.learning_rate = learning_rate
+    config.optimizer.warmup_steps = 100
 
-    config.train.epochs = 12.0
-    config.train.evaluate_every = 0
-    config.train.patience = 3
+    config.train.epochs = epochs
     config.train.label_smoothing = 0.0
+    config.train.evaluate_every = 0
+    config.train.patience = 2
     config.train.best_metric = "accuracy"
-    config.decode.batch_size = 128
     return config

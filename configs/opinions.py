@@ -43,10 +43,10 @@ def get_config(model: str = "transformer"):
     config.tokenizer.vocab_size = 1000
 
     config.optimizer.schedule = "cosine"
-    config.optimizer.learning_rate = 1e-3
+    config.optimizer.learning_rate = 3e-3
     config.optimizer.warmup_steps = 100
 
-    config.train.steps = 1500
+    config.train.steps = 2000
     config.train.label_smoothing = 0.0
     config.train.evaluate_every = 250
     config.train.best_metric = "accuracy"

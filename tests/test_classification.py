@@ -7,6 +7,8 @@ import jax
 import numpy as np
 import pytest
 
+import tiny_run
+from configs import base
 from experiments import workdir
 from runs import identical, quiet
 from tiny_run import command, refused
@@ -169,19 +171,24 @@ def test_what_attention_reads_of_a_text_is_drawn(trained):
     np.testing.assert_allclose(arrays["encoder_self"].sum(-1), 1.0, atol=1e-5)
 
 
-def test_modes_that_a_classifier_has_not_are_refused(trained, tiny_run):
+def test_modes_of_other_tasks_are_refused(trained, tmp_path):
     run = f"--workdir={trained['transformer']}"
     refused(run, "--mode=translate", says="use evaluate, attention, classify")
     refused(run, "--mode=attention", "--sentence=a", "--hide_end", says="are for translators")
     refused(run, "--mode=attention", "--sentence= ", says="--sentence is blank")
     bag = f"--workdir={trained['bag']}"
     refused(bag, "--mode=attention", "--sentence=a", says="kind=bag with config.model.pooling=")
-    refused(f"--workdir={tiny_run.workdir}", "--mode=classify", says="is not for config.task=")
+    workdir.claim(tmp_path, base.get_config())
+    translator = f"--workdir={tmp_path}"
+    refused(translator, "--mode=classify", says="is not for config.task=translation")
 
 
-def test_a_bag_is_no_translator(tiny_run, tmp_path):
-    arguments = f"--config={tiny_run.config}", f"--workdir={tmp_path / 'run'}"
-    refused(*arguments, "--config.model.kind=bag", says="is for --config.task=classification")
+@pytest.mark.parametrize("task", ["translation", "language_model"])
+def test_a_bag_is_no_model_of_other_tasks(tmp_path, task):
+    (tmp_path / "config.py").write_text(tiny_run.CONFIG.replace("CACHE", str(tmp_path / "cache")))
+    arguments = f"--config={tmp_path / 'config.py'}", f"--workdir={tmp_path / 'run'}"
+    changes = flags([f"task={task}", "model.kind=bag"])
+    refused(*arguments, *changes, says="kind=bag is for --config.task=classification")
 
 
 def test_a_classifier_without_the_names_of_its_classes_is_refused(trained, tmp_path):
