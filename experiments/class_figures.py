@@ -154,7 +154,7 @@ class ReadText(NamedTuple):
     Attributes:
       tokens: its tokens.
       weights: of the tokens; they sum to one.
-      truth, predicted: names of classes.
+      truth, predicted: names of classes; truth is '' where nobody knows it.
     """
 
     tokens: Sequence[str]
@@ -188,7 +188,7 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
         boxes.append(_wrap(names, np.asarray(text.weights, np.float64), row, style))
         row = boxes[-1][-1].row + ROW_OF_NEXT
     columns = {
-        "true": [visible_label(text.truth) for text in texts],
+        "true": [text.truth and visible_label(text.truth) for text in texts],
         "predicted": [visible_label(text.predicted) for text in texts],
         "largest weight": [f"{np.max(text.weights):.2f}" for text in texts],
     }
@@ -200,7 +200,7 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
     for width, (name, cells) in zip(widths, columns.items(), strict=True):
         axes.text(x, 0.5 * ROW, name, va="center", color="0.4", **style)
         for text, line, cell in zip(texts, boxes, cells, strict=True):
-            wrong = name == "predicted" and text.predicted != text.truth
+            wrong = name == "predicted" and text.truth not in ("", text.predicted)
             y = (line[0].row + 1.5) * ROW
             axes.text(x, y, cell, va="center", fontweight="bold" if wrong else None, **style)
         x += width

@@ -123,6 +123,13 @@ def test_the_predictions_of_a_run_are_those_that_were_scored(trained, name):
     assert {text for *_, text in rows} <= {item.text for item in ITEMS}
 
 
+def test_a_run_knows_what_a_token_costs(trained):
+    results = {name: json.loads((f / "results.json").read_text()) for name, f in trained.items()}
+    # Four projections and two feed-forward layers; nothing is multiplied for a token of a bag.
+    assert results["transformer"]["flops_per_token"] == 6 * (4 * 16 * 16 + 2 * 16 * 16)
+    assert results["bag"]["flops_per_token"] == 0
+
+
 def test_a_run_draws_what_it_confuses_and_what_it_reads(trained):
     drawn = {path.name for path in (trained["transformer"] / "figures").iterdir()}
     figures = {"confusion.png", "reliability.png", "map.png", "training.png"}

@@ -8,7 +8,6 @@ import launch
 from configs import base, quickstart
 from experiments import sweep_plan
 from experiments.settings import flatten
-from transformer import tasks
 from transformer.errors import UserError
 
 FOLDER = Path("sweep")
@@ -86,27 +85,33 @@ def test_a_plan_knows_the_memory_of_the_model_that_it_names():
     assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + cells + first_state)
 
 
-@pytest.mark.parametrize(
-    ("task", "absent"),
-    [("language_model", "num_encoder_layers"), ("classification", "num_decoder_layers")],
-)
-def test_a_plan_counts_no_stack_that_a_task_has_none_of(task, absent, monkeypatch):
-    monkeypatch.setitem(tasks.REGISTRY, task, object)
+def test_a_plan_counts_no_encoder_of_a_language_model():
     config = quickstart.get_config()
-    config.task = task
+    config.task = "language_model"
     config.model.num_encoder_layers = config.model.num_decoder_layers = 1
     d, f, v = 128, 256, 2000
     layer = 4 * d * d + (2 * d * f + f + d) + 3 * 2 * d  # a norm at the end, too
     assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + layer)
-    # Whatever the key of the other stack says, and without a word on its table.
+    # Whatever the key of the encoder says, and without a word on its table.
     config.tokenizer.joint = False
-    [point] = plan({f"model.{absent}": 0}, config=config)
+    [point] = plan({"model.num_encoder_layers": 0}, config=config)
     assert sweep_plan.state_bytes(point.config) == 4 * 4 * (v * d + layer)
     config.model.kind, config.model.cell = "recurrent", "rnn"
-    cell = d * d + d * d + d
-    halves = 2 * (d * d // 2 + d * d // 4 + d // 2)
-    own = cell if task == "language_model" else halves
-    assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + own)
+    assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + d * d + d * d + d)
+
+
+def test_a_plan_knows_the_memory_of_a_classifier():
+    config = base.get_config()
+    config.task = "classification"
+    v, d, f = 101, 6, 4
+    config.tokenizer.vocab_size, config.model.num_encoder_layers = v, 1
+    config.model.d_model, config.model.d_ff, config.model.num_heads = d, f, 2
+    layer = 4 * d * d + 2 * d * f + f + d + 2 * 2 * d
+    assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + layer + 2 * d + 2)
+    changes = {"model.kind": "bag", "model.bag_bigrams": 50, "model.bag_width": 3}
+    [point] = plan({**changes, "model.bag_hidden": 5}, config=config)
+    inner, output = 3 * 5 + 5, 5 * 2 + 2
+    assert sweep_plan.state_bytes(point.config) == 4 * 4 * ((v + 50) * 3 + inner + output)
 
 
 def test_a_password_stays_out_of_the_points():
