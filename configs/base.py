@@ -56,16 +56,7 @@ def _model() -> ConfigDict:
     model.share_layers = False  # all layers of a stack have the same parameters (Lan et al. 2020)
     model.scan_layers = False  # compile one layer a stack, whatever its depth; slower on a CPU
     model.remat = False  # activations are computed again for the gradient (Chen et al. 2016)
-    # Encodings [3.5], or a sum such as sinusoidal+rotary: sinusoidal | split | learned | none |
-    # rotary | relative_bias | relative_shaw | alibi; see transformer/model/positions.py
-    model.positions = "sinusoidal"
-    model.encoder_positions = ""  # of the encoder alone; '' is `positions`
-    model.decoder_positions = ""  # of the decoder's self-attention alone; '' is `positions`
-    model.cross_positions = "none"  # between target and source: not what acts on embeddings
-    model.bias_buckets = 32  # relative_bias: buckets of distances (Raffel et al. 2020)
-    model.bias_distance = 128  # relative_bias: tokens from which all distances are alike
-    model.shaw_distance = 16  # relative_shaw: tokens from which all distances are alike
-    model.max_length = 512  # positions of a learned table, and the longest sentence, in tokens
+    _add_positions(model)
     model.activation = "relu"  # relu | gelu | silu, or gated: reglu | geglu | swiglu (Shazeer 2020)
     model.norm = "layer"  # layer (Ba et al. 2016) | rms (Zhang and Sennrich 2019)
     model.norm_position = "post"  # post [3.1] | pre (Xiong et al. 2020) | both (Ding et al. 2021)
@@ -85,6 +76,20 @@ def _model() -> ConfigDict:
     model.dropout_layer = 0.0  # whole layers (Fan et al. 2020); not in the paper
     model.dtype = "float32"  # compute: float32 | bfloat16; parameters are always float32
     return model
+
+
+def _add_positions(model: ConfigDict) -> None:
+    """Adds how positions are told."""
+    # Encodings [3.5], or a sum such as sinusoidal+rotary: sinusoidal | split | learned | none |
+    # rotary | relative_bias | relative_shaw | alibi; see transformer/model/positions.py
+    model.positions = "sinusoidal"
+    model.encoder_positions = ""  # of the encoder alone; '' is `positions`
+    model.decoder_positions = ""  # of the decoder's self-attention alone; '' is `positions`
+    model.cross_positions = "none"  # between target and source: not what acts on embeddings
+    model.bias_buckets = 32  # relative_bias: buckets of distances (Raffel et al. 2020)
+    model.bias_distance = 128  # relative_bias: tokens from which all distances are alike
+    model.shaw_distance = 16  # relative_shaw: tokens from which all distances are alike
+    model.max_length = 512  # positions of a learned table, and the longest sentence, in tokens
 
 
 def _data() -> ConfigDict:
