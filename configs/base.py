@@ -63,9 +63,7 @@ def _model() -> ConfigDict:
     model.norm_epsilon = 1e-6  # added to the variance
     model.tied_embeddings = "all"  # all three [3.4] | decoder: target and output | none
     model.attention_bias = False  # the paper's projections have none [3.2.2]
-    # Of a classifier, over the tokens: mean | first (Devlin et al. 2019) | attention (Yang et al.
-    # 2016)
-    model.pooling = "mean"
+    model.pooling = "mean"  # of a classifier: mean | first | attention (Yang et al. 2016)
     model.bag_width = 16  # of the embeddings
     model.bag_hidden = 16  # units of the hidden layer
     model.bag_bigrams = 0  # rows of the table that bigrams are hashed into; 0: none are read

@@ -1,5 +1,6 @@
 """A trained classifier in use: text in, classes out."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -143,7 +144,7 @@ class TextClassifier:
         """
         sown = [self._sown(variables, ids) for ids in self._read(lines)]
         return [
-            (tokens, np.asarray(own["attention_pooling"]["weights"][0][0]))
+            (tokens, np.asarray(own["attention_pooling"]["weights"][0][0, : len(tokens)]))
             for tokens, own in sown
             if "attention_pooling" in own
         ]
@@ -160,17 +161,24 @@ class TextClassifier:
             return {}, tokens
         layers = REGISTRY[self.model.config.kind].attention_weights(sown.get("encoder", {}))
         weights = {
-            kind: np.stack([np.asarray(of_layer[0]) for of_layer in own])
+            kind: np.stack([np.asarray(w[0, :, : len(tokens), : len(tokens)]) for w in own])
             for kind, own in layers.items()
         }
         return weights, tokens
 
     # -- inside
 
+    @functools.cached_property
+    def _explain(self):
+        def run(variables, tokens):
+            return self.model.apply(variables, tokens, tokens != PAD, mutable=["intermediates"])
+
+        return jax.jit(run)
+
     def _sown(self, variables: Any, ids: list[int]) -> tuple[list[str], dict[str, Any]]:
-        """The tokens of a text and what the model sows while it reads them."""
-        tokens = jnp.asarray([ids])
-        _, sown = self.model.apply(variables, tokens, tokens != PAD, mutable=["intermediates"])
+        """The tokens of a text, and what the model sows while it reads them and some padding."""
+        [(_, tokens)] = self._batches([ids])
+        _, sown = self._explain(variables, tokens[:1])
         return ["<s>", *self.tokenizer.pieces(ids[1:])], sown.get("intermediates", {})
 
     def _read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
