@@ -7,9 +7,8 @@
         --config.data.path=DIR
 
 DIR holds train.tsv.gz, a review a line after its label: its last 5,000 lines are the test set, the
-2,500 before them the validation set. The bag trains
-for a minute and a half on two busy cores and is right on 88.5% of the test set; seed 0. TensorFlow
-Datasets has the published test set of 25,000:
+2,500 before them the validation set. The bag trains for a minute and a half on two busy cores and
+is right on 88.5% of the test set; seed 0. TensorFlow Datasets has the published test set of 25,000:
 
     python launch.py --config=configs/imdb.py --workdir=runs/imdb_tfds \\
         --config.data.source=tfds --config.data.tfds_name=imdb_reviews \\
