@@ -9,7 +9,7 @@ import pytest
 
 import reference_recurrent as reference
 from conftest import tiny_config, tiny_inputs
-from experiments import costs, inference
+from experiments import costs, translating
 from reference import float64
 from test_stepwise import full_pass, search
 from test_transformer import gradients_by_token
@@ -464,7 +464,7 @@ def test_a_recurrent_run_translates_scores_and_draws(run):
 
 
 def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
-    load = inference.load_translator
+    load = translating.load_trained
 
     def without(folder, config, warn):
         translator, *rest = load(folder, config, warn)
@@ -473,7 +473,7 @@ def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
         params = jax.jit(translator.init_params)(jax.random.key(0))
         return translator, {"params": params}, *rest[1:]
 
-    monkeypatch.setattr(inference, "load_translator", without)
+    monkeypatch.setattr(translating, "load_trained", without)
     says = ("recurrent_attention=none", "no attention to draw", "recurrent_attention=additive")
     flags = ("--sentence=a b c", "--translation=a b c")
     refused("--mode=attention", f"--workdir={run}", *flags, says=says)
