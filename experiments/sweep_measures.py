@@ -95,6 +95,7 @@ class TaskMeasures:
       higher_is_better: whether it is so of `main`.
       splits: the first that all runs have scores of is the one that is compared.
       texts: None where a run keeps only sums over all of its text.
+      unit: what speed counts.
     """
 
     main: Measure
@@ -106,6 +107,7 @@ class TaskMeasures:
     higher_is_better: bool = True
     splits: tuple[str, ...] = ("test",)
     texts: TextScores | None = None
+    unit: str = "tokens"
 
     @property
     def split(self) -> str:
@@ -214,6 +216,7 @@ REGISTRY = {
         splits=("test", "validation"),
     ),
     "classification": TaskMeasures(
+        unit="texts",
         main=ACCURACY,
         further=(
             MACRO_F1,

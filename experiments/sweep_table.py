@@ -74,7 +74,8 @@ def build_table(sweep: Sweep) -> Table:
     columns.append((f"{CONFIDENCE:.0%} interval", [_interval(s, main) for s in spreads]))
     if sweep.baseline is not None:
         columns += _comparison_columns(sweep)
-    for measure in (*further, *COSTS):
+    speed = dataclasses.replace(COSTS[0], title=f"{sweep.measures.unit}/s")
+    for measure in (*further, speed, *COSTS[1:]):
         if sweep.has(measure.path):
             columns.append(_measure_column(sweep, measure))
     titles, cells = zip(*columns, strict=True)
@@ -102,8 +103,8 @@ def notes(sweep: Sweep) -> list[str]:
         )
     lines += [text for path, text in measures.about.items() if sweep.has(path)]
     lines.append(
-        "tokens/s, minutes, parameters and GFLOP/token are means over seeds; minutes are of "
-        "training, evaluations included. A column is there if any run has its number."
+        f"{measures.unit}/s, minutes, parameters and GFLOP/token are means over seeds; minutes are "
+        "of training, evaluations included. A column is there if any run has its number."
     )
     return lines
 

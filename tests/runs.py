@@ -45,6 +45,7 @@ class Unigrams(Task):
     """
 
     d_model = 4
+    unit = "tokens"
 
     def __init__(self, scores=({"loss": 1.0},), bad=(), on_read=lambda i: None):
         rng = np.random.default_rng(3)

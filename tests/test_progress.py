@@ -67,6 +67,6 @@ def test_lines_begin_with_the_compilation_that_the_first_step_waits_for(
     monkeypatch.setattr(sys, "stderr", stderr())
     monkeypatch.setenv("TERM", "xterm")
     lines = []
-    with Progress(9, start, lines.append):
+    with Progress(9, start, lines.append, "tokens"):
         assert lines == said
     assert ("compiling" in sys.stderr.getvalue()) == (stderr is Terminal)

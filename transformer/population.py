@@ -109,7 +109,7 @@ class Population:
         pending: list[TokenMetrics] = []
         watch = Stopwatch()
         saved_step, trained = step, self._active(step)
-        with Progress(lead.total_steps, step, self.say) as progress:
+        with Progress(lead.total_steps, step, self.say, lead.task.unit) as progress:
             while (active := self._active(step)).any() and self._signals.received is None:
                 batch = self._put(next(batches))
                 state, metrics = self.train_step(state, batch, self.hparams, self._put(active))

@@ -38,15 +38,17 @@ def line_progress(total: int | None, hidden: bool) -> Iterator[Callable[[int], N
 
 
 class Progress:
-    """Shows step, loss, tokens a second and the time left.
+    """Shows step, loss, speed and the time left.
 
     Args:
       total: steps of the whole run.
       start: steps done before.
       say: prints a line where there is no terminal.
+      unit: what is counted a second.
     """
 
-    def __init__(self, total: int, start: int, say: Callable[[str], None]):
+    def __init__(self, total: int, start: int, say: Callable[[str], None], unit: str):
+        self._unit = unit
         self._say = say
         self._total = total
         self._start = start
@@ -73,7 +75,8 @@ class Progress:
 
     def update(self, step: int, values: dict[str, float]) -> None:
         """Shows the numbers of a log interval."""
-        text = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} target tokens/s"
+        speed = f"{values['tokens_per_second']:,.0f} {self._unit}/s"
+        text = f"loss {values['loss']:.3f}  {speed}"
         self._bar.update(self._task, completed=step, text=text)
         if not self._terminal:
             self._say(

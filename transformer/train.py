@@ -100,7 +100,7 @@ class Trainer:
         pending: list[TokenMetrics] = []
         watch = Stopwatch()
         saved_step = step
-        with Progress(self.total_steps, step, self.say) as progress:
+        with Progress(self.total_steps, step, self.say, self.task.unit) as progress:
             ended = False
             while not (ended or self._ended(step)):
                 state, metrics = self.train_step(state, self.put(next(batches)), self.hparams)

@@ -45,6 +45,7 @@ class Task(Protocol):
     plan: Plan  # all training batches, by number
     d_model: int  # for the Noam schedule
     predictor: Predictor  # what is trained
+    unit: str  # what losses are means over and speed counts
     splits: Sequence[str]  # what the final scores are of, "validation" first
     columns: Sequence[str]  # the scores that a table shows, those that there are
 

@@ -47,6 +47,7 @@ class ClassificationTask:
       like: another task, whose text is used where the config says the same of it.
     """
 
+    unit = "texts"
     columns = ("accuracy", "macro_f1", "nll", "ece")
 
     def __init__(

@@ -33,6 +33,7 @@ class LanguageModelTask:
       like: another task, whose text is used where the config says the same of it.
     """
 
+    unit = "tokens"
     columns = ("tokens", "perplexity", "word_perplexity", "bits_per_byte", "accuracy")
 
     def __init__(

@@ -32,6 +32,7 @@ class TranslationTask:
       like: another task, whose text is used where the config says the same of it.
     """
 
+    unit = "target tokens"
     columns = (
         *("sentences", "perplexity", "accuracy", "bleu", "chrf", "bleu_moses_lowercase"),
         "exact_match",
