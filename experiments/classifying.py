@@ -106,6 +106,8 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
     """Prints a few texts of the test set with their classes, and draws what is right and why."""
     classifier, labels = task.predictor, task.predictor.labels
     examples = task.examples("test", EXAMPLES)
+    # Of a text that is blank to the tokenizer nothing is predicted.
+    examples = [item for item in examples if not classifier.is_blank(item.text)]
     found = classifier.predict(variables, [item.text for item in examples])
     for item, best in zip(examples, found, strict=True):
         text = item.text if len(item.text) <= LONGEST_EXAMPLE else item.text[:LONGEST_EXAMPLE] + "…"

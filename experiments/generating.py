@@ -28,14 +28,14 @@ def generate(
       total: number of the lines, for the progress bar; None where nobody knows.
     """
     generator, variables, *_ = load_trained(folder, config, warn)
-    written = 0
+    written, numbered = 0, config.decode.num_best > 1
     with line_progress(total, output.isatty()) as advance:
         for first, chunk in chunks(lines):
             for number, best in enumerate(generator.write(variables, chunk, first), first):
                 for text, score in best:
                     line = text.replace("\\", "\\\\").replace("\n", "\\n")
                     told = "" if score is None else f"{score:.4f}\t"
-                    output.write(f"{number}\t{told}{line}\n" if len(best) > 1 else f"{line}\n")
+                    output.write(f"{number}\t{told}{line}\n" if numbered else f"{line}\n")
                     written += 1
             output.flush()
             advance(len(chunk))
@@ -112,7 +112,8 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
     generator = task.predictor
     text = "".join(generator.stream(variables, ""))
     say(f"it writes:\n\n{text}\n")
-    start = generator.tokenizer.encode([text])[0][:DRAWN]
+    # Room for a beginning, and for pieces that come out otherwise when they are read again.
+    start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
         return
     seen = generator.tokenizer.decode(start)

@@ -27,8 +27,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         1,
         LARGEST,
         "model.d_model model.d_ff model.num_heads model.bias_distance model.shaw_distance "
-        "model.bag_width model.bag_hidden "
-        "data.max_characters data.batch_tokens data.num_buckets data.context decode.max_new "
+        "model.bag_hidden "
+        "data.max_characters data.batch_tokens data.num_buckets decode.max_new "
         "data.batch_multiple tokenizer.max_sentences "
         "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
         "decode.beam_size decode.batch_size decode.num_best evaluate.average "
@@ -57,7 +57,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (0, 100, "decode.temperature"),
     (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
     (1, math.inf, "data.max_length_ratio"),
-    (2, LARGEST, "model.max_length data.max_tokens"),  # a token and the end
+    (2, LARGEST, "model.max_length data.max_tokens data.context model.bag_width"),
     (4, LARGEST, "model.bias_buckets"),
     (5, LARGEST, "tokenizer.vocab_size"),  # four are taken
     (-10, 10, "decode.alpha"),
@@ -74,15 +74,20 @@ CHOICES: dict[str, Iterable[str]] = {
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
     "train.class_weights": CLASS_WEIGHTS,
-    "train.best_metric": (
-        *("loss", "nll", "perplexity", "accuracy", "macro_f1", "exact_match", "bleu", "chrf"),
-        *("bleu_moses_lowercase", "word_perplexity", "bits_per_byte"),
-    ),
     "decode.length_penalty": PENALTIES,
     "decode.search": ("sample", "beam"),
     "evaluate.checkpoint": ("best", "last"),
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.together": ("auto", "turns", "vmap"),
+}
+LIKELIHOODS = ("loss", "nll", "accuracy")
+METRICS = {  # that `train.best_metric` can be, by task
+    "translation": (
+        *LIKELIHOODS,
+        *("perplexity", "exact_match", "bleu", "chrf", "bleu_moses_lowercase"),
+    ),
+    "language_model": (*LIKELIHOODS, "perplexity", "word_perplexity", "bits_per_byte"),
+    "classification": (*LIKELIHOODS, "macro_f1", "ece"),
 }
 # Of others sacremoses makes English without a word.
 MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
@@ -157,7 +162,11 @@ def check(config: ConfigDict) -> None:
                 )
     for key, choices in CHOICES.items():
         check_choice(f"config.{key}", flat[key], choices)
-    if config.decode.num_best > config.decode.beam_size:
+    check_choice("config.train.best_metric", config.train.best_metric, METRICS[config.task])
+    searched = config.task == "translation" or (
+        config.task == "language_model" and config.decode.search == "beam"
+    )
+    if searched and config.decode.num_best > config.decode.beam_size:
         raise UserError(
             f"config.decode.num_best={config.decode.num_best} is more than the "
             f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "

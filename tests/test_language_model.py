@@ -42,6 +42,8 @@ def get_config():
     config.train.evaluate_every = 30
     config.train.label_smoothing = 0.0
     config.train.best_metric = "nll"
+    config.model.positions = "learned"
+    config.model.max_length = 12
     config.decode.batch_size = 3
     config.decode.max_new = 9
     return config
@@ -192,8 +194,13 @@ def test_attention_of_a_text_is_drawn_without_its_future(trained):
         ("one red cat\n" * 30, ("data.validation_share=0.95",), "leave nothing to train on"),
         ("one red cat\n" * 30, ("data.documents=word",), "choose one of line, paragraph, file"),
         ("one red cat\n" * 30, ("data.source=files2",), "choose one of"),
-        ("one red cat\n" * 30, ("model.positions=learned", "model.max_length=5"), "context=12"),
+        ("one red cat\n" * 30, ("model.max_length=5",), "context=12"),
         ("one red cat\n" * 30, ("model.num_decoder_layers=0",), "at least 1"),
+        (
+            "one red cat\n" * 30,
+            ("train.best_metric=bleu",),
+            "choose one of accuracy, bits_per_byte",
+        ),
     ],
     ids=str,
 )
@@ -206,12 +213,23 @@ def test_a_text_or_config_that_cannot_be_learned_is_refused(tmp_path, text, chan
 
 def test_prompts_that_cannot_be_read_are_refused(trained):
     running = f"--workdir={trained['running']}"
-    refused(running, "--mode=generate", "--prompt=one öß", says="the characters ö ß")
+    refused(running, "--mode=generate", "--prompt=one öß", says="lacks words or characters of it")
     refused(running, "--mode=generate", "--prompt=" + "one" * 5, says="has 15 tokens")
     stdin = f"one\n{'two ' * 9}\n".encode()
     refused(running, "--mode=score", stdin=stdin, says="line 2 has 36 tokens")
     refused(running, "--mode=translate", says="use evaluate, attention, generate, score")
     refused(running, "--mode=score", "--prompt=one", says="--prompt is for --mode=generate")
+
+
+def test_more_samples_than_a_beam_is_wide_are_drawn(trained):
+    arguments = flags(["decode.num_best=6", "decode.temperature=1.5"])
+    ended = use(trained["lines"], "generate", *arguments, stdin=b"one\n")
+    assert [line.split("\t")[0] for line in ended.out.splitlines()] == ["1"] * 6
+    assert len(set(ended.out.splitlines())) > 1
+    refused(
+        f"--workdir={trained['lines']}", "--mode=generate", "--prompt=one",
+        "--config.decode.search=beam", *arguments, says="raise --config.decode.beam_size",
+    )  # fmt: skip
 
 
 def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):

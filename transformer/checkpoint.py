@@ -12,7 +12,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from transformer.errors import UserError
 
-SMALLER_IS_BETTER = ("loss", "nll", "perplexity", "word_perplexity", "bits_per_byte")
+SMALLER_IS_BETTER = ("loss", "nll", "perplexity", "word_perplexity", "bits_per_byte", "ece")
 
 
 class Checkpoints:

@@ -16,13 +16,14 @@ from jaxtyping import Float, Int
 from transformer.class_scores import class_scores
 from transformer.data.labelled import Labelled
 from transformer.data.labelled_batches import (
+    NO_LABEL,
     LabelledBatch,
     LabelledPlan,
     encode_labelled,
     prepare_labelled,
 )
 from transformer.data.labelled_sources import open_labelled
-from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
+from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_model
 from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums, class_cross_entropy
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
@@ -125,9 +126,9 @@ class ClassificationTask:
         variables = variables_of(params, hparams, "encoder")
         scores = self.predictor.classify(variables, batch.tokens, rates_of(hparams), key)
         weights = jnp.asarray(self._class_weights)
-        return class_cross_entropy(
-            scores.logits, jnp.asarray(batch.labels), weights, hparams["label_smoothing"]
-        )
+        # Rows that fill up the devices hold zeros, and zero is a class.
+        labels = jnp.where(batch.tokens[:, 0] == PAD, NO_LABEL, batch.labels)
+        return class_cross_entropy(scores.logits, labels, weights, hparams["label_smoothing"])
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of all texts of a split, see `class_scores.class_scores`.
@@ -215,7 +216,9 @@ class ClassificationTask:
         return lines + [
             f"  {self._source.labels[label]}: {' '.join(self._tokenizer.pieces(ids[1:25]))}"
             for ids, label in zip(
-                map(texts.store.__getitem__, range(3)), texts.labels, strict=False
+                map(texts.store.__getitem__, range(min(3, len(texts.store)))),
+                texts.labels,
+                strict=False,
             )
         ]
 

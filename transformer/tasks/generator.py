@@ -109,7 +109,8 @@ class Generator:
     ) -> Iterator[tuple[float, int]]:
         """Yields each line's log-probability in nats and how many tokens that is of.
 
-        They are all tokens of the line, and its end where the model learned ends.
+        They are all tokens of the line and its end; of running text, in which no line starts or
+        ends, all but the first, which is only read.
 
         Args:
           first_line: number of the first line, for errors.
@@ -128,7 +129,7 @@ class Generator:
     def _score_rows(
         self, variables: Any, encoded: list[list[int]], rows: int
     ) -> Iterator[tuple[float, int]]:
-        batch = TextBatch(*(np.zeros((rows, self.context + 1), np.int32) for _ in range(3)))
+        batch = TextBatch(*(np.zeros((rows, self.context), np.int32) for _ in range(3)))
         for row, ids in enumerate(encoded):
             read = ids if self.whole else [*ids, END]
             batch.tokens[row, : len(read) - 1] = read[:-1]
@@ -233,12 +234,13 @@ class Generator:
         text = (text or "\n") if self.whole else text
         [ids] = self.tokenizer.encode([text])
         if UNKNOWN in ids:
-            strange = [c for c in dict.fromkeys(text) if UNKNOWN in self.tokenizer.encode([c])[0]]
-            what = f"the characters {' '.join(strange)}" if strange else "words"
+            words = dict.fromkeys(text.split())
+            strange = [word for word in words if UNKNOWN in self.tokenizer.encode([word])[0]]
             raise UserError(
-                f"line {line} has {what} that the training text does not have: leave them out"
+                f"line {line} has {' '.join(strange) or repr(text)}: the vocabulary lacks words "
+                "or characters of it, which the training text does not have: leave them out"
             )
-        ids = ids if self.whole else [BEGIN, *ids]
+        ids = (ids or [BEGIN]) if self.whole else [BEGIN, *ids]
         if len(ids) > self.context:
             raise UserError(
                 f"line {line} has {len(ids)} tokens, more than the data.context={self.context} "
