@@ -47,6 +47,7 @@ from experiments.training_curves import COLOURS, DOTS_PER_INCH, MARKER_SHAPES, W
 from transformer.model import kinds
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
+from transformer.tasks.numbers import model_fields
 
 VOCABULARY, LAYERS = 64, 2
 SEQUENCES = 32  # a seed
@@ -56,8 +57,7 @@ TABLE_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 def language_model(**changes) -> ModelConfig:
     """Returns a small language model's configuration: `configs/base.py` with these changes."""
-    model = base.get_config().model
-    defaults = {key: value for key, value in model.items() if not key.startswith("dropout_")}
+    defaults = model_fields(base.get_config())
     sizes = {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
     depth = {"num_encoder_layers": 0, "num_decoder_layers": LAYERS}
     return ModelConfig(**{**defaults, **sizes, **depth, **changes})

@@ -75,7 +75,7 @@ def test_one_table_for_two_vocabularies_is_refused():
     tiny_config(**{**changes, "tied_embeddings": "decoder"})
 
 
-MAY_BE_ZERO = ("head_size", "num_kv_heads")
+MAY_BE_ZERO = ("head_size", "num_kv_heads", "num_encoder_layers", "num_decoder_layers")
 SIZES = [name for name, value in TINY.items() if type(value) is int and name not in MAY_BE_ZERO]
 
 
@@ -86,9 +86,10 @@ def test_a_size_below_one_is_refused(field):
 
 
 @pytest.mark.parametrize("field", ["num_encoder_layers", "num_decoder_layers"])
-def test_a_recurrent_model_may_lack_one_side_but_not_both(field):
-    assert getattr(tiny_config(kind="recurrent", **{field: 0}), field) == 0
-    assert f"model.{field} is -1" in message(kind="recurrent", **{field: -1})
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_a_model_may_lack_one_side_but_not_both(kind, field):
+    assert getattr(tiny_config(kind=kind, **{field: 0}), field) == 0
+    assert f"model.{field} is -1" in message(kind=kind, **{field: -1})
     assert "both 0" in message(kind="recurrent", num_encoder_layers=0, num_decoder_layers=0)
 
 

@@ -15,7 +15,7 @@ from test_stepwise import full_pass, search
 from test_transformer import gradients_by_token
 from tiny_run import CONFIG, command, refused
 from transformer.model import recurrent_attention
-from transformer.model.cells import REGISTRY, run_cell
+from transformer.model.cells import REGISTRY, orthogonal, run_cell
 from transformer.model.layers import DropoutRates
 from transformer.model.recurrent import RecurrentModel
 
@@ -156,6 +156,12 @@ def test_cells_start_orthogonal_and_keeping_what_they_have(name):
         assert 0.8 * bound < np.abs(params[kernel]).max() < bound
     forget = {"lstm": [0, 0, 1, 0], "lstm_peephole": [0, 0, 1, 0]}.get(name, [0] * gates)
     np.testing.assert_array_equal(params["bias"], np.repeat(forget, 3))
+
+
+@pytest.mark.parametrize("width", [1, 53, 211])
+def test_kernels_are_orthogonal_at_any_width(width):
+    kernel = orthogonal(jax.random.key(width), (width, width))
+    np.testing.assert_allclose(kernel @ kernel.T, np.eye(width), atol=1e-5)
 
 
 # --- padding and documents

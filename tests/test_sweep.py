@@ -90,6 +90,7 @@ def sweep():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [1, 2])
 def test_one_program_for_all_numbers_of_heads_gives_the_answer_of_each_alone(tmp_path, largest):
     config = write_config(tmp_path, points=HEADS)

@@ -87,7 +87,7 @@ def test_a_plan_knows_the_memory_of_the_model_that_it_names():
 
 def test_a_plan_counts_no_encoder_of_a_language_model():
     config = quickstart.get_config()
-    config.task = "language_model"
+    config.task, config.train.best_metric = "language_model", "nll"
     config.model.num_encoder_layers = config.model.num_decoder_layers = 1
     d, f, v = 128, 256, 2000
     layer = 4 * d * d + (2 * d * f + f + d) + 3 * 2 * d  # a norm at the end, too
@@ -102,7 +102,7 @@ def test_a_plan_counts_no_encoder_of_a_language_model():
 
 def test_a_plan_knows_the_memory_of_a_classifier():
     config = base.get_config()
-    config.task = "classification"
+    config.task, config.train.best_metric = "classification", "accuracy"
     v, d, f = 101, 6, 4
     config.tokenizer.vocab_size, config.model.num_encoder_layers = v, 1
     config.model.d_model, config.model.d_ff, config.model.num_heads = d, f, 2
