@@ -24,5 +24,6 @@ Reading order, with the paper beside it:
     losses.py optim.py    5.3 optimizer, 5.4 label smoothing
     decode.py             6.1 beam search
     train.py              the loop, which knows no task; population.py: many runs as one
-    tasks/translation.py  how text becomes batches, losses and scores
+    data/packing.py       documents in rows of tokens; pipeline.py: pairs in batches of like length
+    tasks/                how text becomes batches, losses and scores, and what a model is used for
 """
