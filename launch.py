@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -115,18 +116,16 @@ def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
 def _use(config: Any, workdir: Path) -> None:
     """Runs a mode of a trained model, of which each task has its own."""
     from experiments import lines, modes
+    from experiments.options import Options
 
     uses = modes.REGISTRY[config.task]
-    if FLAGS.mode == "attention":
-        if FLAGS.sentence is None:
-            raise UserError("--sentence is missing: give the sentence to draw")
-        for picture in uses.attention(
-            config, workdir, FLAGS.sentence, FLAGS.translation, FLAGS.hide_end
-        ):
-            print(picture)
+    if FLAGS.mode in uses.FOLDER_MODES:
+        told = Options(**{field.name: FLAGS[field.name].value for field in fields(Options)})
+        for file in uses.FOLDER_MODES[FLAGS.mode](config, workdir, told):
+            print(file)
         return
     if FLAGS.mode not in uses.LINE_MODES:
-        known = ", ".join(("evaluate", "attention", *uses.LINE_MODES))
+        known = ", ".join(("evaluate", *uses.FOLDER_MODES, *uses.LINE_MODES))
         raise UserError(f"--mode={FLAGS.mode} is not for config.task={config.task}: use {known}")
     if FLAGS.prompt is not None:
         if FLAGS.mode != "generate" or FLAGS.input is not None:

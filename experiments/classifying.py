@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments import attention_maps, class_figures
 from experiments.lines import chunks, warn
+from experiments.options import Options
 from experiments.workdir import load_results, load_trained
 from transformer.class_scores import Reliability
 from transformer.data.labelled import Labelled
@@ -45,16 +46,15 @@ def classify(
     return written
 
 
-def attention(
-    config: Any, folder: Path, sentence: str, translation: str | None, hide_end: bool
-) -> list[Path]:
+def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     """Draws what pooling reads of a text, and all heads of all layers; returns the pictures.
 
     Raises:
-      UserError: a translation is given, an end is to be hidden, the text is blank, or the model has
-        no attention.
+      UserError: the text is missing or blank, a translation is given, an end is to be hidden, or
+        the model has no attention.
     """
-    if translation is not None or hide_end:
+    sentence = options.needed_sentence()
+    if options.translation is not None or options.hide_end:
         raise UserError(
             "--translation and --hide_end are for translators: a classifier reads one text"
         )
@@ -142,4 +142,5 @@ def _is_of_kind(name: str) -> bool:
     return name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature")
 
 
+FOLDER_MODES = {"attention": attention}
 LINE_MODES = {"classify": classify}

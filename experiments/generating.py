@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 from experiments import attention_maps
 from experiments.lines import chunks, warn
+from experiments.options import Options
 from experiments.workdir import load_trained
 from transformer.errors import UserError
 from transformer.progress import line_progress
@@ -77,15 +78,15 @@ def score(
     return written
 
 
-def attention(
-    config: Any, folder: Path, sentence: str, translation: str | None, hide_end: bool
-) -> list[Path]:
+def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     """Draws all heads of all layers for a text; returns the pictures.
 
     Raises:
-      UserError: a translation is given, an end is to be hidden, or the model has no attention.
+      UserError: the text is missing, a translation is given, an end is to be hidden, or the model
+        has no attention.
     """
-    if translation is not None or hide_end:
+    sentence = options.needed_sentence()
+    if options.translation is not None or options.hide_end:
         raise UserError(
             "--translation and --hide_end are for translators: a language model reads one text"
         )
@@ -121,4 +122,5 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
         say(f"wrote {picture}")
 
 
+FOLDER_MODES = {"attention": attention}
 LINE_MODES = {"generate": generate, "score": score}

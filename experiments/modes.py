@@ -2,8 +2,9 @@
 
 from experiments import classifying, generating, translating
 
-# Each module has `show`, called after training, and `attention`; of its `LINE_MODES` each takes
-# lines of text to lines of text.
+# Each module has `show`, called after training. Of its `FOLDER_MODES` each takes (config, folder,
+# options) and returns the files it wrote; of its `LINE_MODES` each takes lines of text to lines of
+# text.
 REGISTRY = {
     "translation": translating,
     "language_model": generating,

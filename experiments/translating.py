@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 from experiments import attention_maps
 from experiments.lines import chunks, warn
+from experiments.options import Options
 from experiments.workdir import load_trained
 from transformer.errors import UserError
 from transformer.progress import line_progress
@@ -74,24 +75,21 @@ def score(
     return written
 
 
-def attention(
-    config: Any, folder: Path, source: str, target: str | None, hide_end: bool
-) -> list[Path]:
+def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     """Draws all heads of all layers for a sentence; returns the pictures.
 
-    Args:
-      target: its translation; the model's own where it is None.
-      hide_end: leave out the end-of-sentence column, and renormalise.
-
     Raises:
-      UserError: the sentence is blank, or the model has no attention.
+      UserError: the sentence is missing or blank, or the model has no attention.
     """
+    source = options.needed_sentence()
     translator, variables, *_ = load_trained(folder, config, warn)
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     name = re.sub(r"\W+", "_", source).strip("_")[:40] or "sentence"
     place = folder / "figures" / f"attention_{name}"
-    pictures = draw_attention(translator, variables, source, target, place, hide_end)
+    pictures = draw_attention(
+        translator, variables, source, options.translation, place, options.hide_end
+    )
     if not pictures:
         raise UserError(
             "config.model.recurrent_attention=none: this model has no attention to draw; train one "
@@ -145,4 +143,5 @@ def _columns(line: str, number: int) -> list[str]:
     return columns
 
 
+FOLDER_MODES = {"attention": attention}
 LINE_MODES = {"translate": translate, "score": score}

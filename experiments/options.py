@@ -1,0 +1,30 @@
+"""What a mode is told on the command line beside the run and its config."""
+
+import dataclasses
+
+from transformer.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The flags of `launch.py` that only some modes read.
+
+    Attributes:
+      sentence: of `attention`, the sentence to draw; None where none was given.
+      translation: of `attention`, its translation; the model's own where it is None.
+      hide_end: of `attention`, whether pictures leave out the end-of-sentence column.
+    """
+
+    sentence: str | None = None
+    translation: str | None = None
+    hide_end: bool = False
+
+    def needed_sentence(self) -> str:
+        """Returns the sentence.
+
+        Raises:
+          UserError: none was given.
+        """
+        if self.sentence is None:
+            raise UserError("--sentence is missing: give the sentence to draw")
+        return self.sentence

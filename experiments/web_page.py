@@ -1,0 +1,70 @@
+"""Pages that are one file: their styles, scripts, numbers and pictures stand inside.
+
+The templates lie in `experiments/web`; each extends `page.html`, which has what all share.
+"""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+import numpy as np
+
+TEMPLATES = Path(__file__).parent / "web"
+
+
+def write_page(path: Path, template: str, **values: Any) -> Path:
+    """Writes a page that needs no network and no file beside it.
+
+    Values are escaped; a template writes data for its script as `{{ name | json }}`.
+
+    Args:
+      path: where to write; its folder is made if missing, and the file is whole or as it was.
+      template: name of a file in `experiments/web`.
+      values: what the template names.
+
+    Returns:
+      `path`.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["json"] = to_json
+    text = environment.get_template(template).render(**values)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def to_json(value: Any) -> markupsafe.Markup:
+    """Returns JSON that may stand within a `<script>`: no text in it can end that element."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return markupsafe.Markup(text)
+
+
+def encode_floats(array: np.ndarray) -> dict[str, Any]:
+    """Returns an array for a page's script: its shape, and its float32 numbers bit for bit.
+
+    They are in base64, little-endian and in C order, a third of what decimals would take.
+    """
+    numbers = np.ascontiguousarray(array, dtype="<f4")
+    return {
+        "shape": list(numbers.shape),
+        "float32": base64.b64encode(numbers.tobytes()).decode("ascii"),
+    }
+
+
+def picture_source(picture: Path) -> str:
+    """Returns a PNG or GIF file as the `src` of an image, inside the page."""
+    kind = picture.suffix.removeprefix(".")
+    return f"data:image/{kind};base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"
