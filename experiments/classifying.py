@@ -78,10 +78,13 @@ def draw_attention(
     classifier: TextClassifier, variables: Any, text: str, folder: Path
 ) -> list[Path]:
     """Draws the encoder's attention weights over a text below `folder`; returns the pictures."""
-    weights, tokens = classifier.attention(variables, text)
-    if not weights:
+    seen = classifier.attention(variables, text)
+    if not seen.weights:
         return []
-    return attention_maps.draw(attention_maps.AttentionMaps(weights, tuple(tokens), ()), folder)
+    maps = attention_maps.AttentionMaps(
+        seen.weights, tuple(seen.source_tokens), tuple(seen.target_tokens)
+    )
+    return attention_maps.draw(maps, folder)
 
 
 def draw_reading(

@@ -102,10 +102,13 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
 
 def draw_attention(generator: Generator, variables: Any, text: str, folder: Path) -> list[Path]:
     """Draws the attention weights over a text below `folder`; returns the pictures."""
-    weights, tokens = generator.attention(variables, text)
-    if not weights:
+    seen = generator.attention(variables, text)
+    if not seen.weights:
         return []
-    return attention_maps.draw(attention_maps.AttentionMaps(weights, (), tuple(tokens)), folder)
+    maps = attention_maps.AttentionMaps(
+        seen.weights, tuple(seen.source_tokens), tuple(seen.target_tokens)
+    )
+    return attention_maps.draw(maps, folder)
 
 
 def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:

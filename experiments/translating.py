@@ -125,10 +125,12 @@ def draw_attention(
 
     There are none of a model without attention.
     """
-    weights, source_tokens, target_tokens = translator.attention(variables, source, target)
-    if not weights:
+    seen = translator.attention(variables, source, target)
+    if not seen.weights:
         return []
-    maps = attention_maps.AttentionMaps(weights, tuple(source_tokens), tuple(target_tokens))
+    maps = attention_maps.AttentionMaps(
+        seen.weights, tuple(seen.source_tokens), tuple(seen.target_tokens)
+    )
     if hide_end:
         maps = attention_maps.hide_end_of_sentence(maps)
     return attention_maps.draw(maps, folder)

@@ -264,7 +264,7 @@ def test_score_keeps_blank_lines_blank_and_the_others_as_they_were(tiny):
 
 def test_attention_weights_are_distributions_over_the_right_tokens(loaded):
     translator, params = loaded
-    weights, source, target = translator.attention(params, "a b c", "d e")
+    weights, norms, source, target = translator.attention(params, "a b c", "d e")
     assert source == ["▁a", "▁b", "▁c", "</s>"]
     assert target == ["<s>", "▁d", "▁e"]
     shapes = {"encoder_self": (1, 2, 4, 4), "decoder_self": (1, 2, 3, 3), "cross": (1, 2, 3, 4)}
@@ -272,6 +272,9 @@ def test_attention_weights_are_distributions_over_the_right_tokens(loaded):
     for array in weights.values():
         np.testing.assert_allclose(array.sum(-1), 1, rtol=1e-5)
         assert (array >= 0).all()
+    assert {kind: array.shape for kind, array in norms.items()} == {
+        kind: (*shape[:2], shape[3]) for kind, shape in shapes.items()
+    }
     assert (np.triu(weights["decoder_self"][0, 0], 1) == 0).all()
     assert (np.triu(weights["encoder_self"][0, 0], 1) > 0).any()  # the control: it looks ahead
 
@@ -285,7 +288,7 @@ def test_attention_draws_and_keeps_the_arrays_it_drew(tiny, loaded, arguments, t
     assert len(pictures) == 3
     saved = np.load(folder / "figures" / "attention_a_b_c" / "attention.npz")
     translation = arguments[0].partition("=")[2]
-    weights, source, target = loaded[0].attention(loaded[1], "a b c", translation or None)
+    weights, _, source, target = loaded[0].attention(loaded[1], "a b c", translation or None)
     assert list(saved["target_tokens"]) == target
     np.testing.assert_allclose(saved["decoder_self"], weights["decoder_self"], atol=1e-6)
     if "--hide_end" in arguments:
@@ -304,7 +307,7 @@ def test_a_sentence_with_nothing_in_it_has_no_attention(tiny):
 
 
 def test_the_translation_of_attention_may_be_blank(loaded):
-    weights, _, target = loaded[0].attention(loaded[1], "a b", "")
+    weights, _, _, target = loaded[0].attention(loaded[1], "a b", "")
     assert target == ["<s>"]
     assert weights["cross"].shape == (1, 2, 1, 3)
 

@@ -19,6 +19,7 @@ Reading order, with the paper beside it:
     model/positions.py    3.5 positional encoding
     model/stack.py        3.1 encoder and decoder layers
     model/transformer.py  3.1 the whole model; stepwise decoding
+    model/gates.py        switching heads off, to see what each is worth
     model/recurrent.py    what it is compared with: cells.py and recurrent_attention.py beside it
     model/classifier.py   an encoder whose output is pooled; the mean of embeddings
     losses.py optim.py    5.3 optimizer, 5.4 label smoothing

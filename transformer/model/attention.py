@@ -96,9 +96,14 @@ class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W^O, where head_i attends with its own projections.
 
     Queries come from one sequence; keys and values from the same one (self-attention) or from
-    another (cross-attention). The weights, as the softmax gives them, are sown as
-    `intermediates/weights`: a caller who makes that collection mutable receives them, for others
-    they do not exist.
+    another (cross-attention). A caller who makes the collection `intermediates` mutable receives
+    what is sown there; for others it does not exist. `weights` are those of the softmax, before
+    talking heads mix them; `value_norms` [B, H, M] are the norms of what each head adds to the
+    output where all its weight is on one key: of the key's value times the head's rows of W^O,
+    without what positions add to it and without the bias of W^O.
+
+    A variable `gates/heads` [H] multiplies what the heads read, before W^O: of a gate of 0 the
+    module computes what it would without the head. Without the variable nothing is multiplied.
 
     With `num_kv_heads`, several heads of queries share one of keys and values. With
     `query_key_norm` "l2" the score is a learned multiple of the cosine of query and key; with
@@ -111,7 +116,9 @@ class MultiHeadAttention(nn.Module):
 
     Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019 (one head of keys) and Ainslie et al.
     2023, section 2.2 (groups); Henry et al. 2020, equation 4 (l2); Dehghani et al. 2023, "ViT-22B",
-    section 2 (layer); Shazeer et al. 2020, "Talking-Heads Attention", section 3.
+    section 2 (layer); Shazeer et al. 2020, "Talking-Heads Attention", section 3; Michel et al.
+    2019, "Are Sixteen Heads Really Better than One?", section 2.3 (gates); Kobayashi et al. 2020,
+    "Attention is Not Only a Weight", equation 4 (norms).
     """
 
     config: ModelConfig
@@ -175,13 +182,24 @@ class MultiHeadAttention(nn.Module):
             keys, values = (jnp.repeat(each, share, axis=2) for each in (keys, values))
         weights = masked_softmax(self._scores(queries, keys, view), view.mask)
         self.sow("intermediates", "weights", weights)
+        if self.is_mutable_collection("intermediates"):
+            self.sow("intermediates", "value_norms", self._value_norms(values))
         if self.config.talking_heads:
             weights = jnp.einsum("BHLM,HG->BGLM", weights, self.talk_weights)
         weights = self.dropout(weights, rates and rates.attention).astype(values.dtype)
         heads = jnp.einsum("BHLM,BMHK->BLHK", weights, values)
         mixed = self.positions.mix(weights, view.query_positions, view.key_positions)
         heads = heads if mixed is None else heads + mixed
+        if self.has_variable("gates", "heads"):
+            heads = heads * self.get_variable("gates", "heads")[:, None].astype(heads.dtype)
         return self.output(heads.reshape(*x.shape[:2], -1))
+
+    def _value_norms(self, values: Float[Array, "B M H K"]) -> Float[Array, "B H M"]:
+        """The norm of each value times its head's rows of W^O, in float32."""
+        rows = self.output.get_variable("params", "kernel")
+        rows = rows.reshape(*values.shape[2:], -1).astype(jnp.float32)
+        added = jnp.einsum("BMHK,HKD->BHMD", values.astype(jnp.float32), rows)
+        return jnp.linalg.norm(added, axis=-1)
 
     def _scores(self, queries, keys, view: View) -> Float[Array, "B H L M"]:
         """Q K^T / sqrt(K) of equation 1, with what positions add and heads exchange."""

@@ -188,6 +188,11 @@ class RecurrentModel(nn.Module):
         """Returns the weights [B, 1, L, M] that a forward pass has sown, as "cross"; or nothing."""
         return {"cross": list(intermediates["weights"])} if "weights" in intermediates else {}
 
+    @staticmethod
+    def value_norms(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
+        """Returns none: what is read is no value of a head, and no matrix of its own follows it."""
+        return {}
+
     # -- inside
 
     def _feeds_cell(self, layer: int) -> bool:

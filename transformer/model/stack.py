@@ -1,6 +1,6 @@
 """The layers of encoder and decoder [3.1], and how they follow one another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -12,6 +12,13 @@ from jaxtyping import Array, Float, Int
 from transformer.model.attention import MultiHeadAttention, View
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates, FeedForward, LayerDrop, Residual
+
+# Kind of attention -> (its stack, its name in a layer).
+ATTENTIONS = {
+    "encoder_self": ("encoder_layers", "self_attention"),
+    "decoder_self": ("decoder_layers", "self_attention"),
+    "cross": ("decoder_layers", "cross_attention"),
+}
 
 
 class EncoderLayer(nn.Module):
@@ -168,27 +175,27 @@ def run_layers(
             x, result = run(layer, x, part)
             results.append(result)
         return x, tuple(results)
-    shared = {"variable_broadcast": "params"} if config.share_layers else {}
-    axes = {"intermediates": 0} if config.share_layers else {"params": 0, "intermediates": 0}
+    of_layer = ["params", "gates"]
+    shared = {"variable_broadcast": of_layer} if config.share_layers else {}
+    stacked = ["intermediates"] if config.share_layers else [*of_layer, "intermediates"]
+    axes = dict.fromkeys(stacked, 0)
     rngs = {"params": not config.share_layers, "dropout": True}
     scan = nn.scan(run, variable_axes=axes, split_rngs=rngs, length=depth, **shared)
     return scan(layers, x, each)
 
 
-def layer_weights(
-    intermediates: dict[str, Any], stack: str, attention: str
-) -> list[Float[Array, "B H L M"]]:
-    """Returns each layer's attention weights out of what a forward pass has sown, if it has.
+def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
+    """Returns what each layer's attention has sown under a name, by kind, of those that have.
 
     Args:
-      intermediates: the collection of that name.
-      stack: "encoder_layers" or "decoder_layers".
-      attention: "self_attention" or "cross_attention".
+      intermediates: the collection of that name, after a forward pass.
     """
-    if attention in intermediates.get(stack, {}):
-        return list(intermediates[stack][attention]["weights"][0])
-    layers, weights = 0, []
-    while attention in intermediates.get(f"{stack}_{layers}", {}):
-        weights += intermediates[f"{stack}_{layers}"][attention]["weights"]
-        layers += 1
-    return weights
+    found: dict[str, list[Array]] = {}
+    for kind, (stack, attention) in ATTENTIONS.items():
+        if attention in intermediates.get(stack, {}):
+            found[kind] = list(intermediates[stack][attention][name][0])
+        layer = 0
+        while attention in intermediates.get(f"{stack}_{layer}", {}):
+            found.setdefault(kind, []).extend(intermediates[f"{stack}_{layer}"][attention][name])
+            layer += 1
+    return found

@@ -23,9 +23,9 @@ from transformer.model.stack import (
     DecoderLayer,
     EncoderLayer,
     LayerCache,
-    layer_weights,
     make_layers,
     run_layers,
+    sown_by_kind,
 )
 
 
@@ -36,7 +36,8 @@ class Transformer(nn.Module):
     2018, "GPT"); with no decoder layers, the encoder alone reads one (Devlin et al. 2019, "BERT").
 
     A variable `heads/count` beside the parameters makes a model of `num_heads` heads compute one
-    of fewer, wider heads, see `attention.group_blocks`.
+    of fewer, wider heads, see `attention.group_blocks`. Variables `gates` switch heads off, see
+    `gates.gate_variables`.
 
     Source: Vaswani et al. 2017, figure 1.
     """
@@ -215,13 +216,16 @@ class Transformer(nn.Module):
 
         Kinds are "encoder_self", "decoder_self" and "cross", of which a part alone has its own.
         """
-        kinds = {
-            "encoder_self": ("encoder_layers", "self_attention"),
-            "decoder_self": ("decoder_layers", "self_attention"),
-            "cross": ("decoder_layers", "cross_attention"),
-        }
-        found = {kind: layer_weights(intermediates, *place) for kind, place in kinds.items()}
-        return {kind: layers for kind, layers in found.items() if layers}
+        return sown_by_kind(intermediates, "weights")
+
+    @staticmethod
+    def value_norms(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
+        """Returns each layer's norms of transformed values [B, H, M], as a forward pass sowed them.
+
+        Times the weights, they are the norms of what each head fetches from each token. See
+        `MultiHeadAttention`; kinds are those of `attention_weights`.
+        """
+        return sown_by_kind(intermediates, "value_norms")
 
     def _embed(self, vectors, encoding, positions, rates):
         check_length(positions.shape[-1], self.config)

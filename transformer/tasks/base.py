@@ -1,13 +1,65 @@
 """What the training loop needs to know of a task, and nothing more."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Float
 
 from transformer.losses import TokenSums
+
+
+class Attention(NamedTuple):
+    """What a model attends to while it reads one text, or a source and its translation.
+
+    Kinds are "encoder_self" (both axes are the source), "decoder_self" (both are the target) and
+    "cross" (queries are the target, keys the source), of those that the model has.
+
+    Attributes:
+      weights: of each layer and head, by kind; a query's row sums to one.
+      value_norms: the norm of what a key adds to a layer's output where all of a head's weight is
+        on it, by kind; none of a model that has no such heads, see `MultiHeadAttention`.
+      source_tokens: those that the encoder reads; a translator's end in end-of-sentence.
+      target_tokens: those that the decoder reads, so that a query's row shows how the token after
+        it is made. A side that a model lacks has no tokens.
+    """
+
+    weights: Mapping[str, Float[np.ndarray, "layers H L M"]]
+    value_norms: Mapping[str, Float[np.ndarray, "layers H M"]]
+    source_tokens: list[str]
+    target_tokens: list[str]
+
+    @classmethod
+    def of_first_text(
+        cls,
+        model: Any,
+        intermediates: Mapping[str, Any],
+        source_tokens: list[str],
+        target_tokens: list[str],
+    ) -> "Attention":
+        """Returns the attention over the first text of a batch, without its padding.
+
+        Args:
+          model: a kind of encoder and decoder, see `model.kinds`.
+          intermediates: what it sowed while it read the batch.
+        """
+        source, target = len(source_tokens), len(target_tokens)
+        sides = {
+            "encoder_self": (source, source),
+            "decoder_self": (target, target),
+            "cross": (target, source),
+        }
+        weights = {
+            kind: np.stack([w[0, :, : sides[kind][0], : sides[kind][1]] for w in layers])
+            for kind, layers in jax.device_get(model.attention_weights(intermediates)).items()
+        }
+        value_norms = {
+            kind: np.stack([norms[0, :, : sides[kind][1]] for norms in layers])
+            for kind, layers in jax.device_get(model.value_norms(intermediates)).items()
+        }
+        return cls(weights, value_norms, source_tokens, target_tokens)
 
 
 @runtime_checkable

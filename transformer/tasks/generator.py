@@ -13,6 +13,7 @@ from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer
 from transformer.errors import UserError
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.layers import DropoutRates
+from transformer.tasks.base import Attention
 from transformer.tasks.writer import Writer
 
 
@@ -200,13 +201,10 @@ class Generator:
                 yield text[len(shown) :]
                 shown = text
 
-    def attention(self, variables: Any, text: str) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Returns all attention weights while reading a text, and its tokens as they are read.
+    def attention(self, variables: Any, text: str) -> Attention:
+        """Returns all attention while reading a text, of the kind `decoder_self` alone.
 
-        Returns:
-          weights: `decoder_self` [layers, H, L, L], float32, queries in rows, of models that
-            have such.
-          L tokens; the first is begin-of-sentence where the model learned such.
+        Its tokens are the target's; the first is begin-of-sentence where the model learned such.
         """
         ids = self._read(text, 1)
         tokens = jnp.asarray([ids])
@@ -216,16 +214,12 @@ class Generator:
             method="decode",
             mutable=["intermediates"],
         )
-        layers = self.model.attention_weights(sown.get("intermediates", {}))
-        weights = {
-            kind: np.stack([np.asarray(of_layer[0]) for of_layer in own])
-            for kind, own in layers.items()
-        }
         pieces = [
             piece.replace("\n", "⏎")
             for piece in self.tokenizer.pieces(ids if self.whole else ids[1:])
         ]
-        return weights, pieces if self.whole else ["<s>", *pieces]
+        pieces = pieces if self.whole else ["<s>", *pieces]
+        return Attention.of_first_text(self.model, sown.get("intermediates", {}), [], pieces)
 
     # -- inside
 

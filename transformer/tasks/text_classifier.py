@@ -16,6 +16,7 @@ from transformer.data.tokenizer import PAD, Ids, Tokenizer
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
 from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
+from transformer.tasks.base import Attention
 from transformer.tasks.groups import length_groups
 
 
@@ -149,22 +150,16 @@ class TextClassifier:
             if "attention_pooling" in own
         ]
 
-    def attention(self, variables: Any, line: str) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Returns all attention weights within the encoder while reading a line, and its tokens.
+    def attention(self, variables: Any, line: str) -> Attention:
+        """Returns all attention while reading a line, of the kind `encoder_self` alone.
 
-        Returns:
-          weights: `encoder_self` [layers, H, M, M], float32, queries in rows, of a Transformer.
-          M tokens, the first of which is begin-of-sentence.
+        Its tokens are the source's; the first is begin-of-sentence.
         """
         tokens, sown = self._sown(variables, self._read([line])[0])
         if isinstance(self.model, BagOfEmbeddings):
-            return {}, tokens
-        layers = REGISTRY[self.model.config.kind].attention_weights(sown.get("encoder", {}))
-        weights = {
-            kind: np.stack([np.asarray(w[0, :, : len(tokens), : len(tokens)]) for w in own])
-            for kind, own in layers.items()
-        }
-        return weights, tokens
+            return Attention({}, {}, tokens, [])
+        encoder = REGISTRY[self.model.config.kind]
+        return Attention.of_first_text(encoder, sown.get("encoder", {}), tokens, [])
 
     # -- inside
 

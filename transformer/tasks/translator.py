@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from transformer.data.pipeline import Batch, make_batch
 from transformer.data.tokenizer import BEGIN, END, PAD, Tokenizer
@@ -15,6 +14,7 @@ from transformer.losses import TokenSums, cross_entropy
 from transformer.model.layers import DropoutRates
 from transformer.model.recurrent import RecurrentModel
 from transformer.model.transformer import Transformer
+from transformer.tasks.base import Attention
 from transformer.tasks.groups import length_groups
 
 
@@ -201,19 +201,11 @@ class Translator:
         for _, batch in self.batches(sources, targets):
             yield sums(variables, batch)
 
-    def attention(
-        self, variables: Any, source: str, target: str | None = None
-    ) -> tuple[dict[str, np.ndarray], list[str], list[str]]:
-        """Returns all attention weights while reading a sentence and its translation.
+    def attention(self, variables: Any, source: str, target: str | None = None) -> Attention:
+        """Returns all attention while reading a sentence and its translation.
 
         Args:
           target: the model's own translation where it is None.
-
-        Returns:
-          weights: `encoder_self` [layers, H, M, M], `decoder_self` [layers, H, L, L] and `cross`
-            [layers, H, L, M], float32, queries in rows; of these, what the model has.
-          source tokens (M), ending in end-of-sentence; target tokens as the decoder reads them
-          (L), starting with begin-of-sentence.
         """
         if target is None:
             target = self.translate(variables, [source])[0][0].text
@@ -221,19 +213,10 @@ class Translator:
         [targets] = self._encode_lines(self.target_tokenizer, [target], 1)
         length = max(len(sources), len(targets)) + 1
         batch = make_batch([sources], [targets], 1, length)
-        _, sown = self.model.apply(
-            variables,
-            *_inputs(batch),
-            mutable=["intermediates"],
-        )
-        m, n = len(sources) + 1, len(targets) + 1
-        sides = {"encoder_self": (m, m), "decoder_self": (n, n), "cross": (n, m)}
-        weights = {}
-        for kind, layers in self.model.attention_weights(sown.get("intermediates", {})).items():
-            rows, columns = sides[kind]
-            weights[kind] = np.stack([np.asarray(w[0, :, :rows, :columns]) for w in layers])
-        return (
-            weights,
+        _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
+        return Attention.of_first_text(
+            self.model,
+            sown.get("intermediates", {}),
             [*self.source_tokenizer.pieces(sources), "</s>"],
             ["<s>", *self.target_tokenizer.pieces(targets)],
         )
