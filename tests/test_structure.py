@@ -26,6 +26,7 @@ ALLOWED = {
     "transformer.optim": CORE,
     "transformer.checkpoint": CORE,
     "transformer.metrics": (*CORE, "transformer.losses"),
+    "transformer.alignment": CORE,
     "transformer.class_scores": CORE,
     "transformer.train_step": (
         *CORE,
@@ -35,6 +36,7 @@ ALLOWED = {
     ),
     "transformer.tasks": (
         *CORE,
+        "transformer.alignment",
         "transformer.class_scores",
         "transformer.data",
         "transformer.decode",

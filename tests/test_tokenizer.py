@@ -55,6 +55,20 @@ def test_text_with_umlauts_and_emoji_comes_back_from_its_ids(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_every_token_starts_where_its_text_stands(kind, tmp_path):
+    text = "  Äpfel über\u00a0die\tStraße ½ eins"
+    tokenizer = make(tmp_path, kind=kind)
+    [starts], [ids] = tokenizer.starts([text]), tokenizer.encode([text])
+    assert len(starts) == len(ids)
+    assert starts == sorted(starts)
+    spelled = [text[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)]
+    assert "".join(spelled) == "".join(text.split())
+    if kind == "word":
+        assert spelled == text.split()
+    assert tokenizer.starts([""]) == [[]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_four_special_ids_are_the_same_in_every_vocabulary(kind, tmp_path):
     tokenizer = make(tmp_path, kind=kind)
     assert (PAD, UNKNOWN, BEGIN, END) == (0, 1, 2, 3)

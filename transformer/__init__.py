@@ -26,5 +26,6 @@ Reading order, with the paper beside it:
     decode.py             6.1 beam search
     train.py              the loop, which knows no task; population.py: many runs as one
     data/packing.py       documents in rows of tokens; pipeline.py: pairs in batches of like length
+    alignment.py          which words attend to which, scored against the truth
     tasks/                how text becomes batches, losses and scores, and what a model is used for
 """

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 from jaxtyping import Int
+from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from transformer.errors import RunError, UserError
 
@@ -60,6 +61,24 @@ class Tokenizer:
     def pieces(self, ids: Ids) -> list[str]:
         """Returns the tokens as text, for people to read; '▁' begins a word."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
+
+    def starts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns where each token starts in its text, in characters from zero.
+
+        A token that begins a word starts at the blank before it.
+        """
+        return [
+            _starts(text, SentencePieceText.FromString(encoded))
+            for text, encoded in zip(
+                texts, self._processor.encode(list(texts), out_type="serialized_proto"), strict=True
+            )
+        ]
+
+
+def _starts(text: str, encoded: SentencePieceText) -> list[int]:
+    """The characters at which tokens start; sentencepiece tells the bytes."""
+    bytes_before = np.cumsum([0, *(len(character.encode()) for character in text)])
+    return np.searchsorted(bytes_before, [piece.begin for piece in encoded.pieces]).tolist()
 
 
 def save_model(path: Path, model: bytes) -> None:
