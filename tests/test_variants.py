@@ -197,7 +197,7 @@ def test_only_distances_matter_to_relative_encodings(positions):
     @jax.jit
     def run(inputs):
         logits, sown = model.apply(variables, *inputs, mutable=["intermediates"])
-        return logits, jax.tree.leaves(sown)
+        return logits, jax.tree.leaves(model.attention_weights(sown["intermediates"]))
 
     (logits, weights), (later_logits, later_weights) = run(inputs), run(further_on)
     changes = [np.abs(later_logits[:, by:] - logits).max()]

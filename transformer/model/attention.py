@@ -102,8 +102,9 @@ class MultiHeadAttention(nn.Module):
     output where all its weight is on one key: of the key's value times the head's rows of W^O,
     without what positions add to it and without the bias of W^O.
 
-    A variable `gates/heads` [H] multiplies what the heads read, before W^O: of a gate of 0 the
-    module computes what it would without the head. Without the variable nothing is multiplied.
+    A variable `gates/heads`, [H] or of each row of a batch its own [B, H], multiplies what the
+    heads read, before W^O: with a gate of 0 the module computes what it would without the head.
+    Without the variable nothing is multiplied.
 
     With `num_kv_heads`, several heads of queries share one of keys and values. With
     `query_key_norm` "l2" the score is a learned multiple of the cosine of query and key; with
@@ -191,7 +192,8 @@ class MultiHeadAttention(nn.Module):
         mixed = self.positions.mix(weights, view.query_positions, view.key_positions)
         heads = heads if mixed is None else heads + mixed
         if self.has_variable("gates", "heads"):
-            heads = heads * self.get_variable("gates", "heads")[:, None].astype(heads.dtype)
+            gates = self.get_variable("gates", "heads")[..., None, :, None]
+            heads = heads * gates.astype(heads.dtype)
         return self.output(heads.reshape(*x.shape[:2], -1))
 
     def _value_norms(self, values: Float[Array, "B M H K"]) -> Float[Array, "B H M"]:

@@ -32,12 +32,13 @@ def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
 
 
 def gate_variables(
-    gates: Mapping[str, Float[Array, "layers H"]], config: ModelConfig, part: str = ""
+    gates: Mapping[str, Float[Array, "layers *B H"]], config: ModelConfig, part: str = ""
 ) -> dict[str, Any]:
     """Returns the collection `gates`, which stands beside the parameters of a model.
 
     Args:
-      gates: by kind of attention, see `unit_gates`; heads of kinds that it lacks have none.
+      gates: by kind of attention, see `unit_gates`; heads of kinds that it lacks have none. An
+        axis before the heads, where there is one, is of the rows of a batch, each with its own.
       part: name of the Transformer within the model; '' where it is the whole.
     """
     collection: dict[str, Any] = {}

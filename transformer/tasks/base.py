@@ -137,6 +137,21 @@ class Task(Protocol):
         """
         ...
 
+    def held_out_batches(self, split: str) -> Iterator[Any]:
+        """Yields all of a split once, in batches of few static shapes whose leaves begin alike.
+
+        A leaf's first axis is that of the texts, or rows of text, which do not touch each other.
+        """
+        ...
+
+    def held_out_sums(self, variables: Any, batch: Any) -> TokenSums:
+        """Returns the unsmoothed loss of such a batch, without dropout, unweighted by class.
+
+        Args:
+          variables: what the model is applied with, see `Predictor`.
+        """
+        ...
+
     def with_config(self, config: Any, heads_vary: bool = False) -> "Task":
         """Returns the task of a config that differs in numbers alone; they share what compiles.
 

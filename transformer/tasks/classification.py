@@ -3,7 +3,7 @@
 import copy
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,15 @@ class ClassificationTask:
         variables = variables_of(params, hparams, "encoder")
         found = self.predictor.probabilities(variables, self._tokens(split), members=True)
         return [self._scores(split, probabilities, False) for probabilities in found]
+
+    def held_out_batches(self, split: str) -> Iterator[LabelledBatch]:
+        encoded = self._tokens(split), self._encoded[split].labels
+        return (batch for _, batch in self.predictor.batches(*encoded))
+
+    def held_out_sums(self, variables: Any, batch: LabelledBatch) -> TokenSums:
+        scores = self.predictor.classify(variables, batch.tokens)
+        weights = jnp.ones(len(self._source.labels))
+        return class_cross_entropy(scores.logits, jnp.asarray(batch.labels), weights, 0.0)
 
     def _tokens(self, split: str) -> list[Int[np.ndarray, "length"]]:
         store = self._encoded[split].store

@@ -3,14 +3,14 @@
 import copy
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from transformer.data.documents import open_documents
-from transformer.data.packing import Text, TextBatch, TextPlan, encode_text, prepare_text
+from transformer.data.packing import Text, TextBatch, TextPlan, encode_text, pack_rows, prepare_text
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
 from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums
@@ -118,6 +118,12 @@ class LanguageModelTask:
         batches = self.predictor.evaluate_sums(variables, *self._rows(split), members=True)
         sums = [list(map(TokenSums, *batch)) for batch in jax.device_get(list(batches))]
         return [self._scores(split, own) for own in zip(*sums, strict=True)]
+
+    def held_out_batches(self, split: str) -> Iterator[TextBatch]:
+        return pack_rows(*self._rows(split))
+
+    def held_out_sums(self, variables: Any, batch: TextBatch) -> TokenSums:
+        return self.predictor.token_sums(variables, batch, 0.0, None)
 
     def _rows(self, split: str) -> tuple[Text, int, int]:
         return self._held_out[split], self.plan.rows, self.plan.context

@@ -11,7 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from transformer.data.labelled_batches import NO_LABEL, make_labelled_batch, read_texts
+from transformer.data.labelled_batches import (
+    NO_LABEL,
+    LabelledBatch,
+    make_labelled_batch,
+    read_texts,
+)
 from transformer.data.tokenizer import PAD, Ids, Tokenizer
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
 from transformer.model.kinds import REGISTRY
@@ -97,10 +102,26 @@ class TextClassifier:
         run = self._classify_members if members else self._classify
         population = jax.tree.leaves(variables)[0].shape[:1] if members else ()
         logits = np.zeros((*population, len(texts), len(self.labels)))
-        for rows, tokens in self._batches(texts):
-            logits[..., rows, :] = np.asarray(run(variables, tokens).logits)[..., : len(rows), :]
+        for rows, batch in self.batches(texts):
+            found = np.asarray(run(variables, batch.tokens).logits)
+            logits[..., rows, :] = found[..., : len(rows), :]
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return weights / weights.sum(axis=-1, keepdims=True)
+
+    def batches(
+        self, texts: Sequence[Ids], labels: Sequence[int] | None = None
+    ) -> Iterator[tuple[list[int], LabelledBatch]]:
+        """Yields (indices, batch) of encoded texts, batches of like length and static shape.
+
+        Args:
+          labels: numbers of the texts' classes, where they are known.
+        """
+        labels = [NO_LABEL] * len(texts) if labels is None else labels
+        lengths = [len(ids) for ids in texts]
+        groups = length_groups(range(len(texts)), lengths, self.batch_size, self.max_tokens)
+        for rows, length in groups:
+            of_rows = [texts[i] for i in rows], [labels[i] for i in rows]
+            yield rows, make_labelled_batch(*of_rows, self.batch_size, length)
 
     # -- text to classes
 
@@ -128,8 +149,8 @@ class TextClassifier:
         """Returns what the classifier pooled of each line."""
         encoded = self._read(lines)
         found = [
-            (rows, np.asarray(self._classify(variables, tokens).embedding)[: len(rows)])
-            for rows, tokens in self._batches(encoded)
+            (rows, np.asarray(self._classify(variables, batch.tokens).embedding)[: len(rows)])
+            for rows, batch in self.batches(encoded)
         ]
         order = np.argsort(np.concatenate([rows for rows, _ in found]))
         return np.concatenate([vectors for _, vectors in found])[order]
@@ -172,8 +193,8 @@ class TextClassifier:
 
     def _sown(self, variables: Any, ids: list[int]) -> tuple[list[str], dict[str, Any]]:
         """The tokens of a text, and what the model sows while it reads them and some padding."""
-        [(_, tokens)] = self._batches([ids])
-        _, sown = self._explain(variables, tokens[:1])
+        [(_, batch)] = self.batches([ids])
+        _, sown = self._explain(variables, batch.tokens[:1])
         return ["<s>", *self.tokenizer.pieces(ids[1:])], sown.get("intermediates", {})
 
     def _read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
@@ -185,12 +206,3 @@ class TextClassifier:
                     f"{self.max_tokens - 1} are read (data.max_tokens={self.max_tokens})"
                 )
         return [ids[: self.max_tokens] for ids in encoded]
-
-    def _batches(self, texts: Sequence[Ids]) -> Iterator[tuple[list[int], Any]]:
-        """Yields which texts are read together, and their tokens in a static shape."""
-        lengths = [len(ids) for ids in texts]
-        groups = length_groups(range(len(texts)), lengths, self.batch_size, self.max_tokens)
-        for rows, length in groups:
-            labels = [NO_LABEL] * len(rows)
-            own = make_labelled_batch([texts[i] for i in rows], labels, self.batch_size, length)
-            yield rows, own.tokens

@@ -3,7 +3,7 @@
 import copy
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +119,13 @@ class TranslationTask:
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
         `evaluate.training_beam_size`; the final one all, with `decode.beam_size`.
         """
-        pairs = self._pairs_of(split, final)
+        pairs = self.decoded_pairs(split, final)
         beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
         variables = variables_of(params, self.hparams())
-        [losses] = self._reference_losses(variables, list(self._pairs[split]), members=False)
+        [losses] = self._reference_losses(variables, split, members=False)
         best = self.predictor.translate(variables, [pair.source for pair in pairs], beam)
         hypotheses = [translations[0].text for translations in best]
-        scores = losses | self._text_scores(hypotheses, pairs, final)
+        scores = losses | self.text_scores(hypotheses, pairs, final)
         texts = {
             f"translations/{split}.txt": hypotheses,
             f"translations/{split}.source.txt": [pair.source for pair in pairs],
@@ -134,22 +134,23 @@ class TranslationTask:
         return {**scores, "texts": texts} if final else scores
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
-        pairs = self._pairs_of(split, final=False)
+        pairs = self.decoded_pairs(split, final=False)
         beam = self.config.evaluate.training_beam_size
         variables = variables_of(params, hparams)
-        losses = self._reference_losses(variables, list(self._pairs[split]), members=True)
+        losses = self._reference_losses(variables, split, members=True)
         found = self.predictor.translate_members(variables, [pair.source for pair in pairs], beam)
         return [
-            loss | self._text_scores([translations[0].text for translations in best], pairs, False)
+            loss | self.text_scores([translations[0].text for translations in best], pairs, False)
             for loss, best in zip(losses, found, strict=True)
         ]
 
-    def _pairs_of(self, split: str, final: bool) -> list[Pair]:
-        """The pairs that are decoded; evaluations during training take the first ones."""
+    def decoded_pairs(self, split: str, final: bool) -> list[Pair]:
+        """Returns the pairs that are decoded; evaluations during training take the first ones."""
         pairs = list(self._pairs[split])
         return pairs if final else pairs[: self.config.evaluate.max_sentences]
 
-    def _text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
+    def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
+        """Returns BLEU and the other scores of translations, see `metrics.corpus_scores`."""
         settings = self.config.evaluate
         scores = corpus_scores(
             hypotheses,
@@ -161,17 +162,10 @@ class TranslationTask:
         return {**scores, "sentences": len(pairs)}
 
     def _reference_losses(
-        self, variables: Any, pairs: list[Pair], members: bool
+        self, variables: Any, split: str, members: bool
     ) -> list[dict[str, float]]:
         """Loss, perplexity and accuracy of the references, of each member or of the only one."""
-        limit = self.predictor.max_length - 1
-        encoded = [
-            [ids[:limit] for ids in tokenizer.encode(texts)]
-            for tokenizer, texts in (
-                (self.corpus.source_tokenizer, [pair.source for pair in pairs]),
-                (self.corpus.target_tokenizer, [pair.target for pair in pairs]),
-            )
-        ]
+        encoded = self._encoded(split)
         sums = jax.device_get(list(self.predictor.evaluate_sums(variables, *encoded, members)))
 
         def split(batch: TokenSums) -> list[TokenSums]:
@@ -181,6 +175,23 @@ class TranslationTask:
             summarize(functools.reduce(TokenMetrics.merge, map(TokenMetrics.from_sums, own)))
             for own in zip(*map(split, sums), strict=True)
         ]
+
+    def _encoded(self, split: str) -> list[list[list[int]]]:
+        """The sources and the targets of a split, cut to what the model reads."""
+        pairs, limit = list(self._pairs[split]), self.predictor.max_length - 1
+        return [
+            [ids[:limit] for ids in tokenizer.encode(texts)]
+            for tokenizer, texts in (
+                (self.corpus.source_tokenizer, [pair.source for pair in pairs]),
+                (self.corpus.target_tokenizer, [pair.target for pair in pairs]),
+            )
+        ]
+
+    def held_out_batches(self, split: str) -> Iterator[Batch]:
+        return (batch for _, batch in self.predictor.batches(*self._encoded(split)))
+
+    def held_out_sums(self, variables: Any, batch: Batch) -> TokenSums:
+        return self.predictor.token_sums(variables, batch, 0.0, None)
 
     def examples(self, split: str, count: int) -> list[Pair]:
         """Returns `count` pairs spread over a split, for people to look at."""

@@ -1,7 +1,7 @@
 """A trained model in use: text in, text out."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -56,10 +56,10 @@ class Translator:
         self._sums = jax.jit(self._batch_sums)
         # The same for the stacked variables of a population.
         self._search_members = jax.jit(
-            lambda variables, source, beam, steps: jax.vmap(
-                lambda one: self._search_batch(one, source, beam, steps)
-            )(variables),
-            static_argnums=(2, 3),
+            lambda shared, stacked, source, beam, steps: jax.vmap(
+                lambda own: self._search_batch({**shared, **own}, source, beam, steps)
+            )(stacked),
+            static_argnums=(3, 4),
         )
         self._sums_members = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
 
@@ -111,16 +111,22 @@ class Translator:
         return results
 
     def translate_members(
-        self, variables: Any, lines: Sequence[str], beam: int | None = None
+        self,
+        variables: Any,
+        lines: Sequence[str],
+        beam: int | None = None,
+        shared: Mapping[str, Any] | None = None,
     ) -> list[list[list[Translation]]]:
         """Returns what `translate` does for each member of a population.
 
         Args:
           variables: of all members, stacked on a leading axis.
+          shared: variables that are one for all of them.
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[Translation("", 0.0)] for _ in lines] for _ in range(count)]
-        for rows, found in self._decode(self._search_members, variables, lines, beam, 1):
+        search = functools.partial(self._search_members, shared or {})
+        for rows, found in self._decode(search, variables, lines, beam, 1):
             for row, i in enumerate(rows):
                 for member, of_member in enumerate(results):
                     place = (member, row)
