@@ -20,7 +20,10 @@ from absl import flags
 
 from transformer.errors import UserError
 
-MODES = ("train", "evaluate", "attention", "translate", "score", "generate", "classify")
+MODES = (
+    *("train", "evaluate", "attention", "heads"),
+    *("translate", "score", "generate", "classify"),
+)
 
 flags.DEFINE_string("config", None, "file of the experiment's config; `train` needs it")
 flags.DEFINE_string("workdir", None, "folder of the run")
@@ -114,18 +117,19 @@ def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
 
 
 def _use(config: Any, workdir: Path) -> None:
-    """Runs a mode of a trained model, of which each task has its own."""
+    """Runs a mode of a trained model, of which each task has its own beside the common ones."""
     from experiments import lines, modes
     from experiments.options import Options
 
     uses = modes.REGISTRY[config.task]
-    if FLAGS.mode in uses.FOLDER_MODES:
+    folder_modes = {**modes.COMMON_MODES, **uses.FOLDER_MODES}
+    if FLAGS.mode in folder_modes:
         told = Options(**{field.name: FLAGS[field.name].value for field in fields(Options)})
-        for file in uses.FOLDER_MODES[FLAGS.mode](config, workdir, told):
+        for file in folder_modes[FLAGS.mode](config, workdir, told):
             print(file)
         return
     if FLAGS.mode not in uses.LINE_MODES:
-        known = ", ".join(("evaluate", *uses.FOLDER_MODES, *uses.LINE_MODES))
+        known = ", ".join(("evaluate", *folder_modes, *uses.LINE_MODES))
         raise UserError(f"--mode={FLAGS.mode} is not for config.task={config.task}: use {known}")
     if FLAGS.prompt is not None:
         if FLAGS.mode != "generate" or FLAGS.input is not None:

@@ -13,18 +13,21 @@ from rich.progress import Progress as RichProgress
 
 
 @contextlib.contextmanager
-def line_progress(total: int | None, hidden: bool) -> Iterator[Callable[[int], None]]:
+def line_progress(
+    total: int | None, hidden: bool, what: str = "line"
+) -> Iterator[Callable[[int], None]]:
     """Shows how many lines of a text are done, where stderr is a terminal.
 
     Args:
       total: lines of the text; None where nobody knows.
       hidden: show nothing on a terminal either, where the results show how far they are.
+      what: is counted.
 
     Yields:
       What to call with the number of lines that were done since the last call.
     """
     bar = RichProgress(
-        TextColumn("line"),
+        TextColumn(what),
         MofNCompleteColumn(),
         BarColumn(),
         TimeRemainingColumn(),
