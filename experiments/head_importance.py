@@ -53,7 +53,7 @@ AT_ONCE = 16
 
 @dataclasses.dataclass(frozen=True)
 class HeadScores:
-    """What a head is worth, foretold and true; losses are in nats a token.
+    """What a head is worth, foretold and true; losses are in nats a token, or a classifier's text.
 
     Attributes:
       kind: of attention, a key of `attention_maps.KINDS`.
@@ -78,13 +78,14 @@ class Ranking:
     """All heads of a model, and its scores with all of them on.
 
     Attributes:
-      split, tokens: what losses are means over; in place of tokens texts of a classifier.
+      split, unit, tokens: the set that losses are means over, what they count of it, and how many.
       decoded: sentences that BLEU is of, 0 of models that do not translate.
       by_importance, by_estimate: Spearman's rank correlation with the change of the loss; None
         where there are too few heads, or all are alike.
     """
 
     split: str
+    unit: str
     tokens: int
     decoded: int
     loss: float
@@ -112,7 +113,7 @@ def heads(config: Any, folder: Path, options: Options) -> list[Path]:
     at_once = 1 if jax.default_backend() == "cpu" else AT_ONCE
     with line_progress(work(task), hidden=False, what="text") as done:
         ranking = rank(task, variables, done, at_once)
-    print_ranking(ranking, task.unit)
+    print_ranking(ranking)
     return write(ranking, folder / "figures" / "heads")
 
 
@@ -139,39 +140,41 @@ def rank(task: Any, variables: Any, done: Done, at_once: int) -> Ranking:
     """
     ones = unit_gates(task.predictor.model.config)
     places = [(kind, *place) for kind, own in ones.items() for place in np.ndindex(own.shape)]
+    # The first model has all heads on.
     models = [ones] + [
         {**ones, kind: ones[kind].at[layer, head].set(0.0)} for kind, layer, head in places
     ]
     stacked = jax.tree.map(lambda *gates: jnp.stack(gates), *models)
-    sums = _sums(task, variables, stacked, done, at_once)
     absolute, signed = _gradients(task, variables, ones, done)
+    sums = _sums(task, variables, stacked, done, at_once)
     bleus = _bleus(task, variables, stacked, done, at_once)
     tokens = sums.weight[0]
     loss, accuracy = sums.nll / tokens, sums.correct / tokens
     scores = tuple(
         HeadScores(
-            kind,
-            layer + 1,
-            head + 1,
-            float(absolute[kind][layer, head] / tokens),
-            float(-signed[kind][layer, head] / tokens),
-            float(loss[i] - loss[0]),
-            float(accuracy[i] - accuracy[0]),
-            bleus[i] - bleus[0] if bleus else None,
+            kind=kind,
+            layer=layer + 1,
+            head=head + 1,
+            importance=float(absolute[kind][layer, head] / tokens),
+            estimate=float(-signed[kind][layer, head] / tokens),
+            loss=float(loss[i] - loss[0]),
+            accuracy=float(accuracy[i] - accuracy[0]),
+            bleu=bleus[i] - bleus[0] if bleus else None,
         )
         for i, (kind, layer, head) in enumerate(places, 1)
     )
     changes = [head.loss for head in scores]
     return Ranking(
-        split_of(task),
-        int(tokens),
-        len(_decoded(task)),
-        float(loss[0]),
-        float(accuracy[0]),
-        bleus[0] if bleus else None,
-        rank_correlation([head.importance for head in scores], changes),
-        rank_correlation([head.estimate for head in scores], changes),
-        scores,
+        split=split_of(task),
+        unit=task.unit,
+        tokens=int(tokens),
+        decoded=len(_decoded(task)),
+        loss=float(loss[0]),
+        accuracy=float(accuracy[0]),
+        bleu=bleus[0] if bleus else None,
+        by_importance=rank_correlation([head.importance for head in scores], changes),
+        by_estimate=rank_correlation([head.estimate for head in scores], changes),
+        heads=scores,
     )
 
 
@@ -259,19 +262,13 @@ def _bleus(task: Any, variables: Any, stacked: Any, done: Done, at_once: int) ->
 # -- what comes out
 
 
-def print_ranking(ranking: Ranking, unit: str) -> None:
-    """Prints the heads, those first whose absence raises the loss most, and the correlations.
-
-    Args:
-      unit: what losses are means over.
-    """
-    bleu = (
-        "" if ranking.bleu is None else f", BLEU {ranking.bleu:.2f} ({ranking.decoded} sentences)"
-    )
-    table = Table(
-        title=f"Each head off, {ranking.split} set of {ranking.tokens:,} {unit}: with all on, loss "
-        f"{ranking.loss:.4f}, accuracy {ranking.accuracy:.2%}{bleu}"
-    )
+def print_ranking(ranking: Ranking) -> None:
+    """Prints the heads, those first whose absence raises the loss most, and the correlations."""
+    told = f"with all on: loss {ranking.loss:.4f}, accuracy {ranking.accuracy:.2%}"
+    if ranking.bleu is not None:
+        told += f", BLEU {ranking.bleu:.2f} of {ranking.decoded} sentences"
+    where = f"{ranking.split} set, {ranking.tokens:,} {ranking.unit}"
+    table = Table(title=f"What switching off a head changes: {where}\n{told}")
     for name in ("attention", "layer", "head", "importance", "estimate", "loss", "accuracy"):
         table.add_column(name, justify="left" if name == "attention" else "right")
     if ranking.bleu is not None:
@@ -302,7 +299,8 @@ def write(ranking: Ranking, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     picture, table, numbers = (folder / f"head_importance.{end}" for end in ("png", "csv", "json"))
     rows = [dataclasses.asdict(head) for head in ranking.heads]
-    head_figures.build_figure(rows, ranking.by_importance).savefig(picture)
+    unit = ranking.unit.split()[-1].removesuffix("s")
+    head_figures.build_figure(rows, ranking.by_importance, unit).savefig(picture)
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()

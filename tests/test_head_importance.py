@@ -1,0 +1,146 @@
+"""Heads are ranked by what truly changes without them, and by what their gradients foretell."""
+
+import csv
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+import test_classification
+import test_language_model
+from experiments import workdir
+from experiments.head_importance import rank, rank_correlation
+from experiments.settings import complete
+from tiny_run import command, refused, shared_run
+from transformer import tasks
+
+STACKS = {"encoder_self": "encoder_layers_0", "decoder_self": "decoder_layers_0",
+          "cross": "decoder_layers_0"}  # fmt: skip
+HEAD = 8  # numbers of a head: 16 of two heads
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def ranked(tiny, tmp_path_factory):
+    """What the mode prints of the shared run, the numbers it writes, the task and its variables."""
+    folder = tiny.copy(tmp_path_factory.mktemp("heads") / "run")
+    ended = command("--mode=heads", f"--workdir={folder}")
+    assert ended.code == 0, ended.err
+    config = workdir.load_config(folder)
+    _, variables, *_ = workdir.load_trained(folder, config, print)
+    numbers = json.loads((folder / "figures" / "heads" / "head_importance.json").read_text())
+    return ended, folder, numbers, tasks.REGISTRY[config.task](config), variables["params"]
+
+
+def scaled(params, kind, head, share):
+    """The parameters with a head's rows of W^O, of the first layer of a kind, multiplied."""
+    params = jax.tree.map(np.array, params)
+    parts = [params.get("encoder", params)[STACKS[kind]]]
+    attention = parts[0]["cross_attention" if kind == "cross" else "self_attention"]
+    attention["output"]["kernel"][(head - 1) * HEAD : head * HEAD] *= share
+    return params
+
+
+def scores_of(ranking, kind, head):
+    [found] = [own for own in ranking["heads"] if (own["kind"], own["head"]) == (kind, head)]
+    assert found["layer"] == 1
+    return found
+
+
+def test_a_head_off_changes_what_evaluation_says_of_the_model_without_it(ranked):
+    _, _, numbers, task, params = ranked
+    assert len(numbers["heads"]) == 6
+    whole = task.evaluate(params, "test", final=False)
+    assert (numbers["split"], numbers["decoded"]) == ("test", whole["sentences"])
+    for name in ("loss", "accuracy", "bleu"):
+        assert numbers[name] == pytest.approx(whole[name], rel=1e-4)
+    losses = []
+    for kind, head in (("cross", 2), ("encoder_self", 1)):
+        without = task.evaluate(scaled(params, kind, head, 0.0), "test", final=False)
+        found = scores_of(numbers, kind, head)
+        losses.append(without["loss"])
+        for name in ("loss", "accuracy", "bleu"):
+            assert found[name] == pytest.approx(without[name] - whole[name], abs=1e-4), name
+    # Controls: both heads count, and not alike.
+    assert min(abs(loss - whole["loss"]) for loss in losses) > 1e-3
+    assert abs(losses[0] - losses[1]) > 1e-3
+
+
+def test_importance_is_the_slope_of_each_sentences_loss(ranked):
+    _, _, numbers, task, params = ranked
+    pairs = task.decoded_pairs("test", final=True)
+    texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    step = 0.02
+
+    def losses(share, kind, head):
+        variables = {"params": scaled(params, kind, head, share)}
+        return -np.array([total for total, _ in task.predictor.score(variables, *texts)])
+
+    for kind, head in (("cross", 1), ("decoder_self", 2)):
+        slopes = losses(1 + step, kind, head) - losses(1 - step, kind, head)
+        slopes /= 2 * step * numbers["tokens"]
+        found = scores_of(numbers, kind, head)
+        assert found["importance"] == pytest.approx(np.abs(slopes).sum(), rel=0.02)
+        assert found["estimate"] == pytest.approx(-slopes.sum(), rel=0.05, abs=1e-4)
+        # Control: sentences disagree, so the two are no one number.
+        assert found["importance"] > 1.05 * abs(found["estimate"])
+
+
+def test_what_is_printed_and_written_is_one_ranking(ranked):
+    ended, folder, numbers, *_ = ranked
+    files = [folder / "figures" / "heads" / f"head_importance.{end}" for end in ("png", "csv")]
+    assert str(files[0]) in ended.out
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    with files[1].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["loss"]) for row in rows] == [head["loss"] for head in numbers["heads"]]
+    worst = max(numbers["heads"], key=lambda head: head["loss"])
+    first = next(line for line in ended.out.splitlines() if "ttention" in line and "│" in line)
+    assert f"{worst['loss']:+.4f}" in first
+    changes = [head["loss"] for head in numbers["heads"]]
+    expected = rank_correlation([head["importance"] for head in numbers["heads"]], changes)
+    assert numbers["by_importance"] == pytest.approx(expected)
+    assert f"over 6 heads: {expected:.3f}" in ended.out
+
+
+@pytest.mark.parametrize("module", [test_language_model, test_classification])
+def test_models_that_do_not_translate_are_ranked_too_several_at_once(module, tmp_path):
+    made = {}
+    exec(module.CONFIG.replace("PATH", str(tmp_path)), made)
+    (tmp_path / "text").write_text("\n".join(test_language_model.LINES * 10))
+    (tmp_path / "train.tsv").write_text("".join(f"{row}\n" for row in test_classification.ROWS))
+    config = complete(made["get_config"]())
+    task = tasks.REGISTRY[config.task](config, print)
+    params, read = task.init_params(jax.random.key(1)), []
+    ranking = rank(task, {"params": params}, read.append, at_once=2)
+    assert (len(ranking.heads), ranking.bleu, ranking.decoded) == (2, None, 0)
+    [kind] = {head.kind for head in ranking.heads}
+    whole, without = (
+        task.evaluate(own, "test", final=False) for own in (params, scaled(params, kind, 2, 0.0))
+    )
+    assert ranking.loss == pytest.approx(whole["nll"], rel=1e-5)
+    assert ranking.heads[1].loss == pytest.approx(without["nll"] - whole["nll"], abs=1e-5)
+    assert abs(ranking.heads[1].loss - ranking.heads[0].loss) > 1e-4  # control
+
+
+def test_rank_correlations_by_hand():
+    # 1 - 6 (0 + 1 + 1 + 0) / (4 (16 - 1)).
+    assert rank_correlation([1, 2, 3, 4], [0.1, 3.0, 2.0, 40.0]) == pytest.approx(0.8)
+    assert rank_correlation([1, 2], [1, 2]) is None
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
+    mode = "--mode=heads", f"--workdir={tiny.workdir}"
+    refused(*mode, "--config.model.kind=recurrent", says="recurrent has no heads to rank")
+    bag = "--config.task=classification", "--config.model.kind=bag"
+    refused(*mode, *bag, says="config.model.kind=bag has no heads to rank")
+    folder = tiny.copy(tmp_path / "run")
+    shutil.rmtree(folder / "checkpoints")
+    refused("--mode=heads", f"--workdir={folder}", says="has no checkpoint yet")
