@@ -21,7 +21,7 @@ from absl import flags
 from transformer.errors import UserError
 
 MODES = (
-    *("train", "evaluate", "attention", "heads"),
+    *("train", "evaluate", "attention", "embeddings", "heads"),
     *("translate", "score", "generate", "classify"),
 )
 
@@ -36,6 +36,9 @@ flags.DEFINE_string("sentence", None, "attention: the sentence to draw")
 flags.DEFINE_string("translation", None, "attention: its translation; the model's own by default")
 flags.DEFINE_bool(
     "hide_end", False, "attention: leave out the end-of-sentence column, and renormalise"
+)
+flags.DEFINE_string(
+    "token", None, "embeddings: print the nearest neighbours of this token or word, draw nothing"
 )
 FLAGS = flags.FLAGS
 
@@ -126,7 +129,7 @@ def _use(config: Any, workdir: Path) -> None:
     if FLAGS.mode in folder_modes:
         told = Options(**{field.name: FLAGS[field.name].value for field in fields(Options)})
         for file in folder_modes[FLAGS.mode](config, workdir, told):
-            print(file)
+            print(file, flush=True)
         return
     if FLAGS.mode not in uses.LINE_MODES:
         known = ", ".join(("evaluate", *folder_modes, *uses.LINE_MODES))

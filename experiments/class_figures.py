@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from sklearn.manifold import TSNE
 
 from experiments.attention_maps import AS_TEXT, COLOUR_MAP, DOTS_PER_INCH, fonts_for, visible
 from experiments.training_curves import COLOURS, MARKER_SHAPES
+from experiments.vector_space import tsne
 from transformer.class_scores import Reliability
 
 CELL = 0.75  # inches, of the confusion matrix
@@ -100,8 +100,7 @@ def embedding_map(
 ) -> Figure:
     """A map of texts, in which those that the classifier sees as alike lie near each other.
 
-    Distances between far points, and the axes, mean nothing. Of many texts, `LARGEST_MAP` drawn
-    at random are shown.
+    See `vector_space.tsne`. Of many texts, `LARGEST_MAP` drawn at random are shown.
 
     Args:
       embeddings: [N, E], what the classifier pooled of each text.
@@ -111,8 +110,6 @@ def embedding_map(
 
     Raises:
       ValueError: fewer than three texts.
-
-    Source: van der Maaten and Hinton 2008, "Visualizing Data using t-SNE".
     """
     embeddings, truth = np.asarray(embeddings, np.float32), np.asarray(truth)
     if len(embeddings) < 3:
@@ -120,9 +117,7 @@ def embedding_map(
     if len(embeddings) > LARGEST_MAP:
         shown = np.random.default_rng(seed).choice(len(embeddings), LARGEST_MAP, replace=False)
         embeddings, truth = embeddings[shown], truth[shown]
-    # Beyond a third of the points, all would be neighbours of all.
-    perplexity = min(30.0, (len(embeddings) - 1) / 3)
-    points = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(embeddings)
+    points = tsne(embeddings, seed)
     figure = _figure(5.2, 4.6)
     axes = figure.subplots()
     for number, label in enumerate(labels):

@@ -44,6 +44,7 @@ from rich.table import Table
 from experiments.attention_maps import AS_TEXT, fonts_for, visible
 from experiments.command import Parser, exit_code, whole
 from experiments.training_curves import COLOURS, DOTS_PER_INCH
+from experiments.vector_space import nearest
 from transformer.data.text_files import read_lines
 from transformer.errors import UserError
 
@@ -153,11 +154,9 @@ def neighbours(
     similarity: Float[np.ndarray, "V V"], words: Sequence[str], count: int = 3
 ) -> list[str]:
     """Returns, for each word, its nearest others with their cosines, the nearest first."""
-    others = np.where(np.eye(len(words), dtype=bool), -np.inf, similarity)
-    order = np.argsort(-others, axis=1, kind="stable")[:, : min(count, len(words) - 1)]
     return [
-        ", ".join(f"{words[j]} {similarity[i, j]:.2f}" for j in nearest)
-        for i, nearest in enumerate(order)
+        ", ".join(f"{words[j]} {similarity[i, j]:.2f}" for j in found)
+        for i, found in enumerate(nearest(similarity, count))
     ]
 
 

@@ -13,11 +13,14 @@ class Options:
       sentence: of `attention`, the sentence to draw; None where none was given.
       translation: of `attention`, its translation; the model's own where it is None.
       hide_end: of `attention`, whether pictures leave out the end-of-sentence column.
+      token: of `embeddings`, the token whose nearest neighbours are asked for, in place of
+        pictures.
     """
 
     sentence: str | None = None
     translation: str | None = None
     hide_end: bool = False
+    token: str | None = None
 
     def needed_sentence(self) -> str:
         """Returns the sentence.

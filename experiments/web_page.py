@@ -57,10 +57,19 @@ def encode_floats(array: np.ndarray) -> dict[str, Any]:
 
     They are in base64, little-endian and in C order, a third of what decimals would take.
     """
-    numbers = np.ascontiguousarray(array, dtype="<f4")
+    return _encode(array, "<f4")
+
+
+def encode_integers(array: np.ndarray) -> dict[str, Any]:
+    """Returns an array of int8, uint8, uint16 or uint32 as `encode_floats` does, by its type."""
+    return _encode(array, array.dtype.newbyteorder("<"))
+
+
+def _encode(array: np.ndarray, kind: Any) -> dict[str, Any]:
+    numbers = np.ascontiguousarray(array, dtype=kind)
     return {
         "shape": list(numbers.shape),
-        "float32": base64.b64encode(numbers.tobytes()).decode("ascii"),
+        numbers.dtype.name: base64.b64encode(numbers.tobytes()).decode("ascii"),
     }
 
 

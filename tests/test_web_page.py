@@ -28,6 +28,15 @@ def test_floats_arrive_bit_for_bit():
     np.testing.assert_array_equal(read, array)
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "uint16", "uint32"])
+def test_integers_arrive_in_their_own_type(kind):
+    limits = np.iinfo(kind)
+    array = np.array([[limits.min, 1, 2], [3, 77, limits.max]], kind)
+    encoded = web_page.encode_integers(array)
+    read = np.frombuffer(base64.b64decode(encoded[kind]), np.dtype(kind).newbyteorder("<"))
+    np.testing.assert_array_equal(read.reshape(encoded["shape"]), array)
+
+
 def test_a_page_is_one_file_with_escaped_values(tmp_path):
     page = web_page.write_page(tmp_path / "new" / "a.html", "page.html", title="a < b")
     text = page.read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from transformer.data.tokenizer import Tokenizer
 from transformer.losses import TokenSums
 
 
@@ -62,6 +63,13 @@ class Attention(NamedTuple):
         return cls(weights, value_norms, source_tokens, target_tokens)
 
 
+class TokenTable(NamedTuple):
+    """A table of token embeddings: row i of `vectors` is of what `tokenizer` calls i."""
+
+    vectors: Float[np.ndarray, "V D"]
+    tokenizer: Tokenizer
+
+
 @runtime_checkable
 class Plan(Protocol):
     """All training batches there will ever be: batch i is a function of (seed, i) alone."""
@@ -87,6 +95,13 @@ class Predictor(Protocol):
 
     def fingerprint(self) -> str:
         """Returns what a checkpoint must agree with: the tokenizers' digests."""
+        ...
+
+    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+        """Returns the tables of token embeddings by what they are for, joined by `_`.
+
+        Tied ones are one table: "source_target_output" of a translator that ties all three.
+        """
         ...
 
 

@@ -13,7 +13,7 @@ from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer
 from transformer.errors import UserError
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.layers import DropoutRates
-from transformer.tasks.base import Attention
+from transformer.tasks.base import Attention, TokenTable
 from transformer.tasks.writer import Writer
 
 
@@ -68,6 +68,19 @@ class Generator:
     def fingerprint(self) -> str:
         """Returns what a checkpoint must agree with."""
         return self.tokenizer.digest
+
+    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+        """Returns the tables of token embeddings: "input" and "output", or tied "input_output"."""
+        untied = self.model.config.tied_embeddings == "none"
+        names = {
+            "target_embedding": "input" if untied else "input_output",
+            "output_embedding": "output",
+        }
+        return {
+            name: TokenTable(np.asarray(variables["params"][module]["table"]), self.tokenizer)
+            for module, name in names.items()
+            if module in variables["params"]
+        }
 
     # -- likelihood
 

@@ -21,7 +21,7 @@ from transformer.data.tokenizer import PAD, Ids, Tokenizer
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
 from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
-from transformer.tasks.base import Attention
+from transformer.tasks.base import Attention, TokenTable
 from transformer.tasks.groups import length_groups
 
 
@@ -71,6 +71,16 @@ class TextClassifier:
         """Returns what a checkpoint must agree with."""
         names = hashlib.sha256(json.dumps(self.labels).encode()).hexdigest()[:16]
         return f"{self.tokenizer.digest}-{names}"
+
+    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+        """Returns the one table of token embeddings, "input"; a bag's bigrams are no tokens."""
+        params = variables["params"]
+        if not isinstance(self.model, BagOfEmbeddings):
+            # A recurrent encoder reads the table that ties all, even where there is but one side.
+            encoder = params["encoder"]
+            params = encoder.get("source_embedding") or encoder["target_embedding"]
+        vectors = np.asarray(params["table"])[: self.tokenizer.vocab_size]
+        return {"input": TokenTable(vectors, self.tokenizer)}
 
     # -- tokens to classes
 

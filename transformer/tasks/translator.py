@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from transformer.data.pipeline import Batch, make_batch
 from transformer.data.tokenizer import BEGIN, END, PAD, Tokenizer
@@ -14,7 +15,7 @@ from transformer.losses import TokenSums, cross_entropy
 from transformer.model.layers import DropoutRates
 from transformer.model.recurrent import RecurrentModel
 from transformer.model.transformer import Transformer
-from transformer.tasks.base import Attention
+from transformer.tasks.base import Attention, TokenTable
 from transformer.tasks.groups import length_groups
 
 
@@ -74,6 +75,24 @@ class Translator:
     def fingerprint(self) -> str:
         """Returns what a checkpoint must agree with."""
         return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
+
+    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+        """Returns the tables of token embeddings: "source", "target" and "output", tied as one."""
+        config = self.model.config
+        target = "source_target" if config.one_table else "target"
+        names = {
+            "source_embedding": ("source", self.source_tokenizer),
+            "target_embedding": (
+                target if config.tied_embeddings == "none" else f"{target}_output",
+                self.target_tokenizer,
+            ),
+            "output_embedding": ("output", self.target_tokenizer),
+        }
+        return {
+            name: TokenTable(np.asarray(variables["params"][module]["table"]), tokenizer)
+            for module, (name, tokenizer) in names.items()
+            if module in variables["params"]
+        }
 
     # -- text to text
 

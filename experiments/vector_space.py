@@ -1,0 +1,88 @@
+"""Vectors on a plane, and which of them lie near one another."""
+
+import numpy as np
+from jaxtyping import Float, Int
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
+
+PERPLEXITY = 30.0
+ROWS_AT_ONCE = 512  # of the matrix of similarities
+
+
+def perplexity(count: int) -> float:
+    """Returns the perplexity at which so many points are mapped.
+
+    Beyond a third of the points, all would be neighbours of all.
+    """
+    return min(PERPLEXITY, (count - 1) / 3)
+
+
+def tsne(vectors: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.ndarray, "N 2"]:
+    """Returns a place for each vector such that near vectors are near each other.
+
+    Distances between far points, and the axes, mean nothing.
+
+    Source: van der Maaten and Hinton 2008, "Visualizing Data using t-SNE".
+    """
+    machine = TSNE(perplexity=perplexity(len(vectors)), init="pca", random_state=seed)
+    # Threads wait for one another in each of a thousand rounds: two took five times as long as one
+    # where other processes were at work.
+    with threadpool_limits(1, user_api="openmp"):
+        return machine.fit_transform(vectors)
+
+
+def pca(
+    vectors: Float[np.ndarray, "N D"],
+) -> tuple[Float[np.ndarray, "N 2"], Float[np.ndarray, "2"]]:
+    """Returns the first two principal components, and the share of the variance of each."""
+    machine = PCA(2, svd_solver="full")
+    points = machine.fit_transform(vectors)
+    return points, machine.explained_variance_ratio_
+
+
+def unit_rows(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    """Returns the vectors at length one; a vector of zeros stays so."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
+
+
+def nearest(
+    similarity: Float[np.ndarray, "R N"], count: int, first: int = 0
+) -> Int[np.ndarray, "R count"]:
+    """Returns the most similar others of each row, the most similar first.
+
+    Args:
+      similarity: of some vectors with all.
+      count: how many others; all where there are fewer.
+      first: number of the first row's vector, from zero; the others follow it.
+    """
+    others = similarity.copy()
+    rows = np.arange(len(others))
+    others[rows, first + rows] = -np.inf
+    count = min(count, others.shape[1] - 1)
+    if count < others.shape[1] // 2:  # sorting them all would take most of the time
+        found = np.sort(np.argpartition(-others, count, axis=1)[:, :count], axis=1)
+    else:
+        found = np.broadcast_to(np.arange(others.shape[1]), others.shape)
+    values = np.take_along_axis(others, found, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(found, order, axis=1)
+
+
+def neighbours(
+    vectors: Float[np.ndarray, "N D"], count: int, rows: range | None = None
+) -> tuple[Int[np.ndarray, "R count"], Float[np.ndarray, "R count"]]:
+    """Returns the nearest others of vectors by cosine, the nearest first, and the cosines.
+
+    Args:
+      count: how many others; all where there are fewer.
+      rows: numbers of the vectors that are asked for, from zero; None for all.
+    """
+    unit, rows = unit_rows(vectors), rows or range(len(vectors))
+    found, cosines = [], []
+    for first in range(rows.start, rows.stop, ROWS_AT_ONCE):
+        similarity = unit[first : min(first + ROWS_AT_ONCE, rows.stop)] @ unit.T
+        found.append(nearest(similarity, count, first))
+        cosines.append(np.take_along_axis(similarity, found[-1], axis=1))
+    return np.concatenate(found), np.concatenate(cosines)

@@ -1,0 +1,122 @@
+"""The page of embeddings in a real Chromium: what it shows, finds and asks of the network."""
+
+import numpy as np
+import pytest
+
+from tiny_run import command, shared_run
+
+pytestmark = pytest.mark.browser
+PLACE = "figures/embeddings"
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """The folder of the tiny run's maps."""
+    folder = shared_run(tmp_path_factory).copy(tmp_path_factory.mktemp("drawn") / "run")
+    assert command(f"--workdir={folder}", "--mode=embeddings").code == 0
+    return folder / PLACE
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=flags)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=[1280, 390])
+def page(request, browser, drawn):
+    """The page at two widths; it may neither complain nor ask for anything."""
+    context = browser.new_context(viewport={"width": request.param, "height": 844})
+    page, wrong = context.new_page(), []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda asked: wrong.append(asked.url))
+    page.goto((drawn / "embeddings.html").as_uri())
+    page.wait_for_function("map.size !== undefined")
+    yield page
+    assert wrong == [(drawn / "embeddings.html").as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") == page.viewport_size["width"]
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def arrays(drawn):
+    """What the page should show."""
+    prefix = "source_target_output_"
+    saved = np.load(drawn / "embeddings.npz")
+    return {name.removeprefix(prefix): saved[name] for name in saved.files}
+
+
+def told(page):
+    """The token that the page tells of, its neighbours and their cosines."""
+    cells = [text.split("\n") for text in page.locator("#neighbours button").all_inner_texts()]
+    return page.locator("#token").inner_text(), cells
+
+
+def expected(arrays, token):
+    nearest = zip(arrays["neighbours"][token], arrays["cosines"][token], strict=True)
+    return str(arrays["tokens"][token]), [[arrays["tokens"][j], f"{c:.2f}"] for j, c in nearest]
+
+
+def agree(seen, wanted):
+    """Checks names, and cosines to a hundredth: halves may be rounded either way."""
+    assert (seen[0], [cells[0] for cells in seen[1]]) == (wanted[0], [c[0] for c in wanted[1]])
+    cosines = [[float(cells[1]) for cells in each[1]] for each in (seen, wanted)]
+    np.testing.assert_allclose(*cosines, atol=0.0101)
+
+
+def canvas_place(page, token):
+    box = page.locator("#map").bounding_box()
+    x, y = page.evaluate("token => map.place(token)", token)
+    return box["x"] + x, box["y"] + y
+
+
+def test_a_search_chooses_and_centres_the_token(page, arrays):
+    token = 9
+    page.fill("#search", str(arrays["tokens"][token]).removeprefix("▁"))
+    agree(told(page), expected(arrays, token))
+    width, height = page.evaluate("[map.size.width, map.size.height]")
+    np.testing.assert_allclose(
+        page.evaluate("token => map.place(token)", token), [width / 2, height / 2], atol=0.5
+    )
+    page.fill("#search", "nothing like it")
+    assert page.locator("#found").inner_text() == "No token has “nothing like it” in it."
+
+
+def test_pointing_shows_a_token_and_a_click_keeps_it(page, arrays):
+    page.evaluate("map.centre(7); map.zoom(20)")  # alone at its place
+    page.mouse.move(*canvas_place(page, 7))
+    agree(told(page), expected(arrays, 7))
+    page.mouse.move(1, 1)
+    assert page.locator("#hint").is_visible()
+    page.mouse.click(*canvas_place(page, 7))
+    page.mouse.move(1, 1)
+    agree(told(page), expected(arrays, 7))
+    page.locator("#neighbours button").nth(2).click()
+    agree(told(page), expected(arrays, arrays["neighbours"][7][2]))
+
+
+def test_keys_wheel_and_controls_move_the_map(page):
+    view = "[map.x, map.y, map.scale]"
+    page.locator("#map").focus()
+    states = [page.evaluate(view)]
+    for key in ("ArrowLeft", "ArrowUp", "+", "-", "0"):
+        page.keyboard.press(key)
+        states.append(page.evaluate(view))
+        assert states[-1] != states[-2], key
+    assert states[-1] == states[0]
+    page.mouse.move(*canvas_place(page, 5))
+    before = canvas_place(page, 5)
+    page.mouse.wheel(0, -200)
+    page.wait_for_function("scale => map.scale > scale", arg=states[0][2])
+    np.testing.assert_allclose(canvas_place(page, 5), before, atol=0.5)  # under the pointer
+    page.get_by_label("PCA").check()
+    assert "PCA of" in page.locator("#title").inner_text()
+    page.get_by_label("begins a word").uncheck()
+    kinds = page.evaluate("map.seen().map(token => table.kinds[token])")
+    assert 0 not in kinds
+    assert kinds
