@@ -21,7 +21,7 @@ from absl import flags
 from transformer.errors import UserError
 
 MODES = (
-    *("train", "evaluate", "attention", "embeddings", "heads"),
+    *("train", "evaluate", "attention", "embeddings", "heads", "positions"),
     *("translate", "score", "generate", "classify"),
 )
 
