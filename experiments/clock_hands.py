@@ -21,10 +21,11 @@ from matplotlib.patches import Circle, ConnectionPatch
 from PIL import Image
 
 from experiments.position_plots import SIGNED
-from experiments.position_values import alone, encodings
+from experiments.position_values import Encoding, alone, initial_params
 from experiments.training_curves import COLOURS
 from experiments.web_page import encode_floats, write_page
 from transformer.model.config import ModelConfig
+from transformer.model.positions import REGISTRY, acts_in
 
 # Dimensions: so few that each hand and each cell can be seen. Their frequencies span the same range
 # as those of a wider model, which has more between them.
@@ -63,13 +64,13 @@ def clocks_of(config: ModelConfig) -> list[Clock]:
     """
     heads = {"num_heads": 1, "num_kv_heads": 0, "head_size": 0}
     length = max(POSITIONS, config.max_length)
-    small = alone(config, "none", d_model=WIDTH, max_length=length, **heads)
     clocks = []
-    for encoding in encodings(small, 0, None, lambda line: None):
-        if "add" in encoding.hooks:
-            table = encoding.table(POSITIONS)
-            if hands := hands_of(table):
-                clocks.append(Clock(encoding.name, encoding.summary, table, hands))
+    for name in (name for name in REGISTRY if acts_in(name, ["add"])):
+        small = alone(config, name, d_model=WIDTH, max_length=length, **heads)
+        encoding = Encoding(name, small, initial_params(small, name, 0))
+        table = encoding.table(POSITIONS)
+        if hands := hands_of(table):
+            clocks.append(Clock(name, encoding.summary, table, hands))
     return clocks
 
 

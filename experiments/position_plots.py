@@ -7,7 +7,7 @@ encoding that is added to their REGISTRY has its pictures, too.
 import math
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import matplotlib
@@ -36,8 +36,8 @@ POSITION, DIMENSION = "position, from 0", "dimension, from 0"
 DISTANCE = "distance, key minus query (tokens)"
 
 
-def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> list[Path]:
-    """Draws encodings, `<folder>/<name>_<hook>[_<place>].png`; returns the pictures.
+def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Path]:
+    """Draws encodings, `<folder>/<name>_<hook>[_<place>].png`; yields the pictures.
 
     One that acts in no hook has `<name>.png`, which says so.
 
@@ -46,14 +46,13 @@ def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> list[Path]:
       folder: made if missing. Files of the same names are replaced.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = []
     for encoding in encodings:
         for hook in encoding.hooks or [""]:
             parts = filter(None, (encoding.name, hook, re.sub(r"\W+", "_", encoding.place)))
-            pictures.append(folder / f"{'_'.join(parts)}.png")
+            picture = folder / f"{'_'.join(parts)}.png"
             with matplotlib.rc_context({"axes.titlesize": "medium"}):
-                FIGURES[hook](encoding, count).savefig(pictures[-1])
-    return pictures
+                FIGURES[hook](encoding, count).savefig(picture)
+            yield picture
 
 
 def added_figure(encoding: Encoding, count: int) -> Figure:
@@ -73,7 +72,7 @@ def added_figure(encoding: Encoding, count: int) -> Figure:
     right.set(
         xlabel="distance k (tokens)",
         ylabel="pe(p) · pe(p + k)",
-        title="product by distance: mean over p, and range",
+        title="mean over p, and range",
     )
     _plain(right)
     return figure
@@ -82,17 +81,7 @@ def added_figure(encoding: Encoding, count: int) -> Figure:
 def turned_figure(encoding: Encoding, count: int) -> Figure:
     """The angles by which pairs of dimensions turn, and what that does to a query and a key."""
     figure, top, left, right = _three_panels(encoding)
-    angles, pairs = turning_angles(encoding, count)
-    image = top.imshow(angles, cmap=CYCLIC, vmin=-math.pi, vmax=math.pi, aspect="auto")
-    bar = top.figure.colorbar(image, ax=top, ticks=[-math.pi, 0, math.pi], pad=0.01)
-    bar.ax.set_yticklabels(["−π", "0", "π"])
-    bar.set_label("radians")
-    first, last = (f"{pair[0]} and {pair[1]}" for pair in (pairs[0], pairs[-1]))
-    top.set(
-        xlabel=f"pair of dimensions, from 0: {first}, to {last}",
-        ylabel=POSITION,
-        title="angle by which a query or key is turned",
-    )
+    _draw_angles(top, *turning_angles(encoding, count))
     ones = encoding.turned(np.ones((1, encoding.config.head_width)), count)[0]
     products = ones @ ones.T / encoding.config.head_width
     axes = ("key's position, from 0", "query's position, from 0")
@@ -118,9 +107,9 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
     shown = biases[:MOST_HEADS]
     across = min(len(shown), 4)
     down = math.ceil(len(shown) / across)
-    figure = _figure(WIDTH, 2.9 + 1.75 * down)
+    figure = _figure(WIDTH, 2.9 + 1.9 * down)
     _caption(figure, encoding)
-    above, below = figure.subfigures(2, height_ratios=[2.6, 1.75 * down])
+    above, below = figure.subfigures(2, height_ratios=[2.6, 1.9 * down])
     _bias_curves(above.subplots(), encoding, shown)
     limit = min(LARGEST_BIAS, _limit(shown))
     panels = below.subplots(down, across, squeeze=False, sharex=True, sharey=True)
@@ -195,14 +184,15 @@ def turning_angles(encoding: Encoding, count: int) -> tuple[np.ndarray, list[tup
     """Returns radians [count, pairs], and the pairs of dimensions that turn into one another.
 
     Which they are is read off what becomes of unit vectors: a dimension's partner is the one that
-    most of it goes to.
+    most of it goes to, and the first of a pair is the lower.
     """
     width = encoding.config.head_width
     turned = encoding.turned(np.eye(width), count)  # [from, position, to]
     shares = np.einsum("JLK,JLK->JK", turned, turned)
     np.fill_diagonal(shares, 0)
     partner = shares.argmax(axis=1)
-    pairs = [(j, int(k)) for j, k in enumerate(partner) if j < k]
+    # Of one that mixes no dimensions, all angles are 0.
+    pairs = [(j, int(k)) for j, k in enumerate(partner) if j < k] or [(0, 0)]
     angles = [np.arctan2(turned[j, :, k], turned[j, :, j]) for j, k in pairs]
     return np.stack(angles, axis=1), pairs
 
@@ -217,6 +207,21 @@ def heat_map(axes: Axes, table: np.ndarray, ends: tuple | None = None) -> None:
     style = {"cmap": SIGNED, "vmin": -limit, "vmax": limit, "interpolation": "nearest"}
     image = axes.imshow(table, aspect="auto", extent=ends, **style)
     axes.figure.colorbar(image, ax=axes, ticks=[-limit, 0, limit], pad=0.01)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _draw_angles(axes: Axes, angles: np.ndarray, pairs: list[tuple[int, int]]) -> None:
+    style = {"cmap": CYCLIC, "vmin": -math.pi, "vmax": math.pi, "interpolation": "nearest"}
+    image = axes.imshow(angles, aspect="auto", **style)
+    bar = axes.figure.colorbar(image, ax=axes, ticks=[-math.pi, 0, math.pi], pad=0.01)
+    bar.ax.set_yticklabels(["−π", "0", "π"])
+    bar.set_label("radians")
+    ends = ", to ".join(f"{first} and {second}" for first, second in (pairs[0], pairs[-1]))
+    axes.set(
+        xlabel=f"pair of dimensions, from 0: {ends}",
+        ylabel=POSITION,
+        title="angle by which a query or key is turned",
+    )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
@@ -237,7 +242,7 @@ def _curves_of_heads(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
     colours = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))
     for head, curve in enumerate(curves):
         style = {"color": colours[head], "linestyle": LINE_STYLES[head % len(LINE_STYLES)]}
-        axes.plot(x, curve, drawstyle="steps-mid", label=f"head {head + 1}", **style)
+        axes.plot(x, curve, linewidth=1.3, label=f"head {head + 1}", **style)
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     _plain(axes)

@@ -132,7 +132,7 @@ def _draw_errors(axes: Axes, errors: Mapping[str, Mapping[str, np.ndarray]], off
             )
     positions = np.arange(len(found[pairs]))
     style = {"color": "0.3", "linestyle": ":"}
-    axes.plot(positions + offset, label="eps times the angle p + k", **style)
+    axes.plot(positions + offset, label=f"eps times the angle, p + {offset}", **style)
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))

@@ -1,6 +1,7 @@
 """What positional encodings do, as numbers: asked of the model's own classes, hook by hook."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -50,7 +51,7 @@ class Encoding:
     def summary(self) -> str:
         """The first sentence of what its class says of itself; '' where it says nothing."""
         encoding = REGISTRY[self.name]
-        text = " ".join((encoding.__doc__ or "").split("\n\n")[0].split())
+        text = " ".join((encoding.__doc__ or "").replace("`", "").split("\n\n")[0].split())
         # Of a class without words, a dataclass tells its fields.
         return "" if text.startswith(f"{encoding.__name__}(") else text.split(". ")[0].rstrip(".")
 
@@ -92,7 +93,8 @@ class Encoding:
     def _call(self, hook: str, *arguments: Any) -> np.ndarray:
         # As in a model: inside the layers, only the mask knows that a decoder reads the past.
         module = REGISTRY[self.name](self.config, hook in LAYER_HOOKS or not self.past_only)
-        return np.asarray(module.apply({"params": self.params}, *arguments, method=hook))
+        call = functools.partial(module.apply, method=hook)
+        return np.asarray(jax.jit(call)({"params": self.params}, *arguments))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,8 +155,8 @@ def alone(config: ModelConfig, name: str, **changes: Any) -> ModelConfig:
 def initial_params(config: ModelConfig, name: str, seed: int) -> Mapping[str, Any]:
     """Returns the parameters that an encoding starts with."""
     inputs = jnp.zeros((1, 1, config.d_model)), jnp.arange(1)
-    variables = REGISTRY[name](config).init(jax.random.key(seed), *inputs, method="add")
-    return variables.get("params", {})
+    init = jax.jit(functools.partial(REGISTRY[name](config).init, method="add"))
+    return init(jax.random.key(seed), *inputs).get("params", {})
 
 
 def _trained_places(config: ModelConfig, trained: Trained, name: str) -> list[Encoding]:

@@ -6,7 +6,7 @@ const picture = byId("picture");
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 // Units of the picture: a column of cells, the left margin, and where things stand from the top.
-const CELL = 40, LEFT = 64, RADIUS = 31, HUB = 38;
+const CELL = 40, LEFT = 78, RADIUS = 31, HUB = 38;
 const TIES = 72, STRIP = 108, STRIP_HEIGHT = 30, ROWS = 146, ROW = 6;
 const MILLISECONDS = 250; // a position
 
