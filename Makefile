@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKDIR ?= runs/quickstart
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow test-browser lint clean
 
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -14,6 +14,10 @@ test: .venv/installed
 # Minutes long: kills and resumes a run, trains the quickstart.
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow
+
+# Opens pages in Chromium, which must be there: apt-get install chromium.
+test-browser: .venv/installed
+	$(BIN)/python -m pytest -m browser
 
 lint: .venv/installed
 	$(BIN)/ruff check .
