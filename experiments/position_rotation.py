@@ -78,11 +78,11 @@ def describe(errors: Mapping[str, Mapping[str, np.ndarray]], offset: int) -> Ite
         f"pe(p + {offset}) = M pe(p), where M turns each pair of dimensions: the largest error for "
         f"p from 0 to {last}, in eps of float32 ({EPSILON:.2e})"
     )
-    yield f"{'':12}{''.join(f'{pairs:>26}' for pairs in ROTATIONS)}"
+    yield f"{'':24}{''.join(f'{pairs:>26}' for pairs in ROTATIONS)}"
     for name, found in errors.items():
         largest = (found[pairs].max() for pairs in ROTATIONS)
         cells = (f"{error:.1e} = {error / EPSILON:.3g} eps" for error in largest)
-        yield f"{name:12}{''.join(f'{cell:>26}' for cell in cells)}"
+        yield f"{name:24}{''.join(f'{cell:>26}' for cell in cells)}"
     angle = last + offset
     yield f"rounding the largest angle, {angle} radians, may move it by {angle / 2:.0f} eps"
 
