@@ -1,6 +1,7 @@
 """The mode `positions`: pictures of every positional encoding, and a page with clock hands."""
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,9 @@ def model_config(config: Any) -> ModelConfig:
     values = {
         field.name: config.model[field.name] for field in fields if field.name in config.model
     }
+    if values["kind"] != "transformer":  # its number of heads counts for nothing, and may not fit
+        heads = math.gcd(values["d_model"], values["num_heads"])
+        values |= {"num_heads": heads, "num_kv_heads": 0, "head_size": 0}
     # Pictures are made of any encoding, whatever the model has and however many layers there are.
     values |= {"kind": "transformer", "num_encoder_layers": 1, "num_decoder_layers": 1}
     values |= {"positions": "none", "encoder_positions": "", "decoder_positions": ""}

@@ -219,11 +219,15 @@ def test_without_a_run_parameters_are_as_initialised():
     assert {told[name] for name in set(REGISTRY) - WITH_PARAMETERS} == {""}
 
 
-@pytest.mark.parametrize("kind", ["bag", "recurrent", "transformer"])
-def test_a_model_of_any_kind_has_sizes_to_draw_with(kind):
+@pytest.mark.parametrize(
+    ("kind", "width", "head"),
+    [("bag", 512, 64), ("recurrent", 78, 39), ("transformer", 512, 64)],
+)
+def test_a_model_of_any_kind_has_sizes_to_draw_with(kind, width, head):
     config = base.get_config()
     config.model.kind = kind
-    assert model_config(config).head_width == 64
+    config.model.d_model = width  # of a recurrent one, 8 heads need not divide it
+    assert model_config(config).head_width == head
 
 
 # -- the rotation by an offset
