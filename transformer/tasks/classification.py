@@ -150,7 +150,7 @@ class ClassificationTask:
         return [self._scores(split, probabilities, False) for probabilities in found]
 
     def held_out_batches(self, split: str) -> Iterator[LabelledBatch]:
-        encoded = self._tokens(split), self._encoded[split].labels
+        encoded = self._tokens(split), self._encoded[split].labels.tolist()
         return (batch for _, batch in self.predictor.batches(*encoded))
 
     def held_out_sums(self, variables: Any, batch: LabelledBatch) -> TokenSums:
