@@ -20,6 +20,7 @@ Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?
 
 import csv
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -284,7 +285,8 @@ def print_ranking(ranking: Ranking) -> None:
             f"{head.accuracy:+.2%}",
             *([] if head.bleu is None else [f"{head.bleu:+.2f}"]),
         )
-    Console(width=120).print(table)
+    # A file or a pipe has no width of its own, and nothing there should be cut.
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
     correlations = {"importance": ranking.by_importance, "estimate": ranking.by_estimate}
     for name, correlation in correlations.items():
         number = "none: too few heads" if correlation is None else f"{correlation:.3f}"
