@@ -4,24 +4,23 @@ Modes other than `train` need only --workdir. Any key of the config is a flag:
 `--config.model.num_heads=4`.
 """
 
-import contextlib
 import functools
 import importlib.machinery
 import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from absl import flags
 
 from transformer.errors import UserError
 
 MODES = (
-    *("train", "evaluate", "attention", "embeddings", "heads", "positions"),
+    *("train", "evaluate", "attention", "align", "embeddings", "heads", "positions"),
     *("translate", "score", "generate", "classify"),
 )
 
@@ -31,6 +30,7 @@ flags.DEFINE_enum("mode", "train", MODES, "what to do")
 flags.DEFINE_integer("point", None, "train, of a sweep: the number of the one point to train")
 flags.DEFINE_string("input", None, "file to read, a text a line; standard input by default")
 flags.DEFINE_string("output", None, "file to write; standard output by default")
+flags.DEFINE_string("links", None, "align: file of the gold links of --input, in Pharaoh format")
 flags.DEFINE_string("prompt", None, "generate: what the one text to write starts with")
 flags.DEFINE_string("sentence", None, "attention: the sentence to draw")
 flags.DEFINE_string("translation", None, "attention: its translation; the model's own by default")
@@ -137,13 +137,11 @@ def _use(config: Any, workdir: Path) -> None:
     if FLAGS.prompt is not None:
         if FLAGS.mode != "generate" or FLAGS.input is not None:
             raise UserError("--prompt is for --mode=generate, in place of --input")
-        with _output(None) as output:
+        with lines.open_output(FLAGS.output) as output:
             uses.generate_one(config, workdir, FLAGS.prompt, output)
         return
-    source = None if FLAGS.input is None else Path(FLAGS.input)
-    if source and (source.is_dir() or not source.exists()):
-        raise UserError(f"--input {source} is no file: name a text file, a sentence a line")
-    with _output(source) as output:
+    source = lines.input_file(FLAGS.input)
+    with lines.open_output(FLAGS.output, source) as output:
         total = lines.count_lines(source)
         use = uses.LINE_MODES[FLAGS.mode]
         count = use(config, workdir, lines.read_lines(source), output, total)
@@ -200,28 +198,6 @@ def _keep_compiled(config) -> None:
     cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser() / "xla"
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-@contextlib.contextmanager
-def _output(source: Path | None) -> Iterator[TextIO]:
-    """Standard output, or --output, which is whole or as it was."""
-    if FLAGS.output is None:
-        yield sys.stdout
-        return
-    path = Path(FLAGS.output)
-    if not path.parent.is_dir():
-        raise UserError(f"--output {path}: there is no folder {path.parent}: make it first")
-    if path.is_dir() or (source and path.exists() and path.samefile(source)):
-        what = "a folder" if path.is_dir() else "the --input"
-        raise UserError(f"--output {path} is {what}: name another file")
-    if path.exists() and not path.is_file():  # a pipe or a device
-        with path.open("w", encoding="utf-8") as file:
-            yield file
-        return
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        yield file
-    partial.replace(path)
 
 
 def _hush(unraisable: Any) -> None:

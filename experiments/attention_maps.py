@@ -218,7 +218,7 @@ class _Labels:
         families, covered = fonts_for(frozenset("".join(tokens)))
         font = FontProperties(family=families, size=size)
         texts = [visible(token, covered) for token in tokens[::step]]
-        return cls(texts, step, font, _widest(texts, font))
+        return cls(texts, step, font, max(text_width(text, font) for text in set(texts)))
 
     def name_ticks(self, axis, shown: bool, rotation: float = 0):
         # Letters line up on the tick by their baseline: the box of '▁a' reaches lower than that of
@@ -273,12 +273,12 @@ class _Layout:
         return cls(rows, columns, across, tuple(size), panels, bar, MARGIN / size, middle)
 
 
-def _widest(texts: list[str], font: FontProperties) -> float:
-    """The inches the longest text takes when it is drawn."""
+def text_width(text: str, font: FontProperties) -> float:
+    """The inches that a text takes when it is drawn."""
     figure = Figure(dpi=DOTS_PER_INCH)
     renderer = FigureCanvasAgg(figure).get_renderer()
-    drawn = [figure.text(0, 0, text, fontproperties=font, **AS_TEXT) for text in set(texts)]
-    return max(text.get_window_extent(renderer).width for text in drawn) / DOTS_PER_INCH
+    drawn = figure.text(0, 0, text, fontproperties=font, **AS_TEXT)
+    return drawn.get_window_extent(renderer).width / DOTS_PER_INCH
 
 
 def visible(token: str, covered: frozenset[str]) -> str:

@@ -1,13 +1,56 @@
 """Text that goes through a trained model a line at a time."""
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 from transformer.errors import UserError
 
 LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
+
+
+def input_file(name: str | None) -> Path | None:
+    """Returns the file that --input names; None where it names none.
+
+    Raises:
+      UserError: it is no file.
+    """
+    path = None if name is None else Path(name)
+    if path and (path.is_dir() or not path.exists()):
+        raise UserError(f"--input {path} is no file: name a text file, a sentence a line")
+    return path
+
+
+@contextlib.contextmanager
+def open_output(name: str | None, source: Path | None = None) -> Iterator[TextIO]:
+    """Standard output, or the file that --output names, which is whole or as it was.
+
+    Args:
+      source: what is read meanwhile.
+
+    Raises:
+      UserError: the file cannot be one, or is the source.
+    """
+    if name is None:
+        yield sys.stdout
+        return
+    path = Path(name)
+    if not path.parent.is_dir():
+        raise UserError(f"--output {path}: there is no folder {path.parent}: make it first")
+    if path.is_dir() or (source and path.exists() and path.samefile(source)):
+        what = "a folder" if path.is_dir() else "the --input"
+        raise UserError(f"--output {path} is {what}: name another file")
+    if path.exists() and not path.is_file():  # a pipe or a device
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        yield file
+    partial.replace(path)
 
 
 def read_lines(path: Path | None) -> Iterator[str]:
@@ -33,6 +76,22 @@ def count_lines(path: Path | None) -> int | None:
         return None
     with path.open("rb") as file:
         return sum(1 for _ in file)
+
+
+def two_columns(line: str, place: str, mode: str) -> list[str]:
+    """Returns the source and the target of a line.
+
+    Args:
+      place, mode: where the line is and which mode reads it, for messages.
+
+    Raises:
+      UserError: it has not two columns.
+    """
+    columns = line.split("\t")
+    if len(columns) != 2:
+        count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+        raise UserError(f"{place} has {count}: {mode} reads source<TAB>target")
+    return columns
 
 
 def warn(line: str) -> None:

@@ -13,6 +13,9 @@ class Options:
       sentence: of `attention`, the sentence to draw; None where none was given.
       translation: of `attention`, its translation; the model's own where it is None.
       hide_end: of `attention`, whether pictures leave out the end-of-sentence column.
+      input: of `align`, a file of pairs, source<TAB>target a line; the test set where it is None.
+      links: of `align`, a file of their gold links; those that the data knows where it is None.
+      output: of `align`, the file to write the links that were found to, if any.
       token: of `embeddings`, the token whose nearest neighbours are asked for, in place of
         pictures.
     """
@@ -20,6 +23,9 @@ class Options:
     sentence: str | None = None
     translation: str | None = None
     hide_end: bool = False
+    input: str | None = None
+    links: str | None = None
+    output: str | None = None
     token: str | None = None
 
     def needed_sentence(self) -> str:

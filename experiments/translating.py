@@ -1,12 +1,12 @@
-"""Using a trained translator: the modes `translate`, `score` and `attention`."""
+"""Using a trained translator: the modes `translate`, `score`, `attention` and `align`."""
 
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from experiments import attention_maps
-from experiments.lines import chunks, warn
+from experiments import aligning, attention_maps
+from experiments.lines import chunks, two_columns, warn
 from experiments.options import Options
 from experiments.workdir import load_trained
 from transformer.errors import UserError
@@ -63,7 +63,7 @@ def score(
         for first, chunk in chunks(lines):
             blank = ["\t" not in line and translator.is_blank(line) for line in chunk]
             pairs = [
-                ["", ""] if empty else _columns(line, number)
+                ["", ""] if empty else two_columns(line, f"line {number}", "score")
                 for number, (line, empty) in enumerate(zip(chunk, blank, strict=True), first)
             ]
             sources, targets = map(list, zip(*pairs, strict=True))
@@ -136,14 +136,5 @@ def draw_attention(
     return attention_maps.draw(maps, folder)
 
 
-def _columns(line: str, number: int) -> list[str]:
-    """The source and the target of a line."""
-    columns = line.split("\t")
-    if len(columns) != 2:
-        count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-        raise UserError(f"line {number} has {count}: score reads source<TAB>target")
-    return columns
-
-
-FOLDER_MODES = {"attention": attention}
+FOLDER_MODES = {"attention": attention, "align": aligning.align}
 LINE_MODES = {"translate": translate, "score": score}

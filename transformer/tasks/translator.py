@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from transformer.data.pipeline import Batch, make_batch
 from transformer.data.tokenizer import BEGIN, END, PAD, Tokenizer
@@ -174,6 +175,30 @@ class Translator:
             done(len(rows))
         return iter(results)
 
+    def cross_attention(
+        self,
+        variables: Any,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        first_line: int = 1,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
+        """Yields (index, weights) of each pair: how its target, given, attends to its source.
+
+        Rows are `<s>` and the target's tokens, columns the source's tokens and `</s>`. Pairs of
+        like length are read together, and come in that order.
+
+        Args: see `translate`; the model must have attention.
+        """
+        encoded_sources = self._encode_lines(self.source_tokenizer, sources, first_line)
+        encoded_targets = self._encode_lines(self.target_tokenizer, targets, first_line)
+        for rows, batch in self.batches(encoded_sources, encoded_targets):
+            weights = jax.device_get(self._cross(variables, batch))
+            for row, i in enumerate(rows):
+                lengths = len(encoded_targets[i]) + 1, len(encoded_sources[i]) + 1
+                yield i, weights[:, row, :, : lengths[0], : lengths[1]]
+            done(len(rows))
+
     # -- token ids
 
     def batches(
@@ -282,6 +307,14 @@ class Translator:
             return jax.vmap(one)(tuple(batch))
 
         return jax.jit(nll)
+
+    @functools.cached_property
+    def _cross(self):
+        def cross(variables, batch: Batch):
+            _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
+            return jnp.stack(self.model.attention_weights(sown["intermediates"])["cross"])
+
+        return jax.jit(cross)
 
     def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
         mask = source != PAD

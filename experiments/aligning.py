@@ -1,0 +1,158 @@
+"""The mode `align`: every cross-attention head as a word aligner, scored, and the best one used."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments import alignment_figures
+from experiments.head_links import (
+    PAIRS_AT_ONCE,
+    Head,
+    HeadLinks,
+    Score,
+    attended_words,
+    best_of,
+    first_of,
+    links_of,
+    read_csv,
+    score_heads,
+    write_csv,
+)
+from experiments.lines import input_file, open_output, read_lines, two_columns, warn
+from experiments.options import Options
+from experiments.pharaoh import format_links, read_links
+from experiments.workdir import load_trained
+from transformer.alignment import ROWS, GoldLinks, most_attended
+from transformer.data.pairs import Pair
+from transformer.data.sources import open_source
+from transformer.errors import UserError
+from transformer.progress import line_progress
+
+NO_ATTENTION = (
+    "config.model.recurrent_attention=none: this model has no attention to {use}; train one with "
+    "--config.model.recurrent_attention=additive"
+)
+
+
+def align(config: Any, folder: Path, options: Options) -> list[Path]:
+    """Scores all heads of cross-attention against gold links; returns the table and the pictures.
+
+    Pairs are those of `options.input`, or the test set, and links those of `options.links`, or
+    those that the data knows. With `options.output`, the links of the best head are written to it.
+    With an input whose links nobody knows, nothing is scored, and its links are those of the head
+    that was best when this run was last scored.
+
+    Raises:
+      UserError: pairs or links cannot be read or do not fit each other, nobody knows the links, or
+        the model has no attention.
+    """
+    if config.model.kind == "recurrent" and config.model.recurrent_attention == "none":
+        raise UserError(NO_ATTENTION.format(use="align words by"))
+    pairs = _pairs(config, options)
+    place = folder / "figures" / "alignment"
+    if options.input is not None and options.links is None:
+        return _align(config, folder, options, pairs, _known_head(place / "alignment.csv"))
+    gold = _gold(config, options, pairs)
+    translator, variables, *_ = load_trained(folder, config, warn)
+    with line_progress(len(pairs), hidden=False) as advance:
+        found = score_heads(translator, variables, pairs, gold, advance)
+    print_table(found.scores)
+    place.mkdir(parents=True, exist_ok=True)
+    files = [
+        write_csv(place / "alignment.csv", found.scores),
+        alignment_figures.draw_scores(found.scores, place / "error_rate.png"),
+        alignment_figures.draw_links(pairs, gold, found, place / "links.png"),
+    ]
+    if options.output is not None:
+        with open_output(options.output, input_file(options.input)) as output:
+            output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))
+        files.append(Path(options.output))
+    return files
+
+
+def _pairs(config: Any, options: Options) -> list[Pair]:
+    """The pairs to align; of a blank line both sides are empty."""
+    path = input_file(options.input)
+    if path is None:
+        return list(open_source(config.data)["test"])
+    return [
+        Pair(*(two_columns(line, f"{path}, line {number}", "align") if line.strip() else ("", "")))
+        for number, line in enumerate(read_lines(path), 1)
+    ]
+
+
+def _gold(config: Any, options: Options, pairs: Sequence[Pair]) -> list[GoldLinks]:
+    """The links that `options.links` or else the data knows."""
+    if options.links is not None:
+        sizes = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+        gold = read_links(Path(options.links), sizes, options.input or "the test set")
+    else:
+        gold = [GoldLinks(pair.alignment) for pair in pairs if pair.alignment is not None]
+        if len(gold) < len(pairs):
+            raise UserError(
+                f"config.data.source={config.data.source} does not say which words are "
+                "translations of each other: give --input=FILE, source<TAB>target a line, and "
+                "--links=FILE, their links in Pharaoh format"
+            )
+    if not any(links.sure for links in gold):
+        raise UserError(f"--links {options.links} has no sure link, written 0-0: nothing to score")
+    return gold
+
+
+def _known_head(path: Path) -> Head:
+    """The best head of the last time that heads were scored."""
+    if not path.exists():
+        raise UserError(
+            "--links is missing: give the gold links of --input in Pharaoh format; once heads are "
+            "scored, the best of them aligns other text without"
+        )
+    scores = read_csv(path)
+    best = best_of(scores)
+    warn(f"links by {best}: its error rate was {scores[best].error_rate:.3f}, see {path}")
+    return best
+
+
+def _align(
+    config: Any, folder: Path, options: Options, pairs: Sequence[Pair], head: Head
+) -> list[Path]:
+    """Writes the links that a head makes, a line a pair."""
+    if options.output is None:
+        raise UserError("--output is missing: name the file for the links, or give --links")
+    translator, variables, *_ = load_trained(folder, config, warn)
+    with (
+        open_output(options.output, input_file(options.input)) as output,
+        line_progress(len(pairs), hidden=False) as advance,
+    ):
+        for weights in attended_words(translator, variables, pairs, advance):
+            own = weights[list(ROWS).index(head.rows), head.layer - 1, head.number - 1]
+            output.write(format_links(links_of(first_of(most_attended(own)))) + "\n")
+    return [Path(options.output)]
+
+
+def print_table(scores: dict[Head, Score]) -> None:
+    """Prints a row for each head and mean of heads, the scores by both kinds of rows beside it."""
+    table = Table(
+        title="heads of cross-attention as word aligners",
+        caption="AER: alignment error rate. output, input: a target word's links are those of the "
+        f"step that makes it, or that reads it. * the best head: {best_of(scores)}",
+    )
+    table.add_column("layer", justify="right")
+    table.add_column("head", justify="right")
+    for rows in ROWS:
+        for name in (f"{rows}: AER", "precision", "recall"):
+            table.add_column(name, justify="right")
+    best = best_of(scores)
+    first, *_ = ROWS
+    for head in [head for head in scores if head.rows == first]:
+        cells = [
+            f"{number:.3f}" + "*" * (name == "error_rate" and head._replace(rows=rows) == best)
+            for rows in ROWS
+            for name, number in scores[head._replace(rows=rows)]._asdict().items()
+        ]
+        table.add_row(*(str(n or "mean") for n in head[1:]), *cells, end_section=not head.alone)
+    # A file or a pipe has no width of its own, and nothing there should be cut.
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
