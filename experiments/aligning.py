@@ -8,11 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from experiments import alignment_figures
+from experiments.alignment_figures import links_figure, scores_figure
 from experiments.head_links import (
-    PAIRS_AT_ONCE,
     Head,
-    HeadLinks,
     Score,
     attended_words,
     best_of,
@@ -62,11 +60,10 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
         found = score_heads(translator, variables, pairs, gold, advance)
     print_table(found.scores)
     place.mkdir(parents=True, exist_ok=True)
-    files = [
-        write_csv(place / "alignment.csv", found.scores),
-        alignment_figures.draw_scores(found.scores, place / "error_rate.png"),
-        alignment_figures.draw_links(pairs, gold, found, place / "links.png"),
-    ]
+    files = [place / name for name in ("alignment.csv", "error_rate.png", "links.png")]
+    write_csv(files[0], found.scores)
+    scores_figure(found.scores).savefig(files[1])
+    links_figure(pairs, gold, found).savefig(files[2])
     if options.output is not None:
         with open_output(options.output, input_file(options.input)) as output:
             output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))

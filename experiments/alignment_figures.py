@@ -5,7 +5,6 @@ tell apart; the kind of line says the same.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ CELL = 0.52  # inches
 EXAMPLES = 4  # sentence pairs whose links are drawn
 MOST_WORDS = 24  # of a side that is drawn; what follows is cut
 FONT_SIZE = 9.0  # points
-WORD_GAP, PAIR_HEIGHT, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.62, 0.15  # inches
+WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
 SMALLEST_WIDTH = 6.0  # inches: the title and the legend
 TITLES = {
     "output": "rows by output: the step that makes a word",
@@ -46,8 +45,11 @@ WRONG = _Kind("wrong", "#D55E00", "dashed")
 MISSED = _Kind("missed", "#000000", "dotted")
 
 
-def draw_scores(scores: dict[Head, Score], path: Path) -> Path:
-    """Draws the error rate of each head under each kind of rows; returns the picture's path."""
+def scores_figure(scores: dict[Head, Score]) -> Figure:
+    """Returns the error rate of each head under each kind of rows; the best head is framed.
+
+    The figure is outside pyplot, with an Agg canvas.
+    """
     layers = max(head.layer or 0 for head in scores)
     heads = max(head.number or 0 for head in scores)
     width, height = CELL * (heads + 1) + 0.15, CELL * (layers + 1) + 0.15
@@ -61,8 +63,7 @@ def draw_scores(scores: dict[Head, Score], path: Path) -> Path:
     bar.set_label("alignment error rate", fontsize=9)
     bar.ax.tick_params(labelsize=8, width=0.5)
     panels[0].set_ylabel("layer")
-    figure.savefig(path)
-    return path
+    return figure
 
 
 def _draw_rates(axes: Axes, scores: dict[Head, Score], rows: str, size: tuple[int, int]):
@@ -75,12 +76,14 @@ def _draw_rates(axes: Axes, scores: dict[Head, Score], rows: str, size: tuple[in
     mesh = axes.imshow(rates, cmap="Blues_r", vmin=0, vmax=1)
     for (i, j), rate in np.ndenumerate(rates):
         if not np.isnan(rate):
-            colour = "white" if rate < 0.45 else "black"
+            colour = "white" if rate < 0.35 else "black"
             axes.text(j, i, f"{rate:.2f}", ha="center", va="center", fontsize=8, color=colour)
     best = best_of(scores)
     if best.rows == rows:
         corner = best.number - 1.5, best.layer - 1.5
-        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=WRONG.colour, linewidth=2.5))
+        axes.add_patch(
+            Rectangle(corner, 1, 1, fill=False, edgecolor=WRONG.colour, linewidth=2.5, zorder=3)
+        )
     axes.axvline(heads - 0.5, color="black", linewidth=0.8)
     axes.axhline(layers - 0.5, color="black", linewidth=0.8)
     axes.set_title(TITLES[rows], fontsize=9)
@@ -92,10 +95,8 @@ def _draw_rates(axes: Axes, scores: dict[Head, Score], rows: str, size: tuple[in
     return mesh
 
 
-def draw_links(
-    pairs: Sequence[Pair], gold: Sequence[GoldLinks], found: HeadLinks, path: Path
-) -> Path:
-    """Draws the links of the best head over a few pairs, spread over all; returns the path.
+def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], found: HeadLinks) -> Figure:
+    """Returns the links of the best head over a few pairs, spread over all.
 
     Source words stand above, target words below. A link that is true, sure or possible, is a
     solid line, one that is not is dashed, and a sure one that was not found is dotted.
@@ -104,7 +105,7 @@ def draw_links(
     links = list(found.links(found.best))
     rows = [_PairOfRows.of(pairs[i]) for i in chosen]
     width = max(SMALLEST_WIDTH, *(pair.width + 2 * MARGIN for pair in rows))
-    height = PAIR_HEIGHT * len(rows) + LEGEND_HEIGHT + MARGIN
+    height = LEGEND_HEIGHT + PAIR_HEIGHT * len(rows) - PAIR_GAP + MARGIN
     figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(0, height))
@@ -119,8 +120,7 @@ def draw_links(
     place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.28 / height), "ncols": 3}
     axes.legend(handles=handles, frameon=False, fontsize=8, borderpad=0, **place)
     axes.text(width / 2, height - 0.08, f"links by {found.best}", ha="center", va="top", fontsize=9)
-    figure.savefig(path)
-    return path
+    return figure
 
 
 class _PairOfRows(NamedTuple):
@@ -150,7 +150,7 @@ class _PairOfRows(NamedTuple):
         self, axes: Axes, middle: float, top: float, links: set[tuple[int, int]], gold: GoldLinks
     ) -> None:
         """Draws both rows and the links between them, below `top` and around `middle`."""
-        heights = top - 0.2, top - PAIR_HEIGHT + 0.45
+        heights = top - 0.2, top - PAIR_HEIGHT + PAIR_GAP + 0.1
         for words, middles, height in zip(self.words, self.middles, heights, strict=True):
             for word, x in zip(words, middles, strict=True):
                 place = {"ha": "center", "va": "center_baseline"}

@@ -1,4 +1,4 @@
-"""The word links that each head of cross-attention makes, and how well they agree with the truth."""
+"""The word links that heads of cross-attention make, and how well they agree with the truth."""
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
@@ -158,21 +158,20 @@ def _with_means(
     weights: Float[np.ndarray, "rows layers H T S"],
 ) -> Float[np.ndarray, "N T S"]:
     """The heads of a layer and then their mean, layer after layer; last the mean of all."""
-    words = weights.shape[3:]
+    kinds, layers, heads, *words = weights.shape
     own = np.concatenate([weights, weights.mean(axis=2, keepdims=True)], axis=2)
-    own = own.reshape(len(weights), -1, *words)
     every = weights.mean(axis=(1, 2))[:, None]
-    return np.concatenate([own, every], axis=1).reshape(-1, *words)
+    flat = np.concatenate([own.reshape(kinds, layers * (heads + 1), *words), every], axis=1)
+    return flat.reshape(kinds * (layers * (heads + 1) + 1), *words)
 
 
-def write_csv(path: Path, scores: dict[Head, Score]) -> Path:
-    """Writes a line for each head; returns the path."""
+def write_csv(path: Path, scores: dict[Head, Score]) -> None:
+    """Writes a line for each head."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("rows", "layer", "head", *SCORES))
         for head, score in scores.items():
             writer.writerow((head.rows, head.layer or MEAN, head.number or MEAN, *score))
-    return path
 
 
 def read_csv(path: Path) -> dict[Head, Score]:

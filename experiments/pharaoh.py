@@ -1,8 +1,8 @@
 """Word links in files of the Pharaoh format: a sentence pair a line, its links between blanks.
 
-A link is written i-j, source word i and target word j, both from zero; one that is only possible
-is written ipj or i?j, as alignment tasks do whose people could mark what they were not sure of. Words
-are what blanks part in the text that the links are of.
+A link is written i-j, source word i and target word j, both from zero; one that is only possible is
+ipj or i?j, as in alignments by people who could say which they were sure of. Words are what blanks
+part in the text that the links are of.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.lines import read_lines
-from transformer.alignment import GoldLinks, Links
+from transformer.alignment import GoldLinks
 from transformer.errors import UserError
 
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)

@@ -91,10 +91,7 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
         translator, variables, source, options.translation, place, options.hide_end
     )
     if not pictures:
-        raise UserError(
-            "config.model.recurrent_attention=none: this model has no attention to draw; train one "
-            "with --config.model.recurrent_attention=additive"
-        )
+        raise UserError(aligning.NO_ATTENTION.format(use="draw"))
     return pictures
 
 
