@@ -1,5 +1,6 @@
 """The mode `align`: every cross-attention head as a word aligner, scored, and the best one used."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from transformer.data.sources import open_source
 from transformer.errors import UserError
 from transformer.progress import line_progress
 
+SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
 NO_ATTENTION = (
     "config.model.recurrent_attention=none: this model has no attention to {use}; train one with "
     "--config.model.recurrent_attention=additive"
@@ -51,24 +53,25 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
     if config.model.kind == "recurrent" and config.model.recurrent_attention == "none":
         raise UserError(NO_ATTENTION.format(use="align words by"))
     pairs = _pairs(config, options)
-    place = folder / "figures" / "alignment"
     if options.input is not None and options.links is None:
-        return _align(config, folder, options, pairs, _known_head(place / "alignment.csv"))
+        return _align(config, folder, options, pairs)
     gold = _gold(config, options, pairs)
-    translator, variables, *_ = load_trained(folder, config, warn)
-    with line_progress(len(pairs), hidden=False) as advance:
-        found = score_heads(translator, variables, pairs, gold, advance)
+    with contextlib.ExitStack() as stack:
+        if options.output is not None:  # which may be impossible, and is better known before
+            output = stack.enter_context(open_output(options.output, input_file(options.input)))
+        translator, variables, *_ = load_trained(folder, config, warn)
+        with line_progress(len(pairs), hidden=False) as advance:
+            found = score_heads(translator, variables, pairs, gold, advance)
+        if options.output is not None:
+            output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))
     print_table(found.scores)
-    place.mkdir(parents=True, exist_ok=True)
-    files = [place / name for name in ("alignment.csv", "error_rate.png", "links.png")]
-    write_csv(files[0], found.scores)
+    place = folder / SCORES
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_csv(place, found.scores)
+    files = [place, *(place.with_name(name) for name in ("error_rate.png", "links.png"))]
     scores_figure(found.scores).savefig(files[1])
     links_figure(pairs, gold, found).savefig(files[2])
-    if options.output is not None:
-        with open_output(options.output, input_file(options.input)) as output:
-            output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))
-        files.append(Path(options.output))
-    return files
+    return files + ([] if options.output is None else [Path(options.output)])
 
 
 def _pairs(config: Any, options: Options) -> list[Pair]:
@@ -113,10 +116,9 @@ def _known_head(path: Path) -> Head:
     return best
 
 
-def _align(
-    config: Any, folder: Path, options: Options, pairs: Sequence[Pair], head: Head
-) -> list[Path]:
-    """Writes the links that a head makes, a line a pair."""
+def _align(config: Any, folder: Path, options: Options, pairs: Sequence[Pair]) -> list[Path]:
+    """Writes the links that the head known as the best makes, a line a pair."""
+    head = _known_head(folder / SCORES)
     if options.output is None:
         raise UserError("--output is missing: name the file for the links, or give --links")
     translator, variables, *_ = load_trained(folder, config, warn)

@@ -21,14 +21,15 @@ from transformer.alignment import ROWS, GoldLinks
 from transformer.data.pairs import Pair
 
 CELL = 0.52  # inches
+MOST_BESIDE = 8  # heads of a layer, for two panels to stand side by side
 EXAMPLES = 4  # sentence pairs whose links are drawn
 MOST_WORDS = 24  # of a side that is drawn; what follows is cut
 FONT_SIZE = 9.0  # points
 WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
 SMALLEST_WIDTH = 6.0  # inches: the title and the legend
 TITLES = {
-    "output": "rows by output: the step that makes a word",
-    "input": "rows by input: the step that reads a word",
+    "output": "rows by output\n(the step that makes a word)",
+    "input": "rows by input\n(the step that reads a word)",
 }
 
 
@@ -52,17 +53,18 @@ def scores_figure(scores: dict[Head, Score]) -> Figure:
     """
     layers = max(head.layer or 0 for head in scores)
     heads = max(head.number or 0 for head in scores)
-    width, height = CELL * (heads + 1) + 0.15, CELL * (layers + 1) + 0.15
-    size = (max(SMALLEST_WIDTH, len(ROWS) * (width + 0.9) + 1.0), height + 1.3)
+    across = len(ROWS) if heads <= MOST_BESIDE else 1
+    down = len(ROWS) // across
+    width, height = CELL * (heads + 1), CELL * (layers + 1)
+    size = (max(SMALLEST_WIDTH, across * (width + 0.7) + 1.0), down * (height + 0.9))
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(ROWS), sharey=True)
+    panels = figure.subplots(down, across).ravel()
     for axes, rows in zip(panels, ROWS, strict=True):
         mesh = _draw_rates(axes, scores, rows, (layers, heads))
     bar = figure.colorbar(mesh, ax=panels, ticks=[0, 0.25, 0.5, 0.75, 1])
     bar.set_label("alignment error rate", fontsize=9)
     bar.ax.tick_params(labelsize=8, width=0.5)
-    panels[0].set_ylabel("layer")
     return figure
 
 
@@ -91,6 +93,7 @@ def _draw_rates(axes: Axes, scores: dict[Head, Score], rows: str, size: tuple[in
     axes.set_yticks(range(layers + 1), labels=[*map(str, range(1, layers + 1)), "mean"], fontsize=8)
     axes.tick_params(length=2, width=0.5)
     axes.set_xlabel("head")
+    axes.set_ylabel("layer")
     axes.spines[:].set_visible(False)
     return mesh
 
