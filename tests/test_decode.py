@@ -129,6 +129,22 @@ def test_a_wide_beam_finds_every_continuation_of_a_prompt_and_scores_nothing_els
         np.testing.assert_allclose([s for s, _ in ours], [s for s, _ in expected], rtol=1e-4)
 
 
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_improbable_translations_that_end_early_do_not_close_the_search(penalty):
+    # The most probable first token goes on for certain; each step another one ends, all the others
+    # together with a probability of two in a thousand.
+    table = np.full((1, trie_size(VOCAB, STEPS), VOCAB), -1e3)
+    table[:, :, END] = 0.0
+    node = 0
+    for _ in range(STEPS - 1):
+        table[0, node] = np.log([1e-3, 1e-3, 1e-3, 0.997])
+        node = next_node(node, 3, VOCAB)
+    [(score, tokens), *_] = found(trie_search(table, [STEPS], 2, penalty, 0.6), 0)
+    assert tokens == (3, 3, 3, END)
+    expected = 3 * np.log(0.997) / by_hand_penalty(penalty, STEPS, 0.6)
+    np.testing.assert_allclose(score, expected, rtol=1e-3)
+
+
 @pytest.mark.parametrize("alpha", [0.6, 1.7])
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_a_wide_beam_finds_every_translation_in_order(table, penalty, alpha):
@@ -185,9 +201,9 @@ def test_an_end_outside_the_beam_ends_nothing():
     assert found(greedy, 0) == [(pytest.approx(np.log(0.3), rel=1e-5), (0, 2))]
 
 
-def test_a_sentence_is_finished_when_as_many_translations_as_the_beam_are_complete():
-    # "0 0 end" has the best mean: log(.39 * .98 * .98) / 3. But a beam of one takes "end" at once,
-    # and one of two "end" and then, second of the second step, "0 end".
+def test_a_sentence_goes_on_while_what_is_written_scores_better_than_what_is_complete():
+    # "0 0 end" has the best mean: log(.39 * .98 * .98) / 3. But a beam of one takes "end" at once.
+    # One of two has "end" and then, second of the second step, "0 end"; yet "0 0" scores better.
     logits = np.full((1, 13, 3), np.log(1 / 3))
     logits[0, 0] = np.log([0.39, 0.01, 0.60])
     logits[0, 1] = np.log([0.98, 0.005, 0.015])
@@ -195,10 +211,14 @@ def test_a_sentence_is_finished_when_as_many_translations_as_the_beam_are_comple
     one, two, wide = (
         found(trie_search(logits, [3], beam, "average", 1.0, steps=3), 0) for beam in (1, 2, 13)
     )
-    end, end_late = np.log(0.6), np.log(0.39 * 0.015) / 2
+    end, best = np.log(0.6), np.log(0.39 * 0.98 * 0.98) / 3
     assert one == [(pytest.approx(end, rel=1e-5), (2,))]
-    assert two == [*one, (pytest.approx(end_late, rel=1e-5), (0, 2))]
-    assert wide[0] == (pytest.approx(np.log(0.39 * 0.98 * 0.98) / 3, rel=1e-5), (0, 0, 2))
+    assert two == [(pytest.approx(best, rel=1e-5), (0, 0, 2)), *one]
+    assert wide[:2] == two
+    # The control: where "0 0" scores worse than "end", two complete translations are enough.
+    logits[0, 0] = np.log([0.30, 0.01, 0.69])
+    two = found(trie_search(logits, [3], 2, "average", 1.0, steps=3), 0)
+    assert [tokens for _, tokens in two] == [(2,), (0, 2)]
 
 
 @pytest.mark.parametrize("beam", [1, 2, 5])

@@ -58,7 +58,10 @@ PENALTIES = {"gnmt": gnmt_penalty, "average": average_penalty, "none": no_penalt
 
 
 class _State(NamedTuple):
-    """`live` hypotheses are still written; `done` ones ended, and are kept best first."""
+    """`live` hypotheses are still written; `done` ones ended, and are kept best first.
+
+    `finished` is remembered, so that a sentence does not depend on how long its neighbours take.
+    """
 
     index: Int[Array, ""]
     cache: Any
@@ -66,6 +69,7 @@ class _State(NamedTuple):
     live_log_probs: Float[Array, "B P"]
     done: Hypotheses
     done_count: Int[Array, "B"]
+    finished: Bool[Array, "B"]
 
 
 def beam_search(
@@ -85,8 +89,10 @@ def beam_search(
 
     At each step the `beam` best continuations are taken; those that end a sentence leave the
     beam, and the best that do not end one fill it again. A sentence is finished when `beam`
-    translations are complete. With a beam of one this is greedy search; with a beam as wide as
-    there are prefixes it is exhaustive.
+    translations are complete and the best of them has a higher score than any hypothesis that is
+    still written has so far: improbable ones, which end early, would otherwise close the search
+    before the most probable one is complete. With a beam of one this is greedy search; with a
+    beam as wide as there are prefixes it is exhaustive.
 
     Args:
       limits: longest translation of each sentence in tokens, its end included, from 1 to
@@ -113,19 +119,16 @@ def beam_search(
     nothing = Hypotheses(
         tokens, jnp.zeros((batch, beam), jnp.int32), jnp.full((batch, beam), NEVER)
     )
-    state = _State(jnp.int32(0), cache, tokens, log_probs, nothing, jnp.zeros(batch, jnp.int32))
+    count = jnp.zeros(batch, jnp.int32)
+    state = _State(jnp.int32(0), cache, tokens, log_probs, nothing, count, limits <= 0)
 
     def unfinished(state):
-        return (state.index < steps) & ~_finished(state, limits, beam).all()
+        return (state.index < steps) & ~state.finished.all()
 
     def advance(state):
         return _advance(state, step, limits, begin, end, PENALTIES[penalty], alpha, prompts)
 
     return jax.lax.while_loop(unfinished, advance, state).done
-
-
-def _finished(state: _State, limits, beam) -> Bool[Array, "B"]:
-    return (state.done_count >= beam) | (state.index >= limits)
 
 
 def _advance(state: _State, step, limits, begin, end, penalty, alpha, prompts) -> _State:
@@ -157,8 +160,7 @@ def _advance(state: _State, step, limits, begin, end, penalty, alpha, prompts) -
     written = jnp.take_along_axis(state.live_tokens, parents[:, :, None], axis=1)
     written = jax.lax.dynamic_update_slice_in_dim(written, tokens[..., None], state.index, 2)
 
-    active = ~_finished(state, limits, beam)
-    completed = ends & (best > NEVER / 2) & active[:, None] & (jnp.arange(count) < beam)
+    completed = ends & (best > NEVER / 2) & ~state.finished[:, None] & (jnp.arange(count) < beam)
     ended = Hypotheses(
         written,
         jnp.where(completed, state.index + 1, 0),
@@ -171,13 +173,16 @@ def _advance(state: _State, step, limits, begin, end, penalty, alpha, prompts) -
     def select(x):
         return jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
 
+    done_count = state.done_count + completed.sum(axis=1, dtype=jnp.int32)
+    decided = done.scores[:, 0] >= (going_on / penalty(length, alpha))[:, 0]
     return _State(
         state.index + 1,
         cache.reorder(select(parents)),
         select(written),
         going_on,
         done,
-        state.done_count + completed.sum(axis=1, dtype=jnp.int32),
+        done_count,
+        state.finished | (state.index + 1 >= limits) | ((done_count >= beam) & decided),
     )
 
 
