@@ -20,7 +20,7 @@ from absl import flags
 from transformer.errors import UserError
 
 MODES = (
-    *("train", "evaluate", "attention", "align", "embeddings", "heads", "positions"),
+    *("train", "evaluate", "attention", "align", "embeddings", "heads", "positions", "report"),
     *("translate", "score", "generate", "classify"),
 )
 

@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from experiments import costs, modes, training_curves, workdir
+from experiments import costs, environment, modes, report, training_curves, workdir
+from experiments.report_attention import Trained
 from transformer import tasks
 from transformer.checkpoint import check_fingerprint
 from transformer.member import write_json
@@ -51,6 +52,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
             "--workdir to begin anew."
         )
         return None
+    environment.record(folder)
     for line in task.describe():
         _say(line)
     if trainer.run():
@@ -91,11 +93,12 @@ def score(task: Any, config: Any, folder: Path) -> dict[str, Any]:
         "flops_per_token": costs.flops_per_token(variables["params"], task.predictor.model),
     }
     write_json(folder / "results.json", results)
+    report.record_data(task, folder)
     return results
 
 
 def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
-    """Prints a run's results and what it makes of a few examples, and draws its pictures."""
+    """Prints a run's results and some examples, draws its pictures and writes its report."""
     _, variables, *_ = workdir.load_trained(folder, config, _say)
     print_results(results, task.columns)
     modes.REGISTRY[config.task].show(task, variables, folder, _say)
@@ -104,6 +107,8 @@ def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
         _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
     except ValueError as error:  # a folder that was copied without its metrics
         _say(f"no picture of the training: {error}")
+    trained = Trained(task.predictor, variables)
+    _say(f"wrote {report.write(config, folder, results, trained)}")
 
 
 def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ import jax
 from ml_collections import ConfigDict
 from optuna.trial import Trial
 
-from experiments import run, workdir
+from experiments import environment, run, workdir
 from experiments.sweep_page import write_answer
 from experiments.sweep_plan import (
     Planned,
@@ -319,6 +319,7 @@ def _prepare(point: Planned, member: Member) -> None:
     member.task.save_assets(point.folder)
     if not member.finished():
         (point.folder / "results.json").unlink(missing_ok=True)
+        environment.record(point.folder)
 
 
 @contextlib.contextmanager

@@ -1,18 +1,16 @@
 """The answer of a sweep: tables, pictures, and a page that needs neither net nor server."""
 
-import io
-import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from experiments.sweep_figures import INK, MOST_TOLD_APART, build_figures
 from experiments.sweep_reading import read_sweep
 from experiments.sweep_results import Point, Sweep
 from experiments.sweep_table import build_table, missing, notes, signatures, to_csv, to_markdown
+from experiments.web_page import figure_svg
 
 CAPTIONS = {
     "scores": "Scores on the {split} set: a mark is the mean over seeds, its bar one standard "
@@ -127,8 +125,9 @@ def build_page(sweep: Sweep, figures: dict[str, Figure], title: str, command: st
     drawn = []
     for name, figure in figures.items():
         caption = _caption(name, sweep)
+        svg = figure_svg(figure, name, caption, {INK: "currentColor"})
         drawn.append(
-            f'<figure>\n<div class="wide">{_to_svg(figure, name, caption)}</div>\n'
+            f'<figure>\n<div class="wide">{svg}</div>\n'
             f"<figcaption>{escape(caption)}</figcaption>\n</figure>"
         )
     return "\n".join(
@@ -182,16 +181,3 @@ def _to_table(sweep: Sweep) -> str:
         rows.append(f"<tr{marked}>{cells}</tr>")
     body = "\n".join(rows)
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-
-
-def _to_svg(figure: Figure, name: str, caption: str) -> str:
-    """The figure as an element of the page, in the page's own ink."""
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": name}):  # names its parts apart, and always alike
-        figure.savefig(text, format="svg", transparent=True)
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :].replace(INK, "currentColor").strip()
-    # What only a file of its own needs; comments repeat the text that the letters draw.
-    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    view = re.search(r'viewBox="[^"]*"', svg)[0]
-    return re.sub(r"^<svg[^>]*>", f'<svg {view} role="img" aria-label="{escape(caption)}">', svg)

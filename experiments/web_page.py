@@ -4,13 +4,19 @@ The templates lie in `experiments/web`; each extends `page.html`, which has what
 """
 
 import base64
+import html
+import io
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import markupsafe
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "web"
 
@@ -77,3 +83,28 @@ def picture_source(picture: Path) -> str:
     """Returns a PNG or GIF file as the `src` of an image, inside the page."""
     kind = picture.suffix.removeprefix(".")
     return f"data:image/{kind};base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"
+
+
+def figure_svg(
+    figure: Figure, name: str, caption: str, colours: Mapping[str, str]
+) -> markupsafe.Markup:
+    """Returns a figure as an element of a page, in the page's own colours.
+
+    Args:
+      name: tells its parts from those of the page's other figures.
+      caption: what screen readers say of it.
+      colours: of the figure, "#rrggbb" in lower case, and of the page in their place.
+    """
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # names its parts always alike
+        figure.savefig(text, format="svg", transparent=True)
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :].strip()
+    for of_figure, of_page in colours.items():
+        svg = svg.replace(of_figure, of_page)
+    # What only a file of its own needs; comments repeat the text that the letters draw.
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    view = re.search(r'viewBox="[^"]*"', svg)[0]
+    # Black is what a letter without a colour has.
+    opening = f'<svg {view} fill="currentColor" role="img" aria-label="{html.escape(caption)}">'
+    return markupsafe.Markup(re.sub(r"^<svg[^>]*>", lambda _: opening, svg))

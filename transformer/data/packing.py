@@ -219,22 +219,33 @@ def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
     """
     open_rows: list[list[tuple[int, int]]] = []
     room = 0
+    for first, end in cut_pieces(text, context):
+        if end - first > room:
+            if len(open_rows) == rows:
+                yield pack_pieces(text, open_rows, rows, context)
+                open_rows = []
+            open_rows.append([])
+            room = context
+        open_rows[-1].append((first, end))
+        room -= end - first
+    if open_rows:
+        yield pack_pieces(text, open_rows, rows, context)
+
+
+def cut_pieces(text: Text, context: int) -> Iterator[tuple[int, int]]:
+    """Yields (first token, end) of what is read without what was before it, in order.
+
+    That is a document, or a part of one that is longer than a row of `context` tokens.
+    """
     for start, end in itertools.pairwise(text.store.offsets.tolist()):
         for first in range(start, end, context):
-            piece = first, min(first + context, end)
-            if piece[1] - first > room:
-                open_rows.append([])
-                room = context
-            open_rows[-1].append(piece)
-            room -= piece[1] - first
-        if len(open_rows) > rows:
-            yield _packed(text, open_rows[:rows], rows, context)
-            open_rows = open_rows[rows:]
-    for first in range(0, len(open_rows), rows):
-        yield _packed(text, open_rows[first : first + rows], rows, context)
+            yield first, min(first + context, end)
 
 
-def _packed(text: Text, pieces: list[list[tuple[int, int]]], rows: int, context: int) -> TextBatch:
+def pack_pieces(
+    text: Text, pieces: list[list[tuple[int, int]]], rows: int, context: int
+) -> TextBatch:
+    """Returns the batch whose rows hold these pieces; see `cut_pieces`, `pack_rows`."""
     batch = TextBatch(*(np.full((rows, context), PAD, np.int32) for _ in range(3)))
     tokens, starts = text.store.tokens, text.store.offsets
     for row, of_row in enumerate(pieces):

@@ -82,7 +82,9 @@ class CleaningReport:
     duplicate: int = 0
     too_many_tokens: int = 0
 
-    def __str__(self) -> str:
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many pairs were dropped, by reason, of those reasons that there were."""
         reasons = {
             "with an empty side": self.empty,
             "over --config.data.max_characters": self.too_long,
@@ -90,7 +92,10 @@ class CleaningReport:
             "repeated": self.duplicate,
             "over --config.data.max_tokens": self.too_many_tokens,
         }
-        dropped = [f"{count:,} {reason}" for reason, count in reasons.items() if count]
+        return {reason: count for reason, count in reasons.items() if count}
+
+    def __str__(self) -> str:
+        dropped = [f"{count:,} {reason}" for reason, count in self.dropped.items()]
         line = f"kept {self.kept:,} of {self.total:,} sentence pairs"
         return f"{line}; dropped {', '.join(dropped)}" if dropped else line
 

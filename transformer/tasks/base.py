@@ -186,3 +186,14 @@ class Task(Protocol):
     def describe(self) -> list[str]:
         """Returns lines about data and model to print before training."""
         ...
+
+    def data_summary(self) -> dict[str, Any]:
+        """Returns what there is of text and what was made of it, as JSON has it.
+
+        `splits` {name: {what is counted: number}}; `unknown_share` of the training tokens;
+        `vocabulary` {side or "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...]
+        of them; and, where the task has such, `cleaning` {"read", "kept", "dropped": {reason:
+        number}}, `padding_share`, `broken_lines` {file: number}, and `preview`, a few training
+        texts as tokens, {side: tokens} each.
+        """
+        ...

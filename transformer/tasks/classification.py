@@ -222,13 +222,38 @@ class ClassificationTask:
         if any(cut.values()):
             counts = ", ".join(f"{count:,} of {split}" for split, count in cut.items())
             lines.append(f"cut to the first {limit} tokens: {counts} texts")
-        return lines + [
-            f"  {self._source.labels[label]}: {' '.join(self._tokenizer.pieces(ids[1:25]))}"
-            for ids, label in zip(
-                map(texts.store.__getitem__, range(min(3, len(texts.store)))),
-                texts.labels,
-                strict=False,
-            )
+        return lines + [f"  {own['class']}: {own['tokens']}" for own in self._preview()]
+
+    def data_summary(self) -> dict[str, Any]:
+        plan, encoded = self.plan, {"train": self._texts, **self._encoded}
+        splits = {
+            split: {
+                "texts": sum(sizes.values()),
+                **{f"of class {label}": sizes[label] for label in self._source.labels},
+                f"cut to {self.config.data.max_tokens} tokens": encoded[split].cut,
+            }
+            for split, sizes in self._source.sizes.items()
+        }
+        return {
+            "splits": splits,
+            "broken_lines": dict(self._source.broken),
+            "unknown_share": self._texts.unknown_share,
+            "vocabulary": {"all": self._tokenizer.vocab_size},
+            "batches_per_epoch": plan.epoch_length,
+            "padding_share": plan.padding_share,
+            "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+            "preview": self._preview(),
+        }
+
+    def _preview(self) -> list[dict[str, str]]:
+        """The first training texts as the model reads them, the start of each."""
+        texts = self._texts
+        return [
+            {
+                "class": self._source.labels[texts.labels[i]],
+                "tokens": " ".join(self._tokenizer.pieces(texts.store[i][1:25])),
+            }
+            for i in range(min(3, len(texts.store)))
         ]
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.data.packing import Text, TextBatch, pack_rows
+from transformer.data.packing import Text, TextBatch, cut_pieces, pack_pieces, pack_rows
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer
 from transformer.errors import UserError
 from transformer.losses import TokenSums, cross_entropy
@@ -152,6 +152,28 @@ class Generator:
         nll = self._row_nll(variables, batch)
         for row in range(len(encoded)):
             yield -float(nll[row]), int((batch.labels[row] != PAD).sum())
+
+    def score_pieces(
+        self, variables: Any, text: Text, context: int, count: int
+    ) -> Iterator[tuple[float, int, str]]:
+        """Yields log-probability, number of tokens and text of pieces that the scores are made of.
+
+        See `packing.cut_pieces`.
+
+        Args:
+          context: tokens of a row.
+          count: of pieces at most, spread over the text.
+        """
+        pieces = list(cut_pieces(text, context))
+        pieces = pieces[:: -(-len(pieces) // count)]
+        rows = self.decode.batch_size
+        for start in range(0, len(pieces), rows):
+            chosen = pieces[start : start + rows]
+            batch = pack_pieces(text, [[piece] for piece in chosen], rows, context)
+            nll = self._row_nll(variables, batch)
+            for row, (first, end) in enumerate(chosen):
+                shown = self.tokenizer.decode(text.store.tokens[first:end])
+                yield -float(nll[row]), end - first, shown
 
     @functools.cached_property
     def _row_nll(self):

@@ -3,6 +3,7 @@
 import copy
 import functools
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from transformer.tasks.generator import Generator
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 
 TOKENIZER = "tokenizer.model"
+PIECES = 200  # of a split whose likelihoods are kept one by one
+LINE_END = re.compile(r"\r\n?|\n")
 
 
 class LanguageModelTask:
@@ -106,12 +109,22 @@ class LanguageModelTask:
         """Returns how well the text of a split is foreseen, all of it.
 
         Documents are read from their start, and texts longer than a row in pieces, each without
-        what was before it. See `scores_of` for the numbers.
+        what was before it. See `scores_of` for the numbers. Beside final ones stand the
+        log-probability in nats, the tokens and the text of some pieces.
         """
         variables = variables_of(params, self.hparams())
         sums = jax.device_get(list(self.predictor.evaluate_sums(variables, *self._rows(split))))
         scores = self._scores(split, sums)
-        return {**scores, "texts": {}} if final else scores
+        if not final:
+            return scores
+        pieces = self.predictor.score_pieces(
+            variables, self._held_out[split], self.plan.context, PIECES
+        )
+        lines = [
+            f"{log_prob:.4f}\t{tokens}\t{LINE_END.sub('⏎', text)}"
+            for log_prob, tokens, text in pieces
+        ]
+        return {**scores, "texts": {f"likelihoods/{split}.tsv": lines}}
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         variables = variables_of(params, hparams)
@@ -161,6 +174,25 @@ class LanguageModelTask:
             f"{plan.epoch_length} batches an epoch, of {plan.rows} x {plan.context} tokens",
             f"  {' '.join(self._tokenizer.pieces(ids))} ...".replace("\n", "⏎"),
         ]
+
+    def data_summary(self) -> dict[str, Any]:
+        plan, text = self.plan, self._text
+        texts = {"train": text, **self._held_out}
+        return {
+            "splits": {
+                split: {
+                    "tokens": len(own.store.tokens),
+                    "documents": own.documents,
+                    "words": own.words,
+                    "bytes": own.bytes,
+                }
+                for split, own in texts.items()
+            },
+            "unknown_share": text.unknown / len(text.store.tokens),
+            "vocabulary": {"all": self._tokenizer.vocab_size},
+            "batches_per_epoch": plan.epoch_length,
+            "shapes": [[plan.rows, plan.context]],
+        }
 
 
 def scores_of(nll: float, text: Text) -> dict[str, int | float]:

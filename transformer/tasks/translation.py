@@ -13,6 +13,7 @@ from transformer.data.pairs import Pair
 from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview
 from transformer.data.sources import open_source, set_aside_splits
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
+from transformer.decode import PENALTIES
 from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums
 from transformer.metrics import TokenMetrics, corpus_scores, summarize
@@ -20,7 +21,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
-from transformer.tasks.translator import Translator
+from transformer.tasks.translator import Translation, Translator
 
 
 class TranslationTask:
@@ -116,6 +117,9 @@ class TranslationTask:
 
         A split "longer" is there with `data.longer_size`.
 
+        Beside the texts of a final one stand the log-probability, in nats, and the tokens of each
+        translation, as the mode `score` writes them, here of the tokens that the search found.
+
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
         `evaluate.training_beam_size`; the final one all, with `decode.beam_size`.
         """
@@ -130,8 +134,17 @@ class TranslationTask:
             f"translations/{split}.txt": hypotheses,
             f"translations/{split}.source.txt": [pair.source for pair in pairs],
             f"translations/{split}.reference.txt": [pair.target for pair in pairs],
+            f"translations/{split}.scores.tsv": [
+                f"{self._log_probability(found[0]):.4f}\t{found[0].tokens}" for found in best
+            ],
         }
         return {**scores, "texts": texts} if final else scores
+
+    def _log_probability(self, found: Translation) -> float:
+        """The log-probability of what a search found."""
+        settings = self.config.decode
+        penalty = PENALTIES[settings.length_penalty](found.tokens, settings.alpha)
+        return found.score * float(penalty)
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
@@ -220,6 +233,33 @@ class TranslationTask:
         for example in preview(pairs, corpus):
             lines += [f"  {example['source']}", f"  -> {example['target']}"]
         return lines
+
+    def data_summary(self) -> dict[str, Any]:
+        plan, corpus = self.plan, self.corpus
+        held_out = {split: len(list(self._pairs[split])) for split in self.splits}
+        counts = {"train": corpus.report.kept, **held_out}
+        sizes = {
+            side: tokenizer.vocab_size
+            for side, tokenizer in (
+                ("source", corpus.source_tokenizer),
+                ("target", corpus.target_tokenizer),
+            )
+        }
+        joint = self.config.tokenizer.joint
+        return {
+            "splits": {split: {"sentence pairs": count} for split, count in counts.items()},
+            "cleaning": {
+                "read": corpus.report.total,
+                "kept": corpus.report.kept,
+                "dropped": corpus.report.dropped,
+            },
+            "unknown_share": corpus.unknown_share,
+            "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
+            "batches_per_epoch": plan.epoch_length,
+            "padding_share": plan.padding_share,
+            "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+            "preview": preview(self._pairs["train"], corpus),
+        }
 
     def _kept(self) -> str:
         """What cleaning kept of the training text, and what was taken out of it before."""

@@ -21,10 +21,14 @@ from transformer.tasks.groups import length_groups
 
 
 class Translation(NamedTuple):
-    """A translation and its score: log-probability over the length penalty."""
+    """A translation, its score (log-probability over the length penalty) and its tokens.
+
+    `tokens` counts the end of the sentence; of a blank line it is 0.
+    """
 
     text: str
     score: float
+    tokens: int
 
 
 class Translator:
@@ -109,7 +113,7 @@ class Translator:
         first_line: int = 1,
         done: Callable[[int], None] = lambda count: None,
     ) -> list[list[Translation]]:
-        """Returns the best translations of each line, best first; of a blank line, [('', 0)].
+        """Returns the best translations of each line, best first; of a blank line, [('', 0, 0)].
 
         Lines of like length are decoded together, so that little work goes into padding; what
         comes back is in the order of the lines and does not depend on what they were decoded
@@ -120,7 +124,7 @@ class Translator:
           first_line: number of the first line, for warnings.
           done: called with the number of lines that are done since the last call.
         """
-        results = [[Translation("", 0.0)] for _ in lines]
+        results = [[Translation("", 0.0, 0)] for _ in lines]
         left = len(lines)
         for rows, found in self._decode(self._search, variables, lines, beam, first_line):
             for row, i in enumerate(rows):
@@ -144,7 +148,7 @@ class Translator:
           shared: variables that are one for all of them.
         """
         count = len(jax.tree.leaves(variables)[0])
-        results = [[[Translation("", 0.0)] for _ in lines] for _ in range(count)]
+        results = [[[Translation("", 0.0, 0)] for _ in lines] for _ in range(count)]
         search = functools.partial(self._search_members, shared or {})
         for rows, found in self._decode(search, variables, lines, beam, 1):
             for row, i in enumerate(rows):
@@ -340,7 +344,7 @@ class Translator:
 
     def _read(self, found: Hypotheses) -> list[Translation]:
         return [
-            Translation(self.target_tokenizer.decode(ids[:length]), float(score))
+            Translation(self.target_tokenizer.decode(ids[:length]), float(score), int(length))
             for ids, length, score in zip(*found, strict=True)
             if length
         ][: max(1, self.decode.num_best)]

@@ -1,0 +1,78 @@
+"""Where a run trains: versions, hardware and the code's commit, for whoever reads of it later."""
+
+import datetime
+import functools
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from transformer.member import write_json
+
+ENVIRONMENT = "environment.json"
+CODE = Path(__file__).parents[1]
+PACKAGES = (
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "scikit-learn"),
+    *("clu", "ml-collections", "sentencepiece", "sacrebleu", "sacremoses", "matplotlib"),
+)
+
+
+def record(folder: Path) -> None:
+    """Writes what `describe` returns into a run's folder, with the time, before it trains."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    write_json(folder / ENVIRONMENT, {"started": now, **describe()})
+
+
+@functools.cache
+def describe() -> dict[str, Any]:
+    """Returns the versions, the machine and the commit of this process, as JSON has it.
+
+    `code` is None where the code lies in no git checkout; a package that is missing is left out.
+    """
+    device = jax.devices()[0]
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "devices": {"kind": device.device_kind, "count": jax.device_count()},
+        "code": _commit(CODE),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+    }
+
+
+def _processor() -> str:
+    """The name of the processor's model; Linux alone tells it in a file."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit(folder: Path) -> dict[str, Any] | None:
+    """The commit that a folder's files are of, and whether they were changed since."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=10)
+        return done.stdout
+
+    try:
+        commit = git("rev-parse", "HEAD").strip()
+        changed = bool(git("status", "--porcelain", "--untracked-files=no", "--", "."))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": commit, "changed": changed}

@@ -1,0 +1,216 @@
+"""The report of a run: one page, to send to somebody, with all that a run left to judge it by.
+
+It is made of the files in the run's folder and its checkpoint alone, so that it can be made again
+where the data is not.
+"""
+
+import base64
+import io
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+from PIL import Image
+
+from experiments import report_numbers, report_texts, training_curves, web_page
+from experiments.environment import ENVIRONMENT
+from experiments.lines import warn
+from experiments.options import Options
+from experiments.report_attention import Trained
+from experiments.report_texts import Group
+from experiments.workdir import check_same_run, load_results, load_trained
+from transformer import tasks
+from transformer.errors import UserError
+from transformer.member import write_json
+
+REPORT, DATA = "report.html", "data.json"
+# Pictures of `figures/` that a report shows where they are, and what they are.
+PICTURES = {
+    "confusion.png": "Confusion matrix of the test set: rows are true classes",
+    "reliability.png": "Reliability: accuracy against confidence on the test set",
+    "map.png": "Texts of the test set by what the model makes of them (t-SNE)",
+    "reading.png": "What attention pooling reads: darker is more",
+    "probes/*.png": "Attention of a few fixed sentences while training",
+    "alignment/*.png": "Cross-attention against gold word links",
+    "heads/*.png": "What the attention heads are worth",
+    "positions/*.png": "Positional encodings",
+    "embeddings/*.png": "Token embeddings",
+}
+EXPLORER = "figures/attention/explorer.html"  # stays beside the report
+MOST_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
+WIDEST = 1400  # pixels of a picture
+# Of the curves' figure, and what the page has for it.
+COLOURS = {
+    "#000000": "currentColor",
+    "#e6e6e6": "var(--line)",
+    "#0072b2": "var(--blue)",
+    "#d55e00": "var(--orange)",
+    "#009e73": "var(--green)",
+}
+
+
+class Picture(NamedTuple):
+    """A picture inside the page, its size in pixels."""
+
+    source: str
+    caption: str
+    width: int
+    height: int
+
+
+def report(config: ConfigDict, folder: Path, options: Options) -> Iterable[Path]:
+    """Makes the report of a run anew, with what its checkpoint says where that is still there.
+
+    Raises:
+      UserError: the folder holds no run of this config, or one without results.
+    """
+    check_same_run(folder, config)
+    results = load_results(folder)
+    if results is None:
+        raise UserError(
+            f"{folder} has no results.json, so there is nothing to report: train to the end, or "
+            "score what there is by --mode=evaluate"
+        )
+    trained, missing = None, ""
+    try:
+        predictor, variables, steps, _ = load_trained(folder, config, warn)
+    except UserError as error:
+        missing = str(error)
+    else:
+        if list(steps) == results["averaged_steps"]:
+            trained = Trained(predictor, variables)
+        else:
+            missing = (
+                "the checkpoints are not those of the results: --mode=evaluate scores them anew"
+            )
+    return [write(config, folder, results, trained, missing)]
+
+
+def write(
+    config: ConfigDict,
+    folder: Path,
+    results: dict[str, Any],
+    trained: Trained | None,
+    missing: str = "",
+) -> Path:
+    """Writes `report.html` into a run's folder; returns it.
+
+    Args:
+      results: what `results.json` holds.
+      trained: the model they are of; None where it is not there.
+      missing: says why, to the reader, where it is not there.
+    """
+    environment, data = _load(folder / ENVIRONMENT), _load(folder / DATA)
+    split = report_numbers.main_split(results)
+    pictures, left_out = _pictures(folder / "figures")
+    task = tasks.REGISTRY[config.task]
+    return web_page.write_page(
+        folder / REPORT,
+        "report.html",
+        title=f"{config.name}: training report",
+        name=config.name,
+        task=config.task.replace("_", " "),
+        started=report_numbers.started(folder, environment),
+        step=f"{results['step']:,}",
+        parameters=f"{results['parameters']:,}",
+        time=report_numbers.duration(results["wall_seconds"]),
+        main_score=report_numbers.main_score(config.task, results),
+        scores=report_numbers.score_table(config.task, results),
+        classes=report_numbers.class_table(results[split]),
+        split=split,
+        signatures=report_numbers.signatures(results),
+        costs=report_numbers.cost_table(results, task.unit),
+        curves=_curves(folder / "metrics.jsonl"),
+        groups=_groups(config, folder, split, trained, missing),
+        pictures=pictures,
+        left_out=left_out,
+        explorer=EXPLORER if (folder / EXPLORER).exists() else None,
+        data=data and _data_tables(data),
+        preview=data and data.get("preview"),
+        differing=report_numbers.config_table(config),
+        command=report_numbers.command(config),
+        config=json.dumps(config.to_dict(), indent=2, ensure_ascii=False),
+        downloads={
+            "config.json": _json_link(config.to_dict()),
+            "results.json": _json_link(results),
+        },
+        environment=environment and report_numbers.environment_table(environment),
+    )
+
+
+def record_data(task: Any, folder: Path) -> None:
+    """Writes what a task made of its text, for reports that are made without it."""
+    write_json(folder / DATA, task.data_summary())
+
+
+def _groups(
+    config: ConfigDict, folder: Path, split: str, trained: Trained | None, missing: str
+) -> list[Group]:
+    try:
+        return report_texts.REGISTRY[config.task](config, folder, split, trained, missing)
+    except UserError as error:
+        return [Group("samples", "Texts", [str(error)], [], [])]
+
+
+def _data_tables(data: dict[str, Any]) -> list[report_numbers.Table]:
+    made: tuple[Callable, ...] = (
+        report_numbers.cleaning_table,
+        report_numbers.split_table,
+        report_numbers.batch_table,
+    )
+    return [table for make in made if (table := make(data))]
+
+
+def _curves(metrics: Path) -> Any:
+    """The picture of the training in the page's colours; a line of text where there is none."""
+    caption = "Loss, scores and learning rate over the steps of the training"
+    try:
+        clock = training_curves.read_curves(metrics, ("seconds",)).get(("seconds", "train"))
+        curves = training_curves.read_curves(metrics)
+        figure = training_curves.build_figure(curves, metrics.name, clock)
+    except ValueError as error:  # a folder that was copied without its metrics
+        return f"No curves: {error}"
+    return web_page.figure_svg(figure, "curves", caption, COLOURS)
+
+
+def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
+    """The pictures that there are, and the names of those that would make the page too large."""
+    shown, left_out, room = [], [], MOST_PICTURE_BYTES
+    for pattern, caption in PICTURES.items():
+        for path in sorted(figures.glob(pattern)):
+            name = path.stem.replace("_", " ")
+            picture = _picture(path, f"{caption}: {name}" if "*" in pattern else caption)
+            room -= len(picture.source)
+            if room < 0:
+                left_out.append(str(path.relative_to(figures.parent)))
+            else:
+                shown.append(picture)
+    return shown, left_out
+
+
+def _picture(path: Path, caption: str) -> Picture:
+    """A picture of at most so many pixels and 256 colours, a fourth of the bytes of all."""
+    with Image.open(path) as image:
+        picture = image.convert("RGB")
+    if picture.width > WIDEST:
+        height = round(picture.height * WIDEST / picture.width)
+        picture = picture.resize((WIDEST, height), Image.Resampling.LANCZOS)
+    small = io.BytesIO()
+    picture.quantize(256).save(small, "PNG", optimize=True)
+    data = base64.b64encode(small.getvalue()).decode("ascii")
+    return Picture(f"data:image/png;base64,{data}", caption, *picture.size)
+
+
+def _json_link(value: Any) -> str:
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return f"data:application/json;base64,{base64.b64encode(text.encode()).decode('ascii')}"
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    """What a file of the run holds; None where it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
