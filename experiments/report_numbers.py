@@ -1,6 +1,5 @@
 """The numbers of a run as tables for its report: scores, costs, text, config and environment."""
 
-import dataclasses
 import datetime
 import shlex
 from collections.abc import Iterable, Iterator
@@ -227,8 +226,8 @@ def _cell(measure: Measure, scores: dict[str, Any]) -> str:
     value = scores.get(measure.name)
     if value is None:
         return ""
-    if isinstance(value, int):
-        measure = dataclasses.replace(measure, format=",")
+    if isinstance(value, int):  # a count
+        return f"{value:,}"
     text = measure.show(value)
     interval = scores.get(f"{measure.name}_ci")
     return text if interval is None else f"{text} ± {measure.show(interval)}"

@@ -60,7 +60,7 @@ def translations(
     if any(drawn):
         notes.append(
             "Beside each: its cross-attention, the mean over the heads of the last layer. A row "
-            "shows where the model looks while it writes the row's token; darker is more."
+            "shows where the model looks while it writes the row's token; stronger colour is more."
         )
     samples = [
         Example(f"Sentence {each.line}", _pair_lines(each), own)
@@ -90,7 +90,7 @@ def _errors(
     decode = config.decode
     title = "Search errors and model errors"
     if not report_errors.are_scored(sentences):
-        missing = "this run did not keep the scores of its translations: --mode=evaluate adds them"
+        missing = "This run did not keep the scores of its translations: --mode=evaluate adds them"
         return Group("errors", title, [missing], [], [])
     if trained is None:
         return Group("errors", title, [f"References are not scored: {missing}"], [], [])

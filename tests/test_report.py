@@ -1,0 +1,286 @@
+"""The report of a run says what its files say, is one file, and is honest about what is missing."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from configs import base
+from experiments import environment, report, report_numbers, report_texts, settings
+from experiments.report_attention import Trained, attention_map, cross_attention
+from experiments.report_errors import EXACT, MODEL, SEARCH, Sentence, judge, penalised
+from experiments.workdir import load_config, load_results
+from tiny_run import command, refused, shared_run
+from transformer.data.pairs import CleaningReport
+
+HOSTILE = '<script>alert("1")</script> & <b>'
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def page(tiny):
+    """The report that was made at the end of the training."""
+    return (tiny.workdir / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def copy(tiny, tmp_path):
+    return tiny.copy(tmp_path / "run")
+
+
+def decode(penalty, alpha=1.0):
+    settings = base.get_config().decode
+    settings.length_penalty, settings.alpha = penalty, alpha
+    return settings
+
+
+def sentence(translation="x", log_prob=-4.0, tokens=1, reference="y"):
+    return Sentence(1, "source", reference, translation, 0.0, log_prob, tokens)
+
+
+def same_page(config, folder):
+    """The page of a run whose checkpoint is not read."""
+    return report.write(config, folder, load_results(folder), None, "nobody looked").read_text()
+
+
+# -- whose error it is
+
+
+def test_an_error_is_the_search_s_where_the_reference_scores_higher():
+    found = [sentence(), sentence(), sentence(), sentence(translation="y")]
+    judged = judge(found, [-3.9, -4.1, -4.0, -3.9], decode("none"))
+    assert [each.kind for each in judged] == [SEARCH, MODEL, MODEL, EXACT]
+    assert [each.found for each in judged] == [-4.0] * 4
+
+
+def test_scores_are_compared_as_the_search_compares_them():
+    # (5 + 1) / 6 = 1 and (5 + 13) / 6 = 3: the longer of the two is ahead by its penalty alone.
+    found, given = sentence(log_prob=-4.0, tokens=1), (-6.0, 13)
+    kinds = {}
+    for penalty in ("gnmt", "average", "none"):
+        own = decode(penalty)
+        kinds[penalty] = judge([found], [penalised(*given, own)], own)[0].kind
+    assert penalised(*given, decode("gnmt")) == pytest.approx(-2.0)
+    assert penalised(*given, decode("average")) == pytest.approx(-6 / 13)
+    assert kinds == {"gnmt": SEARCH, "average": SEARCH, "none": MODEL}
+
+
+def test_sentences_without_a_translation_are_no_errors():
+    blank = sentence(translation="", log_prob=0.0, tokens=0)
+    assert judge([blank], [-1.0], decode("gnmt")) == []
+
+
+def test_the_likelihoods_kept_of_translations_are_those_of_the_mode_score(tiny):
+    texts = {
+        kind: (tiny.workdir / f"translations/test{kind}").read_text().splitlines()
+        for kind in (".source.txt", ".txt", ".scores.tsv")
+    }
+    pairs = "".join(f"{a}\t{b}\n" for a, b in zip(texts[".source.txt"], texts[".txt"], strict=True))
+    scored = command("--mode=score", f"--workdir={tiny.workdir}", stdin=pairs.encode()).out
+    kept, again = (
+        np.array([line.split("\t") for line in lines], float)
+        for lines in (texts[".scores.tsv"], scored.splitlines())
+    )
+    np.testing.assert_allclose(kept, again, atol=2e-3)
+    assert len(set(kept[:, 0])) > 1
+
+
+# -- what the page says
+
+
+def test_a_run_ends_in_a_report_with_its_scores_texts_and_numbers(tiny, page):
+    results = load_results(tiny.workdir)
+    scores = results["test"]
+    assert f"BLEU {scores['bleu']:,.2f} ± {scores['bleu_ci']:,.2f} on the 7 sentences" in page
+    assert scores["chrf_signature"] in page
+    assert f"{results['parameters']:,} parameters" in page
+    started = json.loads((tiny.workdir / "environment.json").read_text())["started"]
+    assert f"last started {started[:10]} {started[11:16]} UTC" in page
+    for section in ("scores", "curves", "samples", "errors", "worst", "slowest", "data", "config"):
+        assert f'id="{section}"' in page
+    assert page.count('aria-label="Heat map of attention') == 2 * report_texts.SAMPLES
+    counts = re.findall(r'<th scope="row">(?:translation equals|search|model).*?<td>(\d+)<', page)
+    assert len(counts) == 3
+    assert sum(map(int, counts)) == 7
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(page):
+    targets = re.findall(r'(?:src|href)="([^"]{0,40})', page)
+    assert [target for target in targets if not target.startswith(("#", "data:"))] == []
+    assert "url(" not in page.replace("url(#", "")
+    assert len(page) < 5_000_000
+
+
+def test_no_text_of_the_data_becomes_a_part_of_the_page(tiny, copy):
+    for kind in (".txt", ".source.txt", ".reference.txt"):
+        (copy / f"translations/test{kind}").write_text(f"{HOSTILE}\n" * 7)
+    config = load_config(copy)
+    config.name = HOSTILE
+    page = same_page(config, copy)
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert page.count("&lt;script&gt;alert") > 7
+
+
+def test_the_report_is_made_again_without_the_data(tiny, copy, page):
+    (copy / "report.html").unlink()
+    shutil.rmtree(copy.parent / "cache", ignore_errors=True)
+    ended = command("--mode=report", f"--workdir={copy}")
+    assert (ended.code, ended.out) == (0, f"{copy / 'report.html'}\n"), ended.err
+    assert (copy / "report.html").read_text() == page
+
+
+def test_missing_parts_name_what_adds_them(tiny, copy):
+    for name in ("data.json", "environment.json", "translations/test.scores.tsv", "metrics.jsonl"):
+        (copy / name).unlink()
+    shutil.rmtree(copy / "checkpoints")
+    assert command("--mode=report", f"--workdir={copy}").code == 0
+    page = (copy / "report.html").read_text()
+    assert "no checkpoint yet" in page
+    assert "No curves" in page
+    assert "did not keep what was made of its text: --mode=evaluate adds it" in page
+    assert "did not keep the scores of its translations: --mode=evaluate adds them" in page
+    assert "did not keep where it was trained" in page
+    assert "last started" in page  # as TensorBoard's file says
+    (copy / "translations/test.txt").write_text("too few\n")
+    assert "do not belong together" in same_page(load_config(copy), copy)
+
+
+def test_scores_of_other_checkpoints_are_not_mixed_with_these(tiny, copy):
+    results = {**load_results(copy), "averaged_steps": [20]}
+    (copy / "results.json").write_text(json.dumps(results))
+    assert command("--mode=report", f"--workdir={copy}").code == 0
+    page = (copy / "report.html").read_text()
+    assert "the checkpoints are not those of the results" in page
+    assert "Heat map" not in page
+
+
+def test_a_run_without_results_is_refused(tiny, copy):
+    (copy / "results.json").unlink()
+    says = ("has no results.json", "--mode=evaluate")
+    refused("--mode=report", f"--workdir={copy}", says=says)
+    (copy / "config.json").unlink()
+    refused("--mode=report", f"--workdir={copy}", says="holds no run")
+
+
+def test_the_command_makes_the_same_config_from_the_defaults(tiny):
+    config = load_config(tiny.workdir)
+    config.data.path, config.data.tsv_columns = "my 'own' texts", (3, 1)
+    flags = subprocess.run(
+        ["sh", "-c", "printf '%s\\n' " + report_numbers.command(config)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    again = base.get_config()
+    for flag in flags:
+        if flag.startswith("--config."):
+            settings.override(again, *flag.removeprefix("--config.").split("=", 1))
+    assert settings.flatten(again) == settings.flatten(config)
+    assert settings.flatten(again) != settings.flatten(base.get_config())
+
+
+def test_what_cleaning_dropped_is_kept_with_the_run(tiny):
+    data = json.loads((tiny.workdir / "data.json").read_text())
+    cleaning = data["cleaning"]
+    assert cleaning["read"] == 200
+    assert cleaning["kept"] + sum(cleaning["dropped"].values()) == 200
+    assert data["splits"]["train"] == {"sentence pairs": cleaning["kept"]}
+    assert data["splits"]["test"] == {"sentence pairs": 7}
+
+
+def test_the_table_of_cleaning_says_why_pairs_were_dropped():
+    found = CleaningReport(total=8, kept=5, empty=2, duplicate=1)
+    table = report_numbers.cleaning_table(
+        {"cleaning": {"read": found.total, "kept": found.kept, "dropped": found.dropped}}
+    )
+    assert table.rows == [
+        ["read", "8", "100.00%"],
+        ["with an empty side", "2", "25.00%"],
+        ["repeated", "1", "12.50%"],
+        ["kept", "5", "62.50%"],
+    ]
+
+
+def test_the_commit_is_told_with_whether_the_code_was_changed(tmp_path):
+    assert environment._commit(tmp_path) is None
+
+    def git(*arguments):
+        own = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", tmp_path, *own, *arguments], check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "a.py").write_text("1\n")
+    git("add", "a.py")
+    git("commit", "-m", "one")
+    found = environment._commit(tmp_path)
+    assert re.fullmatch(r"[0-9a-f]{40}", found["commit"])
+    assert not found["changed"]
+    (tmp_path / "a.py").write_text("2\n")
+    assert environment._commit(tmp_path) == {**found, "changed": True}
+
+
+# -- pictures
+
+
+def test_a_heat_map_has_a_cell_for_each_weight_that_shows():
+    weights = np.array([[0.7, 0.3, 0.0], [0.004, 0.5, 0.496]])
+    drawn = attention_map(weights, ["a", "\n"], ["x", "", "y" * 40])
+    assert [token for _, token in drawn.rows] == ["a", "␣"]
+    assert [token for _, token in drawn.columns] == ["x", "∅", "y" * 15 + "…"]
+    places = {(y, x): share for x, y, share in drawn.cells}
+    rows, columns = ([place - drawn.cell / 2 for place, _ in side] for side in drawn[5:7])
+    seen = [[places.get((y, x), 0.0) for x in columns] for y in rows]
+    assert seen == [[0.7, 0.3, 0.0], [0.0, 0.5, 0.5]]
+
+
+@pytest.mark.parametrize(("kinds", "tokens"), [(("encoder_self",), 3), (("cross",), 49)])
+def test_no_heat_map_is_drawn_without_attention_or_of_too_many_tokens(kinds, tokens):
+    class Predictor:
+        def attention(self, variables, source, target):
+            weights = np.full((1, 2, tokens, tokens), 1 / tokens)
+            return dict.fromkeys(kinds, weights), ["a"] * tokens, ["b"] * tokens
+
+    assert cross_attention(Trained(Predictor(), None), "a", "b") is None
+
+
+def test_pictures_are_made_small_and_those_that_do_not_fit_are_named(tmp_path, monkeypatch):
+    noise = np.random.default_rng(0).integers(0, 256, (50, 2 * report.WIDEST, 3), np.uint8)
+    for name in ("confusion.png", "heads/a_b.png"):
+        (tmp_path / "figures" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(noise).save(tmp_path / "figures" / name)
+    shown, left_out = report._pictures(tmp_path / "figures")
+    assert [(picture.width, picture.height) for picture in shown] == [(report.WIDEST, 25)] * 2
+    assert shown[1].caption == "What the attention heads are worth: a b"
+    assert left_out == []
+    monkeypatch.setattr(report, "MOST_PICTURE_BYTES", len(shown[0].source) + 1)
+    shown, left_out = report._pictures(tmp_path / "figures")
+    assert (len(shown), left_out) == (1, ["figures/heads/a_b.png"])
+
+
+@pytest.mark.browser
+def test_the_report_opens_without_errors_and_fits_a_phone(tiny):
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        said, asked = [], []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((tiny.workdir / "report.html").as_uri())
+        assert said == []
+        assert [url for url in asked[1:] if not url.startswith("data:")] == []
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert page.get_by_role("heading", name="Search errors and model errors").is_visible()
+        browser.close()
