@@ -37,14 +37,30 @@ class AttentionMap(NamedTuple):
     cell: float
 
 
-def cross_attention(trained: Trained, source: str, translation: str) -> AttentionMap | None:
-    """The attention of a translation; None without attention, or where it has too many tokens."""
-    weights, *_, read, given = trained.predictor.attention(trained.variables, source, translation)
-    if "cross" not in weights or max(len(read), len(given)) > MOST_TOKENS:
-        return None
-    # What a row is named by is what it writes, not what the decoder is given.
-    mean = np.asarray(weights["cross"])[-1].mean(axis=0)
-    return attention_map(mean, [*given[1:], read[-1]], read)
+def cross_attention(
+    trained: Trained, sources: Sequence[str], translations: Sequence[str]
+) -> list[AttentionMap | None]:
+    """Returns the mean attention of the last layer's heads while translations are written.
+
+    A row is named by the token that is written, not by the one that is read before it. There is
+    None of a model without attention, or where a side has more than `MOST_TOKENS`.
+    """
+    predictor, maps = trained.predictor, [None] * len(sources)
+    settings = predictor.model.config
+    if settings.kind == "recurrent" and settings.recurrent_attention == "none":
+        return maps
+    for i, layers in predictor.cross_attention(trained.variables, sources, translations):
+        weights = layers[-1].mean(axis=0)
+        if max(weights.shape) <= MOST_TOKENS:
+            written = _tokens(predictor.target_tokenizer, translations[i], len(weights))
+            read = _tokens(predictor.source_tokenizer, sources[i], len(weights.T))
+            maps[i] = attention_map(weights, written, read)
+    return maps
+
+
+def _tokens(tokenizer: Any, text: str, count: int) -> list[str]:
+    """The tokens of a text that a model reads so many of, with its end."""
+    return [*tokenizer.pieces(tokenizer.encode([text])[0][: count - 1]), "</s>"]
 
 
 def attention_map(

@@ -55,8 +55,10 @@ def translations(
     """
     sentences = report_errors.read_sentences(folder, split)
     spread = sentences[:: max(1, len(sentences) // SAMPLES)][:SAMPLES]
-    notes = [] if trained else [f"Attention is not drawn: {missing}"]
-    drawn = [trained and cross_attention(trained, each.source, each.translation) for each in spread]
+    drawn, notes = [None] * len(spread), [f"Attention is not drawn: {missing}"]
+    if trained:
+        sides = [each.source for each in spread], [each.translation for each in spread]
+        drawn, notes = cross_attention(trained, *sides), []
     if any(drawn):
         notes.append(
             "Beside each: its cross-attention, the mean over the heads of the last layer. A row "

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 
 from configs import base
 from experiments import environment, report, report_numbers, report_texts, settings
-from experiments.report_attention import Trained, attention_map, cross_attention
+from experiments.report_attention import MOST_TOKENS, Trained, attention_map, cross_attention
 from experiments.report_errors import EXACT, MODEL, SEARCH, Sentence, judge, penalised
 from experiments.workdir import load_config, load_results
 from tiny_run import command, refused, shared_run
@@ -107,7 +108,9 @@ def test_a_run_ends_in_a_report_with_its_scores_texts_and_numbers(tiny, page):
     for section in ("scores", "curves", "samples", "errors", "worst", "slowest", "data", "config"):
         assert f'id="{section}"' in page
     assert page.count('aria-label="Heat map of attention') == 2 * report_texts.SAMPLES
-    counts = re.findall(r'<th scope="row">(?:translation equals|search|model).*?<td>(\d+)<', page)
+    counts = re.findall(
+        r'<th scope="row">(?:translation equals|search error|model error)[^<]*</th><td>(\d+)<', page
+    )
     assert len(counts) == 3
     assert sum(map(int, counts)) == 7
 
@@ -242,14 +245,17 @@ def test_a_heat_map_has_a_cell_for_each_weight_that_shows():
     assert seen == [[0.7, 0.3, 0.0], [0.0, 0.5, 0.5]]
 
 
-@pytest.mark.parametrize(("kinds", "tokens"), [(("encoder_self",), 3), (("cross",), 49)])
-def test_no_heat_map_is_drawn_without_attention_or_of_too_many_tokens(kinds, tokens):
+@pytest.mark.parametrize(("attention", "tokens"), [("none", 3), ("additive", MOST_TOKENS + 1)])
+def test_no_heat_map_is_drawn_without_attention_or_of_too_many_tokens(attention, tokens):
     class Predictor:
-        def attention(self, variables, source, target):
-            weights = np.full((1, 2, tokens, tokens), 1 / tokens)
-            return dict.fromkeys(kinds, weights), ["a"] * tokens, ["b"] * tokens
+        model = SimpleNamespace(
+            config=SimpleNamespace(kind="recurrent", recurrent_attention=attention)
+        )
 
-    assert cross_attention(Trained(Predictor(), None), "a", "b") is None
+        def cross_attention(self, variables, sources, translations):
+            yield 0, np.full((1, 2, 5, tokens), 1 / tokens)
+
+    assert cross_attention(Trained(Predictor(), None), ["a"], ["b"]) == [None]
 
 
 def test_pictures_are_made_small_and_those_that_do_not_fit_are_named(tmp_path, monkeypatch):
