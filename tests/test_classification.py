@@ -9,7 +9,7 @@ import pytest
 
 import tiny_run
 from configs import base
-from experiments import workdir
+from experiments import report_texts, workdir
 from runs import identical, quiet
 from tiny_run import command, refused
 from transformer.data.labelled import Labelled
@@ -135,6 +135,21 @@ def test_a_run_draws_what_it_confuses_and_what_it_reads(trained):
     figures = {"confusion.png", "reliability.png", "map.png", "training.png"}
     assert drawn == {*figures, "reading.png"}
     assert {path.name for path in (trained["bag"] / "figures").iterdir()} == figures
+
+
+@pytest.mark.parametrize("name", ["transformer", "bag"])
+def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, tmp_path):
+    page = (trained[name] / "report.html").read_text()
+    assert "on the 24 texts of the test set; ± is half a 95% bootstrap interval" in page
+    assert page.count("data:image/png;base64,") == (4 if name == "transformer" else 3)
+    assert '<th scope="row">of class good</th>' in page
+    wrong = sum(truth != predicted for truth, predicted, *_ in predictions(trained[name]))
+    assert f"{wrong} of 24 texts are taken for another class" in page
+    rows = [f"bad\tgood\t0.{number}\ttext {number}" for number in (71, 93, 82)]
+    (tmp_path / "predictions").mkdir()
+    (tmp_path / "predictions/test.tsv").write_text("\n".join([*rows, "bad\tbad\t0.99\tno"]))
+    _, worst = report_texts.classification(None, tmp_path, "test", None, "")
+    assert [each.title[-5:] for each in worst.examples] == ["0.930", "0.820", "0.710"]
 
 
 @pytest.mark.parametrize("name", ["transformer", "bag"])

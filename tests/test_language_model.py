@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,36 @@ def test_the_scores_are_one_likelihood_in_units_that_agree(trained, name):
     # A token is another in another vocabulary; a word or a byte is not.
     assert "vocabulary:" in scores["perplexity_signature"]
     assert "vocabulary:" not in scores["bits_per_byte_signature"]
+
+
+@pytest.mark.parametrize(("name", "pieces"), [("lines", 8), ("running", 9)])
+def test_the_likelihoods_kept_of_pieces_are_what_the_scores_sum(trained, name, pieces):
+    scores = json.loads((trained[name] / "results.json").read_text())["test"]
+    lines = (trained[name] / "likelihoods/test.tsv").read_text().splitlines()
+    log_probs, tokens, texts = zip(*(line.split("\t") for line in lines), strict=True)
+    assert len(lines) == pieces
+    assert sum(map(int, tokens)) == scores["tokens"]
+    nll = scores["nll"] * scores["tokens"]
+    assert -sum(map(float, log_probs)) == pytest.approx(nll, rel=1e-3)
+    if name == "lines":
+        assert list(texts) == LINES
+    else:
+        assert "⏎".join(LINES) in "".join(texts)
+
+
+def test_a_report_shows_what_the_model_writes_and_foresees_worst(trained):
+    folder = trained["lines"]
+    page = (folder / "report.html").read_text()
+    scores = json.loads((folder / "results.json").read_text())["test"]
+    score = f"perplexity {scores['perplexity']:,.3f} on the {scores['tokens']} tokens of the test"
+    assert f"{score} set; no interval is known." in page
+    assert "A text that it writes" in page
+    # The documents of the test set have four tokens, too few for a perplexity of their own.
+    assert "Perplexity of 0 pieces" in page
+    running = (trained["running"] / "report.html").read_text()
+    shown = [float(n) for n in re.findall(r"Piece \d+: perplexity ([\d.]+) over", running)]
+    assert len(shown) == 6
+    assert shown == sorted(shown, reverse=True)
 
 
 def test_a_model_of_lines_knows_them(trained):

@@ -452,6 +452,7 @@ def run(tmp_path_factory):
 def test_a_recurrent_model_trains_from_the_command_line(run):
     results = json.loads((run / "results.json").read_text())
     assert results["step"] == 4
+    assert "Heat map of attention" in (run / "report.html").read_text()
     # Only what the decoder reads of the source is there to be drawn.
     assert sorted(path.name for path in (run / "figures/attention").iterdir()) == [
         "attention.npz",

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from experiments import web_page
 
@@ -35,6 +36,18 @@ def test_integers_arrive_in_their_own_type(kind):
     encoded = web_page.encode_integers(array)
     read = np.frombuffer(base64.b64decode(encoded[kind]), np.dtype(kind).newbyteorder("<"))
     np.testing.assert_array_equal(read.reshape(encoded["shape"]), array)
+
+
+def test_a_figure_stands_in_the_page_in_its_colours():
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot([0, 1], color="#0072B2")
+    drawn = str(web_page.figure_svg(figure, "a", 'a < "b"', {"#0072b2": "var(--blue)"}))
+    assert drawn.startswith("<svg viewBox=")
+    assert 'aria-label="a &lt; &quot;b&quot;"' in drawn
+    assert "var(--blue)" in drawn
+    assert "#0072b2" not in drawn
+    assert "http" not in drawn
+    assert drawn == web_page.figure_svg(figure, "a", 'a < "b"', {"#0072b2": "var(--blue)"})
 
 
 def test_a_page_is_one_file_with_escaped_values(tmp_path):

@@ -63,6 +63,10 @@ def test_a_run_leaves_the_files_of_the_design(tiny):
         "figures/training.png",
         "figures/attention/attention.npz",
         "figures/attention/cross_layer_1.png",
+        "data.json",
+        "environment.json",
+        "translations/test.scores.tsv",
+        "report.html",
     } <= names
     assert any(name.startswith("events.out.tfevents") for name in names)
     for kind in TEXTS:
