@@ -50,7 +50,9 @@ def main_score(task: str, results: dict[str, Any]) -> str:
     if count is None:  # a classifier's, of which there are so many of each class
         count = f"{sum(own['texts'] for own in scores['classes'].values()):,} texts"
     sure = "± is half a 95% bootstrap interval over them" if interval else "no interval is known"
-    return f"{measure.title} {text} on the {count} of the {split} set; {sure}."
+    title, is_share, _ = measure.title.partition(" (%)")
+    share = "%" if is_share else ""
+    return f"{title[0].upper()}{title[1:]} {text}{share} on the {count} of the {split} set; {sure}."
 
 
 def score_table(task: str, results: dict[str, Any]) -> Table:

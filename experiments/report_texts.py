@@ -244,10 +244,9 @@ def classification(
         return Example(f"Text {number}: probability {float(probability):.3f}", lines)
 
     samples = [*enumerate(rows, 1)][:: max(1, len(rows) // SAMPLES)][:SAMPLES]
-    notes = [
-        f"{len(wrong):,} of {len(rows):,} texts are taken for another class. These are the ones "
-        "that the model is surest of."
-    ]
+    notes = [f"{len(wrong):,} of {len(rows):,} texts are taken for another class."]
+    if wrong:
+        notes.append("The model is surest of these:")
     mistakes = [example(number, row) for _, number, row in wrong[:MISTAKES]]
     title = f"Sample texts of the {split} set"
     return [

@@ -140,7 +140,9 @@ def test_a_run_draws_what_it_confuses_and_what_it_reads(trained):
 @pytest.mark.parametrize("name", ["transformer", "bag"])
 def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, tmp_path):
     page = (trained[name] / "report.html").read_text()
-    assert "on the 24 texts of the test set; ± is half a 95% bootstrap interval" in page
+    accuracy = json.loads((trained[name] / "results.json").read_text())["test"]["accuracy"]
+    assert f"Accuracy {100 * accuracy:.2f} ± " in page
+    assert "% on the 24 texts of the test set; ± is half a 95% bootstrap interval" in page
     assert page.count("data:image/png;base64,") == (4 if name == "transformer" else 3)
     assert '<th scope="row">of class good</th>' in page
     wrong = sum(truth != predicted for truth, predicted, *_ in predictions(trained[name]))

@@ -136,7 +136,7 @@ def test_a_report_shows_what_the_model_writes_and_foresees_worst(trained):
     folder = trained["lines"]
     page = (folder / "report.html").read_text()
     scores = json.loads((folder / "results.json").read_text())["test"]
-    score = f"perplexity {scores['perplexity']:,.3f} on the {scores['tokens']} tokens of the test"
+    score = f"Perplexity {scores['perplexity']:,.3f} on the {scores['tokens']} tokens of the test"
     assert f"{score} set; no interval is known." in page
     assert "A text that it writes" in page
     # The documents of the test set have four tokens, too few for a perplexity of their own.
