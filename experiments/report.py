@@ -38,7 +38,6 @@ PICTURES = {
     "positions/*.png": "Positional encodings",
     "embeddings/*.png": "Token embeddings",
 }
-EXPLORER = "figures/attention/explorer.html"  # stays beside the report
 MOST_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
 WIDEST = 1400  # pixels of a picture
 # Of the curves' figure, and what the page has for it.
@@ -126,7 +125,7 @@ def write(
         groups=_groups(config, folder, split, trained, missing),
         pictures=pictures,
         left_out=left_out,
-        explorer=EXPLORER if (folder / EXPLORER).exists() else None,
+        pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
         data=data and _data_tables(data),
         preview=data and data.get("preview"),
         differing=report_numbers.config_table(config),

@@ -258,6 +258,12 @@ def test_no_heat_map_is_drawn_without_attention_or_of_too_many_tokens(attention,
     assert cross_attention(Trained(Predictor(), None), ["a"], ["b"]) == [None]
 
 
+def test_pages_beside_the_report_are_named(tiny, copy):
+    (copy / "figures/attention/explorer.html").write_text("")
+    page = same_page(load_config(copy), copy)
+    assert '<a href="figures/attention/explorer.html">' in page
+
+
 def test_pictures_are_made_small_and_those_that_do_not_fit_are_named(tmp_path, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 256, (50, 2 * report.WIDEST, 3), np.uint8)
     for name in ("confusion.png", "heads/a_b.png"):

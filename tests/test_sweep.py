@@ -71,6 +71,9 @@ def test_a_point_is_an_ordinary_run(finished):
     assert ended.code == 0, ended.err
     assert ended.out.count("\n") == 2
     assert workdir.load_config(folder / "points/001").seed == 1
+    ended = command(f"--workdir={folder / 'points/001'}", "--mode=report")
+    assert ended.code == 0, ended.err
+    assert "did not keep" not in (folder / "points/001/report.html").read_text()
 
 
 def test_a_finished_sweep_trains_nothing_again(finished):
