@@ -132,7 +132,8 @@ def _use(config: Any, workdir: Path) -> None:
             print(file, flush=True)
         return
     if FLAGS.mode not in uses.LINE_MODES:
-        known = ", ".join(("evaluate", *folder_modes, *uses.LINE_MODES))
+        own = *uses.FOLDER_MODES, *uses.LINE_MODES
+        known = ", ".join(("evaluate", *own, *modes.COMMON_MODES))
         raise UserError(f"--mode={FLAGS.mode} is not for config.task={config.task}: use {known}")
     if FLAGS.prompt is not None:
         if FLAGS.mode != "generate" or FLAGS.input is not None:
