@@ -1,5 +1,6 @@
 """The mode `align`: each head's links and scores are those of its attention, read one by one."""
 
+import jax
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -11,7 +12,9 @@ from experiments.head_links import Head, HeadLinks, Score
 from tiny_run import command, refused, shared_run
 from transformer.alignment import GoldLinks
 from transformer.data.pairs import Pair
+from transformer.data.pipeline import make_batch
 from transformer.data.sources import open_source
+from transformer.data.tokenizer import PAD
 from transformer.errors import UserError
 
 
@@ -35,14 +38,22 @@ def by_hand(tiny):
     """Each test pair's links by every head, one pair after another, and their error rates."""
     config = workdir.load_config(tiny.workdir)
     translator, variables, *_ = workdir.load_trained(tiny.workdir, config, print)
-    pairs = list(open_source(config.data)["test"])
+
+    @jax.jit
+    def read(batch):
+        inputs = batch.source, batch.target, batch.source != PAD, batch.target != PAD
+        _, sown = translator.model.apply(variables, *inputs, mutable=["intermediates"])
+        return translator.model.attention_weights(sown["intermediates"])["cross"][0][0]
+
     links, counts = {}, {}
-    for pair in pairs:
-        weights = translator.attention(variables, pair.source, pair.target).weights["cross"]
+    for pair in open_source(config.data)["test"]:
+        ids = translator.source_tokenizer.encode([pair.source, pair.target])
+        words = len(ids[0])
+        weights = np.asarray(read(make_batch(ids[:1], ids[1:], 1, 13)))[:, : words + 1, :words]
         for rows, first in (("output", 0), ("input", 1)):
-            # A letter is a word and a token; the last column is the end.
-            for head, own in [*enumerate(weights[0], 1), (None, weights.mean((0, 1)))]:
-                found = {(int(own[j + first, :-1].argmax()), j) for j in range(len(own) - 1)}
+            # A letter is a word and a token; what follows the last of them is the end.
+            for head, own in [*enumerate(weights, 1), (None, weights.mean(0))]:
+                found = {(int(own[j + first].argmax()), j) for j in range(words)}
                 key = Head(rows, 1 if head else None, head)
                 links.setdefault(key, []).append(found)
                 hits, total = counts.get(key, (0, 0))
