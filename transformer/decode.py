@@ -144,12 +144,7 @@ def _advance(state: _State, step, limits, begin, end, penalty, alpha, prompts) -
     log_probs = jnp.where(must_end & ~is_end, NEVER, log_probs)
     length = state.index + 1
     if prompts is not None:
-        given = jnp.take(prompts.tokens, length, axis=1, mode="clip")[:, None, None]
-        as_given = jnp.where(
-            jnp.arange(vocab_size) == given, state.live_log_probs[..., None], NEVER
-        )
-        is_given = length < prompts.lengths
-        log_probs = jnp.where(is_given[:, None, None], as_given, log_probs)
+        log_probs = _as_given(log_probs, state, prompts)
         length = jnp.maximum(length - prompts.lengths + 1, 1)[:, None]
 
     # At most one continuation of each hypothesis ends, so of 2 * beam at least `beam` go on.
@@ -184,6 +179,15 @@ def _advance(state: _State, step, limits, begin, end, penalty, alpha, prompts) -
         done_count,
         state.finished | (state.index + 1 >= limits) | ((done_count >= beam) & decided),
     )
+
+
+def _as_given(log_probs, state: _State, prompts: "Prompts") -> Float[Array, "B P V"]:
+    """The log-probabilities where within its prompt a hypothesis can only go on as that does."""
+    place = state.index + 1
+    given = jnp.take(prompts.tokens, place, axis=1, mode="clip")[:, None, None]
+    is_given = jnp.arange(log_probs.shape[-1]) == given
+    forced = jnp.where(is_given, state.live_log_probs[..., None], NEVER)
+    return jnp.where((place < prompts.lengths)[:, None, None], forced, log_probs)
 
 
 def _best(hypotheses: Hypotheses, count: int) -> Hypotheses:
