@@ -11,6 +11,7 @@ import functools
 import math
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -53,6 +54,8 @@ class AttentionMaps:
       source_tokens: the M tokens the encoder reads; the last is `</s>`.
       target_tokens: the L tokens the decoder reads, its input: the first is `<s>`. They name the
         rows of `decoder_self` and `cross`, so a row named x shows how the token AFTER x is made.
+      value_norms: float32 arrays by kind, [layers, H, keys]: the length of what a key hands on
+        through a head, see `transformer.tasks.base.Attention`; none of models that lack them.
 
     Raises:
       ValueError: a kind is unknown, or a shape does not fit the tokens.
@@ -61,6 +64,7 @@ class AttentionMaps:
     weights: dict[str, np.ndarray]
     source_tokens: tuple[str, ...]
     target_tokens: tuple[str, ...]
+    value_norms: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if unknown := set(self.weights) - set(KINDS):
@@ -74,6 +78,24 @@ class AttentionMaps:
                     f"{len(keys)} key tokens: [layers, heads, {len(queries)}, {len(keys)}] is "
                     "needed, with at least one of each"
                 )
+        for kind, norms in self.value_norms.items():
+            layers, heads, _, keys = self.weights[kind].shape
+            if np.shape(norms) != (layers, heads, keys):
+                raise ValueError(
+                    f"{kind} value norms of shape {np.shape(norms)} do not fit the weights: "
+                    f"[{layers}, {heads}, {keys}] is needed"
+                )
+
+    @classmethod
+    def of(cls, seen: Any) -> "AttentionMaps":
+        """The maps of a `transformer.tasks.base.Attention` or of a probed sentence."""
+        source, target = tuple(seen.source_tokens), tuple(seen.target_tokens)
+        return cls(dict(seen.weights), source, target, dict(seen.value_norms))
+
+    def has(self, kind: str, layer: int | None, head: int | None) -> bool:
+        """Whether there is such a layer and head, from 1, of a kind; None stands for any."""
+        layers, heads = self.weights[kind].shape[:2] if kind in self.weights else (0, 0)
+        return 1 <= (layer or 1) <= layers and 1 <= (head or 1) <= heads
 
     def tokens(self, kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tokens that name the rows (queries) and the columns (keys) of a kind."""
@@ -104,26 +126,33 @@ def hide_end_of_sentence(maps: AttentionMaps) -> AttentionMaps:
         raise ValueError(f"the last source token is {last!r}: no {END_OF_SENTENCE!r} to hide")
     if len(maps.source_tokens) == 1:
         raise ValueError(f"the only source token is {END_OF_SENTENCE!r}: hiding it leaves none")
-    weights = dict(maps.weights)
+    weights, value_norms = dict(maps.weights), dict(maps.value_norms)
     if "encoder_self" in weights:
         weights["encoder_self"] = _renormalised(weights["encoder_self"][:, :, :-1, :-1])
     if "cross" in weights:
         weights["cross"] = _renormalised(weights["cross"][:, :, :, :-1])
-    return dataclasses.replace(maps, weights=weights, source_tokens=maps.source_tokens[:-1])
+    for kind in value_norms.keys() & {"encoder_self", "cross"}:
+        value_norms[kind] = value_norms[kind][..., :-1]
+    return AttentionMaps(weights, maps.source_tokens[:-1], maps.target_tokens, value_norms)
 
 
-def draw(maps: AttentionMaps, folder: Path) -> list[Path]:
+def draw(
+    maps: AttentionMaps, folder: Path, layer: int | None = None, head: int | None = None
+) -> list[Path]:
     """One picture a kind and layer, `<folder>/<kind>_layer_<n>.png`, n from 1.
 
-    `<folder>/attention.npz` holds what was drawn: the arrays by kind, `source_tokens` and
-    `target_tokens` as arrays of strings; `np.load` reads it without pickle.
+    `<folder>/attention.npz` holds the maps: the weights by kind, `value_norms/<kind>`, and
+    `source_tokens` and `target_tokens` as arrays of strings; `np.load` reads it without pickle.
 
     Args:
       maps: the maps to draw.
       folder: where to write; made if missing. Files of the same names are replaced.
+      layer: the one layer to draw, from 1; None for all.
+      head: the one head to draw, from 1, into `<kind>_layer_<n>_head_<m>.png`; None for all.
 
     Returns:
-      The pictures' paths: all layers of `encoder_self`, then of `decoder_self`, then of `cross`.
+      The pictures' paths: all layers of `encoder_self`, then of `decoder_self`, then of `cross`,
+      of these the kinds that have the layer and head.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,16 +161,20 @@ def draw(maps: AttentionMaps, folder: Path) -> list[Path]:
         source_tokens=np.array(maps.source_tokens, dtype=np.str_),
         target_tokens=np.array(maps.target_tokens, dtype=np.str_),
         **maps.weights,
+        **{f"value_norms/{kind}": norms for kind, norms in maps.value_norms.items()},
     )
     pictures = []
-    for kind in (kind for kind in KINDS if kind in maps.weights):
-        for layer in range(1, len(maps.weights[kind]) + 1):
-            pictures.append(folder / f"{kind}_layer_{layer}.png")
-            build_figure(maps, kind, layer).savefig(pictures[-1])
+    for kind in (kind for kind in KINDS if maps.has(kind, layer, head)):
+        for number in range(1, len(maps.weights[kind]) + 1) if layer is None else [layer]:
+            one = "" if head is None else f"_head_{head}"
+            pictures.append(folder / f"{kind}_layer_{number}{one}.png")
+            build_figure(maps, kind, number, head).savefig(pictures[-1])
     return pictures
 
 
-def build_figure(maps: AttentionMaps, kind: str, layer: int) -> Figure:
+def build_figure(
+    maps: AttentionMaps, kind: str, layer: int, only_head: int | None = None
+) -> Figure:
     """The figure of one layer: a panel a head, then one colour bar, which is the last axes.
 
     All heads share their tokens, so only the first panel of a row and the last of a column carry
@@ -151,11 +184,15 @@ def build_figure(maps: AttentionMaps, kind: str, layer: int) -> Figure:
       maps: the maps to draw from.
       kind: `encoder_self`, `decoder_self` or `cross`.
       layer: counted from 1.
+      only_head: the one head to draw, from 1; None for all.
 
     Returns:
       A figure outside pyplot, with an Agg canvas: nothing global to close, no display needed.
     """
     heads = np.asarray(maps.weights[kind][layer - 1], dtype=np.float32)
+    first = 1
+    if only_head is not None:
+        heads, first = heads[only_head - 1 : only_head], only_head
     title, query_name, key_name = KINDS[kind]
     layout = _Layout.of(len(heads), *maps.tokens(kind))
     figure = Figure(figsize=layout.figure_size, dpi=DOTS_PER_INCH)
@@ -163,7 +200,7 @@ def build_figure(maps: AttentionMaps, kind: str, layer: int) -> Figure:
     for head, image in enumerate(heads):
         axes = figure.add_axes(layout.panels[head])
         mesh = axes.imshow(image, cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto")
-        axes.set_title(f"head {head + 1}", fontsize=9, pad=4)
+        axes.set_title(f"head {first + head}", fontsize=9, pad=4)
         _rule(axes, image.shape)
         layout.rows.name_ticks(axes.yaxis, shown=head % layout.across == 0)
         lowest = head + layout.across >= len(heads)

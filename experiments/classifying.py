@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from experiments import attention_maps, class_figures
+from experiments import attention_page, class_figures
 from experiments.lines import chunks, warn
 from experiments.options import Options
 from experiments.workdir import load_results, load_trained
@@ -47,44 +47,34 @@ def classify(
 
 
 def attention(config: Any, folder: Path, options: Options) -> list[Path]:
-    """Draws what pooling reads of a text, and all heads of all layers; returns the pictures.
+    """Draws what pooling reads of a text, and all heads of all layers; returns the files.
 
     Raises:
       UserError: the text is missing or blank, a translation is given, an end is to be hidden, or
-        the model has no attention.
+        the model has no attention, or not the layer or head that is asked for.
     """
     sentence = options.needed_sentence()
     if options.translation is not None or options.hide_end:
         raise UserError(
             "--translation and --hide_end are for translators: a classifier reads one text"
         )
-    classifier, variables, *_ = load_trained(folder, config, warn)
+    classifier, variables, steps, _ = load_trained(folder, config, warn)
     if classifier.is_blank(sentence):
         raise UserError("--sentence is blank: give the text whose attention is to be drawn")
     name = re.sub(r"\W+", "_", sentence).strip("_")[:40] or "text"
     place = folder / "figures" / f"attention_{name}"
-    pictures = draw_attention(classifier, variables, sentence, place)
-    pictures += draw_reading(classifier, variables, [Labelled(sentence, "")], place / "reading.png")
-    if not pictures:
+    seen = classifier.attention(variables, sentence)
+    files = []
+    if seen.weights:
+        files = attention_page.draw_attention(seen, steps, place, folder, options, warn)
+    files += draw_reading(classifier, variables, [Labelled(sentence, "")], place / "reading.png")
+    if not files:
         raise UserError(
             f"config.model.kind={config.model.kind} with config.model.pooling="
             f"{config.model.pooling} has no attention to draw: train a Transformer, or with "
             "--config.model.pooling=attention"
         )
-    return pictures
-
-
-def draw_attention(
-    classifier: TextClassifier, variables: Any, text: str, folder: Path
-) -> list[Path]:
-    """Draws the encoder's attention weights over a text below `folder`; returns the pictures."""
-    seen = classifier.attention(variables, text)
-    if not seen.weights:
-        return []
-    maps = attention_maps.AttentionMaps(
-        seen.weights, tuple(seen.source_tokens), tuple(seen.target_tokens)
-    )
-    return attention_maps.draw(maps, folder)
+    return files
 
 
 def draw_reading(
@@ -138,6 +128,9 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
         say(f"wrote {figures / f'{name}.png'}")
     for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
         say(f"wrote {picture}")
+    if examples:
+        seen = classifier.attention(variables, examples[0].text)
+        attention_page.show_attention(seen, folder, say)
 
 
 def _is_of_kind(name: str) -> bool:

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from experiments import attention_maps
+from experiments import attention_page
 from experiments.lines import chunks, warn
 from experiments.options import Options
 from experiments.workdir import load_trained
 from transformer.errors import UserError
 from transformer.progress import line_progress
-from transformer.tasks.generator import Generator
 
 DRAWN = 32  # tokens of a text whose attention is drawn after training
 
@@ -79,36 +78,24 @@ def score(
 
 
 def attention(config: Any, folder: Path, options: Options) -> list[Path]:
-    """Draws all heads of all layers for a text; returns the pictures.
+    """Draws all heads of all layers for a text; returns the pictures and their explorer.
 
     Raises:
       UserError: the text is missing, a translation is given, an end is to be hidden, or the model
-        has no attention.
+        has no attention, or not the layer or head that is asked for.
     """
     sentence = options.needed_sentence()
     if options.translation is not None or options.hide_end:
         raise UserError(
             "--translation and --hide_end are for translators: a language model reads one text"
         )
-    generator, variables, *_ = load_trained(folder, config, warn)
-    name = re.sub(r"\W+", "_", sentence).strip("_")[:40] or "text"
-    pictures = draw_attention(
-        generator, variables, sentence, folder / "figures" / f"attention_{name}"
-    )
-    if not pictures:
-        raise UserError(f"config.model.kind={config.model.kind} has no attention to draw")
-    return pictures
-
-
-def draw_attention(generator: Generator, variables: Any, text: str, folder: Path) -> list[Path]:
-    """Draws the attention weights over a text below `folder`; returns the pictures."""
-    seen = generator.attention(variables, text)
+    generator, variables, steps, _ = load_trained(folder, config, warn)
+    seen = generator.attention(variables, sentence)
     if not seen.weights:
-        return []
-    maps = attention_maps.AttentionMaps(
-        seen.weights, tuple(seen.source_tokens), tuple(seen.target_tokens)
-    )
-    return attention_maps.draw(maps, folder)
+        raise UserError(f"config.model.kind={config.model.kind} has no attention to draw")
+    name = re.sub(r"\W+", "_", sentence).strip("_")[:40] or "text"
+    place = folder / "figures" / f"attention_{name}"
+    return attention_page.draw_attention(seen, steps, place, folder, options, warn)
 
 
 def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
@@ -120,9 +107,8 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
     start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
         return
-    seen = generator.tokenizer.decode(start)
-    for picture in draw_attention(generator, variables, seen, folder / "figures" / "attention"):
-        say(f"wrote {picture}")
+    seen = generator.attention(variables, generator.tokenizer.decode(start))
+    attention_page.show_attention(seen, folder, say)
 
 
 FOLDER_MODES = {"attention": attention}

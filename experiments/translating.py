@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from experiments import aligning, attention_maps
+from experiments import aligning, attention_page
 from experiments.lines import chunks, two_columns, warn
 from experiments.options import Options
 from experiments.workdir import load_trained
 from transformer.errors import UserError
 from transformer.progress import line_progress
-from transformer.tasks.translator import Translator
 
 EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
 
@@ -76,23 +75,22 @@ def score(
 
 
 def attention(config: Any, folder: Path, options: Options) -> list[Path]:
-    """Draws all heads of all layers for a sentence; returns the pictures.
+    """Draws all heads of all layers for a sentence; returns the pictures and their explorer.
 
     Raises:
-      UserError: the sentence is missing or blank, or the model has no attention.
+      UserError: the sentence is missing or blank, the model has no attention, or not the layer or
+        head that is asked for.
     """
     source = options.needed_sentence()
-    translator, variables, *_ = load_trained(folder, config, warn)
+    translator, variables, steps, _ = load_trained(folder, config, warn)
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
+    seen = translator.attention(variables, source, options.translation)
+    if not seen.weights:
+        raise UserError(aligning.NO_ATTENTION.format(use="draw"))
     name = re.sub(r"\W+", "_", source).strip("_")[:40] or "sentence"
     place = folder / "figures" / f"attention_{name}"
-    pictures = draw_attention(
-        translator, variables, source, options.translation, place, options.hide_end
-    )
-    if not pictures:
-        raise UserError(aligning.NO_ATTENTION.format(use="draw"))
-    return pictures
+    return attention_page.draw_attention(seen, steps, place, folder, options, warn)
 
 
 def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
@@ -103,34 +101,8 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
         say(f"  source       {pair.source}")
         say(f"  reference    {pair.target}")
         say(f"  translation  {best[0].text}\n")
-    pictures = draw_attention(
-        task.predictor, variables, sources[0], None, folder / "figures" / "attention"
-    )
-    for picture in pictures:
-        say(f"wrote {picture}")
-
-
-def draw_attention(
-    translator: Translator,
-    variables: Any,
-    source: str,
-    target: str | None,
-    folder: Path,
-    hide_end: bool = False,
-) -> list[Path]:
-    """Draws the attention weights of a sentence below `folder`; returns the pictures.
-
-    There are none of a model without attention.
-    """
-    seen = translator.attention(variables, source, target)
-    if not seen.weights:
-        return []
-    maps = attention_maps.AttentionMaps(
-        seen.weights, tuple(seen.source_tokens), tuple(seen.target_tokens)
-    )
-    if hide_end:
-        maps = attention_maps.hide_end_of_sentence(maps)
-    return attention_maps.draw(maps, folder)
+    seen = task.predictor.attention(variables, sources[0])
+    attention_page.show_attention(seen, folder, say)
 
 
 FOLDER_MODES = {"attention": attention, "align": aligning.align}

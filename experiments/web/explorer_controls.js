@@ -1,0 +1,235 @@
+"use strict";
+// What the reader does: controls, keys, pointers; and what the page then shows.
+
+const STEP_SECONDS = 0.6; // a checkpoint's, while they play
+let choice;
+let marked = () => {}; // shows a row in the picture
+let playing = null;
+const largestOf = new Map();
+
+function matrixOf(changes) {
+  const all = { ...choice, ...changes };
+  return headMatrix(examples[all.example], data.kinds[all.kind], all);
+}
+
+/** The end of the scale: 1 for weights; for lengths, the largest of all heads and checkpoints. */
+function largest() {
+  if (choice.values === "weights") return 1;
+  const { example, kind, end, tokens } = choice;
+  const key = [example, kind, end, tokens].join();
+  if (!largestOf.has(key)) {
+    const most = counts(choice);
+    let found = 0;
+    for (let frame = 0; frame < most.frame; frame++)
+      for (let layer = 0; layer < most.layer; layer++)
+        for (let head = 0; head < most.head; head++)
+          for (const row of matrixOf({ frame, layer, head }).rows) found = Math.max(found, ...row);
+    largestOf.set(key, found || 1);
+  }
+  return largestOf.get(key);
+}
+
+/** Changes what is shown, by name. */
+function choose(changes) {
+  const before = choice;
+  choice = existing({ ...choice, ...changes });
+  if (["example", "kind", "tokens"].some((name) => choice[name] !== before[name])) choice.row = null;
+  history.replaceState(null, "", `#${toAddress(choice)}`);
+  show();
+}
+
+// -- the page
+
+function show() {
+  const place = byId("chart");
+  const inNames = document.activeElement?.matches("button.name");
+  const scrolled = place.firstElementChild;
+  const [top, left] = [scrolled?.scrollTop, scrolled?.scrollLeft];
+  const { layer, head } = counts(choice);
+  const [matrix, most, colours] = [matrixOf({}), largest(), palette()];
+  showControls();
+  writeMeaning(byId("meaning"), examples[choice.example], choice, data.kinds[choice.kind], matrix, [layer, head]);
+  place.replaceChildren();
+  place.dataset.view = choice.view;
+  if (choice.view === "heads") {
+    const open = (layer, head) => choose({ layer, head, view: "matrix" });
+    const one = (layer, head) => matrixOf({ layer, head });
+    drawHeads(place, [layer, head], choice, one, most, colours, open);
+    marked = () => {};
+  } else {
+    const draw = choice.view === "lines" ? drawLines : drawMatrix;
+    const picture = draw(place, matrix, most, colours, data.kinds[choice.kind], {
+      point: (row) => showRow(matrix, row ?? choice.row),
+      choose: (row) => chooseRow(row === choice.row ? null : row),
+      tell,
+    });
+    marked = (row) => picture.mark(row, choice.row);
+    if (inNames) place.querySelector('button.name[tabindex="0"]').focus();
+  }
+  place.firstElementChild.scrollTo(left ?? 0, top ?? 0);
+  byId("scale-end").textContent = choice.values === "weights" ? "1" : digits(most);
+  byId("scale").querySelector("i").style.background =
+    `linear-gradient(to right, ${colours.map((colour) => `rgb(${colour.map(Math.round)})`)})`;
+  showRow(matrix, choice.row);
+  byId("said").textContent = rowSentence(matrix, choice);
+}
+
+function showRow(matrix, row) {
+  marked(row);
+  writeRow(matrix, row, largest(), VALUES[choice.values]);
+}
+
+/** Keeps a row, or with null lets go of it. */
+function chooseRow(row) {
+  choose({ row });
+}
+
+/** Shows a line beside the pointer. */
+function tell(event, text) {
+  const tip = byId("tip");
+  tip.hidden = text === null;
+  if (text === null) return;
+  tip.textContent = text;
+  const room = document.documentElement.clientWidth - tip.offsetWidth - 4;
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, room))}px`;
+  tip.style.top = `${Math.max(4, event.clientY - tip.offsetHeight - 12)}px`;
+}
+
+function showNotes(strange) {
+  byId("notes").replaceChildren(...[...data.notes, ...strange].map((text) => element("p", {}, text)));
+}
+
+// -- controls
+
+/** Fills a fieldset with radio buttons: [[value, label], ...]. */
+function fill(name, options, pick) {
+  const place = byId(name);
+  if (place.dataset.options !== JSON.stringify(options)) {
+    place.dataset.options = JSON.stringify(options);
+    place.replaceChildren(
+      place.querySelector("legend"),
+      ...options.map(([value, label]) =>
+        element(
+          "label", { class: "choice" },
+          element("input", { type: "radio", name, value, on: { change: () => pick(value) } }),
+          element("span", {}, label),
+        ),
+      ),
+    );
+  }
+  for (const input of place.querySelectorAll("input")) input.checked = input.value === String(choice[name]);
+}
+
+function showControls() {
+  const example = examples[choice.example];
+  const { layer, head } = counts(choice);
+  const numbers = (count) => Array.from({ length: count }, (_, i) => [i, `${i + 1}`]);
+  const kinds = kindsOf(example).map((kind) => [kind, data.kinds[kind].title.replace("-attention", "")]);
+  fill("kind", kinds, (kind) => choose({ kind }));
+  fill("view", Object.entries(VIEWS), (view) => choose({ view }));
+  fill("layer", numbers(layer), (layer) => choose({ layer }));
+  fill("head", numbers(head), (head) => choose({ head }));
+  fill("values", Object.entries(VALUES), (values) => choose({ values }));
+  byId("values").hidden = !(choice.kind in example.frames[0].norms);
+  byId("end").checked = choice.end === "hidden";
+  byId("end").disabled = !canHideEnd(example, data.kinds[choice.kind]);
+  byId("end").parentElement.hidden = example.source.at(-1) !== END_OF_SENTENCE;
+  byId("tokens").checked = choice.tokens === "words";
+  byId("example").value = choice.example;
+  byId("title").textContent = example.title;
+  byId("translation").textContent = example.translation;
+  const several = example.frames.length > 1;
+  byId("steps").hidden = !several;
+  byId("frame").max = example.frames.length - 1;
+  byId("frame").value = choice.frame;
+  byId("step").textContent = example.frames[choice.frame].label;
+  byId("frame").setAttribute("aria-valuetext", example.frames[choice.frame].label);
+  byId("checkpoint").textContent = several ? "" : example.frames[0].label;
+}
+
+function listen() {
+  byId("example").append(
+    ...examples.map((example, i) => element("option", { value: i }, example.title)),
+  );
+  byId("examples").hidden = examples.length === 1;
+  byId("example").addEventListener("change", (event) => {
+    const example = Number(event.target.value);
+    choose({ example, frame: examples[example].frames.length - 1 });
+  });
+  byId("end").addEventListener("change", (event) => choose({ end: event.target.checked ? "hidden" : "shown" }));
+  byId("tokens").addEventListener("change", (event) => choose({ tokens: event.target.checked ? "words" : "pieces" }));
+  byId("frame").addEventListener("input", (event) => choose({ frame: Number(event.target.value) }));
+  byId("play").addEventListener("click", () => (playing === null ? play() : stop()));
+  document.addEventListener("keydown", steer);
+  window.addEventListener("hashchange", () => readAddress());
+  let width = 0;
+  new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width !== width && width) show();
+    width = contentRect.width;
+  }).observe(byId("controls"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => show());
+}
+
+function readAddress() {
+  let strange;
+  [choice, strange] = fromAddress(location.hash.slice(1));
+  showNotes(strange);
+  show();
+}
+
+/** Shows the checkpoints one after another, from the first where the last is shown. */
+function play() {
+  const last = examples[choice.example].frames.length - 1;
+  if (choice.frame === last) choose({ frame: 0 });
+  playing = setInterval(() => {
+    if (choice.frame >= last) stop();
+    else choose({ frame: choice.frame + 1 });
+  }, 1000 * STEP_SECONDS);
+  byId("play").textContent = "❚❚";
+}
+
+function stop() {
+  clearInterval(playing);
+  playing = null;
+  byId("play").textContent = "▶";
+}
+
+/** Arrows move through heads and layers; on a row's name, up and down move through rows. */
+function steer(event) {
+  const { target, key } = event;
+  const inRange = target.matches('input[type="range"], select');
+  const otherChoice = target.matches("input[type=radio]") && !["layer", "head"].includes(target.name);
+  if (key === "Escape") chooseRow(null);
+  if (event.altKey || event.ctrlKey || event.metaKey || inRange || otherChoice) return;
+  const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[key];
+  if (!by) return;
+  const upright = key === "ArrowUp" || key === "ArrowDown";
+  const onRow = target.matches("button.name");
+  const name = upright ? (onRow ? "row" : "layer") : "head";
+  const next = (choice[name] ?? (by > 0 ? -1 : 0)) + by;
+  event.preventDefault();
+  if (next < 0 || next >= counts(choice)[name]) return;
+  choose({ [name]: next });
+  if (target.type === "radio") byId(target.name).querySelector(":checked").focus();
+}
+
+// -- the console
+
+/** What the page is asked for in the console, counted from one, as a choice. */
+function asked(changes = {}) {
+  const zero = Object.entries(changes).map(([name, value]) => [name, COUNTED.includes(name) ? value - 1 : value]);
+  return { ...choice, ...Object.fromEntries(zero) };
+}
+
+window.explorer = Object.freeze({
+  state: () => Object.fromEntries(new URLSearchParams(toAddress(choice))),
+  matrix: (changes) => matrixOf(asked(changes)),
+  row: (changes) => {
+    const { queries, keys, made, rows } = matrixOf(asked(changes));
+    const row = asked(changes).row ?? 0;
+    return { token: queries[row], makes: made && made[row], keys, weights: rows[row], sum: sum(rows[row]) };
+  },
+});
+
+listen();
+readAddress();

@@ -1,0 +1,65 @@
+"use strict";
+// One head as a matrix: rows are queries, columns keys, and each row ends in its sum.
+
+const [SMALLEST_CELL, LARGEST_CELL] = [16, 38]; // pixels: names of one line need the smallest
+
+/**
+ * Draws a head's matrix into an empty element.
+ * on: {point(row or null), choose(row), tell(event, text or null)}.
+ * Returns {mark(row, chosen)}, which shows the row pointed at.
+ */
+function drawMatrix(place, matrix, largest, colours, sides, on) {
+  const { queries, keys, rows } = matrix;
+  const names = rowButtons(matrix, on);
+  const columns = keys.map((token) => element("div", { class: "name", title: visible(token) }, visible(token)));
+  const canvas = element("canvas", {
+    role: "img",
+    "aria-label": `${queries.length} rows by ${keys.length} columns; each row is told by its name`,
+  });
+  const frame = element("div", { class: "frame", hidden: "" });
+  const sums = element("div", { class: "sums" }, ...rows.map((row) => element("span", {}, digits(sum(row)))));
+  const left = element("div", { class: "names", role: "group", "aria-label": "rows" }, ...names.buttons);
+  const grid = element(
+    "div", { class: "matrix" },
+    element("div", { class: "corner" }, `${sides.keys} →`, element("br"), `${sides.queries} ↓`),
+    element("div", { class: "keys" }, ...columns),
+    element("div", { class: "over-sums" }, "sum"),
+    left,
+    element("div", { class: "cells" }, canvas, element("div", { class: "rules" }), frame),
+    sums,
+  );
+  place.append(element("div", { class: "scroller" }, grid));
+  grid.style.setProperty("--cell", `${LARGEST_CELL}px`);
+  const room = place.clientWidth - left.offsetWidth - sums.offsetWidth - 4;
+  const cell = Math.min(Math.max(Math.floor(room / keys.length), SMALLEST_CELL), LARGEST_CELL);
+  grid.style.setProperty("--cell", `${cell}px`);
+  paint(canvas, rows, largest, colours);
+  canvas.style.width = `${cell * keys.length}px`;
+  canvas.style.height = `${cell * queries.length}px`;
+  watchCells(canvas, matrix, cell, columns, on);
+  return {
+    mark(row, chosen) {
+      names.mark(row, chosen);
+      frame.hidden = row === null;
+      frame.style.top = `${row * cell - 1}px`;
+    },
+  };
+}
+
+/** Tells of the cell that is pointed at. */
+function watchCells(canvas, { queries, keys, rows }, cell, columns, on) {
+  const limit = (offset, count) => Math.min(Math.max(Math.floor(offset / cell), 0), count - 1);
+  canvas.addEventListener("pointermove", (event) => {
+    const row = limit(event.offsetY, queries.length);
+    const key = limit(event.offsetX, keys.length);
+    columns.forEach((name, i) => name.classList.toggle("now", i === key));
+    on.point(row);
+    on.tell(event, `${visible(queries[row])} → ${visible(keys[key])}  ${digits(rows[row][key])}`);
+  });
+  canvas.addEventListener("pointerleave", () => {
+    columns.forEach((name) => name.classList.remove("now"));
+    on.point(null);
+    on.tell(null, null);
+  });
+  canvas.addEventListener("click", (event) => on.choose(limit(event.offsetY, queries.length)));
+}

@@ -1,0 +1,132 @@
+"use strict";
+// What the page shows as numbers: decoding and arithmetic, in double precision, without the page.
+// A head's matrix is an array of rows (queries) of weights (keys).
+
+const END_OF_SENTENCE = "</s>";
+const WORD_MARK = "\u2581"; // sentencepiece's: it begins a word
+
+/** Reads float32 numbers in base64, little-endian, in C order: {shape, values}. */
+function decodeFloats({ shape, float32 }) {
+  const bytes = Uint8Array.from(atob(float32), (character) => character.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  const values = Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+  return { shape, values };
+}
+
+/** The rows of one head of an array [layers, heads, queries, keys]; layer and head from 0. */
+function headRows({ shape, values }, layer, head) {
+  const [, heads, queries, keys] = shape;
+  const start = (layer * heads + head) * queries * keys;
+  return Array.from({ length: queries }, (_, i) =>
+    Array.from(values.subarray(start + i * keys, start + (i + 1) * keys)),
+  );
+}
+
+/** The values of one head of an array [layers, heads, keys]. */
+function headNorms({ shape, values }, layer, head) {
+  const [, heads, keys] = shape;
+  const start = (layer * heads + head) * keys;
+  return Array.from(values.subarray(start, start + keys));
+}
+
+function sum(numbers) {
+  return numbers.reduce((total, number) => total + number, 0);
+}
+
+/** Rows divided by their sums; a row without mass stays zeros. */
+function renormalise(rows) {
+  return rows.map((row) => {
+    const total = sum(row);
+    return total > 0 ? row.map((weight) => weight / total) : row.map(() => 0);
+  });
+}
+
+/** The rows without their last column and, where the queries are the keys, without the last row. */
+function withoutEnd(rows, square) {
+  return (square ? rows.slice(0, -1) : rows).map((row) => row.slice(0, -1));
+}
+
+/** Weights times the length of what each key hands on. */
+function timesNorms(rows, norms) {
+  return rows.map((row) => row.map((weight, key) => weight * norms[key]));
+}
+
+/** Which tokens make a word: [first, end) of each. The marks of a sentence stand alone. */
+function wordSpans(tokens) {
+  const alone = (token) => /^<\/?s>$/.test(token);
+  const spans = [];
+  tokens.forEach((token, i) => {
+    const begins = i === 0 || token.startsWith(WORD_MARK) || alone(token) || alone(tokens[i - 1]);
+    if (begins) spans.push([i, i + 1]);
+    else spans.at(-1)[1] = i + 1;
+  });
+  return spans;
+}
+
+/** A word's columns are summed, and its rows averaged: a row's sum stays what it was. */
+function joinWords(rows, querySpans, keySpans) {
+  const narrow = rows.map((row) => keySpans.map(([first, end]) => sum(row.slice(first, end))));
+  return querySpans.map(([first, end]) =>
+    keySpans.map((_, key) => sum(narrow.slice(first, end).map((row) => row[key])) / (end - first)),
+  );
+}
+
+/** The tokens of a span as one name. */
+function spanName(tokens, [first, end]) {
+  const text = tokens.slice(first, end).join("");
+  return text.startsWith(WORD_MARK) && text.length > 1 ? text.slice(1) : text;
+}
+
+/** Whether there is an end-of-sentence among a sentence's keys that can be left out. */
+function canHideEnd(example, kind) {
+  return kind.keys === "source" && example.source.length > 1
+    && example.source.at(-1) === END_OF_SENTENCE;
+}
+
+/** What each target token's row makes: the token after it; null where nobody knows. */
+function madeTokens(example) {
+  const whole = example.source.length > 0 && !example.omitted.target;
+  return [...example.target.slice(1), whole ? END_OF_SENTENCE : null];
+}
+
+/**
+ * One head as it is chosen: {queries, keys, made, rows}, with a name for each row and column, and
+ * in `made`, of rows that make tokens, which these are.
+ * choice: {kind, layer, head, frame} from 0, and {end, values, tokens} as in the page's address.
+ */
+function headMatrix(example, kind, choice) {
+  const frame = example.frames[choice.frame];
+  let rows = headRows(frame.weights[choice.kind], choice.layer, choice.head);
+  let queries = example[kind.queries];
+  let keys = example[kind.keys];
+  const lengths = choice.values === "norms" && frame.norms[choice.kind];
+  const norms = lengths ? headNorms(lengths, choice.layer, choice.head) : null;
+  if (norms) rows = timesNorms(rows, norms);
+  if (choice.end === "hidden" && canHideEnd(example, kind)) {
+    const square = kind.queries === kind.keys;
+    rows = withoutEnd(rows, square);
+    // Lengths are no shares: they stay what they are.
+    if (!norms) rows = renormalise(rows);
+    keys = keys.slice(0, -1);
+    if (square) queries = keys;
+  }
+  let made = kind.queries === "target" ? madeTokens(example).map((token) => [token]) : null;
+  if (choice.tokens === "words") {
+    const [querySpans, keySpans] = [wordSpans(queries), wordSpans(keys)];
+    rows = joinWords(rows, querySpans, keySpans);
+    made &&= querySpans.map(([first, end]) => made.slice(first, end).flat());
+    queries = querySpans.map((span) => spanName(queries, span));
+    keys = keySpans.map((span) => spanName(keys, span));
+  }
+  return { queries, keys, made, rows };
+}
+
+/** The mean over the rows: what a head reads altogether. */
+function meanRow(rows) {
+  return rows[0].map((_, key) => sum(rows.map((row) => row[key])) / rows.length);
+}
+
+/** The keys of a row from the largest weight to the smallest. */
+function strongest(row) {
+  return row.map((_, key) => key).sort((a, b) => row[b] - row[a] || a - b);
+}
