@@ -138,12 +138,13 @@ def fit(given: Example, probed: Sequence[Example]) -> tuple[list[Example], list[
     """
     notes = []
     first = _shorten(given, LARGEST)
-    for count, side in zip(first.omitted, ("source", "target"), strict=True):
-        if count:
-            notes.append(
-                f"the {side} is too long for a page under 2 MB: the explorer leaves out {count:,} "
-                "tokens before its end, and the sums of rows fall short of 1 by their weights"
-            )
+    if any(first.omitted):
+        sides = zip(first.omitted, ("source", "target"), strict=True)
+        counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
+        notes.append(
+            f"too long for a page under 2 MB: the explorer leaves out the last {counts}, and the "
+            "sums of its rows fall short of 1 by what these get; attention.npz has them all"
+        )
     room = LARGEST - sum(map(_size, first.frames))
     kept = list(probed)
     while kept and _frames_that_fit(kept, room) < min(FEWEST_FRAMES, _most_frames(kept)):

@@ -12,19 +12,23 @@ function matrixOf(changes) {
   return headMatrix(examples[all.example], data.kinds[all.kind], all);
 }
 
-/** The end of the scale: 1 for weights; for lengths, the largest of all heads and checkpoints. */
+/** The end of the scale: 1, or the largest number of the head, or of all, over its checkpoints. */
 function largest() {
-  if (choice.values === "weights") return 1;
-  const { example, kind, end, tokens } = choice;
-  const key = [example, kind, end, tokens].join();
+  if (choice.values === "weights" && choice.scale === "fixed") return 1;
+  const { example, kind, values, end, tokens, layer, head } = choice;
+  const all = choice.view === "heads";
+  const key = [example, kind, values, end, tokens, ...(all ? [] : [layer, head])].join();
   if (!largestOf.has(key)) {
     const most = counts(choice);
-    let found = 0;
-    for (let frame = 0; frame < most.frame; frame++)
-      for (let layer = 0; layer < most.layer; layer++)
-        for (let head = 0; head < most.head; head++)
-          for (const row of matrixOf({ frame, layer, head }).rows) found = Math.max(found, ...row);
-    largestOf.set(key, found || 1);
+    const range = (count) => Array.from({ length: count }, (_, i) => i);
+    const found = range(most.frame).flatMap((frame) =>
+      (all ? range(most.layer) : [layer]).flatMap((layer) =>
+        (all ? range(most.head) : [head]).flatMap((head) =>
+          matrixOf({ frame, layer, head }).rows.map((row) => Math.max(...row)),
+        ),
+      ),
+    );
+    largestOf.set(key, found.reduce((one, other) => Math.max(one, other)) || 1);
   }
   return largestOf.get(key);
 }
@@ -67,7 +71,7 @@ function show() {
     if (inNames) place.querySelector('button.name[tabindex="0"]').focus();
   }
   place.firstElementChild.scrollTo(left ?? 0, top ?? 0);
-  byId("scale-end").textContent = choice.values === "weights" ? "1" : digits(most);
+  byId("scale-end").textContent = most === 1 ? "1" : digits(most);
   byId("scale").querySelector("i").style.background =
     `linear-gradient(to right, ${colours.map((colour) => `rgb(${colour.map(Math.round)})`)})`;
   showRow(matrix, choice.row);
@@ -131,13 +135,16 @@ function showControls() {
   fill("head", numbers(head), (head) => choose({ head }));
   fill("values", Object.entries(VALUES), (values) => choose({ values }));
   byId("values").hidden = !(choice.kind in example.frames[0].norms);
+  byId("stretched").checked = choice.scale === "stretched" || choice.values === "norms";
+  byId("stretched").disabled = choice.values === "norms";
   byId("end").checked = choice.end === "hidden";
   byId("end").disabled = !canHideEnd(example, data.kinds[choice.kind]);
   byId("end").parentElement.hidden = example.source.at(-1) !== END_OF_SENTENCE;
   byId("tokens").checked = choice.tokens === "words";
   byId("example").value = choice.example;
   byId("title").textContent = example.title;
-  byId("translation").textContent = example.translation;
+  byId("title").title = example.title;
+  byId("translation").textContent = byId("translation").title = example.translation;
   const several = example.frames.length > 1;
   byId("steps").hidden = !several;
   byId("frame").max = example.frames.length - 1;
@@ -156,6 +163,9 @@ function listen() {
     const example = Number(event.target.value);
     choose({ example, frame: examples[example].frames.length - 1 });
   });
+  byId("stretched").addEventListener("change", (event) =>
+    choose({ scale: event.target.checked ? "stretched" : "fixed" }),
+  );
   byId("end").addEventListener("change", (event) => choose({ end: event.target.checked ? "hidden" : "shown" }));
   byId("tokens").addEventListener("change", (event) => choose({ tokens: event.target.checked ? "words" : "pieces" }));
   byId("frame").addEventListener("input", (event) => choose({ frame: Number(event.target.value) }));

@@ -1,23 +1,27 @@
 "use strict";
 // All heads of a kind at once: layers down, heads across, each a small matrix to open.
 
-const [SMALLEST_MAP, LARGEST_MAP] = [34, 150]; // pixels
+const [SMALLEST_MAP, LARGEST_MAP] = [28, 190]; // pixels
+const [NUMBERS, GAP] = [44, 6]; // pixels: the layers' numbers, and between maps
 
 /**
  * Draws all heads into an empty element.
  * matrixOf(layer, head): what `headMatrix` returns. open(layer, head): called for one clicked.
  */
 function drawHeads(place, [layers, heads], now, matrixOf, largest, colours, open) {
-  const room = (place.clientWidth - 60) / heads - 8;
-  const width = Math.floor(Math.min(Math.max(room, SMALLEST_MAP), LARGEST_MAP));
+  const first = matrixOf(0, 0).rows;
+  const shape = Math.min(Math.max(first.length / first[0].length, 0.5), 2); // height to width
+  const across = (place.clientWidth - NUMBERS - 2) / heads - GAP;
+  const down = ((TALLEST * window.innerHeight - NUMBERS) / layers - GAP) / shape;
+  const width = Math.floor(Math.min(Math.max(Math.min(across, down), SMALLEST_MAP), LARGEST_MAP));
   const numbers = Array.from({ length: heads }, (_, head) => element("div", {}, `${head + 1}`));
-  const grid = element("div", { class: "heads" }, element("div", {}, "layer\u00a0\\\u00a0head"), ...numbers);
-  grid.style.gridTemplateColumns = `max-content repeat(${heads}, max-content)`;
+  const grid = element("div", { class: "heads" }, element("div", {}, "head →", element("br"), "layer ↓"), ...numbers);
+  grid.style.gap = `${GAP}px`;
+  grid.style.gridTemplateColumns = `${NUMBERS}px repeat(${heads}, max-content)`;
   for (let layer = 0; layer < layers; layer++) {
     grid.append(element("div", {}, `${layer + 1}`));
     for (let head = 0; head < heads; head++) {
       const { rows } = matrixOf(layer, head);
-      const shape = Math.min(Math.max(rows.length / rows[0].length, 0.5), 2);
       const canvas = element("canvas", { class: rows[0].length > width ? "smooth" : "" });
       paint(canvas, rows, largest, colours);
       const button = element(

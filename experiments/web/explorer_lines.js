@@ -10,7 +10,7 @@ function drawLines(place, matrix, largest, colours, sides, on) {
   const { queries, keys, rows } = matrix;
   const names = rowButtons(matrix, on);
   const reads = keys.map((token) => {
-    const name = element("span", { class: "name", title: visible(token) }, visible(token));
+    const name = element("span", { class: "name", title: visible(token) }, ...nameNodes(token));
     const number = element("span", { class: "number" });
     return { name, number, whole: element("div", { class: "reads" }, name, number) };
   });
@@ -26,7 +26,9 @@ function drawLines(place, matrix, largest, colours, sides, on) {
   );
   place.append(grid);
   const pitch = names.buttons[0].offsetHeight;
-  svg.setAttribute("viewBox", `0 0 100 ${pitch * Math.max(queries.length, keys.length)}`);
+  const height = pitch * Math.max(queries.length, keys.length);
+  svg.style.height = `${height}px`;
+  svg.setAttribute("viewBox", `0 0 100 ${height}`);
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   const line = (weight, row, key, kind) => svg.append(curve(row, key, weight / largest, pitch, kind));

@@ -1,7 +1,8 @@
 "use strict";
 // One head as a matrix: rows are queries, columns keys, and each row ends in its sum.
 
-const [SMALLEST_CELL, LARGEST_CELL] = [16, 38]; // pixels: names of one line need the smallest
+// Pixels: names need the smallest; and of the window's height, what a picture takes at most.
+const [SMALLEST_CELL, LARGEST_CELL, TALLEST] = [16, 60, 0.85];
 
 /**
  * Draws a head's matrix into an empty element.
@@ -11,7 +12,7 @@ const [SMALLEST_CELL, LARGEST_CELL] = [16, 38]; // pixels: names of one line nee
 function drawMatrix(place, matrix, largest, colours, sides, on) {
   const { queries, keys, rows } = matrix;
   const names = rowButtons(matrix, on);
-  const columns = keys.map((token) => element("div", { class: "name", title: visible(token) }, visible(token)));
+  const columns = keys.map((token) => element("div", { class: "name", title: visible(token) }, ...nameNodes(token)));
   const canvas = element("canvas", {
     role: "img",
     "aria-label": `${queries.length} rows by ${keys.length} columns; each row is told by its name`,
@@ -30,8 +31,10 @@ function drawMatrix(place, matrix, largest, colours, sides, on) {
   );
   place.append(element("div", { class: "scroller" }, grid));
   grid.style.setProperty("--cell", `${LARGEST_CELL}px`);
-  const room = place.clientWidth - left.offsetWidth - sums.offsetWidth - 4;
-  const cell = Math.min(Math.max(Math.floor(room / keys.length), SMALLEST_CELL), LARGEST_CELL);
+  const across = place.clientWidth - left.offsetWidth - sums.offsetWidth - 4;
+  const down = TALLEST * window.innerHeight - left.offsetTop - 4;
+  const fitting = Math.floor(Math.min(across / keys.length, down / queries.length));
+  const cell = Math.min(Math.max(fitting, SMALLEST_CELL), LARGEST_CELL);
   grid.style.setProperty("--cell", `${cell}px`);
   paint(canvas, rows, largest, colours);
   canvas.style.width = `${cell * keys.length}px`;

@@ -42,7 +42,7 @@ function writeRow(matrix, row, largest, measure) {
     ...strongest(weights).map((key) =>
       element(
         "tr", { style: `--share: ${(100 * weights[key]) / largest}%` },
-        element("th", { scope: "row", class: "name", title: visible(matrix.keys[key]) }, visible(matrix.keys[key])),
+        element("th", { scope: "row", class: "name", title: visible(matrix.keys[key]) }, ...nameNodes(matrix.keys[key])),
         element("td", {}, digits(weights[key])),
       ),
     ),

@@ -11,13 +11,14 @@ const examples = data.examples.map((example) => ({
   })),
 }));
 const VIEWS = { matrix: "Matrix", lines: "Lines", heads: "All heads" };
-const VALUES = { weights: "weights", norms: "weights × value norms" };
+const VALUES = { weights: "weights", norms: "weights × norms" };
 // In the address these count from one.
 const COUNTED = ["example", "frame", "layer", "head", "row"];
 const NAMED = {
   kind: Object.keys(data.kinds),
   view: Object.keys(VIEWS),
   values: Object.keys(VALUES),
+  scale: ["fixed", "stretched"],
   end: ["shown", "hidden"],
   tokens: ["pieces", "words"],
 };
@@ -30,8 +31,8 @@ function decodeAll(arrays) {
 function firstChoice() {
   return {
     example: 0, frame: examples[0].frames.length - 1, kind: data.open.kind, layer: data.open.layer - 1,
-    head: data.open.head - 1, view: data.open.view, row: null, values: "weights", end: data.open.end,
-    tokens: "pieces",
+    head: data.open.head - 1, view: data.open.view, row: null, values: "weights", scale: "fixed",
+    end: data.open.end, tokens: "pieces",
   };
 }
 

@@ -22,8 +22,15 @@ function visible(token) {
   return shown || "∅";
 }
 
+/** A token's name as nodes, in which the mark that begins a word stands back. */
+function nameNodes(token) {
+  const name = visible(token);
+  if (!name.startsWith(WORD_MARK)) return [name];
+  return [element("span", { class: "mark" }, WORD_MARK), name.slice(WORD_MARK.length)];
+}
+
 function tokenMark(token) {
-  return element("bdi", { class: "token" }, visible(token));
+  return element("bdi", { class: "token" }, ...nameNodes(token));
 }
 
 function digits(number) {
@@ -76,7 +83,7 @@ function rowButtons(matrix, on) {
           pointerleave: () => on.point(null),
         },
       },
-      visible(token),
+      ...nameNodes(token),
     ),
   );
   return {
