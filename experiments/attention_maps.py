@@ -11,7 +11,6 @@ import functools
 import math
 import unicodedata
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -20,6 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+
+from transformer.tasks.base import Attention
 
 END_OF_SENTENCE = "</s>"
 # Kind -> (title, axis of the queries, axis of the keys).
@@ -87,8 +88,8 @@ class AttentionMaps:
                 )
 
     @classmethod
-    def of(cls, seen: Any) -> "AttentionMaps":
-        """The maps of a `transformer.tasks.base.Attention` or of a probed sentence."""
+    def of(cls, seen: Attention) -> "AttentionMaps":
+        """The maps of what a model attends to."""
         source, target = tuple(seen.source_tokens), tuple(seen.target_tokens)
         return cls(dict(seen.weights), source, target, dict(seen.value_norms))
 

@@ -14,7 +14,7 @@ import numpy as np
 from experiments import attention_maps, web_page
 from experiments.attention_maps import END_OF_SENTENCE, KINDS, AttentionMaps
 from experiments.options import Options
-from experiments.probes import ProbedSentence, read_probes
+from experiments.probes import read_probes
 from experiments.workdir import load_results
 from transformer.errors import UserError
 from transformer.tasks.base import Attention
@@ -162,7 +162,7 @@ def fit(given: Example, probed: Sequence[Example]) -> tuple[list[Example], list[
     return [first, *kept], notes
 
 
-def _same_text(one: ProbedSentence, other: ProbedSentence) -> bool:
+def _same_text(one: Attention, other: Attention) -> bool:
     names = ("source_tokens", "target_tokens")
     return all(getattr(one, name) == getattr(other, name) for name in names)
 

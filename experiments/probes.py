@@ -27,16 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer.tasks.base import Attention
+
 KINDS = ("encoder_self", "decoder_self", "cross")
-
-
-class ProbedSentence(NamedTuple):
-    """The attention of one sentence; see the file's description."""
-
-    weights: dict[str, np.ndarray]
-    value_norms: dict[str, np.ndarray]
-    source_tokens: list[str]
-    target_tokens: list[str]
 
 
 class Probe(NamedTuple):
@@ -46,7 +39,7 @@ class Probe(NamedTuple):
     """
 
     step: int
-    sentences: list[ProbedSentence]
+    sentences: list[Attention]
     statistics: dict[str, dict[str, np.ndarray]]
 
 
@@ -71,7 +64,7 @@ def _read(arrays: Mapping[str, np.ndarray]) -> Probe:
     for name in sorted(names, key=int):
         place = f"sentences/{name}"
         sentences.append(
-            ProbedSentence(
+            Attention(
                 _by_name(arrays, f"{place}/weights"),
                 _by_name(arrays, f"{place}/value_norms"),
                 arrays[f"{place}/source_tokens"].tolist(),
