@@ -95,8 +95,9 @@ class AttentionMaps:
 
     def has(self, kind: str, layer: int | None, head: int | None) -> bool:
         """Whether there is such a layer and head, from 1, of a kind; None stands for any."""
-        layers, heads = self.weights[kind].shape[:2] if kind in self.weights else (0, 0)
-        return 1 <= (layer or 1) <= layers and 1 <= (head or 1) <= heads
+        shape = self.weights[kind].shape if kind in self.weights else (0, 0)
+        asked = zip((layer, head), shape[:2], strict=True)
+        return all(1 <= (1 if number is None else number) <= count for number, count in asked)
 
     def tokens(self, kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tokens that name the rows (queries) and the columns (keys) of a kind."""

@@ -5,6 +5,7 @@ the probe sentences that a run kept at its evaluations; `experiments/web/explore
 it is steered. Its numbers are the float32 arrays, bit for bit.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,8 +134,8 @@ def fit(given: Example, probed: Sequence[Example]) -> tuple[list[Example], list[
 
     The given sentence has precedence: it loses its last tokens, but for the source's
     end-of-sentence, only where it does not fit by itself. Of the probe sentences there are as many
-    as leave room for `FEWEST_FRAMES` checkpoints, and of the checkpoints, evenly chosen, the first
-    and the last among them, as many as fit.
+    as leave room for `FEWEST_FRAMES` checkpoints, or one, and of the checkpoints, evenly chosen
+    from the first to the last, as many as fit.
     """
     notes = []
     first = _shorten(given, LARGEST)
@@ -147,7 +148,9 @@ def fit(given: Example, probed: Sequence[Example]) -> tuple[list[Example], list[
         )
     room = LARGEST - sum(map(_size, first.frames))
     kept = list(probed)
-    while kept and _frames_that_fit(kept, room) < min(FEWEST_FRAMES, _most_frames(kept)):
+    while len(kept) > 1 and _frames_that_fit(kept, room) < min(FEWEST_FRAMES, _most_frames(kept)):
+        kept.pop()
+    if kept and not _frames_that_fit(kept, room):
         kept.pop()
     if len(kept) < len(probed):
         notes.append(
@@ -179,10 +182,15 @@ def _frames_that_fit(examples: Sequence[Example], room: int) -> int:
     return 0
 
 
-def _size(maps: AttentionMaps) -> int:
-    """The characters that the maps take: four for three bytes, and a few at each end."""
-    arrays = [*maps.weights.values(), *maps.value_norms.values()]
-    return sum(4 * -(-array.size * 4 // 3) + 4 for array in arrays)
+def _size(maps: AttentionMaps, length: int | None = None) -> int:
+    """The characters that the maps take, or would over so many tokens a side: 4 for 3 bytes."""
+    total = 0
+    for kind, weights in maps.weights.items():
+        queries, keys = (min(length or count, count) for count in weights.shape[2:])
+        rows = [queries, 1] if kind in maps.value_norms else [queries]
+        numbers = (weights.shape[0] * weights.shape[1] * keys * count for count in rows)
+        total += sum(4 * math.ceil(4 * count / 3) for count in numbers)
+    return total
 
 
 def _thin(example: Example, count: int) -> Example:
@@ -196,12 +204,11 @@ def _thin(example: Example, count: int) -> Example:
 def _shorten(example: Example, room: int) -> Example:
     """The example with as many tokens a side as there is room for."""
     sides = example.frames[0].source_tokens, example.frames[0].target_tokens
-    for length in range(max(map(len, sides)), 1, -1):
-        frames = tuple(_first_tokens(maps, length) for maps in example.frames)
-        if sum(map(_size, frames)) <= room:
-            break
-    omitted = tuple(max(0, len(tokens) - length) for tokens in sides)
-    return Example(example.labels, frames, omitted)
+    length = max(map(len, sides))
+    while length > 1 and sum(_size(maps, length) for maps in example.frames) > room:
+        length -= 1
+    frames = tuple(_first_tokens(maps, length) for maps in example.frames)
+    return Example(example.labels, frames, tuple(max(0, len(s) - length) for s in sides))
 
 
 def _first_tokens(maps: AttentionMaps, length: int) -> AttentionMaps:

@@ -68,13 +68,13 @@ function show() {
       tell,
     });
     marked = (row) => picture.mark(row, choice.row);
-    if (inNames) place.querySelector('button.name[tabindex="0"]').focus();
   }
   place.firstElementChild.scrollTo(left ?? 0, top ?? 0);
   byId("scale-end").textContent = most === 1 ? "1" : digits(most);
   byId("scale").querySelector("i").style.background =
     `linear-gradient(to right, ${colours.map((colour) => `rgb(${colour.map(Math.round)})`)})`;
   showRow(matrix, choice.row);
+  if (inNames) place.querySelector('button.name[tabindex="0"]')?.focus({ preventScroll: true });
   byId("said").textContent = rowSentence(matrix, choice);
 }
 
