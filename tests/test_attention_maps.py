@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+import attention_examples
 from experiments import attention_maps
 from experiments.attention_maps import KINDS, AttentionMaps, build_figure, draw
 
@@ -162,6 +163,36 @@ def test_rows_sum_to_one_after_hiding_and_keep_their_proportions():
     np.testing.assert_array_equal(hidden.weights["decoder_self"], before["decoder_self"])
     # The control: without renormalising, the rows fall short of one.
     assert (cross[..., :-1].sum(-1) < 0.999).all()
+
+
+def test_the_value_norms_are_saved_and_lose_the_hidden_key(tmp_path):
+    maps = attention_examples.make_maps()
+    draw(maps, tmp_path, layer=1)
+    with np.load(tmp_path / "attention.npz", allow_pickle=False) as saved:
+        for kind, norms in maps.value_norms.items():
+            np.testing.assert_array_equal(saved[f"value_norms/{kind}"], norms)
+    hidden = attention_maps.hide_end_of_sentence(maps).value_norms
+    for kind, norms in maps.value_norms.items():
+        kept = norms if kind == "decoder_self" else norms[..., :-1]
+        np.testing.assert_array_equal(hidden[kind], kept)
+    with pytest.raises(ValueError, match=r"cross value norms of shape \(3, 5, 5\).*\[3, 5, 6\]"):
+        AttentionMaps(
+            maps.weights, maps.source_tokens, maps.target_tokens, {"cross": hidden["cross"]}
+        )
+
+
+def test_one_layer_and_one_head_are_drawn_alone_by_the_kinds_that_have_them(tmp_path):
+    maps = attention_examples.make_maps(layers=(2, 3))
+    paths = draw(maps, tmp_path, layer=3, head=4)
+    assert [path.name for path in paths] == [
+        "decoder_self_layer_3_head_4.png",
+        "cross_layer_3_head_4.png",
+    ]
+    [axes] = panels(build_figure(maps, "cross", 3, 4))
+    np.testing.assert_array_equal(axes.images[0].get_array(), maps.weights["cross"][2, 3])
+    assert axes.get_title() == "head 4"
+    assert [maps.has(kind, 3, None) for kind in KINDS] == [False, True, True]
+    assert not any(maps.has("cross", *place) for place in [(0, None), (4, 1), (1, 6), (None, -1)])
 
 
 def test_a_row_wholly_on_the_end_of_sentence_becomes_zeros():

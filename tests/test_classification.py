@@ -188,7 +188,11 @@ def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained):
 def test_what_attention_reads_of_a_text_is_drawn(trained):
     ended = use(trained["transformer"], "attention", "--sentence=the plot is dull .")
     pictures = [Path(line) for line in ended.out.splitlines()]
-    assert [path.name for path in pictures] == ["encoder_self_layer_1.png", "reading.png"]
+    assert [path.name for path in pictures] == [
+        "encoder_self_layer_1.png",
+        "explorer.html",
+        "reading.png",
+    ]
     arrays = np.load(pictures[0].parent / "attention.npz")
     assert arrays["encoder_self"].shape == (1, 2, 6, 6)
     assert arrays["source_tokens"][0] == "<s>"

@@ -457,6 +457,7 @@ def test_a_recurrent_model_trains_from_the_command_line(run):
     assert sorted(path.name for path in (run / "figures/attention").iterdir()) == [
         "attention.npz",
         "cross_layer_1.png",
+        "explorer.html",
     ]
 
 

@@ -1,6 +1,7 @@
 """Text in, text out: whatever the lines hold, whoever their neighbours are."""
 
 import contextlib
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -284,8 +285,10 @@ def test_attention_draws_and_keeps_the_arrays_it_drew(tiny, loaded, arguments, t
     folder = tiny.copy(tmp_path / "run")
     ended = command("--mode=attention", f"--workdir={folder}", "--sentence=a b c", *arguments)
     assert ended.code == 0, ended.err
-    pictures = ended.out.splitlines()
+    *pictures, page = ended.out.splitlines()
     assert len(pictures) == 3
+    opens_hidden = '"end":"hidden"' in Path(page).read_text(encoding="utf-8")
+    assert opens_hidden == ("--hide_end" in arguments)
     saved = np.load(folder / "figures" / "attention_a_b_c" / "attention.npz")
     translation = arguments[0].partition("=")[2]
     weights, _, source, target = loaded[0].attention(loaded[1], "a b c", translation or None)

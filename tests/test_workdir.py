@@ -67,6 +67,7 @@ def test_a_run_leaves_the_files_of_the_design(tiny):
         "environment.json",
         "translations/test.scores.tsv",
         "report.html",
+        "figures/attention/explorer.html",
     } <= names
     assert any(name.startswith("events.out.tfevents") for name in names)
     for kind in TEXTS:

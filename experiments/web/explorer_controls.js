@@ -74,7 +74,7 @@ function show() {
   byId("scale").querySelector("i").style.background =
     `linear-gradient(to right, ${colours.map((colour) => `rgb(${colour.map(Math.round)})`)})`;
   showRow(matrix, choice.row);
-  if (inNames) place.querySelector('button.name[tabindex="0"]')?.focus({ preventScroll: true });
+  if (inNames) place.querySelector('button.name[tabindex="0"]')?.focus();
   byId("said").textContent = rowSentence(matrix, choice);
 }
 
