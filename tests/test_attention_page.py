@@ -10,9 +10,11 @@ import pytest
 from attention_examples import SOURCE, TARGET, make_maps
 from experiments import attention_page
 from experiments.attention_maps import AttentionMaps
-from experiments.attention_page import Example, fit, read_examples, write_explorer
+from experiments.attention_page import Example, draw_attention, fit, read_examples, write_explorer
 from experiments.options import Options
 from tiny_run import command, refused, shared_run
+from transformer.errors import UserError
+from transformer.tasks.base import Attention
 
 
 @pytest.fixture(scope="module")
@@ -197,18 +199,42 @@ def test_a_text_of_one_side_has_the_one_kind_and_is_its_own_title(sides, tmp_pat
 def test_a_layer_or_head_that_does_not_exist_is_answered_with_the_range(tiny):
     arguments = ["--mode=attention", f"--workdir={tiny.workdir}", "--sentence=a b"]
     says = "--layer=2 does not exist: this model has layers 1 to 1"
-    refused(*arguments, "--layer=2", says=says)
-    says = "--head=0 does not exist: this model has heads 1 to 2"
-    refused(*arguments, "--layer=1", "--head=0", says=says)
+    refused(*arguments, "--translation=b", "--layer=2", says=says)
     refused(*arguments, "--head=two", says="--head=two")
 
 
-@pytest.mark.parametrize("sentence", ["a", "☃ 😀"])
-def test_one_token_and_unknown_characters_have_their_explorer(tiny, sentence, tmp_path):
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"layer": 0}, "--layer=0 does not exist: this model has layers 1 to 3"),
+        ({"layer": 2, "head": 6}, "--head=6 does not exist: this model has heads 1 to 5"),
+        ({"layer": 4, "head": -1}, "--layer=4 does not exist"),
+    ],
+)
+def test_nothing_is_written_of_a_head_that_does_not_exist(asked, says, tmp_path):
+    maps = make_maps()
+    seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
+    place = tmp_path / "figures"
+    with pytest.raises(UserError, match=re.escape(says)):
+        draw_attention(seen, [20], place, tmp_path, Options(**asked), print)
+    assert not place.exists()
+
+
+def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):
+    maps = make_maps(("▁a", "</s>"), ("<s>",))
+    seen = Attention(maps.weights, maps.value_norms, ["▁a", "</s>"], ["<s>"])
+    labels = {(20,): "step 20", (20, 1000): "mean of the checkpoints of steps 20, 1,000"}
+    for steps, label in labels.items():
+        options = Options(layer=3, head=1)
+        *_, page = draw_attention(seen, steps, tmp_path, tmp_path, options, print)
+        assert page_data(page)["examples"][0]["frames"][0]["label"] == label
+
+
+def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "run")
     save_probe(folder, 20, [make_maps()])
     ended = command(
-        *("--mode=attention", f"--workdir={folder}", f"--sentence={sentence}"),
+        *("--mode=attention", f"--workdir={folder}", "--sentence=☃ 😀"),
         *("--layer=1", "--head=2", "--translation=b"),
     )
     assert ended.code == 0, ended.err

@@ -80,7 +80,7 @@ function show() {
 
 function showRow(matrix, row) {
   marked(row);
-  writeRow(matrix, row, largest(), VALUES[choice.values]);
+  writeRow(matrix, row, choice, largest(), VALUES[choice.values]);
 }
 
 /** Keeps a row, or with null lets go of it. */
@@ -160,8 +160,7 @@ function listen() {
   );
   byId("examples").hidden = examples.length === 1;
   byId("example").addEventListener("change", (event) => {
-    const example = Number(event.target.value);
-    choose({ example, frame: examples[example].frames.length - 1 });
+    choose({ example: Number(event.target.value), frame: null });
   });
   byId("stretched").addEventListener("change", (event) =>
     choose({ scale: event.target.checked ? "stretched" : "fixed" }),

@@ -27,15 +27,15 @@ function writeMeaning(place, example, choice, kind, matrix, [layers, heads]) {
 }
 
 /** Writes a row's keys from the strongest to the weakest; with row null the mean of all rows. */
-function writeRow(matrix, row, largest, measure) {
+function writeRow(matrix, row, choice, largest, measure) {
   const weights = row === null ? meanRow(matrix.rows) : matrix.rows[row];
   byId("row-title").replaceChildren(
     ...(row === null
       ? ["All rows, mean"]
       : [`Row ${row + 1} of ${matrix.rows.length} `, tokenMark(matrix.queries[row])]),
   );
-  const made = row !== null && matrix.made ? ["makes ", ...madeMarks(matrix.made[row])] : [];
-  byId("row-made").replaceChildren(...(made.length ? made : [row === null ? "Choose a row to see its own." : ""]));
+  const made = row !== null && matrix.made ? ["makes ", ...madeMarks(matrix.made[row]), "in "] : [];
+  byId("row-made").replaceChildren(...made, `layer ${choice.layer + 1}, head ${choice.head + 1}`);
   byId("measure").textContent = measure;
   byId("row-sum").textContent = digits(sum(weights));
   byId("row-keys").replaceChildren(

@@ -27,10 +27,10 @@ function decodeAll(arrays) {
   return Object.fromEntries(Object.entries(arrays).map(([kind, array]) => [kind, decodeFloats(array)]));
 }
 
-/** What the page opens at: counts from zero, `row` null for none. */
+/** What the page opens at: counts from zero; `frame` null for the last, `row` null for none. */
 function firstChoice() {
   return {
-    example: 0, frame: examples[0].frames.length - 1, kind: data.open.kind, layer: data.open.layer - 1,
+    example: 0, frame: null, kind: data.open.kind, layer: data.open.layer - 1,
     head: data.open.head - 1, view: data.open.view, row: null, values: "weights", scale: "fixed",
     end: data.open.end, tokens: "pieces",
   };
@@ -61,7 +61,9 @@ function existing(choice) {
   if (!kinds.includes(found.kind)) found.kind = kinds.at(-1);
   if (!(found.kind in example.frames[0].norms)) found.values = "weights";
   const most = counts(found);
-  for (const name of ["frame", "layer", "head"]) found[name] = Math.min(found[name], most[name] - 1);
+  for (const name of ["frame", "layer", "head"]) {
+    found[name] = Math.min(found[name] ?? Infinity, most[name] - 1);
+  }
   if (found.row >= most.row) found.row = null;
   return found;
 }
@@ -77,7 +79,7 @@ function toAddress(choice) {
 
 /** Reads an address: [choice, what in it does not exist, as sentences]. */
 function fromAddress(address) {
-  const asked = { ...firstChoice() };
+  const asked = firstChoice();
   const strange = [];
   for (const [name, text] of new URLSearchParams(address)) {
     if (COUNTED.includes(name) && /^[1-9]\d{0,5}$/.test(text)) asked[name] = Number(text) - 1;
@@ -87,7 +89,7 @@ function fromAddress(address) {
   const choice = existing(asked);
   const most = counts(choice);
   for (const name of COUNTED) {
-    if (asked[name] !== choice[name]) {
+    if (asked[name] !== null && asked[name] !== choice[name]) {
       strange.push(`There is no ${name} ${asked[name] + 1} here: choose from 1 to ${most[name]}.`);
     }
   }
