@@ -20,15 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
-from transformer.tasks.base import Attention
-
-END_OF_SENTENCE = "</s>"
-# Kind -> (title, axis of the queries, axis of the keys).
-KINDS = {
-    "encoder_self": ("Encoder self-attention", "source", "source"),
-    "decoder_self": ("Decoder self-attention", "target", "target"),
-    "cross": ("Cross-attention", "target", "source"),
-}
+from experiments.attention_arrays import KINDS, AttentionMaps
 
 # Zero is near the white of the page, and lightness falls evenly, so it also reads in grey print.
 COLOUR_MAP = "Blues"
@@ -39,103 +31,11 @@ CELL, SMALLEST_SIDE, LARGEST_SIDE = 0.21, 1.35, 5.0
 SMALLEST_WIDTH = 3.2  # inches: the longest title, over a figure of one small panel
 LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 9.0, 5.0, 1.2  # points, points, multiple of the size
 LONGEST_LABEL = 20  # characters
+MOST_CELLS = 160  # a side: more would be smaller than the eye tells apart
 # A token is text, never a formula: otherwise '$x_1$' would be typeset.
 AS_TEXT = {"parse_math": False, "usetex": False}
 MARGIN, TITLE_HEIGHT, HEAD_HEIGHT, AXIS_LABEL, PANEL_GAP = 0.1, 0.36, 0.25, 0.27, 0.16  # inches
 TICK, COLOUR_BAR, COLOUR_BAR_LABELS = 0.07, 0.13, 0.55  # inches; TICK: from a panel to its labels
-
-
-@dataclasses.dataclass(frozen=True)
-class AttentionMaps:
-    """The attention weights of one sentence pair.
-
-    Attributes:
-      weights: float32 arrays by kind, of those that the model has: `encoder_self` [layers, H, M,
-        M], `decoder_self` [layers, H, L, L], `cross` [layers, H, L, M]. Each row sums to one.
-      source_tokens: the M tokens the encoder reads; the last is `</s>`.
-      target_tokens: the L tokens the decoder reads, its input: the first is `<s>`. They name the
-        rows of `decoder_self` and `cross`, so a row named x shows how the token AFTER x is made.
-      value_norms: float32 arrays by kind, [layers, H, keys]: the length of what a key hands on
-        through a head, see `transformer.tasks.base.Attention`; none of models that lack them.
-
-    Raises:
-      ValueError: a kind is unknown, or a shape does not fit the tokens.
-    """
-
-    weights: dict[str, np.ndarray]
-    source_tokens: tuple[str, ...]
-    target_tokens: tuple[str, ...]
-    value_norms: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self):
-        if unknown := set(self.weights) - set(KINDS):
-            raise ValueError(f"weights holds {sorted(unknown)}: it may hold {sorted(KINDS)}")
-        for kind, weights in self.weights.items():
-            queries, keys = self.tokens(kind)
-            shape = np.shape(weights)
-            if len(shape) != 4 or 0 in shape or shape[2:] != (len(queries), len(keys)):
-                raise ValueError(
-                    f"{kind} weights of shape {shape} do not fit {len(queries)} query tokens and "
-                    f"{len(keys)} key tokens: [layers, heads, {len(queries)}, {len(keys)}] is "
-                    "needed, with at least one of each"
-                )
-        for kind, norms in self.value_norms.items():
-            layers, heads, _, keys = self.weights[kind].shape
-            if np.shape(norms) != (layers, heads, keys):
-                raise ValueError(
-                    f"{kind} value norms of shape {np.shape(norms)} do not fit the weights: "
-                    f"[{layers}, {heads}, {keys}] is needed"
-                )
-
-    @classmethod
-    def of(cls, seen: Attention) -> "AttentionMaps":
-        """The maps of what a model attends to."""
-        source, target = tuple(seen.source_tokens), tuple(seen.target_tokens)
-        return cls(dict(seen.weights), source, target, dict(seen.value_norms))
-
-    def has(self, kind: str, layer: int | None, head: int | None) -> bool:
-        """Whether there is such a layer and head, from 1, of a kind; None stands for any."""
-        shape = self.weights[kind].shape if kind in self.weights else (0, 0)
-        asked = zip((layer, head), shape[:2], strict=True)
-        return all(1 <= (1 if number is None else number) <= count for number, count in asked)
-
-    def tokens(self, kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The tokens that name the rows (queries) and the columns (keys) of a kind."""
-        sides = {"source": self.source_tokens, "target": self.target_tokens}
-        _, queries, keys = KINDS[kind]
-        return sides[queries], sides[keys]
-
-
-def hide_end_of_sentence(maps: AttentionMaps) -> AttentionMaps:
-    """The maps without the source's `</s>`, each row brought back to a sum of one.
-
-    Trained heads rest on `</s>` when they have nothing to fetch, and that column then outshines
-    the rest. It goes as a key from `cross` and `encoder_self`, and as a query from
-    `encoder_self` too: one list of tokens then names both axes, and the map stays square.
-    `decoder_self` stays as it is, for the decoder never reads `</s>`.
-
-    Args:
-      maps: maps whose last source token is `</s>`.
-
-    Returns:
-      New maps with M - 1 source tokens. A row whose whole mass was on `</s>` becomes zeros.
-
-    Raises:
-      ValueError: the last source token is not `</s>` (hidden already?), or it is the only one.
-    """
-    last = maps.source_tokens[-1]
-    if last != END_OF_SENTENCE:
-        raise ValueError(f"the last source token is {last!r}: no {END_OF_SENTENCE!r} to hide")
-    if len(maps.source_tokens) == 1:
-        raise ValueError(f"the only source token is {END_OF_SENTENCE!r}: hiding it leaves none")
-    weights, value_norms = dict(maps.weights), dict(maps.value_norms)
-    if "encoder_self" in weights:
-        weights["encoder_self"] = _renormalised(weights["encoder_self"][:, :, :-1, :-1])
-    if "cross" in weights:
-        weights["cross"] = _renormalised(weights["cross"][:, :, :, :-1])
-    for kind in value_norms.keys() & {"encoder_self", "cross"}:
-        value_norms[kind] = value_norms[kind][..., :-1]
-    return AttentionMaps(weights, maps.source_tokens[:-1], maps.target_tokens, value_norms)
 
 
 def draw(
@@ -180,7 +80,8 @@ def build_figure(
     """The figure of one layer: a panel a head, then one colour bar, which is the last axes.
 
     All heads share their tokens, so only the first panel of a row and the last of a column carry
-    labels. Beyond some 60 tokens only every n-th token is named.
+    labels. Beyond some 60 tokens only every n-th token is named, and beyond `MOST_CELLS` a cell is
+    the largest weight of a square of tokens, of which the title says the side.
 
     Args:
       maps: the maps to draw from.
@@ -197,18 +98,22 @@ def build_figure(
         heads, first = heads[only_head - 1 : only_head], only_head
     title, query_name, key_name = KINDS[kind]
     layout = _Layout.of(len(heads), *maps.tokens(kind))
+    side = math.ceil(max(heads.shape[1:]) / MOST_CELLS)
     figure = Figure(figsize=layout.figure_size, dpi=DOTS_PER_INCH)
     FigureCanvasAgg(figure)
     for head, image in enumerate(heads):
         axes = figure.add_axes(layout.panels[head])
-        mesh = axes.imshow(image, cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto")
+        mesh = axes.imshow(_largest(image, side), cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto")
+        rows, columns = side * np.array(mesh.get_array().shape)
+        mesh.set_extent((-0.5, columns - 0.5, rows - 0.5, -0.5))  # in tokens
+        axes.set(xlim=(-0.5, image.shape[1] - 0.5), ylim=(image.shape[0] - 0.5, -0.5))
         axes.set_title(f"head {first + head}", fontsize=9, pad=4)
         _rule(axes, image.shape)
         layout.rows.name_ticks(axes.yaxis, shown=head % layout.across == 0)
         lowest = head + layout.across >= len(heads)
         layout.columns.name_ticks(axes.xaxis, shown=lowest, rotation=90)
-    side = figure.add_axes(layout.colour_bar)
-    bar = figure.colorbar(mesh, cax=side, ticks=[0, 0.25, 0.5, 0.75, 1])
+    beside = figure.add_axes(layout.colour_bar)
+    bar = figure.colorbar(mesh, cax=beside, ticks=[0, 0.25, 0.5, 0.75, 1])
     bar.set_label("attention weight", fontsize=9)
     bar.ax.tick_params(labelsize=8, width=0.5)
     bar.outline.set_linewidth(0.5)
@@ -216,15 +121,16 @@ def build_figure(
     figure.text(middle_x, y, f"{key_name} (keys)", ha="center", va="bottom")
     figure.text(x, middle_y, f"{query_name} (queries)", ha="left", va="center", rotation=90)
     title = f"{title}, layer {layer} of {len(maps.weights[kind])}"
+    if side > 1:
+        title += f" (a cell: the largest of {side} × {side} weights)"
     figure.suptitle(title, y=1 - y, va="top", fontsize=11)
     return figure
 
 
-def _renormalised(weights: np.ndarray) -> np.ndarray:
-    """The weights divided by their rows' sums; rows without mass stay zeros."""
-    total = weights.sum(axis=-1, keepdims=True, dtype=np.float64)
-    shares = np.zeros_like(weights)
-    return np.divide(weights, total, out=shares, where=total > 0, casting="same_kind")
+def _largest(weights: np.ndarray, side: int) -> np.ndarray:
+    """The largest weight of each square of so many rows and columns; the last may be cut."""
+    rows, columns = (np.arange(0, count, side) for count in weights.shape)
+    return np.maximum.reduceat(np.maximum.reduceat(weights, rows, axis=0), columns, axis=1)
 
 
 def _rule(axes: Axes, shape: tuple[int, int]):

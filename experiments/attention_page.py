@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import attention_maps, web_page
-from experiments.attention_maps import END_OF_SENTENCE, KINDS, AttentionMaps
+from experiments.attention_arrays import (
+    END_OF_SENTENCE,
+    KINDS,
+    AttentionMaps,
+    hide_end_of_sentence,
+)
 from experiments.options import Options
 from experiments.probes import read_probes
 from experiments.workdir import load_results
@@ -62,7 +67,7 @@ def draw_attention(
     """
     maps = AttentionMaps.of(seen)
     _check_exists(maps, options)
-    drawn = attention_maps.hide_end_of_sentence(maps) if options.hide_end else maps
+    drawn = hide_end_of_sentence(maps) if options.hide_end else maps
     pictures = attention_maps.draw(drawn, place, options.layer, options.head)
     numbers = ", ".join(f"{step:,}" for step in steps)
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"

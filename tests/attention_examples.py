@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.attention_maps import AttentionMaps
+from experiments.attention_arrays import AttentionMaps
 
 SOURCE = ("▁He", "▁admir", "ed", "▁her", ".", "</s>")
 TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", ".", "▁Да")

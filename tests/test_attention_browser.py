@@ -5,7 +5,7 @@ import pytest
 
 from attention_examples import make_maps
 from chromium import DESKTOP, PHONE, browser, opened, overflow
-from experiments.attention_maps import KINDS, AttentionMaps, hide_end_of_sentence
+from experiments.attention_arrays import KINDS, AttentionMaps, hide_end_of_sentence
 from experiments.attention_page import Example, write_explorer
 from experiments.options import Options
 

@@ -8,7 +8,8 @@ from matplotlib.image import imread
 
 import attention_examples
 from experiments import attention_maps
-from experiments.attention_maps import KINDS, AttentionMaps, build_figure, draw
+from experiments.attention_arrays import KINDS, AttentionMaps, hide_end_of_sentence
+from experiments.attention_maps import build_figure, draw
 
 SOURCE = ("▁He", "▁admir", "ed", "▁her", "</s>")
 TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", "▁.", "!")
@@ -146,10 +147,33 @@ def test_a_hundred_and_twenty_tokens_are_thinned_and_one_token_is_not():
     assert labels(panels(one)[0].yaxis) == ["<s>"]
 
 
+def test_of_five_hundred_tokens_a_cell_is_the_largest_of_a_square_and_stands_on_its_tokens():
+    weights = np.full((1, 1, 7, 503), 0.001, np.float32)
+    weights[0, 0, 5, 402], weights[0, 0, 6, 502] = 0.9, 0.7
+    source = (*(f"▁w{i}" for i in range(502)), "</s>")
+    figure = build_figure(AttentionMaps({"cross": weights}, source, TARGET), "cross", layer=1)
+    [axes] = panels(figure)
+    assert figure.get_suptitle().endswith("(a cell: the largest of 4 × 4 weights)")
+    image = axes.images[0]
+    found = image.get_array()
+    assert found.shape == (2, 126)
+    assert (found[1, 100], found[1, 125]) == (np.float32(0.9), np.float32(0.7))
+    assert (found > 0.5).sum() == 2
+    # In the axes' units, tokens, the cell spans those of its square, and none is beyond the last.
+    left, right, bottom, top = image.get_extent()
+    assert left + 100 * (right - left) / 126 <= 402 <= left + 101 * (right - left) / 126
+    assert top + (bottom - top) / 2 <= 5
+    assert axes.get_xlim() == (-0.5, 502.5)
+    assert axes.get_ylim() == (6.5, -0.5)
+    assert labels(axes.xaxis)[1] == source[int(axes.get_xticks()[1])]
+    # The control: with as many cells as tokens, nothing is taken together.
+    assert "largest" not in build_figure(make_maps(), "cross", layer=1).get_suptitle()
+
+
 def test_rows_sum_to_one_after_hiding_and_keep_their_proportions():
     maps = make_maps()
     before = {kind: weights.copy() for kind, weights in maps.weights.items()}
-    hidden = attention_maps.hide_end_of_sentence(maps)
+    hidden = hide_end_of_sentence(maps)
     assert hidden.source_tokens == SOURCE[:-1]
     assert hidden.target_tokens == TARGET
     for kind, weights in hidden.weights.items():
@@ -171,7 +195,7 @@ def test_the_value_norms_are_saved_and_lose_the_hidden_key(tmp_path):
     with np.load(tmp_path / "attention.npz", allow_pickle=False) as saved:
         for kind, norms in maps.value_norms.items():
             np.testing.assert_array_equal(saved[f"value_norms/{kind}"], norms)
-    hidden = attention_maps.hide_end_of_sentence(maps).value_norms
+    hidden = hide_end_of_sentence(maps).value_norms
     for kind, norms in maps.value_norms.items():
         kept = norms if kind == "decoder_self" else norms[..., :-1]
         np.testing.assert_array_equal(hidden[kind], kept)
@@ -198,17 +222,17 @@ def test_one_layer_and_one_head_are_drawn_alone_by_the_kinds_that_have_them(tmp_
 def test_a_row_wholly_on_the_end_of_sentence_becomes_zeros():
     maps = make_maps()
     maps.weights["cross"][0, 1, 2] = [0, 0, 0, 0, 1]
-    hidden = attention_maps.hide_end_of_sentence(maps).weights["cross"]
+    hidden = hide_end_of_sentence(maps).weights["cross"]
     np.testing.assert_array_equal(hidden[0, 1, 2], np.zeros(4))
     np.testing.assert_allclose(hidden[0, 1, 3].sum(), 1, rtol=1e-6)
 
 
 def test_hiding_is_refused_where_no_end_of_sentence_or_nothing_else_is_there():
-    once = attention_maps.hide_end_of_sentence(make_maps())
+    once = hide_end_of_sentence(make_maps())
     with pytest.raises(ValueError, match="'▁her'"):
-        attention_maps.hide_end_of_sentence(once)
+        hide_end_of_sentence(once)
     with pytest.raises(ValueError, match="leaves none"):
-        attention_maps.hide_end_of_sentence(make_maps(source=("</s>",)))
+        hide_end_of_sentence(make_maps(source=("</s>",)))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5, 7), (3, 7, 5), (2, 0, 7, 5), (0, 3, 7, 5)])
@@ -228,9 +252,9 @@ def test_an_unknown_kind_is_named_with_those_that_are_known():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_maps_of_one_kind_alone_are_hidden_and_drawn_as_among_others(kind, tmp_path):
-    every = attention_maps.hide_end_of_sentence(make_maps(layers=1))
+    every = hide_end_of_sentence(make_maps(layers=1))
     alone = AttentionMaps({kind: make_maps(layers=1).weights[kind]}, SOURCE, TARGET)
-    hidden = attention_maps.hide_end_of_sentence(alone)
+    hidden = hide_end_of_sentence(alone)
     assert list(hidden.weights) == [kind]
     np.testing.assert_array_equal(hidden.weights[kind], every.weights[kind])
     assert [path.name for path in draw(hidden, tmp_path)] == [f"{kind}_layer_1.png"]

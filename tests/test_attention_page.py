@@ -9,7 +9,7 @@ import pytest
 
 from attention_examples import SOURCE, TARGET, make_maps
 from experiments import attention_page
-from experiments.attention_maps import AttentionMaps
+from experiments.attention_arrays import AttentionMaps
 from experiments.attention_page import Example, draw_attention, fit, read_examples, write_explorer
 from experiments.options import Options
 from tiny_run import command, refused, shared_run
