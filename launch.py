@@ -37,8 +37,8 @@ flags.DEFINE_string("translation", None, "attention: its translation; the model'
 flags.DEFINE_bool(
     "hide_end", False, "attention: leave out the end-of-sentence column, and renormalise"
 )
-flags.DEFINE_integer("layer", None, "attention: the layer to draw, from 1; all by default")
-flags.DEFINE_integer("head", None, "attention: the head to draw, from 1; all by default")
+flags.DEFINE_integer("layer", None, "attention: the layer to draw and open, from 1; all by default")
+flags.DEFINE_integer("head", None, "attention: the head to draw and open, from 1; all by default")
 flags.DEFINE_string(
     "token", None, "embeddings: print the nearest neighbours of this token or word, draw nothing"
 )

@@ -69,7 +69,7 @@ def draw_attention(
     _check_exists(maps, options)
     drawn = hide_end_of_sentence(maps) if options.hide_end else maps
     pictures = attention_maps.draw(drawn, place, options.layer, options.head)
-    numbers = ", ".join(f"{step:,}" for step in steps)
+    numbers = ", ".join(f"{step:,}" for step in sorted(steps))
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
     given, page = Example((label,), (maps,)), place / "explorer.html"
     return [*pictures, write_explorer(page, given, read_examples(run), options, say)]

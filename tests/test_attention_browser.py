@@ -192,6 +192,11 @@ def test_rows_are_reached_by_tab_and_walked_and_let_go_by_keys(chromium, page, v
         assert shown.get_attribute('button.name[aria-pressed="true"]', "title") == "▁восхищ"
         shown.keyboard.press("Escape")
         assert "row" not in state(shown)
+        assert shown.inner_text("#row-title") == "All rows, mean"
+        shown.focus("button.name >> nth=4")  # what has the focus is shown without being kept
+        assert shown.inner_text("#row-title") == "Row 5 of 7 ▁ею"
+        assert "Row ▁ею, which makes ., reads:" in shown.inner_text("#said")
+        assert "row" not in state(shown)
 
 
 def test_all_controls_are_reached_and_worked_by_keys_alone(chromium, page):

@@ -223,7 +223,7 @@ def test_nothing_is_written_of_a_head_that_does_not_exist(asked, says, tmp_path)
 def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):
     maps = make_maps(("▁a", "</s>"), ("<s>",))
     seen = Attention(maps.weights, maps.value_norms, ["▁a", "</s>"], ["<s>"])
-    labels = {(20,): "step 20", (20, 1000): "mean of the checkpoints of steps 20, 1,000"}
+    labels = {(20,): "step 20", (1000, 20): "mean of the checkpoints of steps 20, 1,000"}
     for steps, label in labels.items():
         options = Options(layer=3, head=1)
         *_, page = draw_attention(seen, steps, tmp_path, tmp_path, options, print)

@@ -46,7 +46,7 @@ function choose(changes) {
 
 function show() {
   const place = byId("chart");
-  const inNames = document.activeElement?.matches("button.name");
+  const focused = [...place.querySelectorAll("button.name")].indexOf(document.activeElement);
   const scrolled = place.firstElementChild;
   const [top, left] = [scrolled?.scrollTop, scrolled?.scrollLeft];
   const { layer, head } = counts(choice);
@@ -64,7 +64,11 @@ function show() {
     const draw = choice.view === "lines" ? drawLines : drawMatrix;
     const picture = draw(place, matrix, most, colours, data.kinds[choice.kind], {
       point: (row) => showRow(matrix, row ?? choice.row),
-      choose: (row) => chooseRow(row === choice.row ? null : row),
+      choose: (row) => choose({ row: row === choice.row ? null : row }),
+      focus: (row) => {
+        showRow(matrix, row ?? choice.row);
+        byId("said").textContent = rowSentence(matrix, { ...choice, row: row ?? choice.row });
+      },
       tell,
     });
     marked = (row) => picture.mark(row, choice.row);
@@ -74,18 +78,13 @@ function show() {
   byId("scale").querySelector("i").style.background =
     `linear-gradient(to right, ${colours.map((colour) => `rgb(${colour.map(Math.round)})`)})`;
   showRow(matrix, choice.row);
-  if (inNames) place.querySelector('button.name[tabindex="0"]')?.focus();
   byId("said").textContent = rowSentence(matrix, choice);
+  if (focused >= 0) place.querySelectorAll("button.name")[choice.row ?? focused]?.focus();
 }
 
 function showRow(matrix, row) {
   marked(row);
   writeRow(matrix, row, choice, largest(), VALUES[choice.values]);
-}
-
-/** Keeps a row, or with null lets go of it. */
-function chooseRow(row) {
-  choose({ row });
 }
 
 /** Shows a line beside the pointer. */
@@ -208,12 +207,15 @@ function steer(event) {
   const { target, key } = event;
   const inRange = target.matches('input[type="range"], select');
   const otherChoice = target.matches("input[type=radio]") && !["layer", "head"].includes(target.name);
-  if (key === "Escape") chooseRow(null);
+  const onRow = target.matches("button.name");
+  if (key === "Escape") {
+    if (onRow) target.blur();
+    choose({ row: null });
+  }
   if (event.altKey || event.ctrlKey || event.metaKey || inRange || otherChoice) return;
   const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[key];
   if (!by) return;
   const upright = key === "ArrowUp" || key === "ArrowDown";
-  const onRow = target.matches("button.name");
   const name = upright ? (onRow ? "row" : "layer") : "head";
   const next = (choice[name] ?? (by > 0 ? -1 : 0)) + by;
   event.preventDefault();

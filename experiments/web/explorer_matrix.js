@@ -6,7 +6,7 @@ const [SMALLEST_CELL, LARGEST_CELL, TALLEST] = [16, 60, 0.85];
 
 /**
  * Draws a head's matrix into an empty element.
- * on: {point(row or null), choose(row), tell(event, text or null)}.
+ * on: {point(row or null), choose(row), focus(row or null), tell(event, text or null)}.
  * Returns {mark(row, chosen)}, which shows the row pointed at.
  */
 function drawMatrix(place, matrix, largest, colours, sides, on) {

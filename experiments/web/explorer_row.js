@@ -11,7 +11,7 @@ function madeMarks(made) {
 /** Writes which picture this is and what its rows and columns are. */
 function writeMeaning(place, example, choice, kind, matrix, [layers, heads]) {
   const where = `${kind.title}, layer ${choice.layer + 1} of ${layers}, head ${choice.head + 1} of ${heads}.`;
-  const whole = `${kind.title}: all ${heads} heads of all ${layers} layers. Open one by a click.`;
+  const whole = `${kind.title}: all ${heads} heads of all ${layers} layers. Click, tap or Enter opens one.`;
   place.replaceChildren(element("b", {}, choice.view === "heads" ? whole : where), " ");
   if (matrix.made === null) {
     place.append("A row is a token of the text, and shows which tokens this head reads for it.");

@@ -68,7 +68,7 @@ function paint(canvas, rows, largest, colours) {
 
 /**
  * The names of the rows as buttons, of which one can be reached by Tab and the others by arrows.
- * on: {point(row or null), choose(row)}.
+ * on: {point(row or null), choose(row), focus(row or null)}.
  */
 function rowButtons(matrix, on) {
   const buttons = matrix.queries.map((token, row) =>
@@ -81,6 +81,8 @@ function rowButtons(matrix, on) {
           click: () => on.choose(row),
           pointerenter: () => on.point(row),
           pointerleave: () => on.point(null),
+          focus: () => on.focus(row),
+          blur: () => on.focus(null),
         },
       },
       ...nameNodes(token),
