@@ -37,7 +37,8 @@ function largest() {
 function choose(changes) {
   const before = choice;
   choice = existing({ ...choice, ...changes });
-  if (["example", "kind", "tokens"].some((name) => choice[name] !== before[name])) choice.row = null;
+  const others = ["example", "kind", "tokens"].some((name) => choice[name] !== before[name]);
+  if (others) choice.row = null;
   history.replaceState(null, "", `#${toAddress(choice)}`);
   show();
 }
@@ -49,12 +50,12 @@ function show() {
   const focused = [...place.querySelectorAll("button.name")].indexOf(document.activeElement);
   const scrolled = place.firstElementChild;
   const [top, left] = [scrolled?.scrollTop, scrolled?.scrollLeft];
+  const kind = data.kinds[choice.kind];
   const { layer, head } = counts(choice);
   const [matrix, most, colours] = [matrixOf({}), largest(), palette()];
   showControls();
-  writeMeaning(byId("meaning"), examples[choice.example], choice, data.kinds[choice.kind], matrix, [layer, head]);
+  writeMeaning(byId("meaning"), choice, kind, matrix, [layer, head]);
   place.replaceChildren();
-  place.dataset.view = choice.view;
   if (choice.view === "heads") {
     const open = (layer, head) => choose({ layer, head, view: "matrix" });
     const one = (layer, head) => matrixOf({ layer, head });
@@ -62,7 +63,7 @@ function show() {
     marked = () => {};
   } else {
     const draw = choice.view === "lines" ? drawLines : drawMatrix;
-    const picture = draw(place, matrix, most, colours, data.kinds[choice.kind], {
+    const picture = draw(place, matrix, most, colours, kind, {
       point: (row) => showRow(matrix, row ?? choice.row),
       choose: (row) => choose({ row: row === choice.row ? null : row }),
       focus: (row) => {
@@ -99,7 +100,8 @@ function tell(event, text) {
 }
 
 function showNotes(strange) {
-  byId("notes").replaceChildren(...[...data.notes, ...strange].map((text) => element("p", {}, text)));
+  const notes = [...data.notes, ...strange];
+  byId("notes").replaceChildren(...notes.map((text) => element("p", {}, text)));
 }
 
 // -- controls
@@ -120,15 +122,17 @@ function fill(name, options, pick) {
       ),
     );
   }
-  for (const input of place.querySelectorAll("input")) input.checked = input.value === String(choice[name]);
+  for (const input of place.querySelectorAll("input")) {
+    input.checked = input.value === String(choice[name]);
+  }
 }
 
 function showControls() {
   const example = examples[choice.example];
   const { layer, head } = counts(choice);
   const numbers = (count) => Array.from({ length: count }, (_, i) => [i, `${i + 1}`]);
-  const kinds = kindsOf(example).map((kind) => [kind, data.kinds[kind].title.replace("-attention", "")]);
-  fill("kind", kinds, (kind) => choose({ kind }));
+  const short = (kind) => data.kinds[kind].title.replace("-attention", "");
+  fill("kind", kindsOf(example).map((kind) => [kind, short(kind)]), (kind) => choose({ kind }));
   fill("view", Object.entries(VIEWS), (view) => choose({ view }));
   fill("layer", numbers(layer), (layer) => choose({ layer }));
   fill("head", numbers(head), (head) => choose({ head }));
@@ -161,12 +165,14 @@ function listen() {
   byId("example").addEventListener("change", (event) => {
     choose({ example: Number(event.target.value), frame: null });
   });
-  byId("stretched").addEventListener("change", (event) =>
-    choose({ scale: event.target.checked ? "stretched" : "fixed" }),
-  );
-  byId("end").addEventListener("change", (event) => choose({ end: event.target.checked ? "hidden" : "shown" }));
-  byId("tokens").addEventListener("change", (event) => choose({ tokens: event.target.checked ? "words" : "pieces" }));
-  byId("frame").addEventListener("input", (event) => choose({ frame: Number(event.target.value) }));
+  const onCheck = (id, name, [off, on]) =>
+    byId(id).addEventListener("change", ({ target }) =>
+      choose({ [name]: target.checked ? on : off }),
+    );
+  onCheck("stretched", "scale", NAMED.scale);
+  onCheck("end", "end", NAMED.end);
+  onCheck("tokens", "tokens", NAMED.tokens);
+  byId("frame").addEventListener("input", ({ target }) => choose({ frame: Number(target.value) }));
   byId("play").addEventListener("click", () => (playing === null ? play() : stop()));
   document.addEventListener("keydown", steer);
   window.addEventListener("hashchange", () => readAddress());
@@ -205,14 +211,15 @@ function stop() {
 /** Arrows move through heads and layers; on a row's name, up and down move through rows. */
 function steer(event) {
   const { target, key } = event;
-  const inRange = target.matches('input[type="range"], select');
-  const otherChoice = target.matches("input[type=radio]") && !["layer", "head"].includes(target.name);
+  const ownArrows = target.matches(
+    'input[type="range"], select, [type="radio"]:not([name="layer"]):not([name="head"])',
+  );
   const onRow = target.matches("button.name");
   if (key === "Escape") {
     if (onRow) target.blur();
     choose({ row: null });
   }
-  if (event.altKey || event.ctrlKey || event.metaKey || inRange || otherChoice) return;
+  if (event.altKey || event.ctrlKey || event.metaKey || ownArrows) return;
   const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[key];
   if (!by) return;
   const upright = key === "ArrowUp" || key === "ArrowDown";
@@ -228,8 +235,9 @@ function steer(event) {
 
 /** What the page is asked for in the console, counted from one, as a choice. */
 function asked(changes = {}) {
-  const zero = Object.entries(changes).map(([name, value]) => [name, COUNTED.includes(name) ? value - 1 : value]);
-  return { ...choice, ...Object.fromEntries(zero) };
+  const found = { ...choice, ...changes };
+  for (const name of COUNTED) if (name in changes) found[name] -= 1;
+  return found;
 }
 
 window.explorer = Object.freeze({
@@ -238,7 +246,8 @@ window.explorer = Object.freeze({
   row: (changes) => {
     const { queries, keys, made, rows } = matrixOf(asked(changes));
     const row = asked(changes).row ?? 0;
-    return { token: queries[row], makes: made && made[row], keys, weights: rows[row], sum: sum(rows[row]) };
+    const [weights, makes] = [rows[row], made && made[row]];
+    return { token: queries[row], makes, keys, weights, sum: sum(weights) };
   },
 });
 

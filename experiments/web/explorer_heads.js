@@ -15,7 +15,8 @@ function drawHeads(place, [layers, heads], now, matrixOf, largest, colours, open
   const down = ((TALLEST * window.innerHeight - NUMBERS) / layers - GAP) / shape;
   const width = Math.floor(Math.min(Math.max(Math.min(across, down), SMALLEST_MAP), LARGEST_MAP));
   const numbers = Array.from({ length: heads }, (_, head) => element("div", {}, `${head + 1}`));
-  const grid = element("div", { class: "heads" }, element("div", {}, "head →", element("br"), "layer ↓"), ...numbers);
+  const corner = element("div", {}, "head →", element("br"), "layer ↓");
+  const grid = element("div", { class: "heads" }, corner, ...numbers);
   grid.style.gap = `${GAP}px`;
   grid.style.gridTemplateColumns = `${NUMBERS}px repeat(${heads}, max-content)`;
   for (let layer = 0; layer < layers; layer++) {

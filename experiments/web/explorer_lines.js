@@ -10,7 +10,7 @@ function drawLines(place, matrix, largest, colours, sides, on) {
   const { queries, keys, rows } = matrix;
   const names = rowButtons(matrix, on);
   const reads = keys.map((token) => {
-    const name = element("span", { class: "name", title: visible(token) }, ...nameNodes(token));
+    const name = nameElement("span", token);
     const number = element("span", { class: "number" });
     return { name, number, whole: element("div", { class: "reads" }, name, number) };
   });
@@ -31,7 +31,8 @@ function drawLines(place, matrix, largest, colours, sides, on) {
   svg.setAttribute("viewBox", `0 0 100 ${height}`);
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
-  const line = (weight, row, key, kind) => svg.append(curve(row, key, weight / largest, pitch, kind));
+  const line = (row, key, kind) =>
+    svg.append(curve(row, key, rows[row][key] / largest, pitch, kind));
   const dark = (colour) => colour[0] + colour[1] + colour[2] < 384;
   return {
     mark(row, chosen) {
@@ -39,10 +40,10 @@ function drawLines(place, matrix, largest, colours, sides, on) {
       svg.replaceChildren();
       rows.forEach((weights, i) =>
         weights.forEach((weight, key) => {
-          if (i !== row && weight >= FAINTEST * largest) line(weight, i, key, row === null ? "" : "other");
+          if (i !== row && weight >= FAINTEST * largest) line(i, key, row === null ? "" : "other");
         }),
       );
-      if (row !== null) rows[row].forEach((weight, key) => weight > 0 && line(weight, row, key, "now"));
+      rows[row]?.forEach((weight, key) => weight > 0 && line(row, key, "now"));
       reads.forEach(({ name, number }, key) => {
         const colour = row === null ? null : colours[shade(rows[row][key] / largest)];
         name.style.background = colour ? `rgb(${colour.map(Math.round)})` : "";

@@ -12,14 +12,16 @@ const [SMALLEST_CELL, LARGEST_CELL, TALLEST] = [16, 60, 0.85];
 function drawMatrix(place, matrix, largest, colours, sides, on) {
   const { queries, keys, rows } = matrix;
   const names = rowButtons(matrix, on);
-  const columns = keys.map((token) => element("div", { class: "name", title: visible(token) }, ...nameNodes(token)));
+  const columns = keys.map((token) => nameElement("div", token));
   const canvas = element("canvas", {
     role: "img",
     "aria-label": `${queries.length} rows by ${keys.length} columns; each row is told by its name`,
   });
   const frame = element("div", { class: "frame", hidden: "" });
-  const sums = element("div", { class: "sums" }, ...rows.map((row) => element("span", {}, digits(sum(row)))));
-  const left = element("div", { class: "names", role: "group", "aria-label": "rows" }, ...names.buttons);
+  const totals = rows.map((row) => element("span", {}, digits(sum(row))));
+  const sums = element("div", { class: "sums" }, ...totals);
+  const group = { class: "names", role: "group", "aria-label": "rows" };
+  const left = element("div", group, ...names.buttons);
   const grid = element(
     "div", { class: "matrix" },
     element("div", { class: "corner" }, `${sides.keys} →`, element("br"), `${sides.queries} ↓`),

@@ -9,7 +9,8 @@ const WORD_MARK = "\u2581"; // sentencepiece's: it begins a word
 function decodeFloats({ shape, float32 }) {
   const bytes = Uint8Array.from(atob(float32), (character) => character.charCodeAt(0));
   const view = new DataView(bytes.buffer);
-  const values = Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+  const values = new Float32Array(bytes.length / 4);
+  for (let i = 0; i < values.length; i++) values[i] = view.getFloat32(4 * i, true);
   return { shape, values };
 }
 

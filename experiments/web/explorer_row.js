@@ -9,10 +9,11 @@ function madeMarks(made) {
 }
 
 /** Writes which picture this is and what its rows and columns are. */
-function writeMeaning(place, example, choice, kind, matrix, [layers, heads]) {
-  const where = `${kind.title}, layer ${choice.layer + 1} of ${layers}, head ${choice.head + 1} of ${heads}.`;
-  const whole = `${kind.title}: all ${heads} heads of all ${layers} layers. Click, tap or Enter opens one.`;
-  place.replaceChildren(element("b", {}, choice.view === "heads" ? whole : where), " ");
+function writeMeaning(place, choice, kind, matrix, [layers, heads]) {
+  const where = choice.view === "heads"
+    ? `: all ${heads} heads of all ${layers} layers. Click, tap or Enter opens one.`
+    : `, layer ${choice.layer + 1} of ${layers}, head ${choice.head + 1} of ${heads}.`;
+  place.replaceChildren(element("b", {}, kind.title + where), " ");
   if (matrix.made === null) {
     place.append("A row is a token of the text, and shows which tokens this head reads for it.");
     return;
@@ -42,7 +43,7 @@ function writeRow(matrix, row, choice, largest, measure) {
     ...strongest(weights).map((key) =>
       element(
         "tr", { style: `--share: ${(100 * weights[key]) / largest}%` },
-        element("th", { scope: "row", class: "name", title: visible(matrix.keys[key]) }, ...nameNodes(matrix.keys[key])),
+        nameElement("th", matrix.keys[key], { scope: "row" }),
         element("td", {}, digits(weights[key])),
       ),
     ),
@@ -50,12 +51,14 @@ function writeRow(matrix, row, choice, largest, measure) {
 }
 
 /** The chosen row as a sentence. */
-function rowSentence(matrix, choice) {
-  const weights = choice.row === null ? meanRow(matrix.rows) : matrix.rows[choice.row];
-  const made = choice.row !== null && matrix.made
-    ? `, which makes ${matrix.made[choice.row].map((token) => token ?? "what comes next").join(" ")},`
-    : "";
-  const who = choice.row === null ? "On average its rows read" : `Row ${matrix.queries[choice.row]}${made} reads`;
-  const keys = strongest(weights).slice(0, SAID).map((key) => `${matrix.keys[key]} ${digits(weights[key])}`);
-  return `Layer ${choice.layer + 1}, head ${choice.head + 1}. ${who}: ${keys.join(", ")}.`;
+function rowSentence(matrix, { layer, head, row }) {
+  const weights = row === null ? meanRow(matrix.rows) : matrix.rows[row];
+  let who = "On average its rows read";
+  if (row !== null) {
+    const made = matrix.made?.[row].map((token) => token ?? "what comes next").join(" ");
+    who = `Row ${matrix.queries[row]}${made ? `, which makes ${made},` : ""} reads`;
+  }
+  const keys = strongest(weights).slice(0, SAID);
+  const told = keys.map((key) => `${matrix.keys[key]} ${digits(weights[key])}`);
+  return `Layer ${layer + 1}, head ${head + 1}. ${who}: ${told.join(", ")}.`;
 }

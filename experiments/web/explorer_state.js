@@ -24,7 +24,8 @@ const NAMED = {
 };
 
 function decodeAll(arrays) {
-  return Object.fromEntries(Object.entries(arrays).map(([kind, array]) => [kind, decodeFloats(array)]));
+  const decoded = Object.entries(arrays).map(([kind, array]) => [kind, decodeFloats(array)]);
+  return Object.fromEntries(decoded);
 }
 
 /** What the page opens at: counts from zero; `frame` null for the last, `row` null for none. */
@@ -45,7 +46,8 @@ function kindsOf(example) {
 function counts(choice) {
   const example = examples[choice.example];
   const [layers, heads] = example.frames[0].weights[choice.kind].shape;
-  const matrix = headMatrix(example, data.kinds[choice.kind], { ...choice, frame: 0, layer: 0, head: 0 });
+  const any = { ...choice, frame: 0, layer: 0, head: 0 };
+  const matrix = headMatrix(example, data.kinds[choice.kind], any);
   return {
     example: examples.length, frame: example.frames.length, layer: layers, head: heads,
     row: matrix.rows.length,

@@ -29,6 +29,11 @@ function nameNodes(token) {
   return [element("span", { class: "mark" }, WORD_MARK), name.slice(WORD_MARK.length)];
 }
 
+/** An element that is a token's name, whole when pointed at where there is no room for it. */
+function nameElement(tag, token, attributes = {}) {
+  return element(tag, { class: "name", title: visible(token), ...attributes }, ...nameNodes(token));
+}
+
 function tokenMark(token) {
   return element("bdi", { class: "token" }, ...nameNodes(token));
 }
@@ -72,21 +77,17 @@ function paint(canvas, rows, largest, colours) {
  */
 function rowButtons(matrix, on) {
   const buttons = matrix.queries.map((token, row) =>
-    element(
-      "button",
-      {
-        type: "button", class: "name", title: visible(token), tabindex: row ? -1 : 0,
-        "aria-pressed": false, "aria-label": `row ${row + 1}: ${visible(token)}`,
-        on: {
-          click: () => on.choose(row),
-          pointerenter: () => on.point(row),
-          pointerleave: () => on.point(null),
-          focus: () => on.focus(row),
-          blur: () => on.focus(null),
-        },
+    nameElement("button", token, {
+      type: "button", tabindex: row ? -1 : 0, "aria-pressed": false,
+      "aria-label": `row ${row + 1}: ${visible(token)}`,
+      on: {
+        click: () => on.choose(row),
+        pointerenter: () => on.point(row),
+        pointerleave: () => on.point(null),
+        focus: () => on.focus(row),
+        blur: () => on.focus(null),
       },
-      ...nameNodes(token),
-    ),
+    }),
   );
   return {
     buttons,
