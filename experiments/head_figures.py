@@ -10,7 +10,8 @@ from matplotlib.colors import FuncNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
-from experiments.attention_maps import DOTS_PER_INCH, KINDS
+from experiments.attention_arrays import KINDS
+from experiments.attention_maps import DOTS_PER_INCH
 from experiments.training_curves import COLOURS, MARKER_SHAPES
 
 

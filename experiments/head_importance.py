@@ -33,7 +33,7 @@ from rich.table import Table
 from scipy.stats import spearmanr
 
 from experiments import head_figures
-from experiments.attention_maps import KINDS
+from experiments.attention_arrays import KINDS
 from experiments.lines import warn
 from experiments.options import Options
 from experiments.workdir import load_trained
@@ -57,7 +57,7 @@ class HeadScores:
     """What a head is worth, foretold and true; losses are in nats a token, or a classifier's text.
 
     Attributes:
-      kind: of attention, a key of `attention_maps.KINDS`.
+      kind: of attention, a key of `attention_arrays.KINDS`.
       layer, head: from 1.
       importance, estimate: from gradients, see this module.
       loss, accuracy: their changes where the head is off; of accuracy as a share.
