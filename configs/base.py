@@ -229,6 +229,10 @@ def _evaluate() -> ConfigDict:
     evaluate.checkpoint = "best"  # best | last; which one is used where nothing is averaged
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
     evaluate.max_sentences = 500  # decoded during training; final scores use all
+    # What attention heads look at, saved at each evaluation below probes/, but by runs of a sweep:
+    # statistics over so many validation texts (0: no probes), and the weights of so many of them.
+    evaluate.probe_statistics = 64
+    evaluate.probe_sentences = 3
     evaluate.sacrebleu_tokenizer = "13a"  # for BLEU: 13a | intl | char | zh | none
     evaluate.moses = ""  # language code: also score lowercased, Moses-tokenised, as Multi30k papers
     evaluate.bootstrap = 1000  # resamples of the confidence interval

@@ -230,9 +230,8 @@ class _Worker:
 
     def _train_one(self, point: Planned, trial: Trial, task: Any) -> int | None:
         key = structure(point.config)  # this program's number of heads is its own
-        trainer = Trainer(
-            task, point.config, point.folder, self.say, train_step=self._steps.get(key)
-        )
+        step = self._steps.get(key)
+        trainer = Trainer(task, point.config, point.folder, self.say, train_step=step, probes=False)
         self._steps[key] = trainer.train_step
         _prepare(point, trainer.member)
         pruned = False

@@ -28,6 +28,7 @@ ALLOWED = {
     "transformer.metrics": (*CORE, "transformer.losses"),
     "transformer.alignment": CORE,
     "transformer.class_scores": CORE,
+    "transformer.head_statistics": (),
     "transformer.train_step": (
         *CORE,
         "transformer.losses",
@@ -40,6 +41,7 @@ ALLOWED = {
         "transformer.class_scores",
         "transformer.data",
         "transformer.decode",
+        "transformer.head_statistics",
         "transformer.losses",
         "transformer.metrics",
         "transformer.model",

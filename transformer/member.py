@@ -18,6 +18,8 @@ from transformer.metrics import MetricsWriter, TokenMetrics, summarize
 from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
 
+PROBES = "probes"  # folder within a run's
+
 
 @dataclasses.dataclass
 class RunProgress:
@@ -123,8 +125,11 @@ class Member:
         return state
 
     def start_writing(self, step: int) -> None:
-        """Opens the run's metrics for lines after `step`."""
+        """Opens the run's metrics for lines after `step`; probes of later steps go as well."""
         self._writer = MetricsWriter(self.workdir, step)
+        for path in self.workdir.glob(f"{PROBES}/*.npz"):
+            if not path.stem.isdigit() or int(path.stem) > step:
+                path.unlink()
 
     def close(self) -> None:
         """Ends all writing, when it is done."""
@@ -207,6 +212,16 @@ class Member:
         self._writer.write(step, "validation", {**numbers, "seconds": self.progress.seconds})
         return numbers
 
+    def probe(self, step: int, params: Any) -> None:
+        """Writes what the attention heads look at after `step` steps, where the task has such."""
+        found = self.task.probe(params)
+        if not (found and found.arrays):
+            return
+        folder = self.workdir / PROBES
+        folder.mkdir(exist_ok=True)
+        write_arrays(folder / f"{step:08d}.npz", {"step": np.array(step), **found.arrays})
+        self._writer.write(step, "heads", found.numbers)
+
     def save(self, step: int, state: TrainState, numbers: dict[str, float]) -> None:
         """Starts to save a checkpoint, with the numbers of an evaluation at this step if any."""
         saved = self.checkpoints.steps()
@@ -252,4 +267,12 @@ def write_json(path: Path, value: Any) -> None:
     """Writes a file that is either whole or not there."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes an npz file that is either whole or not there; equal arrays make equal files."""
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
     partial.replace(path)

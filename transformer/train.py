@@ -27,6 +27,7 @@ class Trainer:
       say: prints a line.
       devices: the batch is divided among them; all, by default.
       train_step: that of another trainer of the same structure, so that it compiles once.
+      probes: whether each evaluation also writes what the attention heads look at.
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class Trainer:
         say: Callable,
         devices=None,
         train_step: Callable | None = None,
+        probes: bool = True,
     ):
-        self.task, self.config, self.say = task, config, say
+        self.task, self.config, self.say, self.probes = task, config, say, probes
         mesh = Mesh(np.array(devices or jax.devices()), ("data",))
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.by_rows = NamedSharding(mesh, PartitionSpec("data"))
@@ -142,7 +144,10 @@ class Trainer:
 
     def _evaluate_and_save(self, state, step, watch: Stopwatch, progress) -> bool:
         """Scores the validation set and saves; returns whether the run shall end here."""
-        scores = self.task.evaluate(state.ema or state.params, "validation", final=False)
+        params = state.ema or state.params
+        scores = self.task.evaluate(params, "validation", final=False)
+        if self.probes:
+            self.member.probe(step, params)
         numbers = self.member.record(step, scores, watch.lap())
         progress.note(step, numbers)
         self.member.save(step, state, numbers)

@@ -105,6 +105,19 @@ class Predictor(Protocol):
         ...
 
 
+class Probe(NamedTuple):
+    """What the attention heads of a model look at in fixed texts.
+
+    Attributes:
+      arrays: what to save of it, by names that `experiments/probes.py` lists; empty where there
+        is nothing to probe.
+      numbers: the mean of each statistic over the heads of a kind.
+    """
+
+    arrays: dict[str, np.ndarray]
+    numbers: dict[str, float]
+
+
 @runtime_checkable
 class Task(Protocol):
     """Data, model and scores of one kind of experiment."""
@@ -142,6 +155,10 @@ class Task(Protocol):
 
         Those have `texts` as well, {file in the run's folder: its lines}.
         """
+        ...
+
+    def probe(self, params: Any) -> Probe:
+        """Returns what the heads look at in `evaluate.probe_statistics` validation texts."""
         ...
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:

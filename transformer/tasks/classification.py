@@ -1,6 +1,7 @@
 """Classification: labelled texts, an encoder, and how often it names their class."""
 
 import copy
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from transformer.data.labelled_batches import (
     LabelledBatch,
     LabelledPlan,
     encode_labelled,
+    make_labelled_batch,
     prepare_labelled,
 )
 from transformer.data.labelled_sources import open_labelled
@@ -29,6 +31,8 @@ from transformer.losses import TokenSums, class_cross_entropy
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
 from transformer.model.positions import longest
+from transformer.tasks.base import Probe
+from transformer.tasks.head_probe import HeadProbe, divide
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 from transformer.tasks.text_classifier import TextClassifier
 
@@ -143,6 +147,28 @@ class ClassificationTask:
             return scores
         lines = self._prediction_lines(split, probabilities)
         return {**scores, "texts": {f"predictions/{split}.tsv": lines}}
+
+    def probe(self, params: Any) -> Probe:
+        return self._head_probe(variables_of(params, self.hparams(), "encoder"))
+
+    @functools.cached_property
+    def _head_probe(self) -> HeadProbe:
+        """Of texts spread over the validation set."""
+        settings, data = self.config.evaluate, self.config.data
+        texts = self._tokens("validation")
+        texts = texts[:: max(1, len(texts) // max(1, settings.probe_statistics))]
+        texts = texts[: settings.probe_statistics]
+        lengths = list(map(len, texts))
+        parts = divide(lengths, data.max_tokens, settings.probe_sentences, data.batch_tokens)
+        batches = [
+            make_labelled_batch(
+                [texts[i] for i in rows], [NO_LABEL] * len(rows), parts.rows, parts.length
+            ).tokens
+            for rows in parts.texts
+        ]
+        kept = [i for rows in parts.texts[:1] for i in rows[: settings.probe_sentences]]
+        tokens = [(self._tokenizer.pieces(texts[i]), []) for i in kept]
+        return HeadProbe(self.predictor.batch_attention, batches, tokens)
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         variables = variables_of(params, hparams, "encoder")

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.packing import Text, TextBatch, cut_pieces, pack_pieces, pack_rows
-from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer
+from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.losses import TokenSums, cross_entropy
+from transformer.model.attention import look_ahead_mask, padding_mask, segment_mask
 from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Attention, TokenTable
+from transformer.tasks.head_probe import BatchAttention
 from transformer.tasks.writer import Writer
 
 
@@ -249,12 +251,26 @@ class Generator:
             method="decode",
             mutable=["intermediates"],
         )
-        pieces = [
-            piece.replace("\n", "⏎")
-            for piece in self.tokenizer.pieces(ids if self.whole else ids[1:])
-        ]
-        pieces = pieces if self.whole else ["<s>", *pieces]
+        pieces = self.pieces(ids)
         return Attention.of_first_text(self.model, sown.get("intermediates", {}), [], pieces)
+
+    def pieces(self, ids: Ids) -> list[str]:
+        """Returns the tokens that the model reads as text, of one line each."""
+        return [piece.replace("\n", "⏎") for piece in self.tokenizer.pieces(ids)]
+
+    def batch_attention(self, variables: Any, batch: TextBatch) -> dict[str, BatchAttention]:
+        """Returns what all heads look at while reading a batch, by kind; traced within a probe."""
+        segments = jnp.asarray(batch.segments)
+        mask = segments > 0
+        _, sown = self.model.apply(
+            variables,
+            *(batch.tokens, None, None, mask, None, segments),
+            method="decode",
+            mutable=["intermediates"],
+        )
+        past = look_ahead_mask(mask.shape[1]) & segment_mask(segments) & padding_mask(mask)
+        seen = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
+        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
 
     # -- inside
 

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from transformer.data.documents import open_documents
 from transformer.data.packing import Text, TextBatch, TextPlan, encode_text, pack_rows, prepare_text
@@ -19,7 +21,9 @@ from transformer.metrics import TokenMetrics, summarize
 from transformer.model.config import ModelConfig
 from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
+from transformer.tasks.base import Probe
 from transformer.tasks.generator import Generator
+from transformer.tasks.head_probe import READABLE, HeadProbe, kept_first
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 
 TOKENIZER = "tokenizer.model"
@@ -125,6 +129,31 @@ class LanguageModelTask:
             for log_prob, tokens, text in pieces
         ]
         return {**scores, "texts": {f"likelihoods/{split}.tsv": lines}}
+
+    def probe(self, params: Any) -> Probe:
+        return self._head_probe(variables_of(params, self.hparams()))
+
+    @functools.cached_property
+    def _head_probe(self) -> HeadProbe:
+        """Of rows spread over the validation text; what is kept of one is where it begins."""
+        attend, settings = self.predictor.batch_attention, self.config.evaluate
+        text, context = self._held_out["validation"], self.plan.context
+        count, kept = settings.probe_statistics, settings.probe_sentences
+        every = max(1, len(text.store.tokens) // (context * max(1, count)))
+        found = list(itertools.islice(pack_rows(text, 1, context), 0, count * every, every))
+        if not found:
+            return HeadProbe(attend, [], [])
+        order = kept_first(range(len(found)), range(len(found)), kept)
+        rows = min(len(found), max(kept, self.plan.rows))
+        empty = TextBatch(*np.zeros((3, 1, context), np.int32))
+        found = [found[i] for i in order] + [empty] * (-len(found) % rows)
+        batches = [
+            TextBatch(*map(np.concatenate, zip(*found[first : first + rows], strict=True)))
+            for first in range(0, len(found), rows)
+        ]
+        begins = [row.tokens[row.segments == 1][:READABLE] for row in found[:kept]]
+        tokens = [([], self.predictor.pieces(begin)) for begin in begins]
+        return HeadProbe(attend, batches, tokens)
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         variables = variables_of(params, hparams)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from transformer.data.labelled_batches import (
     NO_LABEL,
@@ -23,6 +23,7 @@ from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Attention, TokenTable
 from transformer.tasks.groups import length_groups
+from transformer.tasks.head_probe import BatchAttention
 
 
 class Prediction(NamedTuple):
@@ -191,6 +192,18 @@ class TextClassifier:
             return Attention({}, {}, tokens, [])
         encoder = REGISTRY[self.model.config.kind]
         return Attention.of_first_text(encoder, sown.get("encoder", {}), tokens, [])
+
+    def batch_attention(
+        self, variables: Any, tokens: Int[np.ndarray, "B M"]
+    ) -> dict[str, BatchAttention]:
+        """Returns what all heads look at while reading texts, by kind; traced within a probe."""
+        if isinstance(self.model, BagOfEmbeddings):
+            return {}
+        mask = tokens != PAD
+        _, sown = self.model.apply(variables, tokens, mask, mutable=["intermediates"])
+        sown = sown.get("intermediates", {}).get("encoder", {})
+        seen = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
+        return BatchAttention.by_kind(REGISTRY[self.model.config.kind], sown, seen)
 
     # -- inside
 

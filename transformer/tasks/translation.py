@@ -10,9 +10,9 @@ from typing import Any
 import jax
 
 from transformer.data.pairs import Pair
-from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview
+from transformer.data.pipeline import Batch, BatchPlan, make_batch, prepare_corpus, preview
 from transformer.data.sources import open_source, set_aside_splits
-from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
+from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_model
 from transformer.decode import PENALTIES
 from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums
@@ -20,6 +20,8 @@ from transformer.metrics import TokenMetrics, corpus_scores, summarize
 from transformer.model.config import ModelConfig
 from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
+from transformer.tasks.base import Probe
+from transformer.tasks.head_probe import HeadProbe, divide
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 from transformer.tasks.translator import Translation, Translator
 
@@ -146,6 +148,32 @@ class TranslationTask:
         penalty = PENALTIES[settings.length_penalty](found.tokens, settings.alpha)
         return found.score * float(penalty)
 
+    def probe(self, params: Any) -> Probe:
+        return self._head_probe(variables_of(params, self.hparams()))
+
+    @functools.cached_property
+    def _head_probe(self) -> HeadProbe:
+        """Of validation pairs that training would not leave out as too long."""
+        settings, predictor = self.config.evaluate, self.predictor
+        pairs = self.examples("validation", settings.probe_statistics)
+        source, target = predictor.source_tokenizer, predictor.target_tokenizer
+        sources = source.encode([pair.source for pair in pairs])
+        targets = target.encode([pair.target for pair in pairs])
+        lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
+        data = self.config.data
+        longest = min(data.max_tokens, predictor.max_length)
+        parts = divide(lengths, longest, settings.probe_sentences, data.batch_tokens)
+        batches = [
+            make_batch(*([side[i] for i in texts] for side in (sources, targets)), *parts[1:])
+            for texts in parts.texts
+        ]
+        kept = [
+            (source.pieces(read[read != PAD]), target.pieces(written[written != PAD]))
+            for batch in batches[:1]
+            for read, written in zip(*batch[:2], strict=True)
+        ]
+        return HeadProbe(predictor.batch_attention, batches, kept[: settings.probe_sentences])
+
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
         beam = self.config.evaluate.training_beam_size
@@ -209,7 +237,7 @@ class TranslationTask:
     def examples(self, split: str, count: int) -> list[Pair]:
         """Returns `count` pairs spread over a split, for people to look at."""
         pairs = list(self._pairs[split])
-        return pairs[:: max(1, len(pairs) // count)][:count]
+        return pairs[:: max(1, len(pairs) // max(1, count))][:count]
 
     def save_assets(self, workdir: Path) -> None:
         save_tokenizers(workdir, self.corpus.source_tokenizer, self.corpus.target_tokenizer)

@@ -13,11 +13,13 @@ from transformer.data.pipeline import Batch, make_batch
 from transformer.data.tokenizer import BEGIN, END, PAD, Tokenizer
 from transformer.decode import Hypotheses, beam_search
 from transformer.losses import TokenSums, cross_entropy
+from transformer.model.attention import look_ahead_mask
 from transformer.model.layers import DropoutRates
 from transformer.model.recurrent import RecurrentModel
 from transformer.model.transformer import Transformer
 from transformer.tasks.base import Attention, TokenTable
 from transformer.tasks.groups import length_groups
+from transformer.tasks.head_probe import BatchAttention
 
 
 class Translation(NamedTuple):
@@ -274,6 +276,19 @@ class Translator:
             [*self.source_tokenizer.pieces(sources), "</s>"],
             ["<s>", *self.target_tokenizer.pieces(targets)],
         )
+
+    def batch_attention(self, variables: Any, batch: Batch) -> dict[str, BatchAttention]:
+        """Returns what all heads look at while reading a batch, by kind; traced within a probe."""
+        _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
+        source, target = batch.source != PAD, batch.target != PAD
+        past = look_ahead_mask(target.shape[1])[0]
+        ends = batch.source == END
+        seen = {
+            "encoder_self": (source[:, :, None] & source[:, None], ends),
+            "decoder_self": (target[:, :, None] & target[:, None] & past, None),
+            "cross": (target[:, :, None] & source[:, None], ends),
+        }
+        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
 
     # -- inside
 

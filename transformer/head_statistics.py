@@ -1,0 +1,131 @@
+"""What an attention head looks at, in a few numbers: means over the rows of its weights.
+
+A row is the weights of one query. It counts where its number is defined, so padding never does,
+and statistics are pairs of sum and count: those of several batches add up, see `RowSums`.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+class RowSums(NamedTuple):
+    """A statistic of each head, summed over rows, and the number of rows that counted."""
+
+    total: Float[Array, "*layers H"]
+    count: Float[Array, "*layers"]
+
+    def merge(self, other: "RowSums") -> "RowSums":
+        """Returns the sums over the rows of both."""
+        return RowSums(self.total + other.total, self.count + other.count)
+
+    def mean(self) -> Float[Array, "*layers H"]:
+        """Returns the mean over rows; not a number where none counted."""
+        return self.total / self.count[..., None]
+
+
+def head_statistics(
+    weights: Float[Array, "B H L M"],
+    mask: Bool[Array, "B L M"],
+    ends: Bool[Array, "B M"] | None = None,
+    within: bool = True,
+) -> dict[str, RowSums]:
+    """Returns the statistics of each head by name, those that its kind of attention has.
+
+    Args:
+      weights: see `entropy`.
+      mask: see `entropy`.
+      ends: see `end_share`; None where no key is an end of a sentence.
+      within: whether queries and keys are of one sequence, so that they have a distance in tokens.
+    """
+    found = {
+        "entropy": entropy(weights, mask),
+        "relative_entropy": relative_entropy(weights, mask),
+        "diagonality": diagonality(weights, mask),
+    }
+    if within:
+        found["distance"] = distance(weights, mask)
+    if ends is not None:
+        found["end_share"] = end_share(weights, mask, ends)
+    return found
+
+
+def entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
+    """Returns the entropy of the rows in nats: 0 of one key, log M of M keys looked at alike.
+
+    Args:
+      weights: each row sums to one over the keys that it may look at.
+      mask: True where a query may look at a key; a row of padding is False throughout.
+
+    Source: Clark et al. 2019, "What Does BERT Look At?", section 3.3.
+    """
+    return _sum_rows(_entropies(weights), mask.any(axis=-1))
+
+
+def relative_entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
+    """Returns the entropy of the rows over the largest that each could have, from 0 to 1.
+
+    That is the logarithm of the number of keys that the query may look at. So sentences of unlike
+    lengths compare, and so do the rows of a decoder, of which the first see few keys. A query
+    that sees one key alone has no choice and does not count.
+    """
+    keys = mask.sum(axis=-1)
+    largest = jnp.log(jnp.maximum(keys, 2).astype(jnp.float32))
+    return _sum_rows(_entropies(weights) / largest[:, None], keys > 1)
+
+
+def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> RowSums:
+    """Returns the mean distance |i - j| in tokens from a query i to the keys j it looks at.
+
+    Source: Vig and Belinkov 2019, "Analyzing the Structure of Attention in a Transformer Language
+    Model", section 5.3.
+    """
+    places = jnp.arange(weights.shape[-1])
+    apart = jnp.abs(places[:, None] - places).astype(jnp.float32)
+    return _sum_rows(jnp.einsum("BHLM,LM->BHL", weights, apart), mask.any(axis=-1))
+
+
+def end_share(
+    weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"], ends: Bool[Array, "B M"]
+) -> RowSums:
+    """Returns the share of the weights that is on ends of sentences, where heads rest.
+
+    Args:
+      ends: True at keys that are end-of-sentence.
+
+    Source: Clark et al. 2019, section 3.2, of the separator of BERT.
+    """
+    share = jnp.einsum("BHLM,BM->BHL", weights, ends.astype(jnp.float32))
+    return _sum_rows(share, mask.any(axis=-1))
+
+
+def diagonality(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
+    """Returns how near the rows stay to the diagonal: 1 on it, 0 as far away as can be.
+
+    Of query i it is 1 - sum_j a_ij |i - j| / max_j |i - j|, over the keys j that it may look at.
+    Where queries and keys are of unlike number, i is scaled so that the last query stands where
+    the last key does. A query that sees no key but the one on the diagonal does not count.
+
+    Source: Zhang et al. 2021, "On the Usefulness of Self-Attention for Automatic Speech
+    Recognition with Transformers", equations 4 (centrality) and 5 (diagonality), of encoders.
+    """
+    queries, keys = mask.any(axis=2), mask.any(axis=1)
+    last_query, last_key = (side.sum(axis=1, keepdims=True) - 1 for side in (queries, keys))
+    scale = last_key / jnp.maximum(last_query, 1)
+    places = jnp.arange(mask.shape[1]) * scale
+    apart = jnp.abs(places[:, :, None] - jnp.arange(mask.shape[2]))
+    farthest = jnp.where(mask, apart, 0.0).max(axis=-1)
+    counted = farthest > 0
+    near = jnp.einsum("BHLM,BLM->BHL", weights, apart) / jnp.where(counted, farthest, 1.0)[:, None]
+    return _sum_rows(1.0 - near, counted)
+
+
+def _entropies(weights: Float[Array, "B H L M"]) -> Float[Array, "B H L"]:
+    return jax.scipy.special.entr(weights).sum(axis=-1)
+
+
+def _sum_rows(values: Float[Array, "B H L"], rows: Bool[Array, "B L"]) -> RowSums:
+    total = jnp.where(rows[:, None], values, 0.0).sum(axis=(0, 2))
+    return RowSums(total, rows.sum().astype(jnp.float32))

@@ -1,0 +1,144 @@
+"""What the heads of a model look at in fixed texts, to be asked again and again while it trains."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from transformer.head_statistics import RowSums, head_statistics
+from transformer.tasks.base import Probe
+
+READABLE = 32  # tokens: texts up to here can be read off a picture, whatever its height
+# Which tokens of a text are the queries and the keys of a kind: 0 the source's, 1 the target's.
+SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
+
+
+class BatchAttention(NamedTuple):
+    """One kind of attention within a batch, in the layers that have it.
+
+    `value_norms` are none where the model has no such; for `mask` and `ends` see
+    `head_statistics.head_statistics`.
+    """
+
+    weights: Float[Array, "layers B H L M"]
+    value_norms: Float[Array, "layers B H M"] | None
+    mask: Bool[Array, "B L M"]
+    ends: Bool[Array, "B M"] | None
+
+    @classmethod
+    def by_kind(
+        cls,
+        model: Any,
+        intermediates: Mapping[str, Any],
+        seen: Mapping[str, tuple[Bool[Array, "B L M"], Bool[Array, "B M"] | None]],
+    ) -> "dict[str, BatchAttention]":
+        """Returns the kinds of attention that a model has sown while it read a batch.
+
+        Args:
+          model: a kind of encoder and decoder, see `model.kinds`.
+          seen: mask and ends of each kind.
+        """
+        norms = {k: jnp.stack(layers) for k, layers in model.value_norms(intermediates).items()}
+        return {
+            kind: cls(jnp.stack(layers), norms.get(kind), *seen[kind])
+            for kind, layers in model.attention_weights(intermediates).items()
+        }
+
+
+class HeadProbe:
+    """Asks a model what its heads look at; compiled once, for all batches are of one shape.
+
+    Args:
+      attend: (variables, batch) -> the attention within a batch by kind, of the kinds there are.
+      batches: of all texts; those whose weights are kept are the first rows of the first one.
+      kept: their source tokens and target tokens as the model reads them, of a side that there
+        is, and up to where the weights are kept.
+    """
+
+    def __init__(
+        self,
+        attend: Callable[[Any, Any], dict[str, BatchAttention]],
+        batches: Sequence[Any],
+        kept: Sequence[tuple[list[str], list[str]]],
+    ):
+        self._attend, self._batches, self._kept = attend, batches, kept
+        self._run = jax.jit(self._of_batch)
+
+    def __call__(self, variables: Any) -> Probe:
+        """Returns what is to be saved; nothing where there are no batches, or no heads."""
+        if not self._batches:
+            return Probe({}, {})
+        found = jax.device_get([self._run(variables, batch) for batch in self._batches])
+        sums = functools.reduce(_merge, (each for _, each in found))
+        with np.errstate(invalid="ignore"):  # a head without rows that count has no mean
+            arrays = {f"statistics/{name}": rows.mean() for name, rows in sums.items()}
+        numbers = {
+            "_".join(reversed(name.split("/"))): float(arrays[f"statistics/{name}"].mean())
+            for name in sums
+        }
+        for n, tokens in enumerate(self._kept if sums else ()):
+            sentence = f"sentences/{n}"
+            for kind, (weights, norms) in found[0][0].items():
+                queries, keys = (len(tokens[side]) for side in SIDES[kind])
+                arrays[f"{sentence}/weights/{kind}"] = weights[:, n, :, :queries, :keys]
+                if norms is not None:
+                    arrays[f"{sentence}/value_norms/{kind}"] = norms[:, n, :, :keys]
+            for side, own in zip(("source", "target"), tokens, strict=True):
+                arrays[f"{sentence}/{side}_tokens"] = np.array(own, np.str_)
+        return Probe(arrays, numbers)
+
+    def _of_batch(self, variables: Any, batch: Any):
+        """Weights and value norms that are kept, by kind; the statistics by kind and name."""
+        first, kept, sums = len(self._kept), {}, {}
+        for kind, (weights, norms, mask, ends) in self._attend(variables, batch).items():
+            kept[kind] = weights[:, :first], None if norms is None else norms[:, :first]
+            statistics = functools.partial(
+                head_statistics, mask=mask, ends=ends, within=kind != "cross"
+            )
+            for name, rows in jax.vmap(statistics)(weights).items():
+                sums[f"{kind}/{name}"] = rows
+        return kept, sums
+
+
+def _merge(sums: dict[str, RowSums], others: dict[str, RowSums]) -> dict[str, RowSums]:
+    return {name: rows.merge(others[name]) for name, rows in sums.items()}
+
+
+class Parts(NamedTuple):
+    """Texts by number, in batches of `rows` x `length` tokens, the last of which may lack some."""
+
+    texts: list[list[int]]
+    rows: int
+    length: int
+
+
+def divide(lengths: Sequence[int], longest: int, kept: int, tokens: int) -> Parts:
+    """Returns the texts in batches of one shape, in the first of them first those to be kept.
+
+    They are spread over the texts that can be read off a picture; where these are too few, they
+    are the shortest. Batches are no larger than those of training, whose memory they need, unless
+    more texts are to be kept.
+
+    Args:
+      lengths: of all texts, in tokens.
+      longest: texts with more tokens are left out.
+      kept: how many texts to keep.
+      tokens: of a batch of training.
+    """
+    fitting = [i for i, length in enumerate(lengths) if length <= longest]
+    readable = sum(lengths[i] <= READABLE for i in fitting)
+    short = sorted(sorted(fitting, key=lambda i: lengths[i])[: max(kept, readable)])
+    order = kept_first(fitting, short, kept)
+    length = max((lengths[i] for i in order), default=1)
+    rows = min(len(order), max(1, kept, tokens // length))
+    return Parts([order[i : i + rows] for i in range(0, len(order), rows or 1)], rows, length)
+
+
+def kept_first(texts: Sequence[int], candidates: Sequence[int], kept: int) -> list[int]:
+    """Returns the numbers of all texts, those of `kept` spread over the candidates first."""
+    first = [candidates[i * len(candidates) // kept] for i in range(min(kept, len(candidates)))]
+    return first + [i for i in texts if i not in first]
