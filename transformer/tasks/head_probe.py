@@ -9,6 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from transformer.alignment import (
+    GoldLinks,
+    Words,
+    alignment_scores,
+    most_attended,
+    word_weights,
+)
 from transformer.head_statistics import RowSums, head_statistics
 from transformer.tasks.base import Probe
 
@@ -49,6 +56,14 @@ class BatchAttention(NamedTuple):
         }
 
 
+class LinkedPair(NamedTuple):
+    """The words of a sentence pair, and which of them are translations of each other."""
+
+    source: Words
+    target: Words
+    gold: GoldLinks
+
+
 class HeadProbe:
     """Asks a model what its heads look at; compiled once, for all batches are of one shape.
 
@@ -57,6 +72,7 @@ class HeadProbe:
       batches: of all texts; those whose weights are kept are the first rows of the first one.
       kept: their source tokens and target tokens as the model reads them, of a side that there
         is, and up to where the weights are kept.
+      linked: of all pairs in the order of the rows; none where their links are not known.
     """
 
     def __init__(
@@ -64,8 +80,9 @@ class HeadProbe:
         attend: Callable[[Any, Any], dict[str, BatchAttention]],
         batches: Sequence[Any],
         kept: Sequence[tuple[list[str], list[str]]],
+        linked: Sequence[LinkedPair] = (),
     ):
-        self._attend, self._batches, self._kept = attend, batches, kept
+        self._attend, self._batches, self._kept, self._linked = attend, batches, kept, linked
         self._run = jax.jit(self._of_batch)
 
     def __call__(self, variables: Any) -> Probe:
@@ -73,13 +90,17 @@ class HeadProbe:
         if not self._batches:
             return Probe({}, {})
         found = jax.device_get([self._run(variables, batch) for batch in self._batches])
-        sums = functools.reduce(_merge, (each for _, each in found))
+        sums = functools.reduce(_merge, (each for _, each, _ in found))
         with np.errstate(invalid="ignore"):  # a head without rows that count has no mean
             arrays = {f"statistics/{name}": rows.mean() for name, rows in sums.items()}
         numbers = {
             "_".join(reversed(name.split("/"))): float(arrays[f"statistics/{name}"].mean())
             for name in sums
         }
+        if self._linked and "cross" in found[0][0]:
+            scores = self._alignment([cross for *_, cross in found])
+            arrays |= {f"statistics/cross/{name}": each for name, each in scores.items()}
+            numbers["aer_cross"] = float(scores["aer"].min())
         for n, tokens in enumerate(self._kept if sums else ()):
             sentence = f"sentences/{n}"
             for kind, (weights, norms) in found[0][0].items():
@@ -92,8 +113,8 @@ class HeadProbe:
         return Probe(arrays, numbers)
 
     def _of_batch(self, variables: Any, batch: Any):
-        """Weights and value norms that are kept, by kind; the statistics by kind and name."""
-        first, kept, sums = len(self._kept), {}, {}
+        """Weights and value norms that are kept; the statistics of all; what links are read off."""
+        first, kept, sums, cross = len(self._kept), {}, {}, None
         for kind, (weights, norms, mask, ends) in self._attend(variables, batch).items():
             kept[kind] = weights[:, :first], None if norms is None else norms[:, :first]
             statistics = functools.partial(
@@ -101,7 +122,22 @@ class HeadProbe:
             )
             for name, rows in jax.vmap(statistics)(weights).items():
                 sums[f"{kind}/{name}"] = rows
-        return kept, sums
+            if kind == "cross" and self._linked:
+                cross = weights
+        return kept, sums, cross
+
+    def _alignment(
+        self, batches: Sequence[Float[np.ndarray, "layers B H L M"]]
+    ) -> dict[str, Float[np.ndarray, "layers H"]]:
+        """How well each head's links agree with those that are known."""
+        rows = (weights[:, row] for weights in batches for row in range(weights.shape[1]))
+        found = []
+        for weights, (source, target, _) in zip(rows, self._linked, strict=False):
+            own = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
+            found.append(most_attended(word_weights(own, source, target)))
+        scores = alignment_scores(found, (pair.gold for pair in self._linked))
+        named = {"aer": scores.error_rate, "precision": scores.precision, "recall": scores.recall}
+        return {name: each.astype(np.float32) for name, each in named.items()}
 
 
 def _merge(sums: dict[str, RowSums], others: dict[str, RowSums]) -> dict[str, RowSums]:

@@ -3,12 +3,13 @@
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from transformer.alignment import GoldLinks, words_of_text
 from transformer.data.pairs import Pair
 from transformer.data.pipeline import Batch, BatchPlan, make_batch, prepare_corpus, preview
 from transformer.data.sources import open_source, set_aside_splits
@@ -21,7 +22,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
 from transformer.tasks.base import Probe
-from transformer.tasks.head_probe import HeadProbe, divide
+from transformer.tasks.head_probe import HeadProbe, LinkedPair, divide
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 from transformer.tasks.translator import Translation, Translator
 
@@ -172,7 +173,22 @@ class TranslationTask:
             for batch in batches[:1]
             for read, written in zip(*batch[:2], strict=True)
         ]
-        return HeadProbe(predictor.batch_attention, batches, kept[: settings.probe_sentences])
+        chosen = [pairs[i] for texts in parts.texts for i in texts]
+        linked = self._linked(chosen) if all(pair.alignment for pair in chosen) else []
+        kept = kept[: settings.probe_sentences]
+        return HeadProbe(predictor.batch_attention, batches, kept, linked)
+
+    def _linked(self, pairs: Sequence[Pair]) -> list[LinkedPair]:
+        """The words of pairs, and the links that are known."""
+        sides = (
+            map(words_of_text, texts, tokenizer.starts(texts))
+            for tokenizer, texts in (
+                (self.corpus.source_tokenizer, [pair.source for pair in pairs]),
+                (self.corpus.target_tokenizer, [pair.target for pair in pairs]),
+            )
+        )
+        gold = (GoldLinks(pair.alignment) for pair in pairs)
+        return list(map(LinkedPair, *sides, gold))
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
