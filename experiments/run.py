@@ -10,7 +10,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from experiments import costs, environment, modes, report, training_curves, workdir
+from experiments import (
+    costs,
+    environment,
+    modes,
+    probe_figures,
+    report,
+    training_curves,
+    workdir,
+)
 from experiments.report_attention import Trained
 from transformer import tasks
 from transformer.checkpoint import check_fingerprint
@@ -107,6 +115,8 @@ def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
         _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
     except ValueError as error:  # a folder that was copied without its metrics
         _say(f"no picture of the training: {error}")
+    for picture in probe_figures.draw(folder):
+        _say(f"wrote {picture}")
     trained = Trained(task.predictor, variables)
     _say(f"wrote {report.write(config, folder, results, trained)}")
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 
@@ -21,9 +22,10 @@ class RowSums(NamedTuple):
         """Returns the sums over the rows of both."""
         return RowSums(self.total + other.total, self.count + other.count)
 
-    def mean(self) -> Float[Array, "*layers H"]:
+    def mean(self) -> Float[np.ndarray, "*layers H"]:
         """Returns the mean over rows; not a number where none counted."""
-        return self.total / self.count[..., None]
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.total) / np.asarray(self.count)[..., None]
 
 
 def head_statistics(
@@ -80,11 +82,11 @@ def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> Ro
     """Returns the mean distance |i - j| in tokens from a query i to the keys j it looks at.
 
     Source: Vig and Belinkov 2019, "Analyzing the Structure of Attention in a Transformer Language
-    Model", section 5.3.
+    Model", of whose attention distance this is the mean over rows.
     """
     places = jnp.arange(weights.shape[-1])
     apart = jnp.abs(places[:, None] - places).astype(jnp.float32)
-    return _sum_rows(jnp.einsum("BHLM,LM->BHL", weights, apart), mask.any(axis=-1))
+    return _sum_rows((weights * apart).sum(axis=-1), mask.any(axis=-1))
 
 
 def end_share(
@@ -97,7 +99,7 @@ def end_share(
 
     Source: Clark et al. 2019, section 3.2, of the separator of BERT.
     """
-    share = jnp.einsum("BHLM,BM->BHL", weights, ends.astype(jnp.float32))
+    share = jnp.where(ends[:, None, None], weights, 0.0).sum(axis=-1)
     return _sum_rows(share, mask.any(axis=-1))
 
 
@@ -108,8 +110,8 @@ def diagonality(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) ->
     Where queries and keys are of unlike number, i is scaled so that the last query stands where
     the last key does. A query that sees no key but the one on the diagonal does not count.
 
-    Source: Zhang et al. 2021, "On the Usefulness of Self-Attention for Automatic Speech
-    Recognition with Transformers", equations 4 (centrality) and 5 (diagonality), of encoders.
+    Source: Zhang, Loweimi, Bell and Renals 2021, "On the Usefulness of Self-Attention for
+    Automatic Speech Recognition with Transformers", of the self-attention of encoders.
     """
     queries, keys = mask.any(axis=2), mask.any(axis=1)
     last_query, last_key = (side.sum(axis=1, keepdims=True) - 1 for side in (queries, keys))
@@ -118,8 +120,8 @@ def diagonality(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) ->
     apart = jnp.abs(places[:, :, None] - jnp.arange(mask.shape[2]))
     farthest = jnp.where(mask, apart, 0.0).max(axis=-1)
     counted = farthest > 0
-    near = jnp.einsum("BHLM,BLM->BHL", weights, apart) / jnp.where(counted, farthest, 1.0)[:, None]
-    return _sum_rows(1.0 - near, counted)
+    away = (weights * apart[:, None]).sum(axis=-1) / jnp.where(counted, farthest, 1.0)[:, None]
+    return _sum_rows(1.0 - away, counted)
 
 
 def _entropies(weights: Float[Array, "B H L M"]) -> Float[Array, "B H L"]:

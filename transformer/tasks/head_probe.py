@@ -41,7 +41,7 @@ class BatchAttention(NamedTuple):
         cls,
         model: Any,
         intermediates: Mapping[str, Any],
-        seen: Mapping[str, tuple[Bool[Array, "B L M"], Bool[Array, "B M"] | None]],
+        seen: Mapping[str, tuple[Bool[Array, "B _ _"], Bool[Array, "B _"] | None]],
     ) -> "dict[str, BatchAttention]":
         """Returns the kinds of attention that a model has sown while it read a batch.
 
@@ -91,8 +91,7 @@ class HeadProbe:
             return Probe({}, {})
         found = jax.device_get([self._run(variables, batch) for batch in self._batches])
         sums = functools.reduce(_merge, (each for _, each, _ in found))
-        with np.errstate(invalid="ignore"):  # a head without rows that count has no mean
-            arrays = {f"statistics/{name}": rows.mean() for name, rows in sums.items()}
+        arrays = {f"statistics/{name}": rows.mean() for name, rows in sums.items()}
         numbers = {
             "_".join(reversed(name.split("/"))): float(arrays[f"statistics/{name}"].mean())
             for name in sums

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from transformer.data.labelled_batches import (
     NO_LABEL,
@@ -194,7 +194,7 @@ class TextClassifier:
         return Attention.of_first_text(encoder, sown.get("encoder", {}), tokens, [])
 
     def batch_attention(
-        self, variables: Any, tokens: Int[np.ndarray, "B M"]
+        self, variables: Any, tokens: Int[Array, "B M"]
     ) -> dict[str, BatchAttention]:
         """Returns what all heads look at while reading texts, by kind; traced within a probe."""
         if isinstance(self.model, BagOfEmbeddings):

@@ -1,0 +1,220 @@
+"""How attention heads changed over a run: curves of their statistics, and strips of maps.
+
+`figures/probes/curves.png` has a column for each kind of attention and a panel for each of its
+statistics, in which a line is a head and its colour the layer. `figures/probes/strip_<n>.png`
+shows the n-th probed sentence, n from 1: a row is a head, a column a checkpoint.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+from experiments.attention_maps import AS_TEXT, COLOUR_MAP, KINDS, fonts_for, visible
+from experiments.probes import Probe, read_probes
+from transformer.tasks.base import Attention
+
+# Statistic -> its name with the unit; those without bounds of 0 and 1 have their own axes.
+PANELS = {
+    "relative_entropy": "entropy / largest possible",
+    "diagonality": "diagonality",
+    "end_share": "share on </s>",
+    "distance": "mean distance (tokens)",
+    "aer": "alignment error rate",
+}
+UNBOUNDED = ("distance",)
+DOTS_PER_INCH = 200
+PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
+FEW = 30  # checkpoints that still show as single marks
+STEPS, HEADS = 8, 6  # columns and rows of a strip at most
+CELL, LARGEST_SIDE = 0.125, 2.6  # inches: of a token, and of a map of many
+FONT = 7.0  # points
+
+
+def draw(folder: Path) -> list[Path]:
+    """Draws the probes of a run below its `figures/probes`; returns the pictures, none of none."""
+    probes = read_probes(folder)
+    drawn = {}
+    if any(probe.statistics for probe in probes):
+        drawn["curves"] = curves_figure(probes)
+    for n in range(len(probes[-1].sentences) if probes else 0):
+        if strip := find_strip(probes, n):
+            drawn[f"strip_{n + 1}"] = strip_figure(strip)
+    pictures = []
+    for name, figure in drawn.items():
+        pictures.append(folder / "figures" / "probes" / f"{name}.png")
+        pictures[-1].parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(pictures[-1])
+    return pictures
+
+
+# -- curves
+
+
+def curves_figure(probes: Sequence[Probe]) -> Figure:
+    """Returns the figure of all heads' statistics over the steps, a column a kind."""
+    kinds = [kind for kind in KINDS if any(kind in probe.statistics for probe in probes)]
+    columns = [[name for name in PANELS if _curves(probes, kind, name)] for kind in kinds]
+    down, depth = max(map(len, columns)), max(map(_depth, probes))
+    size = (PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * down + 0.7)
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(down, len(kinds), sharex=True, squeeze=False)
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, depth))
+    for column, (kind, names) in enumerate(zip(kinds, columns, strict=True)):
+        for axes, name in zip(grid[:, column], names, strict=False):
+            _draw_heads(axes, *_curves(probes, kind, name), name, colours)
+        for axes in grid[len(names) :, column]:
+            axes.remove()
+        grid[0, column].set_title(KINDS[kind][0], fontsize=10, pad=8)
+        lowest = grid[len(names) - 1, column]
+        lowest.set_xlabel("training step", fontsize=8)
+        lowest.tick_params(labelbottom=True)
+    layers = [Line2D([], [], color=colour, label=f"layer {i}") for i, colour in _numbered(colours)]
+    across = min(depth, 3 * len(kinds))
+    figure.legend(
+        handles=layers, loc="outside lower center", ncols=across, fontsize=8, frameon=False
+    )
+    return figure
+
+
+def _numbered(items):
+    return enumerate(items, 1)
+
+
+def _depth(probe: Probe) -> int:
+    """The layers of the deepest stack."""
+    return max((len(a) for own in probe.statistics.values() for a in own.values()), default=1)
+
+
+def _curves(probes: Sequence[Probe], kind: str, name: str) -> tuple[list[int], np.ndarray] | None:
+    """The steps that have a statistic, and its values [steps, layers, H]; None without any."""
+    found = {p.step: p.statistics[kind][name] for p in probes if name in p.statistics.get(kind, {})}
+    return (list(found), np.stack(list(found.values()))) if found else None
+
+
+def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, colours) -> None:
+    marker = "o" if len(steps) <= FEW else None
+    for layer in range(values.shape[1]):
+        own = {"color": colours[layer], "linewidth": 1.1, "alpha": 0.85}
+        axes.plot(steps, values[:, layer], marker=marker, markersize=2.5, **own)
+    axes.set_ylabel(PANELS[name], fontsize=8)
+    axes.set_ylim(0, None if name in UNBOUNDED else 1.02)
+    axes.tick_params(labelsize=7)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if name == "aer" and not np.isnan(values).all():
+        place, layer, head = np.unravel_index(np.nanargmin(values), values.shape)
+        best = f"best {values[place, layer, head]:.2f}: layer {layer + 1}, head {head + 1}, "
+        text = f"{best}step {steps[place]:,}"
+        axes.set_title(text, fontsize=7, loc="right", pad=2)
+
+
+# -- strips of maps
+
+
+class Strip(NamedTuple):
+    """One sentence's maps over the steps.
+
+    Attributes:
+      steps: of the columns.
+      heads: layer and head of each row, both from zero.
+      maps: of each column, the sentence's attention then.
+    """
+
+    kind: str
+    steps: list[int]
+    heads: list[tuple[int, int]]
+    maps: list[Attention]
+
+
+def find_strip(probes: Sequence[Probe], n: int) -> Strip | None:
+    """Returns what to draw of the n-th sentence of the last probe, n from zero; None of nothing.
+
+    It is cross-attention where there is such. Where all heads are too many, those are shown which
+    align best in the end; without known links, those whose attention is the least spread out.
+    """
+    last = probes[-1].sentences[n]
+    kinds = [kind for kind in ("cross", *KINDS) if kind in last.weights]
+    same = [
+        probe for probe in probes if len(probe.sentences) > n and _alike(last, probe.sentences[n])
+    ]
+    if not kinds:
+        return None
+    kind = kinds[0]
+    chosen = np.unique(np.linspace(0, len(same) - 1, min(STEPS, len(same))).round().astype(int))
+    heads = [tuple(head) for head in np.ndindex(last.weights[kind].shape[:2])]
+    own = probes[-1].statistics.get(kind, {})
+    ranks = own.get("aer", own.get("relative_entropy"))
+    if ranks is not None:
+        heads = sorted(sorted(heads, key=lambda head: ranks[head])[:HEADS])
+    picked = [same[i] for i in chosen]
+    maps = [probe.sentences[n] for probe in picked]
+    return Strip(kind, [probe.step for probe in picked], heads[:HEADS], maps)
+
+
+def _alike(sentence: Attention, other: Attention) -> bool:
+    """Whether two probes are of one sentence and one shape of model."""
+    shapes = [{k: w.shape for k, w in each.weights.items()} for each in (sentence, other)]
+    return shapes[0] == shapes[1] and sentence[2:] == other[2:]
+
+
+def strip_figure(strip: Strip) -> Figure:
+    """Returns the figure of a strip, in whose maps queries are rows and keys are columns."""
+    title, *sides = KINDS[strip.kind]
+    first = strip.maps[0]
+    tokens = {"source": first.source_tokens, "target": first.target_tokens}
+    queries, keys = (tokens[side] for side in sides)
+    cell = min(CELL, LARGEST_SIDE / max(len(queries), len(keys)))
+    width, height = (max(cell * len(side), 0.8) for side in (keys, queries))
+    down, across = len(strip.heads), len(strip.steps)
+    size = (across * (width + 0.08) + 1.9, down * (height + 0.08) + 1.5)
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(down, across, squeeze=False)
+    for row, (layer, head) in enumerate(strip.heads):
+        for column, attention in enumerate(strip.maps):
+            axes = grid[row, column]
+            image = attention.weights[strip.kind][layer, head]
+            mesh = axes.imshow(image, cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto")
+            axes.tick_params(length=1.5, width=0.5, pad=1.5)
+            _name_ticks(axes.yaxis, queries, height, shown=column == 0)
+            _name_ticks(axes.xaxis, keys, width, shown=row == down - 1, rotation=90)
+            if row == 0:
+                axes.set_title(f"step {strip.steps[column]:,}", fontsize=8, pad=4)
+        grid[row, -1].yaxis.set_label_position("right")
+        grid[row, -1].set_ylabel(f"layer {layer + 1}, head {head + 1}", fontsize=8)
+    bar = figure.colorbar(mesh, ax=grid, ticks=[0, 0.5, 1], fraction=0.02, aspect=30)
+    bar.set_label("attention weight", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    figure.suptitle(
+        f"{title}: rows are {sides[0]} (queries), columns {sides[1]} (keys)", fontsize=10
+    )
+    return figure
+
+
+def _name_ticks(axis, tokens: Sequence[str], side: float, shown: bool, rotation: float = 0) -> None:
+    """Names the tokens along an axis, every n-th where there is no room for more."""
+    step = max(1, round(FONT * 1.2 / (72 * side / len(tokens))))
+    families, covered = fonts_for(frozenset("".join(tokens)))
+    font = FontProperties(family=families, size=FONT)
+    texts = [visible(token, covered) for token in tokens[::step]] if shown else []
+    style = {
+        "rotation": rotation,
+        "ha": "right",
+        "va": "center_baseline",
+        "rotation_mode": "anchor",
+    }
+    places = np.arange(0, len(tokens), step)
+    axis.set_ticks(places, labels=texts, fontproperties=font, **style, **AS_TEXT)
