@@ -5,6 +5,7 @@ statistics, in which a line is a head and its colour the layer. `figures/probes/
 shows the n-th probed sentence, n from 1: a row is a head, a column a checkpoint.
 """
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +32,8 @@ PANELS = {
     "aer": "alignment error rate",
 }
 UNBOUNDED = ("distance",)
+# The rows of the figure: no kind has two of one row, and kinds that have none leave a gap.
+ROWS = (("relative_entropy",), ("diagonality",), ("end_share",), ("distance", "aer"))
 DOTS_PER_INCH = 200
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
 FEW = 30  # checkpoints that still show as single marks
@@ -62,32 +65,33 @@ def draw(folder: Path) -> list[Path]:
 def curves_figure(probes: Sequence[Probe]) -> Figure:
     """Returns the figure of all heads' statistics over the steps, a column a kind."""
     kinds = [kind for kind in KINDS if any(kind in probe.statistics for probe in probes)]
-    columns = [[name for name in PANELS if _curves(probes, kind, name)] for kind in kinds]
-    down, depth = max(map(len, columns)), max(map(_depth, probes))
-    size = (PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * down + 0.7)
+    panels = [
+        {kind: name for kind in kinds for name in row if _curves(probes, kind, name)}
+        for row in ROWS
+    ]
+    panels, depth = [row for row in panels if row], max(map(_depth, probes))
+    size = (PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * len(panels) + 0.7)
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
-    grid = figure.subplots(down, len(kinds), sharex=True, squeeze=False)
+    grid = figure.subplots(len(panels), len(kinds), sharex=True, squeeze=False)
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, depth))
-    for column, (kind, names) in enumerate(zip(kinds, columns, strict=True)):
-        for axes, name in zip(grid[:, column], names, strict=False):
-            _draw_heads(axes, *_curves(probes, kind, name), name, colours)
-        for axes in grid[len(names) :, column]:
-            axes.remove()
-        grid[0, column].set_title(KINDS[kind][0], fontsize=10, pad=8)
-        lowest = grid[len(names) - 1, column]
-        lowest.set_xlabel("training step", fontsize=8)
-        lowest.tick_params(labelbottom=True)
-    layers = [Line2D([], [], color=colour, label=f"layer {i}") for i, colour in _numbered(colours)]
+    for (row, names), (column, kind) in itertools.product(enumerate(panels), enumerate(kinds)):
+        if kind in names:
+            curves = _curves(probes, kind, names[kind])
+            _draw_heads(grid[row, column], *curves, names[kind], colours)
+        else:
+            grid[row, column].set_axis_off()
+    for axes, kind in zip(grid[0], kinds, strict=True):
+        axes.set_title(KINDS[kind][0], fontsize=10, pad=8)
+    for axes in grid[-1]:
+        axes.set_xlabel("training step", fontsize=8)
+    figure.align_ylabels(grid)
+    layers = [Line2D([], [], color=c, label=f"layer {i}") for i, c in enumerate(colours, 1)]
     across = min(depth, 3 * len(kinds))
     figure.legend(
         handles=layers, loc="outside lower center", ncols=across, fontsize=8, frameon=False
     )
     return figure
-
-
-def _numbered(items):
-    return enumerate(items, 1)
 
 
 def _depth(probe: Probe) -> int:
@@ -189,18 +193,22 @@ def strip_figure(strip: Strip) -> Figure:
             image = attention.weights[strip.kind][layer, head]
             mesh = axes.imshow(image, cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto")
             axes.tick_params(length=1.5, width=0.5, pad=1.5)
+            axes.spines[:].set(linewidth=0.5, color="0.5")
             _name_ticks(axes.yaxis, queries, height, shown=column == 0)
             _name_ticks(axes.xaxis, keys, width, shown=row == down - 1, rotation=90)
             if row == 0:
                 axes.set_title(f"step {strip.steps[column]:,}", fontsize=8, pad=4)
         grid[row, -1].yaxis.set_label_position("right")
         grid[row, -1].set_ylabel(f"layer {layer + 1}, head {head + 1}", fontsize=8)
-    bar = figure.colorbar(mesh, ax=grid, ticks=[0, 0.5, 1], fraction=0.02, aspect=30)
+    bar = figure.colorbar(
+        mesh, ax=grid, ticks=[0, 0.5, 1], shrink=1 / down, aspect=10, anchor=(0, 1)
+    )
+    bar.outline.set_linewidth(0.5)
     bar.set_label("attention weight", fontsize=8)
     bar.ax.tick_params(labelsize=7)
-    figure.suptitle(
-        f"{title}: rows are {sides[0]} (queries), columns {sides[1]} (keys)", fontsize=10
-    )
+    after = "; a row shows how the token after it is made" if sides[0] == "target" else ""
+    text = f"{title}: rows {sides[0]} (queries), columns {sides[1]} (keys){after}"
+    figure.suptitle(text, fontsize=9)
     return figure
 
 

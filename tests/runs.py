@@ -121,6 +121,7 @@ TOY = {
     "decode.max_extra": 0,
     "decode.beam_size": 2,
     "evaluate.bootstrap": 0,
+    "evaluate.probe_statistics": 0,
 }
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from configs import quickstart
@@ -24,10 +25,19 @@ from runs import (
     toy_config,
     unigram_config,
 )
+from transformer.tasks.base import Probe
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
 ROOT = Path(__file__).parents[1]
+
+
+class Probed(Unigrams):
+    """A task with something to probe."""
+
+    def probe(self, params):
+        scores = np.asarray(params["w"])
+        return Probe({"scores": scores}, {"mean": float(scores.mean())})
 
 
 class Killed(BaseException):
@@ -59,9 +69,14 @@ def saved_steps(folder) -> list[int]:
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
 
 
+def probes(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "probes").iterdir()}
+
+
 def assert_same_run(task, config, folder, other) -> None:
     assert identical(newest_state(task, config, folder), newest_state(task, config, other))
     assert lines(folder) == lines(other)
+    assert probes(folder) == probes(other)
     assert saved_steps(folder) == saved_steps(other)
 
 
@@ -69,7 +84,7 @@ def assert_same_run(task, config, folder, other) -> None:
 def unbroken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken")
     config = unigram_config(**{"train.ema_decay": 0.9, "optimizer.accumulate": 2})
-    assert run(Unigrams(), config, folder)
+    assert run(Probed(), config, folder)
     return config, folder
 
 
@@ -78,24 +93,24 @@ def unbroken(tmp_path_factory):
 def test_a_broken_run_ends_as_the_unbroken_one(end, places, unbroken, tmp_path):
     config, whole = unbroken
     for at in places:
-        assert not run(Unigrams(), config, tmp_path, end, at)
-    assert run(Unigrams(), config, tmp_path)
-    assert_same_run(Unigrams(), config, whole, tmp_path)
+        assert not run(Probed(), config, tmp_path, end, at)
+    assert run(Probed(), config, tmp_path)
+    assert_same_run(Probed(), config, whole, tmp_path)
 
 
 def test_a_run_that_goes_on_with_other_batches_ends_otherwise(unbroken, tmp_path):
     config, whole = unbroken
-    run(Unigrams(), config, tmp_path, stop, 7)
-    task = Unigrams()
+    run(Probed(), config, tmp_path, stop, 7)
+    task = Probed()
     start_at = task.plan.start_at
     task.plan.start_at = lambda i, prefetch: start_at(0, prefetch)
     assert run(task, config, tmp_path)
     with pytest.raises(AssertionError):
-        assert_same_run(Unigrams(), config, whole, tmp_path)
+        assert_same_run(Probed(), config, whole, tmp_path)
 
 
 def test_a_translator_with_dropout_stopped_in_its_second_epoch_ends_as_the_unbroken_one(tmp_path):
-    config = toy_config(tmp_path / "cache")
+    config = toy_config(tmp_path / "cache", **{"evaluate.probe_statistics": 4})
     task = TranslationTask(config, quiet)
     assert task.plan.epoch_length == 4
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -105,6 +120,18 @@ def test_a_translator_with_dropout_stopped_in_its_second_epoch_ends_as_the_unbro
     assert run(task, config, broken)
     assert_same_run(task, config, whole, broken)
     assert saved_steps(broken) == [3, 6, 8]
+    assert sorted(probes(broken)) == ["00000003.npz", "00000006.npz", "00000008.npz"]
+
+
+def test_probes_of_steps_that_are_taken_again_go_first(tmp_path):
+    config = unigram_config()
+    (tmp_path / "probes").mkdir()
+    assert not run(Probed(), config, tmp_path, stop, 7)
+    kept = probes(tmp_path)
+    for name in ("00000009.npz", "00000011.npz", "notes.npz"):
+        (tmp_path / "probes" / name).write_bytes(b"of a life before")
+    assert not run(Probed(), config, tmp_path, kill, 8)
+    assert probes(tmp_path) == kept
 
 
 # -- the real command, killed for real
@@ -118,6 +145,7 @@ OVERRIDES = {
     "train.best_metric": "loss",
     "train.keep_last": 3,
     "evaluate.average": 3,
+    "evaluate.probe_statistics": 4,
 }
 
 

@@ -175,5 +175,6 @@ def divide(lengths: Sequence[int], longest: int, kept: int, tokens: int) -> Part
 
 def kept_first(texts: Sequence[int], candidates: Sequence[int], kept: int) -> list[int]:
     """Returns the numbers of all texts, those of `kept` spread over the candidates first."""
-    first = [candidates[i * len(candidates) // kept] for i in range(min(kept, len(candidates)))]
+    kept = min(kept, len(candidates))
+    first = [candidates[i * len(candidates) // kept] for i in range(kept)]
     return first + [i for i in texts if i not in first]
