@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.attention_maps import AS_TEXT, COLOUR_MAP, KINDS, fonts_for, visible
@@ -38,7 +39,7 @@ DOTS_PER_INCH = 200
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
 FEW = 30  # checkpoints that still show as single marks
 STEPS, HEADS = 8, 6  # columns and rows of a strip at most
-CELL, LARGEST_SIDE = 0.125, 2.6  # inches: of a token, and of a map of many
+CELL, LARGEST_SIDE, GAP = 0.125, 2.6, 0.13  # inches: of a token, of a map of many, between maps
 FONT = 7.0  # points
 
 
@@ -181,27 +182,31 @@ def strip_figure(strip: Strip) -> Figure:
     tokens = {"source": first.source_tokens, "target": first.target_tokens}
     queries, keys = (tokens[side] for side in sides)
     cell = min(CELL, LARGEST_SIDE / max(len(queries), len(keys)))
-    width, height = (max(cell * len(side), 0.8) for side in (keys, queries))
-    down, across = len(strip.heads), len(strip.steps)
-    size = (across * (width + 0.08) + 1.9, down * (height + 0.08) + 1.5)
-    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    gap = round(GAP / cell)
+    # One image of all maps: axes of their own would take seconds to draw.
+    rows = len(queries) + gap, len(strip.heads)
+    columns = len(keys) + gap, len(strip.steps)
+    height, width = (pitch * count - gap for pitch, count in (rows, columns))
+    image = np.full((height, width), np.nan, np.float32)
+    figure = Figure(figsize=(cell * width + 1.9, cell * height + 1.5), dpi=DOTS_PER_INCH)
+    figure.set_layout_engine("constrained")
     FigureCanvasAgg(figure)
-    grid = figure.subplots(down, across, squeeze=False)
+    axes = figure.add_subplot()
+    frame = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}
     for row, (layer, head) in enumerate(strip.heads):
         for column, attention in enumerate(strip.maps):
-            axes = grid[row, column]
-            image = attention.weights[strip.kind][layer, head]
-            mesh = axes.imshow(image, cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto")
-            axes.tick_params(length=1.5, width=0.5, pad=1.5)
-            axes.spines[:].set(linewidth=0.5, color="0.5")
-            _name_ticks(axes.yaxis, queries, height, shown=column == 0)
-            _name_ticks(axes.xaxis, keys, width, shown=row == down - 1, rotation=90)
-            if row == 0:
-                axes.set_title(f"step {strip.steps[column]:,}", fontsize=8, pad=4)
-        grid[row, -1].yaxis.set_label_position("right")
-        grid[row, -1].set_ylabel(f"layer {layer + 1}, head {head + 1}", fontsize=8)
+            y, x = row * rows[0], column * columns[0]
+            weights = attention.weights[strip.kind][layer, head]
+            image[y : y + len(queries), x : x + len(keys)] = weights
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), len(keys), len(queries), **frame))
+    mesh = axes.imshow(image, cmap=COLOUR_MAP, vmin=0, vmax=1)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=1.5, width=0.5, pad=1.5)
+    _name_ticks(axes.yaxis, queries, cell, rows)
+    _name_ticks(axes.xaxis, keys, cell, columns, rotation=90)
+    _name_maps(axes, strip, rows[0], columns[0], gap)
     bar = figure.colorbar(
-        mesh, ax=grid, ticks=[0, 0.5, 1], shrink=1 / down, aspect=10, anchor=(0, 1)
+        mesh, ax=axes, ticks=[0, 0.5, 1], shrink=1 / rows[1], aspect=10, anchor=(0, 1)
     )
     bar.outline.set_linewidth(0.5)
     bar.set_label("attention weight", fontsize=8)
@@ -212,17 +217,41 @@ def strip_figure(strip: Strip) -> Figure:
     return figure
 
 
-def _name_ticks(axis, tokens: Sequence[str], side: float, shown: bool, rotation: float = 0) -> None:
-    """Names the tokens along an axis, every n-th where there is no room for more."""
-    step = max(1, round(FONT * 1.2 / (72 * side / len(tokens))))
+def _name_maps(axes: Axes, strip: Strip, down: int, across: int, gap: int) -> None:
+    """Writes the step over each column of maps, and the head beside each row.
+
+    Args:
+      down, across: from one map to the next, in cells, of which `gap` lie between them.
+    """
+    text = {"textcoords": "offset points", "fontsize": 8, "annotation_clip": False}
+    for column, step in enumerate(strip.steps):
+        place = column * across + (across - gap) / 2 - 0.5, -0.5
+        axes.annotate(f"step {step:,}", place, (0, 4), ha="center", va="bottom", **text)
+    for row, (layer, head) in enumerate(strip.heads):
+        place = len(strip.steps) * across - gap - 0.5, row * down + (down - gap) / 2 - 0.5
+        label = f"layer {layer + 1}\nhead {head + 1}"
+        axes.annotate(label, place, (5, 0), ha="left", va="center", **text)
+
+
+def _name_ticks(
+    axis, tokens: Sequence[str], cell: float, maps: tuple[int, int], rotation: float = 0
+) -> None:
+    """Names the tokens along an axis of several maps, every n-th where there is no room for more.
+
+    Args:
+      cell: inches of a token.
+      maps: the cells from one map to the next, and how many maps there are.
+    """
+    step = max(1, round(FONT * 1.2 / (72 * cell)))
     families, covered = fonts_for(frozenset("".join(tokens)))
     font = FontProperties(family=families, size=FONT)
-    texts = [visible(token, covered) for token in tokens[::step]] if shown else []
+    own = np.arange(0, len(tokens), step)
+    texts = [visible(token, covered) for token in tokens[::step]] * maps[1]
+    places = (np.arange(maps[1])[:, None] * maps[0] + own).ravel()
     style = {
         "rotation": rotation,
         "ha": "right",
         "va": "center_baseline",
         "rotation_mode": "anchor",
     }
-    places = np.arange(0, len(tokens), step)
     axis.set_ticks(places, labels=texts, fontproperties=font, **style, **AS_TEXT)
