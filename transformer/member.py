@@ -215,7 +215,7 @@ class Member:
     def probe(self, step: int, params: Any) -> None:
         """Writes what the attention heads look at after `step` steps, where the task has such."""
         found = self.task.probe(params)
-        if not (found and found.arrays):
+        if not found.arrays:
             return
         folder = self.workdir / PROBES
         folder.mkdir(exist_ok=True)
