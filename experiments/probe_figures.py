@@ -6,6 +6,7 @@ shows the n-th probed sentence, n from 1: a row is a head, a column a checkpoint
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -38,9 +39,10 @@ ROWS = (("relative_entropy",), ("diagonality",), ("end_share",), ("distance", "a
 DOTS_PER_INCH = 200
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
 FEW = 30  # checkpoints that still show as single marks
+SMALLEST_WIDTH = 3.4  # inches: the longest line of a strip's title
 STEPS, HEADS = 8, 6  # columns and rows of a strip at most
 CELL, LARGEST_SIDE, GAP = 0.125, 2.6, 0.13  # inches: of a token, of a map of many, between maps
-FONT = 7.0  # points
+LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 7.0, 5.0, 1.2  # points, points, multiple of the size
 
 
 def draw(folder: Path) -> list[Path]:
@@ -188,8 +190,8 @@ def strip_figure(strip: Strip) -> Figure:
     columns = len(keys) + gap, len(strip.steps)
     height, width = (pitch * count - gap for pitch, count in (rows, columns))
     image = np.full((height, width), np.nan, np.float32)
-    figure = Figure(figsize=(cell * width + 1.9, cell * height + 1.5), dpi=DOTS_PER_INCH)
-    figure.set_layout_engine("constrained")
+    size = max(SMALLEST_WIDTH, cell * width + 1.9), cell * height + 1.8
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     frame = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}
@@ -211,8 +213,9 @@ def strip_figure(strip: Strip) -> Figure:
     bar.outline.set_linewidth(0.5)
     bar.set_label("attention weight", fontsize=8)
     bar.ax.tick_params(labelsize=7)
-    after = "; a row shows how the token after it is made" if sides[0] == "target" else ""
-    text = f"{title}: rows {sides[0]} (queries), columns {sides[1]} (keys){after}"
+    text = f"{title}\nrows: {sides[0]} (queries), columns: {sides[1]} (keys)"
+    if sides[0] == "target":
+        text += "\na row shows how the token after it is made"
     figure.suptitle(text, fontsize=9)
     return figure
 
@@ -242,9 +245,11 @@ def _name_ticks(
       cell: inches of a token.
       maps: the cells from one map to the next, and how many maps there are.
     """
-    step = max(1, round(FONT * 1.2 / (72 * cell)))
+    pitch = 72 * cell  # points from one token to the next
+    size = min(max(pitch / LINE_HEIGHT, SMALLEST_FONT), LARGEST_FONT)
+    step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
     families, covered = fonts_for(frozenset("".join(tokens)))
-    font = FontProperties(family=families, size=FONT)
+    font = FontProperties(family=families, size=size)
     own = np.arange(0, len(tokens), step)
     texts = [visible(token, covered) for token in tokens[::step]] * maps[1]
     places = (np.arange(maps[1])[:, None] * maps[0] + own).ravel()

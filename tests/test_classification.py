@@ -133,7 +133,7 @@ def test_a_run_knows_what_a_token_costs(trained):
 def test_a_run_draws_what_it_confuses_and_what_it_reads(trained):
     drawn = {path.name for path in (trained["transformer"] / "figures").iterdir()}
     figures = {"confusion.png", "reliability.png", "map.png", "training.png"}
-    assert drawn == {*figures, "reading.png", "attention"}
+    assert drawn == {*figures, "reading.png", "attention", "probes"}
     assert {path.name for path in (trained["bag"] / "figures").iterdir()} == figures
 
 
