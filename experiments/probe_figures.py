@@ -41,7 +41,7 @@ PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its l
 FEW = 30  # checkpoints that still show as single marks
 SMALLEST_WIDTH = 3.4  # inches: the longest line of a strip's title
 STEPS, HEADS = 8, 6  # columns and rows of a strip at most
-CELL, LARGEST_SIDE, GAP = 0.125, 2.6, 0.13  # inches: of a token, of a map of many, between maps
+CELL, LARGEST_SIDE, GAP = 0.125, 1.9, 0.13  # inches: of a token, of a map of many, between maps
 LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 7.0, 5.0, 1.2  # points, points, multiple of the size
 
 
