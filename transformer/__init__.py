@@ -27,5 +27,6 @@ Reading order, with the paper beside it:
     train.py              the loop, which knows no task; population.py: many runs as one
     data/packing.py       documents in rows of tokens; pipeline.py: pairs in batches of like length
     alignment.py          which words attend to which, scored against the truth
+    head_statistics.py    what each head looks at, in a few numbers
     tasks/                how text becomes batches, losses and scores, and what a model is used for
 """

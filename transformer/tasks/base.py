@@ -111,7 +111,8 @@ class Probe(NamedTuple):
     Attributes:
       arrays: what to save of it, by names that `experiments/probes.py` lists; empty where there
         is nothing to probe.
-      numbers: the mean of each statistic over the heads of a kind.
+      numbers: what to log of it: the mean of each statistic over the heads of a kind, and the
+        smallest alignment error rate.
     """
 
     arrays: dict[str, np.ndarray]

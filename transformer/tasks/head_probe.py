@@ -19,7 +19,7 @@ from transformer.alignment import (
 from transformer.head_statistics import RowSums, head_statistics
 from transformer.tasks.base import Probe
 
-READABLE = 32  # tokens: texts up to here can be read off a picture, whatever its height
+READABLE = 32  # tokens: texts up to here can be read off a picture
 # Which tokens of a text are the queries and the keys of a kind: 0 the source's, 1 the target's.
 SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
 
