@@ -3,17 +3,16 @@
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from transformer.alignment import GoldLinks, words_of_text
 from transformer.data.pairs import Pair
-from transformer.data.pipeline import Batch, BatchPlan, make_batch, prepare_corpus, preview
+from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview
 from transformer.data.sources import open_source, set_aside_splits
-from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_model
+from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
 from transformer.decode import PENALTIES
 from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums
@@ -22,8 +21,9 @@ from transformer.model.config import ModelConfig
 from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
 from transformer.tasks.base import Probe
-from transformer.tasks.head_probe import HeadProbe, LinkedPair, divide
+from transformer.tasks.head_probe import HeadProbe
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
+from transformer.tasks.pair_probe import probe_of_pairs
 from transformer.tasks.translator import Translation, Translator
 
 
@@ -154,41 +154,8 @@ class TranslationTask:
 
     @functools.cached_property
     def _head_probe(self) -> HeadProbe:
-        """Of validation pairs that training would not leave out as too long."""
-        settings, predictor = self.config.evaluate, self.predictor
-        pairs = self.examples("validation", settings.probe_statistics)
-        source, target = predictor.source_tokenizer, predictor.target_tokenizer
-        sources = source.encode([pair.source for pair in pairs])
-        targets = target.encode([pair.target for pair in pairs])
-        lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
-        data = self.config.data
-        longest = min(data.max_tokens, predictor.max_length)
-        parts = divide(lengths, longest, settings.probe_sentences, data.batch_tokens)
-        batches = [
-            make_batch(*([side[i] for i in texts] for side in (sources, targets)), *parts[1:])
-            for texts in parts.texts
-        ]
-        kept = [
-            (source.pieces(read[read != PAD]), target.pieces(written[written != PAD]))
-            for batch in batches[:1]
-            for read, written in zip(*batch[:2], strict=True)
-        ]
-        chosen = [pairs[i] for texts in parts.texts for i in texts]
-        linked = self._linked(chosen) if all(pair.alignment for pair in chosen) else []
-        kept = kept[: settings.probe_sentences]
-        return HeadProbe(predictor.batch_attention, batches, kept, linked)
-
-    def _linked(self, pairs: Sequence[Pair]) -> list[LinkedPair]:
-        """The words of pairs, and the links that are known."""
-        sides = (
-            map(words_of_text, texts, tokenizer.starts(texts))
-            for tokenizer, texts in (
-                (self.corpus.source_tokenizer, [pair.source for pair in pairs]),
-                (self.corpus.target_tokenizer, [pair.target for pair in pairs]),
-            )
-        )
-        gold = (GoldLinks(pair.alignment) for pair in pairs)
-        return list(map(LinkedPair, *sides, gold))
+        pairs = self.examples("validation", self.config.evaluate.probe_statistics)
+        return probe_of_pairs(self.predictor, pairs, self.config)
 
     def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)

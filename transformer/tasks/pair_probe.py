@@ -1,0 +1,51 @@
+"""What the heads of a translator look at in fixed sentence pairs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformer.alignment import GoldLinks, words_of_text
+from transformer.data.pairs import Pair
+from transformer.data.pipeline import make_batch
+from transformer.data.tokenizer import PAD
+from transformer.tasks.head_probe import HeadProbe, LinkedPair, divide
+from transformer.tasks.translator import Translator
+
+
+def probe_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -> HeadProbe:
+    """Returns the probe of pairs, without those that training would leave out as too long.
+
+    Args:
+      config: the whole experiment.
+    """
+    source, target = translator.source_tokenizer, translator.target_tokenizer
+    sources = source.encode([pair.source for pair in pairs])
+    targets = target.encode([pair.target for pair in pairs])
+    lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
+    longest = min(config.data.max_tokens, translator.max_length)
+    kept = config.evaluate.probe_sentences
+    parts = divide(lengths, longest, kept, config.data.batch_tokens)
+    batches = [
+        make_batch(*([side[i] for i in texts] for side in (sources, targets)), *parts[1:])
+        for texts in parts.texts
+    ]
+    tokens = [
+        (source.pieces(read[read != PAD]), target.pieces(written[written != PAD]))
+        for batch in batches[:1]
+        for read, written in zip(*batch[:2], strict=True)
+    ]
+    chosen = [pairs[i] for texts in parts.texts for i in texts]
+    linked = _linked(translator, chosen) if all(pair.alignment for pair in chosen) else []
+    return HeadProbe(translator.batch_attention, batches, tokens[:kept], linked)
+
+
+def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:
+    """The words of pairs, and the links that are known."""
+    sides = (
+        map(words_of_text, texts, tokenizer.starts(texts))
+        for tokenizer, texts in (
+            (translator.source_tokenizer, [pair.source for pair in pairs]),
+            (translator.target_tokenizer, [pair.target for pair in pairs]),
+        )
+    )
+    gold = (GoldLinks(pair.alignment) for pair in pairs)
+    return list(map(LinkedPair, *sides, gold))
