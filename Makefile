@@ -8,8 +8,12 @@ WORKDIR ?= runs/quickstart
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
 
+# Nearly all of the time is that of compiling programs that run once: machine code is not optimised,
+# and simpler code makes it. The slow tests, and pytest without these, compile as users do.
+QUICK_COMPILES := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
+
 test: .venv/installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(QUICK_COMPILES) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Minutes long: kills and resumes a run, trains the quickstart.
 test-slow: .venv/installed
