@@ -13,7 +13,7 @@ from experiments import costs, translating
 from reference import float64
 from test_stepwise import full_pass, search
 from test_transformer import gradients_by_token
-from tiny_run import CONFIG, command, refused
+from tiny_run import CONFIG, command, refused, shared_folder
 from transformer.model import recurrent_attention
 from transformer.model.cells import REGISTRY, orthogonal, run_cell
 from transformer.model.layers import DropoutRates
@@ -437,16 +437,16 @@ def test_the_cost_of_a_token_counts_every_kernel_it_meets(attention, kernels):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A config and the folder of a run of a few steps."""
-    root = tmp_path_factory.mktemp("recurrent")
-    config, folder = root / "config.py", root / "run"
-    config.write_text(CONFIG.replace("CACHE", str(root / "cache")))
+    """The folder of a run of a few steps."""
     small = ("model.kind=recurrent", "model.cell=gru", "train.steps=4", "train.evaluate_every=4")
-    ended = command(
-        f"--config={config}", f"--workdir={folder}", *(f"--config.{part}" for part in small)
-    )
-    assert ended.code == 0, ended
-    return folder
+
+    def train(root):
+        (root / "config.py").write_text(CONFIG.replace("CACHE", str(root / "cache")))
+        paths = f"--config={root / 'config.py'}", f"--workdir={root / 'run'}"
+        ended = command(*paths, *(f"--config.{part}" for part in small))
+        assert ended.code == 0, ended
+
+    return shared_folder(tmp_path_factory, "recurrent", train) / "run"
 
 
 def test_a_recurrent_model_trains_from_the_command_line(run):

@@ -6,6 +6,8 @@ import os
 import shutil
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,23 +96,40 @@ class TinyRun(NamedTuple):
         return folder
 
 
-def shared_run(tmp_path_factory) -> TinyRun:
-    """Returns the run, trained by whichever process of pytest-xdist comes first."""
+def shared_folder(tmp_path_factory, name: str, fill: Callable[[Path], None]) -> Path:
+    """Returns a folder, filled by whichever process of pytest-xdist comes first.
+
+    Args:
+      name: of the folder, the same in every process.
+      fill: writes into it; where it fails, all who ask for the folder do.
+    """
     base = tmp_path_factory.getbasetemp()
-    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tiny_run"
-    run = TinyRun(root / "config.py", root / "workdir")
-    done = root / "done"
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    done, error = folder / "done", folder / "error"
     try:
-        root.mkdir()
+        folder.mkdir()
     except FileExistsError:
         while not done.exists():
             time.sleep(0.2)
     else:
         try:
-            run.config.write_text(CONFIG.replace("CACHE", str(root / "cache")))
-            ended = command(f"--config={run.config}", f"--workdir={run.workdir}")
-            (root / "log.txt").write_text(ended.out + ended.err, encoding="utf-8")
+            fill(folder)
+        except BaseException:
+            error.write_text(traceback.format_exc(), encoding="utf-8")
+            raise
         finally:
             done.touch()
-    assert (run.workdir / "results.json").exists(), (root / "log.txt").read_text("utf-8")
-    return run
+    assert not error.exists(), error.read_text("utf-8")
+    return folder
+
+
+def shared_run(tmp_path_factory) -> TinyRun:
+    """Returns the run, trained once for all."""
+
+    def train(root: Path):
+        (root / "config.py").write_text(CONFIG.replace("CACHE", str(root / "cache")))
+        ended = command(f"--config={root / 'config.py'}", f"--workdir={root / 'workdir'}")
+        assert ended.code == 0, ended
+
+    root = shared_folder(tmp_path_factory, "tiny_run", train)
+    return TinyRun(root / "config.py", root / "workdir")
