@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import workdir
-from tiny_run import command, refused
+from tiny_run import command, refused, shared_folder
 from transformer.data.packing import Text
 from transformer.data.token_store import TokenStore
 from transformer.tasks.language_model import scores_of
@@ -71,11 +71,13 @@ def trained(tmp_path_factory):
     """The runs of documents and of running text."""
     folders = {}
     for name, changes in {"lines": (), "running": RUNNING}.items():
-        folder = tmp_path_factory.mktemp(name)
-        ended = train(folder, "\n".join(LINES * 10) + "\n", *changes)
-        assert ended.code == 0, ended.err
-        assert "it writes:" in ended.out
-        folders[name] = folder / "run"
+
+        def fill(folder, changes=changes):
+            ended = train(folder, "\n".join(LINES * 10) + "\n", *changes)
+            assert ended.code == 0, ended.err
+            assert "it writes:" in ended.out
+
+        folders[name] = shared_folder(tmp_path_factory, f"model_of_{name}", fill) / "run"
     return folders
 
 
