@@ -41,14 +41,17 @@ def test_a_decoder_alone_equals_the_papers_equations_in_float64(kind):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_packed_documents_are_read_as_if_each_stood_alone(kind):
     model, variables = tiny_model(**ALONE, **kind)
-    target = tiny_inputs().target
+    target, places = tiny_inputs().target, np.asarray(SEGMENTS)
+    documents = [(row, places[row] == n) for row in range(B) for n in set(places[row]) - {0}]
+    # Each in a row of its own, which padding fills up.
+    rows, masks = np.zeros((2, len(documents), L), int)
+    for n, (row, own) in enumerate(documents):
+        rows[n, : own.sum()] = target[row, own]
+        masks[n, : own.sum()] = 1
     packed = logits(model, variables, target, SEGMENTS > 0, SEGMENTS)
-    for row, segments in enumerate(np.asarray(SEGMENTS)):
-        for number in set(segments[segments > 0]):
-            places = np.flatnonzero(segments == number)
-            document = target[row : row + 1, places]
-            alone = logits(model, variables, document, jnp.ones_like(document, bool))
-            np.testing.assert_allclose(packed[row, places], alone[0], rtol=1e-4, atol=1e-5)
+    alone = logits(model, variables, jnp.asarray(rows), jnp.asarray(masks > 0))
+    for n, (row, own) in enumerate(documents):
+        np.testing.assert_allclose(packed[row, own], alone[n, masks[n] > 0], rtol=1e-4, atol=1e-5)
 
 
 def influence(segments):
