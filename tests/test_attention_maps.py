@@ -191,7 +191,7 @@ def test_rows_sum_to_one_after_hiding_and_keep_their_proportions():
 
 def test_the_value_norms_are_saved_and_lose_the_hidden_key(tmp_path):
     maps = attention_examples.make_maps()
-    draw(maps, tmp_path, layer=1)
+    draw(maps, tmp_path, layer=3, head=1)
     with np.load(tmp_path / "attention.npz", allow_pickle=False) as saved:
         for kind, norms in maps.value_norms.items():
             np.testing.assert_array_equal(saved[f"value_norms/{kind}"], norms)
