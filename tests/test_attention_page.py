@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -232,6 +233,7 @@ def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):
 
 def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "run")
+    shutil.rmtree(folder / "probes")
     save_probe(folder, 20, [make_maps()])
     ended = command(
         *("--mode=attention", f"--workdir={folder}", "--sentence=☃ 😀"),

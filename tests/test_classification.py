@@ -143,7 +143,9 @@ def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, 
     accuracy = json.loads((trained[name] / "results.json").read_text())["test"]["accuracy"]
     assert f"Accuracy {100 * accuracy:.2f} ± " in page
     assert "% on the 24 texts of the test set; ± is half a 95% bootstrap interval" in page
-    assert page.count("data:image/png;base64,") == (4 if name == "transformer" else 3)
+    pictures = [*trained[name].glob("figures/*.png"), *trained[name].glob("figures/probes/*.png")]
+    assert len(pictures) == (9 if name == "transformer" else 4)
+    assert page.count("data:image/png;base64,") == len(pictures) - 1  # the curves are lines
     assert '<th scope="row">of class good</th>' in page
     wrong = sum(truth != predicted for truth, predicted, *_ in predictions(trained[name]))
     assert f"{wrong} of 24 texts are taken for another class" in page

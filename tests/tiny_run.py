@@ -130,6 +130,7 @@ def shared_run(tmp_path_factory) -> TinyRun:
         (root / "config.py").write_text(CONFIG.replace("CACHE", str(root / "cache")))
         ended = command(f"--config={root / 'config.py'}", f"--workdir={root / 'workdir'}")
         assert ended.code == 0, ended
+        (root / "log.txt").write_text(ended.out + ended.err, encoding="utf-8")
 
     root = shared_folder(tmp_path_factory, "tiny_run", train)
     return TinyRun(root / "config.py", root / "workdir")
