@@ -5,6 +5,7 @@ import pytest
 
 from attention_examples import make_maps
 from chromium import DESKTOP, PHONE, browser, opened, overflow
+from experiments import attention_page
 from experiments.attention_arrays import KINDS, AttentionMaps, hide_end_of_sentence
 from experiments.attention_page import Example, write_explorer
 from experiments.options import Options
@@ -79,6 +80,25 @@ def test_rows_sum_to_one_shown_and_hidden_and_are_then_those_of_the_pictures(chr
                 for tokens in ("pieces", "words"):
                     found = rows(shown, end=end, tokens=tokens, **choice)
                     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
+
+
+def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(
+    chromium, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(attention_page, "LARGEST", 7_000)
+    maps = make_maps()
+    maps.weights["cross"][0, 0, 1] = [0, 0, 0, 0, 0, 1]
+    path = tmp_path / "explorer.html"
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), lambda _: None)
+    with opened(chromium, path) as shown:
+        kept = len(rows(shown, kind="encoder_self", end="hidden"))
+        assert 1 < kept < len(maps.source_tokens) - 1
+        for choice, weights in every_head(hide_end_of_sentence(maps)):
+            found = rows(shown, end="hidden", **choice)
+            wanted = weights[: found.shape[0], : found.shape[1]]
+            np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        # The control: of what was cut off, the rows lack the share.
+        assert np.median(rows(shown, kind="cross", end="hidden").sum(-1)) < 0.9
 
 
 def test_a_row_wholly_on_the_end_of_sentence_stays_zeros(chromium, tmp_path):

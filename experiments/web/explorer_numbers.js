@@ -34,17 +34,17 @@ function sum(numbers) {
   return numbers.reduce((total, number) => total + number, 0);
 }
 
-/** Rows divided by their sums; a row without mass stays zeros. */
-function renormalise(rows) {
+/**
+ * Rows without their last weight, the end of the sentence's, divided by all that the others have;
+ * a row without more stays zeros. cut: whether the page lacks some of these others.
+ */
+function renormalise(rows, cut) {
   return rows.map((row) => {
-    const total = sum(row);
-    return total > 0 ? row.map((weight) => weight / total) : row.map(() => 0);
+    const kept = row.slice(0, -1);
+    // Whole rows sum to one. Where nearly all is on the end, rounding leaves too little of that.
+    const total = cut ? Math.max(1 - row.at(-1), sum(kept)) : sum(kept);
+    return kept.map((weight) => (total > 0 ? weight / total : 0));
   });
-}
-
-/** The rows without their last column and, where the queries are the keys, without the last row. */
-function withoutEnd(rows, square) {
-  return (square ? rows.slice(0, -1) : rows).map((row) => row.slice(0, -1));
 }
 
 /** Weights times the length of what each key hands on. */
@@ -105,9 +105,10 @@ function headMatrix(example, kind, choice) {
   if (norms) rows = timesNorms(rows, norms);
   if (choice.end === "hidden" && canHideEnd(example, kind)) {
     const square = kind.queries === kind.keys;
-    rows = withoutEnd(rows, square);
+    if (square) rows = rows.slice(0, -1);
     // Lengths are no shares: they stay what they are.
-    if (!norms) rows = renormalise(rows);
+    if (norms) rows = rows.map((row) => row.slice(0, -1));
+    else rows = renormalise(rows, example.omitted[kind.keys] > 0);
     keys = keys.slice(0, -1);
     if (square) queries = keys;
   }
