@@ -1,6 +1,7 @@
 """The attention of one text as arrays, with the tokens that name their rows and columns."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 
@@ -74,6 +75,22 @@ class AttentionMaps:
         sides = {"source": self.source_tokens, "target": self.target_tokens}
         _, queries, keys = KINDS[kind]
         return sides[queries], sides[keys]
+
+
+def save_maps(maps: AttentionMaps, folder: Path) -> None:
+    """Writes `<folder>/attention.npz`; the folder is made if missing.
+
+    It holds the weights by kind, `value_norms/<kind>`, and `source_tokens` and `target_tokens` as
+    arrays of strings; `np.load` reads it without pickle.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(
+        folder / "attention.npz",
+        source_tokens=np.array(maps.source_tokens, dtype=np.str_),
+        target_tokens=np.array(maps.target_tokens, dtype=np.str_),
+        **maps.weights,
+        **{f"value_norms/{kind}": norms for kind, norms in maps.value_norms.items()},
+    )
 
 
 def hide_end_of_sentence(maps: AttentionMaps) -> AttentionMaps:

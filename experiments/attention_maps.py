@@ -1,7 +1,7 @@
 """Pictures of where each attention head looks: one figure a layer and kind, one panel a head.
 
 Rows are queries, columns are keys, and the colour scale is fixed at 0 to 1, so that panels,
-layers and figures compare with each other. The arrays lie beside the pictures.
+layers and figures compare with each other.
 
 Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen heads.
 """
@@ -43,9 +43,6 @@ def draw(
 ) -> list[Path]:
     """One picture a kind and layer, `<folder>/<kind>_layer_<n>.png`, n from 1.
 
-    `<folder>/attention.npz` holds the maps: the weights by kind, `value_norms/<kind>`, and
-    `source_tokens` and `target_tokens` as arrays of strings; `np.load` reads it without pickle.
-
     Args:
       maps: the maps to draw.
       folder: where to write; made if missing. Files of the same names are replaced.
@@ -58,13 +55,6 @@ def draw(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(
-        folder / "attention.npz",
-        source_tokens=np.array(maps.source_tokens, dtype=np.str_),
-        target_tokens=np.array(maps.target_tokens, dtype=np.str_),
-        **maps.weights,
-        **{f"value_norms/{kind}": norms for kind, norms in maps.value_norms.items()},
-    )
     pictures = []
     for kind in (kind for kind in KINDS if maps.has(kind, layer, head)):
         for number in range(1, len(maps.weights[kind]) + 1) if layer is None else [layer]:

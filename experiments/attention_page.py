@@ -18,6 +18,7 @@ from experiments.attention_arrays import (
     KINDS,
     AttentionMaps,
     hide_end_of_sentence,
+    save_maps,
 )
 from experiments.options import Options
 from experiments.probes import read_probes
@@ -59,7 +60,7 @@ def draw_attention(
       steps: the checkpoints that the model is the mean of.
       run: folder of the run, whose probes the explorer shows beside the text.
       options: `layer` and `head` are drawn alone, and are where the explorer opens; `hide_end`
-        is of both, though the explorer can bring it back.
+        is of both, though the explorer can bring it back; the arrays, `save_maps`, have all.
       say: called with a line on what there was no room for.
 
     Raises:
@@ -67,6 +68,7 @@ def draw_attention(
     """
     maps = AttentionMaps.of(seen)
     _check_exists(maps, options)
+    save_maps(maps, place)
     drawn = hide_end_of_sentence(maps) if options.hide_end else maps
     pictures = attention_maps.draw(drawn, place, options.layer, options.head)
     numbers = ", ".join(f"{step:,}" for step in sorted(steps))

@@ -8,7 +8,7 @@ from matplotlib.image import imread
 
 import attention_examples
 from experiments import attention_maps
-from experiments.attention_arrays import KINDS, AttentionMaps, hide_end_of_sentence
+from experiments.attention_arrays import KINDS, AttentionMaps, hide_end_of_sentence, save_maps
 from experiments.attention_maps import build_figure, draw
 
 SOURCE = ("▁He", "▁admir", "ed", "▁her", "</s>")
@@ -52,8 +52,8 @@ def test_a_picture_is_written_for_every_kind_and_layer_in_order(tmp_path):
 
 def test_the_saved_arrays_and_tokens_equal_those_given(tmp_path):
     maps = make_maps(source=("", "$", "🤖", "</s>"))
-    draw(maps, tmp_path)
-    with np.load(tmp_path / "attention.npz", allow_pickle=False) as saved:
+    save_maps(maps, tmp_path / "new" / "folder")
+    with np.load(tmp_path / "new/folder/attention.npz", allow_pickle=False) as saved:
         for kind, weights in maps.weights.items():
             np.testing.assert_array_equal(saved[kind], weights)
         assert tuple(saved["source_tokens"]) == maps.source_tokens
@@ -191,7 +191,7 @@ def test_rows_sum_to_one_after_hiding_and_keep_their_proportions():
 
 def test_the_value_norms_are_saved_and_lose_the_hidden_key(tmp_path):
     maps = attention_examples.make_maps()
-    draw(maps, tmp_path, layer=3, head=1)
+    save_maps(maps, tmp_path)
     with np.load(tmp_path / "attention.npz", allow_pickle=False) as saved:
         for kind, norms in maps.value_norms.items():
             np.testing.assert_array_equal(saved[f"value_norms/{kind}"], norms)

@@ -231,6 +231,24 @@ def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):
         assert page_data(page)["examples"][0]["frames"][0]["label"] == label
 
 
+def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path, monkeypatch):
+    drawn = []
+
+    def draw(maps, *_):
+        drawn.append(maps)
+        return []
+
+    monkeypatch.setattr(attention_page.attention_maps, "draw", draw)
+    maps = make_maps()
+    seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
+    for hide_end, tokens in ((True, SOURCE[:-1]), (False, SOURCE)):
+        draw_attention(seen, [20], tmp_path, tmp_path, Options(hide_end=hide_end), print)
+        assert drawn.pop().source_tokens == tokens
+        with np.load(tmp_path / "attention.npz") as saved:
+            assert tuple(saved["source_tokens"]) == SOURCE
+            np.testing.assert_array_equal(saved["cross"], maps.weights["cross"])
+
+
 def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "probes")
