@@ -5,7 +5,9 @@ the probe sentences that a run kept at its evaluations; `experiments/web/explore
 it is steered. Its numbers are the float32 arrays, bit for bit.
 """
 
+import hashlib
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +32,7 @@ from transformer.tasks.base import Attention
 LARGEST = 1_800_000
 FEWEST_FRAMES = 4  # checkpoints of a sentence: rather fewer sentences than fewer of these
 LONGEST_TOKEN, LONGEST_TITLE = 60, 300  # characters
+LONGEST_NAME, DIGEST = 40, 6  # characters of a folder's name: of the text, and to tell texts apart
 
 
 class Example(NamedTuple):
@@ -44,6 +47,18 @@ class Example(NamedTuple):
     labels: tuple[str, ...]
     frames: tuple[AttentionMaps, ...]
     omitted: tuple[int, int] = (0, 0)
+
+
+def text_folder(run: Path, text: str, translation: str | None = None) -> Path:
+    """Returns the folder, in a run's, for the attention of a text: each text has its own.
+
+    Args:
+      translation: the one that is given, if any; with another, the folder is another.
+    """
+    readable = re.sub(r"\W+", "_", text).strip("_")[:LONGEST_NAME]
+    digest = hashlib.sha256(repr((text, translation)).encode()).hexdigest()[:DIGEST]
+    name = "_".join(part for part in ("attention", readable, digest) if part)
+    return run / "figures" / name
 
 
 def draw_attention(

@@ -1,6 +1,5 @@
 """Using a trained classifier: the modes `classify` and `attention`."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -61,8 +60,7 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     classifier, variables, steps, _ = load_trained(folder, config, warn)
     if classifier.is_blank(sentence):
         raise UserError("--sentence is blank: give the text whose attention is to be drawn")
-    name = re.sub(r"\W+", "_", sentence).strip("_")[:40] or "text"
-    place = folder / "figures" / f"attention_{name}"
+    place = attention_page.text_folder(folder, sentence)
     seen = classifier.attention(variables, sentence)
     files = []
     if seen.weights:

@@ -1,6 +1,5 @@
 """Using a trained language model: the modes `generate`, `score` and `attention`."""
 
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
@@ -93,8 +92,7 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     seen = generator.attention(variables, sentence)
     if not seen.weights:
         raise UserError(f"config.model.kind={config.model.kind} has no attention to draw")
-    name = re.sub(r"\W+", "_", sentence).strip("_")[:40] or "text"
-    place = folder / "figures" / f"attention_{name}"
+    place = attention_page.text_folder(folder, sentence)
     return attention_page.draw_attention(seen, steps, place, folder, options, warn)
 
 

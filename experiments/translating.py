@@ -1,6 +1,5 @@
 """Using a trained translator: the modes `translate`, `score`, `attention` and `align`."""
 
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
@@ -88,8 +87,7 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     seen = translator.attention(variables, source, options.translation)
     if not seen.weights:
         raise UserError(aligning.NO_ATTENTION.format(use="draw"))
-    name = re.sub(r"\W+", "_", source).strip("_")[:40] or "sentence"
-    place = folder / "figures" / f"attention_{name}"
+    place = attention_page.text_folder(folder, source, options.translation)
     return attention_page.draw_attention(seen, steps, place, folder, options, warn)
 
 

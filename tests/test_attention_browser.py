@@ -82,9 +82,7 @@ def test_rows_sum_to_one_shown_and_hidden_and_are_then_those_of_the_pictures(chr
                     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
 
 
-def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(
-    chromium, tmp_path, monkeypatch
-):
+def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(chromium, tmp_path, monkeypatch):
     monkeypatch.setattr(attention_page, "LARGEST", 7_000)
     maps = make_maps()
     maps.weights["cross"][0, 0, 1] = [0, 0, 0, 0, 0, 1]

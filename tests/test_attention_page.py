@@ -11,7 +11,14 @@ import pytest
 from attention_examples import SOURCE, TARGET, make_maps
 from experiments import attention_page
 from experiments.attention_arrays import AttentionMaps
-from experiments.attention_page import Example, draw_attention, fit, read_examples, write_explorer
+from experiments.attention_page import (
+    Example,
+    draw_attention,
+    fit,
+    read_examples,
+    text_folder,
+    write_explorer,
+)
 from experiments.options import Options
 from tiny_run import command, refused, shared_run
 from transformer.errors import UserError
@@ -195,6 +202,18 @@ def test_a_text_of_one_side_has_the_one_kind_and_is_its_own_title(sides, tmp_pat
 
 
 # -- the command
+
+
+def test_every_text_and_translation_has_a_folder_of_its_own_and_always_the_same(tmp_path):
+    long, strange = "▁wörd " * 20, "\ud800"
+    texts = (long + "one", long + "two", "?!", "!?", "", strange, "a.b", "a b")
+    asked = [(text, given) for text in texts for given in (None, "", "x", "y")]
+    places = [text_folder(tmp_path, *each) for each in asked]
+    assert len(set(places)) == len(asked)
+    assert places == [text_folder(tmp_path, *each) for each in asked]
+    assert {place.parent for place in places} == {tmp_path / "figures"}
+    assert all(re.fullmatch(r"attention_(\w{1,40}_)?[0-9a-f]{6}", place.name) for place in places)
+    assert re.fullmatch(r"attention_a_b_[0-9a-f]{6}", places[-1].name)
 
 
 def test_a_layer_or_head_that_does_not_exist_is_answered_with_the_range(tiny):
