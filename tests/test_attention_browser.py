@@ -142,6 +142,18 @@ def test_words_sum_their_columns_and_average_their_rows(chromium, page, kind):
         assert named["made"] == (made if queries == "target" else None)
 
 
+def test_a_words_mark_that_stands_alone_belongs_to_what_follows(chromium, page):
+    joined = {
+        ("▁", "c", "d", "▁e"): ["cd", "e"],
+        ("a", "▁", "▁c", "▁d"): ["a", "c", "d"],
+        ("<s>", "b", "▁", "▁", "c", "▁", "</s>"): ["<s>", "b", "c", "▁", "</s>"],
+    }
+    with opened(chromium, page) as shown:
+        for pieces, words in joined.items():
+            call = "pieces => wordSpans(pieces).map(span => spanName(pieces, span))"
+            assert shown.evaluate(call, list(pieces)) == words
+
+
 def test_the_numbers_written_are_those_of_the_row_from_the_strongest_on(chromium, page):
     row = MAPS.weights["cross"][1, 2, 3]
     with opened(chromium, page, f"{ONE}&row=4") as shown:

@@ -52,13 +52,17 @@ function timesNorms(rows, norms) {
   return rows.map((row) => row.map((weight, key) => weight * norms[key]));
 }
 
-/** Which tokens make a word: [first, end) of each. The marks of a sentence stand alone. */
+/**
+ * Which tokens make a word: [first, end) of each. The marks of a sentence stand alone; a word's
+ * mark that is a token of its own belongs to what follows.
+ */
 function wordSpans(tokens) {
   const alone = (token) => /^<\/?s>$/.test(token);
+  const marked = (token, before) => token.startsWith(WORD_MARK) && before !== WORD_MARK;
   const spans = [];
   tokens.forEach((token, i) => {
-    const begins = i === 0 || token.startsWith(WORD_MARK) || alone(token) || alone(tokens[i - 1]);
-    if (begins) spans.push([i, i + 1]);
+    const before = tokens[i - 1];
+    if (i === 0 || marked(token, before) || alone(token) || alone(before)) spans.push([i, i + 1]);
     else spans.at(-1)[1] = i + 1;
   });
   return spans;
@@ -74,8 +78,7 @@ function joinWords(rows, querySpans, keySpans) {
 
 /** The tokens of a span as one name. */
 function spanName(tokens, [first, end]) {
-  const text = tokens.slice(first, end).join("");
-  return text.startsWith(WORD_MARK) && text.length > 1 ? text.slice(1) : text;
+  return tokens.slice(first, end).join("").replace(/^\u2581+(?=.)/s, "");
 }
 
 /** Whether there is an end-of-sentence among a sentence's keys that can be left out. */
