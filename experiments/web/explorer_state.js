@@ -89,6 +89,12 @@ function fromAddress(address) {
     else strange.push(`The address says ${name}=${text}, which is nothing that this page knows.`);
   }
   const choice = existing(asked);
+  const offered = { kind: kindsOf(examples[choice.example]), values: ["weights"] };
+  for (const [name, names] of Object.entries(offered)) {
+    if (asked[name] !== choice[name]) {
+      strange.push(`There is no ${name} ${asked[name]} here: choose from ${names.join(", ")}.`);
+    }
+  }
   const most = counts(choice);
   for (const name of COUNTED) {
     if (asked[name] !== null && asked[name] !== choice[name]) {
