@@ -39,8 +39,13 @@ function choose(changes) {
   choice = existing({ ...choice, ...changes });
   const others = ["example", "kind", "tokens"].some((name) => choice[name] !== before[name]);
   if (others) choice.row = null;
-  history.replaceState(null, "", `#${toAddress(choice)}`);
+  if (choice.example !== before.example) stop();
   show();
+  try {
+    history.replaceState(null, "", `#${toAddress(choice)}`);
+  } catch {
+    // A page within another one's text has no address; Safari takes 100 in 30 seconds.
+  }
 }
 
 // -- the page
@@ -186,6 +191,7 @@ function listen() {
 
 function readAddress() {
   let strange;
+  stop();
   [choice, strange] = fromAddress(location.hash.slice(1));
   showNotes(strange);
   show();
@@ -193,19 +199,27 @@ function readAddress() {
 
 /** Shows the checkpoints one after another, from the first where the last is shown. */
 function play() {
-  const last = examples[choice.example].frames.length - 1;
-  if (choice.frame === last) choose({ frame: 0 });
+  const isLast = () => choice.frame === counts(choice).frame - 1;
   playing = setInterval(() => {
-    if (choice.frame >= last) stop();
+    if (isLast()) stop();
     else choose({ frame: choice.frame + 1 });
   }, 1000 * STEP_SECONDS);
-  byId("play").textContent = "❚❚";
+  showPlaying();
+  if (isLast()) choose({ frame: 0 });
 }
 
 function stop() {
   clearInterval(playing);
   playing = null;
-  byId("play").textContent = "▶";
+  showPlaying();
+}
+
+/** Shows what the button does next; nothing is read out while the checkpoints play. */
+function showPlaying() {
+  const button = byId("play");
+  button.textContent = playing === null ? "▶" : "❚❚";
+  button.setAttribute("aria-label", playing === null ? "Play the checkpoints" : "Pause");
+  byId("said").setAttribute("aria-live", playing === null ? "polite" : "off");
 }
 
 /** Arrows move through heads and layers; on a row's name, up and down move through rows. */
@@ -219,14 +233,18 @@ function steer(event) {
     if (onRow) target.blur();
     choose({ row: null });
   }
-  if (event.altKey || event.ctrlKey || event.metaKey || ownArrows) return;
+  // What scrolls by itself, and the text below, keep theirs too.
+  if (ownArrows || target.closest(".list, details")) return;
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
   const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[key];
   if (!by) return;
   const upright = key === "ArrowUp" || key === "ArrowDown";
   const name = upright ? (onRow ? "row" : "layer") : "head";
   const next = (choice[name] ?? (by > 0 ? -1 : 0)) + by;
-  event.preventDefault();
-  if (next < 0 || next >= counts(choice)[name]) return;
+  const moves = next >= 0 && next < counts(choice)[name];
+  // At an end, radio buttons would go round to the other one.
+  if (moves || target.type === "radio") event.preventDefault();
+  if (!moves) return;
   choose({ [name]: next });
   if (target.type === "radio") byId(target.name).querySelector(":checked").focus();
 }
