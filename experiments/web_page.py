@@ -79,12 +79,6 @@ def _encode(array: np.ndarray, kind: Any) -> dict[str, Any]:
     }
 
 
-def picture_source(picture: Path) -> str:
-    """Returns a PNG or GIF file as the `src` of an image, inside the page."""
-    kind = picture.suffix.removeprefix(".")
-    return f"data:image/{kind};base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"
-
-
 def figure_svg(
     figure: Figure, name: str, caption: str, colours: Mapping[str, str]
 ) -> markupsafe.Markup:

@@ -10,7 +10,6 @@ from transformer.alignment import (
     alignment_scores,
     most_attended,
     word_weights,
-    words_of_pieces,
     words_of_text,
 )
 
@@ -35,13 +34,6 @@ def test_white_space_parts_words_and_a_token_belongs_where_it_first_shows():
     assert found.count == 3
     assert words_of_text("  ", [0]).count == 0
     assert words_of_text("a b c", [0]).count == 3  # what was cut off counts
-
-
-def test_pieces_begin_words_at_their_mark():
-    assert words_of_pieces(["▁Der", "▁Hu", "nd", ".", "▁a"]).of_tokens.tolist() == [0, 1, 1, 1, 2]
-    assert words_of_pieces(["▁", "a", "b", "▁", "▁c"]).of_tokens.tolist() == [0, 0, 0, 1, 1]
-    assert words_of_pieces(["a", "▁b"])[1] == 2
-    assert words_of_pieces([]).count == 0
 
 
 # -- weights of words

@@ -73,22 +73,6 @@ def words_of_text(text: str, starts: Sequence[int]) -> Words:
     return Words(np.minimum(numbers, max(0, len(ends) - 1)), len(ends))
 
 
-def words_of_pieces(pieces: Sequence[str]) -> Words:
-    """Returns the words that tokens spell where their text is not at hand: `▁` begins one.
-
-    Against `words_of_text`, an unknown word of a vocabulary of words is taken for a part of the
-    word before it, and so may be what normalisation changed.
-
-    Args:
-      pieces: tokens without begin and end, see `Tokenizer.pieces`.
-    """
-    begins = [
-        not i or (piece.startswith("▁") and pieces[i - 1].strip("▁") != "")
-        for i, piece in enumerate(pieces)
-    ]
-    return Words(np.cumsum(begins, dtype=int) - 1, sum(begins))
-
-
 def word_weights(
     weights: Float[np.ndarray, "*heads L M"], source: Words, target: Words, rows: str = "output"
 ) -> Float[np.ndarray, "*heads T S"]:
