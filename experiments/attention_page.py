@@ -23,7 +23,7 @@ from experiments.attention_arrays import (
     save_maps,
 )
 from experiments.options import Options
-from experiments.probes import read_probes
+from experiments.probes import of_same_sentence, read_probes
 from experiments.workdir import load_results
 from transformer.errors import UserError
 from transformer.tasks.base import Attention
@@ -141,11 +141,10 @@ def read_examples(folder: Path) -> list[Example]:
     """Returns the probe sentences that a run kept, each with its checkpoints; none where none."""
     probes = [probe for probe in read_probes(folder) if probe.sentences]
     examples = []
-    for number, last in enumerate(probes[-1].sentences if probes else ()):
+    for n in range(len(probes[-1].sentences) if probes else 0):
         frames = {
-            f"step {probe.step:,}": AttentionMaps.of(probe.sentences[number])
-            for probe in probes
-            if len(probe.sentences) > number and _same_text(probe.sentences[number], last)
+            f"step {probe.step:,}": AttentionMaps.of(probe.sentences[n])
+            for probe in of_same_sentence(probes, n)
         }
         examples.append(Example(tuple(frames), tuple(frames.values())))
     return examples
@@ -185,11 +184,6 @@ def fit(given: Example, probed: Sequence[Example]) -> tuple[list[Example], list[
         )
         kept = [_thin(example, frames) for example in kept]
     return [first, *kept], notes
-
-
-def _same_text(one: Attention, other: Attention) -> bool:
-    names = ("source_tokens", "target_tokens")
-    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def _most_frames(examples: Sequence[Example]) -> int:
@@ -286,8 +280,8 @@ def _encode(example: Example) -> dict[str, Any]:
     return {
         "title": source or target,
         "translation": target if source else "",
-        "source": [_short(token, LONGEST_TOKEN) for token in maps.source_tokens],
-        "target": [_short(token, LONGEST_TOKEN) for token in maps.target_tokens],
+        "source": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.source_tokens],
+        "target": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.target_tokens],
         "omitted": dict(zip(("source", "target"), example.omitted, strict=True)),
         "frames": [
             {
@@ -303,8 +297,4 @@ def _encode(example: Example) -> dict[str, Any]:
 def _text(tokens: Sequence[str]) -> str:
     """The tokens as a text to be known by."""
     pieces = [token for token in tokens if token not in ("<s>", END_OF_SENTENCE)]
-    return _short("".join(pieces).replace("▁", " ").strip(), LONGEST_TITLE)
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return web_page.shortened("".join(pieces).replace("▁", " ").strip(), LONGEST_TITLE)

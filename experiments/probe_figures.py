@@ -22,7 +22,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.attention_maps import AS_TEXT, COLOUR_MAP, KINDS, fonts_for, visible
-from experiments.probes import Probe, read_probes
+from experiments.probes import Probe, of_same_sentence, read_probes
 from transformer.tasks.base import Attention
 
 # Statistic -> its name with the unit; those without bounds of 0 and 1 have their own axes.
@@ -154,9 +154,7 @@ def find_strip(probes: Sequence[Probe], n: int) -> Strip | None:
     """
     last = probes[-1].sentences[n]
     kinds = [kind for kind in ("cross", *KINDS) if kind in last.weights]
-    same = [
-        probe for probe in probes if len(probe.sentences) > n and _alike(last, probe.sentences[n])
-    ]
+    same = of_same_sentence(probes, n)
     if not kinds:
         return None
     kind = kinds[0]
@@ -169,12 +167,6 @@ def find_strip(probes: Sequence[Probe], n: int) -> Strip | None:
     picked = [same[i] for i in chosen]
     maps = [probe.sentences[n] for probe in picked]
     return Strip(kind, [probe.step for probe in picked], heads[:HEADS], maps)
-
-
-def _alike(sentence: Attention, other: Attention) -> bool:
-    """Whether two probes are of one sentence and one shape of model."""
-    shapes = [{k: w.shape for k, w in each.weights.items()} for each in (sentence, other)]
-    return shapes[0] == shapes[1] and sentence[2:] == other[2:]
 
 
 def strip_figure(strip: Strip) -> Figure:

@@ -21,9 +21,9 @@ links are known.
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,21 @@ def read_probes(folder: Path) -> list[Probe]:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
             continue
     return sorted(found, key=lambda probe: probe.step)
+
+
+def of_same_sentence(probes: Sequence[Probe], n: int) -> list[Probe]:
+    """Returns the probes whose n-th sentence, n from zero, is that of the last of them.
+
+    Its tokens are the same, and its weights have the same shapes.
+    """
+    last = _identity(probes[-1].sentences[n])
+    having = (probe for probe in probes if len(probe.sentences) > n)
+    return [probe for probe in having if _identity(probe.sentences[n]) == last]
+
+
+def _identity(sentence: Attention) -> tuple[Any, ...]:
+    shapes = {kind: weights.shape for kind, weights in sentence.weights.items()}
+    return shapes, sentence.source_tokens, sentence.target_tokens
 
 
 def _read(arrays: Mapping[str, np.ndarray]) -> Probe:

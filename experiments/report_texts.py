@@ -12,6 +12,7 @@ from experiments.lines import read_lines
 from experiments.report_attention import AttentionMap, Trained, cross_attention
 from experiments.report_errors import EXACT, MODEL, SEARCH, Judged, Sentence, judge, penalised
 from experiments.report_numbers import Table
+from experiments.web_page import shortened
 from transformer.errors import UserError
 
 SAMPLES, WORST, SLOWEST, ERRORS, MISTAKES = 5, 6, 3, 3, 10  # texts shown
@@ -79,9 +80,9 @@ def translations(
 
 def _pair_lines(sentence: Sentence) -> list[Line]:
     return [
-        Line("source", _short(sentence.source)),
-        Line("reference", _short(sentence.reference)),
-        Line("translation", _short(sentence.translation)),
+        Line("source", shortened(sentence.source, LONGEST_TEXT)),
+        Line("reference", shortened(sentence.reference, LONGEST_TEXT)),
+        Line("translation", shortened(sentence.translation, LONGEST_TEXT)),
     ]
 
 
@@ -220,7 +221,7 @@ def _worst_pieces(folder: Path, split: str) -> Group:
     examples = [
         Example(
             f"Piece {number}: perplexity {perplexity:,.2f} over {tokens} tokens",
-            [Line("text", _short(text))],
+            [Line("text", shortened(text, LONGEST_TEXT))],
         )
         for perplexity, tokens, number, text in pieces[:WORST]
     ]
@@ -240,7 +241,11 @@ def classification(
 
     def example(number: int, row: list[str]) -> Example:
         label, predicted, probability, text = row
-        lines = [Line("text", _short(text)), Line("class", label), Line("predicted", predicted)]
+        lines = [
+            Line("text", shortened(text, LONGEST_TEXT)),
+            Line("class", label),
+            Line("predicted", predicted),
+        ]
         return Example(f"Text {number}: probability {float(probability):.3f}", lines)
 
     samples = [*enumerate(rows, 1)][:: max(1, len(rows) // SAMPLES)][:SAMPLES]
@@ -253,10 +258,6 @@ def classification(
         Group("samples", title, [], [], [example(number, row) for number, row in samples]),
         Group("worst", "The most confident mistakes", notes, [], mistakes),
     ]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
 
 REGISTRY: dict[str, Callable[..., list[Group]]] = {

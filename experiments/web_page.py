@@ -79,6 +79,11 @@ def _encode(array: np.ndarray, kind: Any) -> dict[str, Any]:
     }
 
 
+def shortened(text: str, most: int) -> str:
+    """Returns a text of at most so many characters, the last of which tells that more came."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def figure_svg(
     figure: Figure, name: str, caption: str, colours: Mapping[str, str]
 ) -> markupsafe.Markup:
