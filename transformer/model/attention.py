@@ -99,8 +99,9 @@ class MultiHeadAttention(nn.Module):
     another (cross-attention). A caller who makes the collection `intermediates` mutable receives
     what is sown there; for others it does not exist. `weights` are those of the softmax, before
     talking heads mix them; `value_norms` [B, H, M] are the norms of what each head adds to the
-    output where all its weight is on one key: of the key's value times the head's rows of W^O,
-    without what positions add to it and without the bias of W^O.
+    output where all its weight is on one key: of the key's value times the head's rows of W^O, or
+    the sum of those that talking heads mix the head into, without what positions add to it and
+    without the bias of W^O.
 
     A variable `gates/heads`, [H] or of each row of a batch its own [B, H], multiplies what the
     heads read, before W^O: with a gate of 0 the module computes what it would without the head.
@@ -197,10 +198,12 @@ class MultiHeadAttention(nn.Module):
         return self.output(heads.reshape(*x.shape[:2], -1))
 
     def _value_norms(self, values: Float[Array, "B M H K"]) -> Float[Array, "B H M"]:
-        """The norm of each value times its head's rows of W^O, in float32."""
+        """The norm of what each key's values add to the output through a head, in float32."""
         rows = self.output.get_variable("params", "kernel")
         rows = rows.reshape(*values.shape[2:], -1).astype(jnp.float32)
         added = jnp.einsum("BMHK,HKD->BHMD", values.astype(jnp.float32), rows)
+        if self.config.talking_heads:
+            added = jnp.einsum("HG,BGMD->BHMD", self.talk_weights, added)
         return jnp.linalg.norm(added, axis=-1)
 
     def _scores(self, queries, keys, view: View) -> Float[Array, "B H L M"]:
