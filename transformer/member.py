@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -128,7 +129,7 @@ class Member:
         """Opens the run's metrics for lines after `step`; probes of later steps go as well."""
         self._writer = MetricsWriter(self.workdir, step)
         for path in self.workdir.glob(f"{PROBES}/*.npz"):
-            if not path.stem.isdigit() or int(path.stem) > step:
+            if re.fullmatch(r"[0-9]{8,}", path.stem) and int(path.stem) > step:
                 path.unlink()
 
     def close(self) -> None:
