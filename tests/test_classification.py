@@ -185,6 +185,13 @@ def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained):
     told, expected = ended.out.splitlines()[::-1]
     assert told == expected
     assert "line 2 has 14 tokens: only the first 11 are read" in ended.err
+    classifier, said = make_task(trained["bag"]).predictor, []
+    classifier.warn = said.append
+    variables = {"params": classifier.init_params(jax.random.key(0))}
+    for line, count in ((start, 0), (f"{start} the dull dull", 1)):
+        assert len(classifier.attention(variables, line).source_tokens) == 12
+        assert len(said) == count
+    assert "only the first 11 are read" in said[0]
 
 
 def test_what_attention_reads_of_a_text_is_drawn(trained):

@@ -185,9 +185,10 @@ class TextClassifier:
     def attention(self, variables: Any, line: str) -> Attention:
         """Returns all attention while reading a line, of the kind `encoder_self` alone.
 
-        Its tokens are the source's; the first is begin-of-sentence.
+        Its tokens are the source's; the first is begin-of-sentence. A text too long is warned of
+        and cut.
         """
-        tokens, sown = self._sown(variables, self._read([line])[0])
+        tokens, sown = self._sown(variables, self._read([line], first_line=1)[0])
         if isinstance(self.model, BagOfEmbeddings):
             return Attention({}, {}, tokens, [])
         encoder = REGISTRY[self.model.config.kind]
