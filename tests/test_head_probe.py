@@ -13,6 +13,7 @@ from transformer.tasks.base import Probe
 from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.head_probe import BatchAttention, HeadProbe, LinkedPair, divide, kept_first
 from transformer.tasks.language_model import LanguageModelTask
+from transformer.tasks.pair_probe import probe_of_pairs
 from transformer.tasks.translation import TranslationTask
 
 NOTHING = Probe({}, {})
@@ -228,6 +229,14 @@ def test_all_batches_of_all_evaluations_are_one_program():
         ends = (share + (1 - share) + share) / 3
         np.testing.assert_allclose(found.arrays["statistics/cross/end_share"], ends, rtol=1e-6)
     assert model.traced == 1
+
+
+def test_a_pair_of_which_no_word_is_linked_leaves_the_links_of_the_others(cache):
+    task = translator(cache)
+    [*pairs, last] = task.examples("validation", 3)
+    for alignment, count in (((), 3), (None, 0)):
+        given = [*pairs, last._replace(alignment=alignment)]
+        assert len(probe_of_pairs(task.predictor, given, task.config)._linked) == count
 
 
 def test_heads_are_scored_against_the_links_of_their_own_sentence():

@@ -34,7 +34,8 @@ def probe_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -
         for read, written in zip(*batch[:2], strict=True)
     ]
     chosen = [pairs[i] for texts in parts.texts for i in texts]
-    linked = _linked(translator, chosen) if all(pair.alignment for pair in chosen) else []
+    known = all(pair.alignment is not None for pair in chosen)
+    linked = _linked(translator, chosen) if known else []
     return HeadProbe(translator.batch_attention, batches, tokens[:kept], linked)
 
 
