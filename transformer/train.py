@@ -146,11 +146,13 @@ class Trainer:
         """Scores the validation set and saves; returns whether the run shall end here."""
         params = state.ema or state.params
         scores = self.task.evaluate(params, "validation", final=False)
-        if self.probes:
-            self.member.probe(step, params)
-        numbers = self.member.record(step, scores, watch.lap())
-        progress.note(step, numbers)
-        self.member.save(step, state, numbers)
+        try:
+            if self.probes:
+                self.member.probe(step, params)
+        finally:  # what a probe that fails has cost no training
+            numbers = self.member.record(step, scores, watch.lap())
+            progress.note(step, numbers)
+            self.member.save(step, state, numbers)
         return self.on_evaluation(step, numbers)
 
 
