@@ -11,7 +11,14 @@ from transformer.alignment import GoldLinks, Words, alignment_scores, most_atten
 from transformer.member import Member
 from transformer.tasks.base import Probe
 from transformer.tasks.classification import ClassificationTask
-from transformer.tasks.head_probe import BatchAttention, HeadProbe, LinkedPair, divide, kept_first
+from transformer.tasks.head_probe import (
+    BatchAttention,
+    HeadProbe,
+    LinkedPair,
+    batch_rows,
+    divide,
+    kept_first,
+)
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.tasks.pair_probe import probe_of_pairs
 from transformer.tasks.translation import TranslationTask
@@ -147,7 +154,8 @@ def test_tokens_are_those_that_the_model_reads(probed):
 
 
 def test_statistics_are_over_all_rows_of_all_sentences(cache):
-    task = translator(cache, **{"evaluate.probe_sentences": PROBED})
+    # They are kept of three batches.
+    task = translator(cache, **{"evaluate.probe_sentences": PROBED, "data.batch_tokens": 40})
     probe = task.probe(fresh(task))
     of_heads, sums, rows = statistics(probe), {}, 0
     for n in range(PROBED):
@@ -231,6 +239,19 @@ def test_all_batches_of_all_evaluations_are_one_program():
     assert model.traced == 1
 
 
+def test_what_is_kept_is_cropped_and_may_be_spread_over_batches():
+    weights = jnp.arange(35.0).reshape(5, 7)
+    kept = [(["▁a"] * columns, ["<s>"] * rows) for rows, columns in ((2, 3), (4, 1), (3, 5))]
+    probe = HeadProbe(Fixed(), [np.ones(2, bool)] * 3, kept)
+    (shown, _), *_ = jax.eval_shape(probe._run, weights, np.ones(2, bool))[0].values()
+    assert shown.shape == (2, 2, 3, 4, 5)  # layers, rows of a batch, heads, longest sides
+    found = probe(weights).arrays
+    for n, (source, target) in enumerate(kept):
+        for own in found[f"sentences/{n}/weights/cross"].reshape(6, len(target), len(source)):
+            np.testing.assert_array_equal(own, weights[: len(target), : len(source)])
+    assert "sentences/3/weights/cross" not in found
+
+
 def test_a_pair_of_which_no_word_is_linked_leaves_the_links_of_the_others(cache):
     task = translator(cache)
     [*pairs, last] = task.examples("validation", 3)
@@ -259,16 +280,25 @@ def test_heads_are_scored_against_the_links_of_their_own_sentence():
 
 def test_kept_texts_are_readable_and_spread_and_none_is_too_long():
     lengths = [90, 5, 33, 8, 200, 9, 7, 32, 6]
-    parts = divide(lengths, longest=100, kept=3, tokens=400)
+    parts = divide(lengths, longest=100, kept=3, maps=1, tokens=400)
     order = [i for batch in parts.texts for i in batch]
     assert order[:3] == [1, 5, 7]  # of 1, 3, 5, 6, 7 and 8
     assert sorted(order) == [0, 1, 2, 3, 5, 6, 7, 8]  # not the one of 200
     assert parts[1:] == (4, 90)
     assert [len(batch) for batch in parts.texts] == [4, 4]
-    assert divide([50, 40, 60, 45], 100, 2, 1000).texts == [[1, 3, 0, 2]]  # none readable
-    assert divide([50, 40], 100, 5, 50).texts == [[0, 1]]  # fewer than are to be kept
-    assert divide([50, 40], 30, 2, 50).texts == []
-    assert divide([5, 4], 30, 0, 5).texts == [[0], [1]]
+    assert divide([50, 40, 60, 45], 100, 2, 1, 1000).texts == [[1, 3, 0, 2]]  # none readable
+    assert divide([50, 40], 100, 5, 1, 50).texts == [[0], [1]]  # fewer than are to be kept
+    assert divide([50, 40], 30, 2, 1, 50).texts == []
+    assert divide([5, 4], 30, 0, 1, 5).texts == [[0], [1]]
+
+
+def test_as_many_texts_are_probed_at_once_as_leave_room_for_the_maps_of_all_layers(monkeypatch):
+    assert batch_rows(length=100, maps=1, tokens=4096) == 40
+    # 48 maps of 1024 x 1024 float32 numbers are 192 MB.
+    assert batch_rows(length=1024, maps=48, tokens=16384) == 1
+    assert batch_rows(length=512, maps=48, tokens=16384) == 5
+    monkeypatch.setattr(jax, "device_count", lambda: 8)
+    assert batch_rows(length=100, maps=1, tokens=4096) == 5
 
 
 def test_what_is_kept_is_spread_over_the_candidates():

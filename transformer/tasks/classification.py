@@ -154,19 +154,19 @@ class ClassificationTask:
     @functools.cached_property
     def _head_probe(self) -> HeadProbe:
         """Of texts spread over the validation set."""
-        settings, data = self.config.evaluate, self.config.data
+        settings, data, model = self.config.evaluate, self.config.data, self.config.model
         texts = self._tokens("validation")
         texts = texts[:: max(1, len(texts) // max(1, settings.probe_statistics))]
         texts = texts[: settings.probe_statistics]
-        lengths = list(map(len, texts))
-        parts = divide(lengths, data.max_tokens, settings.probe_sentences, data.batch_tokens)
+        lengths, maps = list(map(len, texts)), model.num_heads * model.num_encoder_layers
+        parts = divide(lengths, data.max_tokens, settings.probe_sentences, maps, data.batch_tokens)
         batches = [
             make_labelled_batch(
                 [texts[i] for i in rows], [NO_LABEL] * len(rows), parts.rows, parts.length
             ).tokens
             for rows in parts.texts
         ]
-        kept = [i for rows in parts.texts[:1] for i in rows[: settings.probe_sentences]]
+        kept = [i for rows in parts.texts for i in rows][: settings.probe_sentences]
         tokens = [(self._tokenizer.pieces(texts[i]), []) for i in kept]
         return HeadProbe(self.predictor.batch_attention, batches, tokens)
 

@@ -23,7 +23,7 @@ from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
 from transformer.tasks.base import Probe
 from transformer.tasks.generator import Generator
-from transformer.tasks.head_probe import READABLE, HeadProbe, kept_first
+from transformer.tasks.head_probe import READABLE, HeadProbe, batch_rows, kept_first
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 
 TOKENIZER = "tokenizer.model"
@@ -137,6 +137,7 @@ class LanguageModelTask:
     def _head_probe(self) -> HeadProbe:
         """Of rows spread over the validation text; what is kept of one is where it begins."""
         attend, settings = self.predictor.batch_attention, self.config.evaluate
+        data, model = self.config.data, self.config.model
         text, context = self._held_out["validation"], self.plan.context
         count, kept = settings.probe_statistics, settings.probe_sentences
         every = max(1, len(text.store.tokens) // (context * max(1, count)))
@@ -144,7 +145,8 @@ class LanguageModelTask:
         if not found:
             return HeadProbe(attend, [], [])
         order = kept_first(range(len(found)), range(len(found)), kept)
-        rows = min(len(found), max(kept, self.plan.rows))
+        maps = model.num_heads * model.num_decoder_layers
+        rows = min(len(found), batch_rows(context, maps, data.batch_tokens))
         empty = TextBatch(*np.zeros((3, 1, context), np.int32))
         found = [found[i] for i in order] + [empty] * (-len(found) % rows)
         batches = [

@@ -22,15 +22,16 @@ def probe_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -
     targets = target.encode([pair.target for pair in pairs])
     lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
     longest = min(config.data.max_tokens, translator.max_length)
-    kept = config.evaluate.probe_sentences
-    parts = divide(lengths, longest, kept, config.data.batch_tokens)
+    kept, model = config.evaluate.probe_sentences, config.model
+    maps = model.num_heads * (model.num_encoder_layers + 2 * model.num_decoder_layers)
+    parts = divide(lengths, longest, kept, maps, config.data.batch_tokens)
     batches = [
         make_batch(*([side[i] for i in texts] for side in (sources, targets)), *parts[1:])
         for texts in parts.texts
     ]
     tokens = [
         (source.pieces(read[read != PAD]), target.pieces(written[written != PAD]))
-        for batch in batches[:1]
+        for batch in batches
         for read, written in zip(*batch[:2], strict=True)
     ]
     chosen = [pairs[i] for texts in parts.texts for i in texts]
