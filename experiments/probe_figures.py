@@ -7,6 +7,7 @@ shows the n-th probed sentence, n from 1: a row is a head, a column a checkpoint
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,8 @@ PANELS = {
     "diagonality": "diagonality",
     "end_share": "share on </s>",
     "distance": "mean distance (tokens)",
-    "aer": "alignment error rate",
+    # `--mode=align` scores the test set instead.
+    "aer": "alignment error rate\n(probed pairs, by output)",
 }
 UNBOUNDED = ("distance",)
 # The rows of the figure: no kind has two of one row, and kinds that have none leave a gap.
@@ -46,8 +48,11 @@ LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 7.0, 5.0, 1.2  # points, points, mult
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draws the probes of a run below its `figures/probes`; returns the pictures, none of none."""
-    probes = read_probes(folder)
+    """Draws the probes of a run below its `figures/probes`; returns the pictures, none of none.
+
+    Pictures of an earlier run with more probes go.
+    """
+    probes, place = read_probes(folder), folder / "figures" / "probes"
     drawn = {}
     if any(probe.statistics for probe in probes):
         drawn["curves"] = curves_figure(probes)
@@ -56,9 +61,12 @@ def draw(folder: Path) -> list[Path]:
             drawn[f"strip_{n + 1}"] = strip_figure(strip)
     pictures = []
     for name, figure in drawn.items():
-        pictures.append(folder / "figures" / "probes" / f"{name}.png")
+        pictures.append(place / f"{name}.png")
         pictures[-1].parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(pictures[-1])
+    for picture in place.glob("*.png"):
+        if picture not in pictures and re.fullmatch(r"curves|strip_[0-9]+", picture.stem):
+            picture.unlink()
     return pictures
 
 
@@ -187,11 +195,11 @@ def strip_figure(strip: Strip) -> Figure:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     frame = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}
-    for row, (layer, head) in enumerate(strip.heads):
-        for column, attention in enumerate(strip.maps):
+    for column, attention in enumerate(strip.maps):
+        weights = attention.weights[strip.kind]  # which may be read from a file here
+        for row, head in enumerate(strip.heads):
             y, x = row * rows[0], column * columns[0]
-            weights = attention.weights[strip.kind][layer, head]
-            image[y : y + len(queries), x : x + len(keys)] = weights
+            image[y : y + len(queries), x : x + len(keys)] = weights[head]
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), len(keys), len(queries), **frame))
     mesh = axes.imshow(image, cmap=COLOUR_MAP, vmin=0, vmax=1)
     axes.spines[:].set_visible(False)

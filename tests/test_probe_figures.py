@@ -1,13 +1,15 @@
 """Probes are read back as they were written, and drawn as they are."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments import probe_figures
-from experiments.probes import Probe, read_probes
+from experiments.probes import Probe, SavedArrays, read_probes
 from tiny_run import shared_run
+from transformer.errors import UserError
 from transformer.member import write_arrays
 from transformer.tasks.base import Attention
 
@@ -68,10 +70,55 @@ def test_damaged_files_are_passed_over_and_a_run_without_probes_has_none(tmp_pat
         (tmp_path / "probes" / name).write_bytes(content)
     np.savez(tmp_path / "probes" / "00000090.npz", other=np.zeros(3))
     np.savez(tmp_path / "probes" / "00000095.npz", step=np.array([{}], object))  # a pickle
-    middle = bytearray(whole)
-    middle[len(whole) // 3] ^= 255
-    (tmp_path / "probes" / "00000099.npz").write_bytes(middle)
+    damage(write(tmp_path, probe(99, aer=0.5)), "statistics/cross/aer.npy")
     assert {each.step for each in read_probes(tmp_path)} == {40}
+
+
+def damage(path: Path, name: str) -> None:
+    """Changes a byte of one array in a file."""
+    with zipfile.ZipFile(path) as archive:
+        place = archive.getinfo(name).header_offset + 30 + len(name) + 40
+    content = bytearray(path.read_bytes())
+    content[place] ^= 255
+    path.write_bytes(content)
+
+
+def test_weights_are_read_when_they_are_asked_for(tmp_path):
+    path = write(tmp_path, probe(40, aer=0.5))
+    damage(path, "sentences/0/weights/cross.npy")
+    [found] = read_probes(tmp_path)
+    assert found.statistics["cross"]["aer"][-1, -1] == 0.5
+    weights = found.sentences[0].weights
+    assert list(weights) == ["cross"]
+    assert "cross" in weights
+    with pytest.raises(UserError, match=f"{path} is damaged: remove it"):
+        weights["cross"]
+
+
+def test_a_strip_reads_the_weights_of_its_columns_once_each(tmp_path, monkeypatch):
+    for step in range(1, 24):
+        write(tmp_path, probe(step))
+    read, found = [], read_probes(tmp_path)
+    own = SavedArrays.__getitem__
+    monkeypatch.setattr(
+        SavedArrays, "__getitem__", lambda s, name: read.append(s._path.stem) or own(s, name)
+    )
+    strip = probe_figures.find_strip(found, 0)
+    assert set(read) == {"00000023"}  # whose heads are counted
+    read.clear()
+    probe_figures.strip_figure(strip)
+    assert read == [f"{step:08d}" for step in strip.steps]
+
+
+def test_pictures_of_sentences_that_are_probed_no_more_go(tmp_path):
+    write(tmp_path, probe(40))
+    place = tmp_path / "figures" / "probes"
+    place.mkdir(parents=True)
+    for name in ("strip_1.png", "strip_2.png", "curves.png", "strip_of_mine.png"):
+        (place / name).write_bytes(b"of a run before")
+    assert probe_figures.draw(tmp_path) == [place / "strip_1.png"]
+    assert sorted(path.name for path in place.iterdir()) == ["strip_1.png", "strip_of_mine.png"]
+    assert (place / "strip_1.png").read_bytes() != b"of a run before"
 
 
 def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
@@ -80,8 +127,8 @@ def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
     ]
     figure = probe_figures.curves_figure(given)
     panels = {axes.get_ylabel(): axes for axes in figure.axes if axes.lines}
-    assert panels.keys() == {"share on </s>", "alignment error rate"}
-    rates = panels["alignment error rate"]
+    assert panels.keys() == {"share on </s>", probe_figures.PANELS["aer"]}
+    rates = panels[probe_figures.PANELS["aer"]]
     assert len(rates.lines) == LAYERS * HEADS
     assert [line.get_ydata()[1] for line in rates.lines] == pytest.approx([0.9] * 5 + [0.2])
     assert rates.get_title(loc="right") == "best 0.20: layer 2, head 3, step 40"

@@ -147,7 +147,7 @@ def test_a_probe_that_fails_costs_no_step(unbroken, tmp_path):
     assert saved_steps(tmp_path) == [first["step"]]
     assert lines(tmp_path, "validation") == [first]
     assert run(Probed(), config, tmp_path)
-    assert identical(newest_state(Probed(), config, tmp_path), newest_state(Probed(), config, whole))
+    assert identical(*(newest_state(Probed(), config, each) for each in (tmp_path, whole)))
 
 
 # -- the real command, killed for real
