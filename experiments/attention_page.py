@@ -30,6 +30,7 @@ from transformer.tasks.base import Attention
 
 # Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
 LARGEST = 1_800_000
+MOST_FRAMES = 32  # checkpoints of a sentence that are read: no slider needs more
 FEWEST_FRAMES = 4  # checkpoints of a sentence: rather fewer sentences than fewer of these
 LONGEST_TOKEN, LONGEST_TITLE = 60, 300  # characters
 LONGEST_NAME, DIGEST = 40, 6  # characters of a folder's name: of the text, and to tell texts apart
@@ -138,13 +139,16 @@ def write_explorer(
 
 
 def read_examples(folder: Path) -> list[Example]:
-    """Returns the probe sentences that a run kept, each with its checkpoints; none where none."""
+    """Returns the probe sentences that a run kept, each at up to `MOST_FRAMES` checkpoints.
+
+    Those are evenly chosen, from the first to the last. There are none where there are no probes.
+    """
     probes = [probe for probe in read_probes(folder) if probe.sentences]
     examples = []
     for n in range(len(probes[-1].sentences) if probes else 0):
         frames = {
             f"step {probe.step:,}": AttentionMaps.of(probe.sentences[n])
-            for probe in of_same_sentence(probes, n)
+            for probe in _evenly(of_same_sentence(probes, n), MOST_FRAMES)
         }
         examples.append(Example(tuple(frames), tuple(frames.values())))
     return examples
@@ -211,10 +215,15 @@ def _size(maps: AttentionMaps, length: int | None = None) -> int:
 
 def _thin(example: Example, count: int) -> Example:
     """The example at so many of its checkpoints; of one alone, the last."""
-    total = len(example.frames)
+    labels, frames = (_evenly(each, count) for each in (example.labels, example.frames))
+    return example._replace(labels=tuple(labels), frames=tuple(frames))
+
+
+def _evenly(items: Sequence[Any], count: int) -> list[Any]:
+    """So many of the items from the first to the last; of one alone, the last."""
+    total = len(items)
     chosen = np.linspace(total - 1, 0, min(count, total)).round().astype(int)[::-1]
-    pick = [(example.labels[i], example.frames[i]) for i in chosen]
-    return example._replace(labels=tuple(x for x, _ in pick), frames=tuple(x for _, x in pick))
+    return [items[i] for i in chosen]
 
 
 def _shorten(example: Example, room: int) -> Example:
