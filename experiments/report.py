@@ -7,6 +7,7 @@ where the data is not.
 import base64
 import io
 import json
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ PICTURES = {
 }
 MOST_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
 WIDEST = 1400  # pixels of a picture
+DIGITS = re.compile(r"(\d+)")
 # Of the curves' figure, and what the page has for it.
 COLOURS = {
     "#000000": "currentColor",
@@ -175,18 +177,28 @@ def _curves(metrics: Path) -> Any:
 
 
 def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
-    """The pictures that there are, and the names of those that would make the page too large."""
+    """The pictures that there are, and the names of those left out: too large, or damaged."""
     shown, left_out, room = [], [], MOST_PICTURE_BYTES
     for pattern, caption in PICTURES.items():
-        for path in sorted(figures.glob(pattern)):
-            name = path.stem.replace("_", " ")
-            picture = _picture(path, f"{caption}: {name}" if "*" in pattern else caption)
+        for path in sorted(figures.glob(pattern), key=_in_natural_order):
+            title = path.stem.replace("_", " ")
+            name = str(path.relative_to(figures.parent))
+            try:
+                picture = _picture(path, f"{caption}: {title}" if "*" in pattern else caption)
+            except (OSError, SyntaxError, ValueError):  # all that Pillow raises of broken files
+                left_out.append(f"{name} (cannot be read)")
+                continue
+            if len(picture.source) > room:
+                left_out.append(name)
+                continue
             room -= len(picture.source)
-            if room < 0:
-                left_out.append(str(path.relative_to(figures.parent)))
-            else:
-                shown.append(picture)
+            shown.append(picture)
     return shown, left_out
+
+
+def _in_natural_order(path: Path) -> list[tuple[int, str]]:
+    """The key that sorts strip_2 before strip_10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in DIGITS.split(path.name)]
 
 
 def _picture(path: Path, caption: str) -> Picture:

@@ -279,6 +279,29 @@ def test_pictures_are_made_small_and_those_that_do_not_fit_are_named(tmp_path, m
     assert (len(shown), left_out) == (1, ["figures/heads/a_b.png"])
 
 
+def test_pictures_that_cannot_be_read_are_named_and_a_large_one_takes_no_room(
+    tmp_path, monkeypatch
+):
+    figures = tmp_path / "figures"
+    (figures / "probes").mkdir(parents=True)
+    noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3), np.uint8)
+    for number in (10, 2, 1):
+        Image.fromarray(noise if number == 1 else noise[:2]).save(
+            figures / f"probes/strip_{number}.png"
+        )
+    whole = (figures / "probes/strip_1.png").read_bytes()
+    (figures / "map.png").write_bytes(whole[: len(whole) // 2])
+    (figures / "reading.png").write_bytes(b"")
+    damaged = ["figures/map.png (cannot be read)", "figures/reading.png (cannot be read)"]
+    shown, left_out = report._pictures(figures)
+    assert [picture.caption[-8:] for picture in shown] == [" strip 1", " strip 2", "strip 10"]
+    assert left_out == damaged
+    monkeypatch.setattr(report, "MOST_PICTURE_BYTES", len(shown[0].source) - 1)
+    shown, left_out = report._pictures(figures)
+    assert [picture.caption[-8:] for picture in shown] == [" strip 2", "strip 10"]
+    assert left_out == [*damaged, "figures/probes/strip_1.png"]
+
+
 @pytest.mark.browser
 def test_the_report_opens_without_errors_and_fits_a_phone(tiny):
     from playwright.sync_api import sync_playwright
