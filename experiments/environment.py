@@ -22,7 +22,10 @@ PACKAGES = (
 
 
 def record(folder: Path) -> None:
-    """Writes what `describe` returns into a run's folder, with the time, before it trains."""
+    """Writes what `describe` returns into a run's folder, with the time, before it trains.
+
+    It is of the last start: what a run that goes on wrote at an earlier one is replaced.
+    """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     write_json(folder / ENVIRONMENT, {"started": now, **describe()})
 
@@ -31,7 +34,7 @@ def record(folder: Path) -> None:
 def describe() -> dict[str, Any]:
     """Returns the versions, the machine and the commit of this process, as JSON has it.
 
-    `code` is None where the code lies in no git checkout; a package that is missing is left out.
+    `code` is None where the code is no git checkout of its own; a package that is missing is left out.
     """
     device = jax.devices()[0]
     return {
@@ -63,7 +66,10 @@ def _version(package: str) -> str | None:
 
 
 def _commit(folder: Path) -> dict[str, Any] | None:
-    """The commit that a folder's files are of, and whether they were changed since."""
+    """The commit that a checkout's files are of, and whether they were changed since.
+
+    A folder within another checkout has none: that one's commit says nothing of these files.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments]
@@ -71,6 +77,8 @@ def _commit(folder: Path) -> dict[str, Any] | None:
         return done.stdout
 
     try:
+        if Path(git("rev-parse", "--show-toplevel").rstrip("\n")).resolve() != folder.resolve():
+            return None
         commit = git("rev-parse", "HEAD").strip()
         changed = bool(git("status", "--porcelain", "--untracked-files=no", "--", "."))
     except (OSError, subprocess.SubprocessError):

@@ -187,7 +187,7 @@ def command(config: Any) -> str:
 
 
 def environment_table(environment: dict[str, Any]) -> Table:
-    """Returns where a run trained."""
+    """Returns where a run trained when it was last started."""
     devices, code = environment["devices"], environment["code"]
     commit = "no git checkout"
     if code:
@@ -200,7 +200,7 @@ def environment_table(environment: dict[str, Any]) -> Table:
         ["python", environment["python"]],
         *([name, version] for name, version in environment["packages"].items()),
     ]
-    return Table("Environment of the training", ["", ""], rows)
+    return Table("Environment when the training was last started", ["", ""], rows)
 
 
 def started(folder: Path, environment: dict[str, Any] | None) -> str | None:

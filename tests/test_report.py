@@ -230,6 +230,8 @@ def test_the_commit_is_told_with_whether_the_code_was_changed(tmp_path):
     assert not found["changed"]
     (tmp_path / "a.py").write_text("2\n")
     assert environment._commit(tmp_path) == {**found, "changed": True}
+    (tmp_path / "within").mkdir()  # where code may lie that is not of this checkout
+    assert environment._commit(tmp_path / "within") is None
 
 
 # -- pictures
