@@ -34,13 +34,14 @@ class Panel:
 PANELS = (
     Panel({"loss": "loss"}, "loss (nats)", best=min),
     Panel({"bleu": "BLEU", "chrf": "chrF"}, "score (0 to 100)", best=max),
+    Panel({"accuracy": "accuracy", "macro_f1": "macro F1"}, "accuracy (0 to 1)", best=max),
     Panel({"learning_rate": "learning rate"}, "learning rate"),
 )
 DRAWN = tuple(metric for panel in PANELS for metric in panel.metrics)
 
 
 def draw(metrics_file: Path, picture: Path) -> Path:
-    """A figure of the run's loss, BLEU and chrF, and learning rate, one above the other.
+    """A figure of the run's loss, BLEU and chrF, accuracy, and learning rate, one above the other.
 
     The axis below counts steps and the one above minutes, where the lines tell `seconds`.
     A panel without data is left out. A value that is null or not finite leaves a gap in its

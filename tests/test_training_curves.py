@@ -41,6 +41,7 @@ def test_every_panel_shows_the_numbers_of_the_file(metrics_file):
     assert lines(figure) == {
         "loss (nats)": [([100, 200, 300], [5.0, 4.0, 3.0]), ([200, 300], [4.5, 4.7])],
         "score (0 to 100)": [([200, 300], [3.0, 7.0]), ([200, 300], [11.0, 19.0])],
+        "accuracy (0 to 1)": [([200], [0.3])],
         "learning rate": [([100, 200, 300], [1e-4, 2e-4, 3e-4])],
     }
     assert figure.axes[-1].get_xlabel() == "training step"
@@ -48,7 +49,7 @@ def test_every_panel_shows_the_numbers_of_the_file(metrics_file):
 
 def test_the_legend_names_the_lowest_loss_and_the_highest_scores(metrics_file):
     figure = build_figure(read_curves(write(metrics_file, EVENTS)), "file")
-    loss, score, _ = (
+    loss, score, *_ = (
         [text.get_text() for text in axes.get_legend().get_texts()] if axes.get_legend() else []
         for axes in figure.axes
     )
