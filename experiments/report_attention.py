@@ -1,14 +1,17 @@
 """Small heat maps of attention for a page: numbers that its picture is drawn from, and no file."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+
+from experiments.attention_maps import visible
+from transformer.data.pipeline import make_batch
 
 MOST_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture
-LONGEST_TOKEN = 16  # characters
 FAINTEST = 0.01  # weights below are not drawn
 
 
@@ -43,31 +46,45 @@ def cross_attention(
     """Returns the mean attention of the last layer's heads while translations are written.
 
     A row is named by the token that is written, not by the one that is read before it. There is
-    None of a model without attention, or where a side has more than `MOST_TOKENS`.
+    None of a model without attention, or where a side has more than `MOST_TOKENS` or than the
+    model reads.
     """
     predictor, maps = trained.predictor, [None] * len(sources)
-    settings = predictor.model.config
-    if settings.kind == "recurrent" and settings.recurrent_attention == "none":
+    settings, length = predictor.model.config, min(MOST_TOKENS, predictor.max_length)
+    read, written = (
+        tokenizer.encode(texts)
+        for tokenizer, texts in (
+            (predictor.source_tokenizer, sources),
+            (predictor.target_tokenizer, translations),
+        )
+    )
+    # Each has its end beside its tokens.
+    drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
+    if not drawn or (settings.kind, settings.recurrent_attention) == ("recurrent", "none"):
         return maps
-    for i, layers in predictor.cross_attention(trained.variables, sources, translations):
-        weights = layers[-1].mean(axis=0)
-        if max(weights.shape) <= MOST_TOKENS:
-            written = _tokens(predictor.target_tokenizer, translations[i], len(weights))
-            read = _tokens(predictor.source_tokenizer, sources[i], len(weights.T))
-            maps[i] = attention_map(weights, written, read)
+    batch = make_batch([read[i] for i in drawn], [written[i] for i in drawn], len(drawn), length)
+    means = jax.device_get(_mean_of_last_layer(predictor)(trained.variables, batch))
+    for mean, i in zip(means, drawn, strict=True):
+        rows = [*predictor.target_tokenizer.pieces(written[i]), "</s>"]
+        columns = [*predictor.source_tokenizer.pieces(read[i]), "</s>"]
+        maps[i] = attention_map(mean[: len(rows), : len(columns)], rows, columns)
     return maps
 
 
-def _tokens(tokenizer: Any, text: str, count: int) -> list[str]:
-    """The tokens of a text that a model reads so many of, with its end."""
-    return [*tokenizer.pieces(tokenizer.encode([text])[0][: count - 1]), "</s>"]
+def _mean_of_last_layer(predictor: Any) -> Callable:
+    """Compiled as a whole, so that no weights but these leave it."""
+    return jax.jit(
+        lambda variables, batch: (
+            predictor.batch_attention(variables, batch)["cross"].weights[-1].mean(axis=1)
+        )
+    )
 
 
 def attention_map(
     weights: np.ndarray, row_tokens: Sequence[str], column_tokens: Sequence[str]
 ) -> AttentionMap:
     """Returns weights from 0 to 1, queries in rows, as a heat map of named rows and columns."""
-    rows, columns = list(map(_visible, row_tokens)), list(map(_visible, column_tokens))
+    rows, columns = list(map(_label, row_tokens)), list(map(_label, column_tokens))
     left, top = (10 + max(map(_width, tokens)) for tokens in (rows, columns))
     cells = [
         (left + CELL * j, top + CELL * i, round(float(weight), 2))
@@ -87,10 +104,9 @@ def attention_map(
     )
 
 
-def _visible(token: str) -> str:
-    """A token as a label: nothing is invisible, and nothing is long."""
-    shown = "".join(c if c.isprintable() and c != " " else "␣" for c in token) or "∅"
-    return shown if len(shown) <= LONGEST_TOKEN else shown[: LONGEST_TOKEN - 1] + "…"
+def _label(token: str) -> str:
+    """A token as a label; the page's own fonts are taken to have all of its characters."""
+    return visible(token, frozenset(token))
 
 
 def _width(text: str) -> float:

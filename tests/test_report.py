@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -240,25 +241,53 @@ def test_the_commit_is_told_with_whether_the_code_was_changed(tmp_path):
 def test_a_heat_map_has_a_cell_for_each_weight_that_shows():
     weights = np.array([[0.7, 0.3, 0.0], [0.004, 0.5, 0.496]])
     drawn = attention_map(weights, ["a", "\n"], ["x", "", "y" * 40])
-    assert [token for _, token in drawn.rows] == ["a", "␣"]
-    assert [token for _, token in drawn.columns] == ["x", "∅", "y" * 15 + "…"]
+    assert [token for _, token in drawn.rows] == ["a", "⟨000A⟩"]
+    assert [token for _, token in drawn.columns] == ["x", "∅", "y" * 19 + "…"]
     places = {(y, x): share for x, y, share in drawn.cells}
     rows, columns = ([place - drawn.cell / 2 for place, _ in side] for side in drawn[5:7])
     seen = [[places.get((y, x), 0.0) for x in columns] for y in rows]
     assert seen == [[0.7, 0.3, 0.0], [0.0, 0.5, 0.5]]
 
 
-@pytest.mark.parametrize(("attention", "tokens"), [("none", 3), ("additive", MOST_TOKENS + 1)])
-def test_no_heat_map_is_drawn_without_attention_or_of_too_many_tokens(attention, tokens):
-    class Predictor:
-        model = SimpleNamespace(
-            config=SimpleNamespace(kind="recurrent", recurrent_attention=attention)
-        )
+class Reader:
+    """A translator whose words are tokens, and which weighs the source's by their places.
 
-        def cross_attention(self, variables, sources, translations):
-            yield 0, np.full((1, 2, 5, tokens), 1 / tokens)
+    `read` are the shapes of what it was given.
+    """
 
-    assert cross_attention(Trained(Predictor(), None), ["a"], ["b"]) == [None]
+    max_length = MOST_TOKENS + 9
+    source_tokenizer = target_tokenizer = SimpleNamespace(
+        encode=lambda texts: [[7] * len(text.split()) for text in texts],
+        pieces=lambda ids: ["x"] * len(ids),
+    )
+
+    def __init__(self, kind="transformer", attention="none"):
+        settings = SimpleNamespace(kind=kind, recurrent_attention=attention)
+        self.model, self.read = SimpleNamespace(config=settings), []
+
+    def batch_attention(self, variables, batch):
+        self.read.append(batch.source.shape)
+        rows, length = batch.source.shape
+        heads = jnp.stack([jnp.arange(length) / 10, jnp.zeros(length)])  # their mean is a half
+        weights = jnp.broadcast_to(heads[:, None], (rows, 2, length, length))
+        return {"cross": SimpleNamespace(weights=jnp.stack([weights + 1, weights]))}
+
+
+def test_the_heat_map_is_the_mean_of_the_last_layer_and_long_texts_are_never_read():
+    reader, long = Reader(), "a " * MOST_TOKENS
+    sources, translations = ["a b", long, "a", "a b c d"], ["a", "a", long, "a b"]
+    maps = cross_attention(Trained(reader, None), sources, translations)
+    assert [drawn is not None for drawn in maps] == [True, False, False, True]
+    assert reader.read == [(2, MOST_TOKENS)]
+    assert [token for _, token in maps[0].rows] == ["x", "</s>"]
+    assert [token for _, token in maps[3].columns] == ["x"] * 4 + ["</s>"]
+    assert [share for *_, share in maps[3].cells] == [0.05, 0.1, 0.15, 0.2] * 3
+
+
+def test_no_heat_map_is_drawn_without_attention():
+    for attention, drawn in (("none", False), ("additive", True)):
+        [found] = cross_attention(Trained(Reader("recurrent", attention), None), ["a"], ["b"])
+        assert (found is not None) == drawn
 
 
 def test_pages_beside_the_report_are_named(tiny, copy):
