@@ -34,7 +34,8 @@ def record(folder: Path) -> None:
 def describe() -> dict[str, Any]:
     """Returns the versions, the machine and the commit of this process, as JSON has it.
 
-    `code` is None where the code is no git checkout of its own; a package that is missing is left out.
+    `code` is None where the code is no git checkout of its own; a package that is missing is left
+    out.
     """
     device = jax.devices()[0]
     return {

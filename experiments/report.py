@@ -124,7 +124,8 @@ def write(
         signatures=report_numbers.signatures(results),
         costs=report_numbers.cost_table(results, task.unit),
         curves=_curves(folder / "metrics.jsonl"),
-        groups=_groups(config, folder, split, trained, missing),
+        decoding=report_numbers.decode_table(config, results),
+        groups=_groups(config, folder, results, trained, missing),
         pictures=pictures,
         left_out=left_out,
         pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
@@ -147,10 +148,15 @@ def record_data(task: Any, folder: Path) -> None:
 
 
 def _groups(
-    config: ConfigDict, folder: Path, split: str, trained: Trained | None, missing: str
+    config: ConfigDict,
+    folder: Path,
+    results: dict[str, Any],
+    trained: Trained | None,
+    missing: str,
 ) -> list[Group]:
+    decode, split = report_numbers.decode_of(config, results), report_numbers.main_split(results)
     try:
-        return report_texts.REGISTRY[config.task](config, folder, split, trained, missing)
+        return report_texts.REGISTRY[config.task](decode, folder, split, trained, missing)
     except UserError as error:
         return [Group("samples", "Texts", [str(error)], [], [])]
 

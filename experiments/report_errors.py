@@ -9,10 +9,14 @@ import numpy as np
 import sacrebleu
 
 from experiments.lines import read_lines
+from experiments.report_attention import Trained
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 
 EXACT, SEARCH, MODEL = "exact", "search", "model"
+# What a reference must be ahead by, in shares of the translation's score and at least in nats:
+# scores are kept with four decimals, and other programs than the search's round otherwise.
+LEAD = 1e-3
 
 
 class Sentence(NamedTuple):
@@ -32,6 +36,20 @@ class Sentence(NamedTuple):
     chrf: float
     log_prob: float
     tokens: int
+
+
+class Reference(NamedTuple):
+    """A reference as the model reads it.
+
+    Attributes:
+      log_prob: in nats.
+      tokens: its end included.
+      is_found: whether the translation has the same tokens, whatever their texts are.
+    """
+
+    log_prob: float
+    tokens: int
+    is_found: bool
 
 
 class Judged(NamedTuple):
@@ -77,30 +95,56 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
     return sentences
 
 
-def judge(sentences: Sequence[Sentence], given: Sequence[float], decode: Any) -> list[Judged]:
-    """Returns sentences with what became of them, those left out of which nothing was decoded.
+def score_references(trained: Trained, sentences: Sequence[Sentence]) -> list[Reference | None]:
+    """Returns what a model makes of the references, None of those too long to be read whole."""
+    predictor = trained.predictor
+    references, translations = (
+        predictor.target_tokenizer.encode(texts)
+        for texts in (
+            [sentence.reference for sentence in sentences],
+            [sentence.translation for sentence in sentences],
+        )
+    )
+    whole = [len(ids) < predictor.max_length for ids in references]
+    scored = predictor.score(
+        trained.variables,
+        [sentence.source for sentence in sentences],
+        [own.reference if fits else "" for own, fits in zip(sentences, whole, strict=True)],
+    )
+    return [
+        Reference(*score, ids == found) if fits else None
+        for score, ids, found, fits in zip(scored, references, translations, whole, strict=True)
+    ]
+
+
+def judge(
+    sentences: Sequence[Sentence], references: Sequence[Reference | None], decode: Any
+) -> list[Judged]:
+    """Returns sentences with what became of them.
+
+    Those are left out of which nothing was decoded or whose reference is not known.
 
     A translation that equals its reference is `EXACT`. Of the others it is a `SEARCH` error where
-    the reference scores higher, for the search should have preferred it; otherwise a `MODEL`
-    error, for the model prefers what is wrong. Search errors of which the reference is no witness
-    are not seen: their true number may be higher.
+    the reference scores higher, by more than rounding may, for the search should have preferred
+    it; otherwise a `MODEL` error, for the model prefers what is wrong. Search errors of which the
+    reference is no witness are not seen: their true number may be higher.
 
     Args:
-      given: the score of each reference, see `penalised`.
-      decode: `config.decode`, of the search that found the translations.
+      decode: `config.decode` of the search that found the translations.
 
     Source: Stahlberg and Byrne 2019, "On NMT Search Errors and Model Errors: Cat Got Your
     Tongue?", who find all search errors by exact search.
     """
     judged = []
-    for sentence, score in zip(sentences, given, strict=True):
-        if not sentence.tokens:
+    for sentence, reference in zip(sentences, references, strict=True):
+        if not sentence.tokens or reference is None:
             continue
         found = penalised(sentence.log_prob, sentence.tokens, decode)
-        kind = SEARCH if score > found else MODEL
-        if sentence.translation == sentence.reference:
+        given = penalised(reference.log_prob, reference.tokens, decode)
+        kind = SEARCH if given - found > LEAD * max(1.0, abs(found)) else MODEL
+        if reference.is_found or sentence.translation == sentence.reference:
             kind = EXACT
-        judged.append(Judged(sentence, found, score, kind))
+        judged.append(Judged(sentence, found, given, kind))
     return judged
 
 

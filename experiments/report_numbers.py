@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ml_collections import ConfigDict
+
 from configs import base
 from experiments.settings import flatten
 from experiments.sweep_measures import REGISTRY, Measure
@@ -19,6 +21,8 @@ FURTHER = {
     "accuracy": Measure("accuracy", "token accuracy (%)", 100),
     "seconds": Measure("seconds", "seconds to score", format=",.1f"),
 }
+DECODE = "decode"  # key of results.json
+SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
 COUNTED = ("sentences", "tokens", "texts")  # what a score is a mean over, by the name of a count
 
 
@@ -32,7 +36,11 @@ class Table(NamedTuple):
 
 def splits_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the scores of each split."""
-    return {name: scores for name, scores in results.items() if isinstance(scores, dict)}
+    return {
+        name: scores
+        for name, scores in results.items()
+        if isinstance(scores, dict) and name != DECODE
+    }
 
 
 def main_split(results: dict[str, Any]) -> str:
@@ -85,6 +93,24 @@ def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
         for name, text in scores.items()
         if name.endswith("_signature")
     ]
+
+
+def decode_of(config: Any, results: dict[str, Any]) -> Any:
+    """Returns `config.decode` of the final scores, which may not be the config's of today.
+
+    Older results do not tell it: for them it is the config's.
+    """
+    return ConfigDict(results[DECODE]) if DECODE in results else config.decode
+
+
+def decode_table(config: Any, results: dict[str, Any]) -> Table | None:
+    """Returns what found the translations that are scored, of a run that translates."""
+    if config.task != "translation":
+        return None
+    decode = decode_of(config, results)
+    rows = [[f"decode.{name}", _shown(decode[name])] for name in SEARCHED_WITH]
+    told = "" if DECODE in results else ", by the config: results.json does not tell"
+    return Table(f"The search that made the scored translations{told}", ["", ""], rows)
 
 
 def cost_table(results: dict[str, Any], unit: str) -> Table:

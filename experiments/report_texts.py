@@ -10,7 +10,7 @@ import numpy as np
 from experiments import report_errors
 from experiments.lines import read_lines
 from experiments.report_attention import AttentionMap, Trained, cross_attention
-from experiments.report_errors import EXACT, MODEL, SEARCH, Judged, Sentence, judge, penalised
+from experiments.report_errors import EXACT, LEAD, MODEL, SEARCH, Judged, Sentence
 from experiments.report_numbers import Table
 from experiments.web_page import shortened
 from transformer.errors import UserError
@@ -46,11 +46,12 @@ class Group(NamedTuple):
 
 
 def translations(
-    config: Any, folder: Path, split: str, trained: Trained | None, missing: str
+    decode: Any, folder: Path, split: str, trained: Trained | None, missing: str
 ) -> list[Group]:
     """Returns samples, errors of search and model, and the worst and longest translations.
 
     Args:
+      decode: `config.decode` of the search that found what the run keeps.
       trained: the model whose scores the results are; None where it is not there.
       missing: says how to come by it.
     """
@@ -72,7 +73,7 @@ def translations(
     title = f"Sample translations of the {split} set"
     return [
         Group("samples", title, notes, [], samples),
-        _errors(config, sentences, trained, missing),
+        _errors(decode, sentences, trained, missing),
         _worst_translations(sentences),
         _longest_translations(sentences),
     ]
@@ -87,38 +88,35 @@ def _pair_lines(sentence: Sentence) -> list[Line]:
 
 
 def _errors(
-    config: Any, sentences: Sequence[Sentence], trained: Trained | None, missing: str
+    decode: Any, sentences: Sequence[Sentence], trained: Trained | None, missing: str
 ) -> Group:
     """Search errors against model errors."""
-    decode = config.decode
     title = "Search errors and model errors"
     if not report_errors.are_scored(sentences):
         missing = "This run did not keep the scores of its translations: --mode=evaluate adds them"
         return Group("errors", title, [missing], [], [])
     if trained is None:
         return Group("errors", title, [f"References are not scored: {missing}"], [], [])
-    scored = trained.predictor.score(
-        trained.variables,
-        [sentence.source for sentence in sentences],
-        [sentence.reference for sentence in sentences],
-    )
-    given = [penalised(log_prob, tokens, decode) for log_prob, tokens in scored]
-    judged = judge(sentences, given, decode)
+    references = report_errors.score_references(trained, sentences)
+    judged = report_errors.judge(sentences, references, decode)
     penalty = decode.length_penalty + (
         "" if decode.length_penalty == "none" else f", alpha {decode.alpha}"
     )
     notes = [
         f"Scores are log-probabilities in nats over the length penalty ({penalty}), as the search "
         f"with a beam of {decode.beam_size} compares. Where the model scores the reference above "
-        "its own translation, the search failed to find what the model prefers: a search error. "
+        f"its own translation, by more than {LEAD:.1%} of the score and {LEAD} nats as rounding "
+        "may, the search failed to find what the model prefers: a search error. "
         "Otherwise it prefers a text that is not the reference: a model error, though it may be "
         "another good translation. The reference is the only witness, so there may be more search "
         "errors than these (Stahlberg and Byrne 2019 find all by exact search).",
     ]
-    if left := len(sentences) - len(judged):
-        notes.append(f"{left:,} blank sentences are left out.")
+    if blank := sum(not sentence.tokens for sentence in sentences):
+        notes.append(f"Left out: {blank:,} blank sentences.")
+    if cut := len(sentences) - blank - len(judged):
+        notes.append(f"Left out: {cut:,} sentences with a reference longer than the model reads.")
     kinds = {
-        EXACT: "translation equals the reference",
+        EXACT: "translation equals the reference, token for token",
         SEARCH: "search error",
         MODEL: "model error",
     }
@@ -182,7 +180,7 @@ def _longest_translations(sentences: Sequence[Sentence]) -> Group:
 
 
 def language_model(
-    config: Any, folder: Path, split: str, trained: Trained | None, missing: str
+    decode: Any, folder: Path, split: str, trained: Trained | None, missing: str
 ) -> list[Group]:
     """Returns a text that the model writes, and what it foresees worst; see `translations`."""
     title, text = "A text that it writes", None
@@ -190,8 +188,8 @@ def language_model(
     if trained:
         text = "".join(trained.predictor.stream(trained.variables, ""))
         notes = [
-            f"Drawn with seed {config.decode.seed}, temperature {config.decode.temperature}, top_k "
-            f"{config.decode.top_k} and top_p {config.decode.top_p}, after an empty prompt."
+            f"Drawn with seed {decode.seed}, temperature {decode.temperature}, top_k "
+            f"{decode.top_k} and top_p {decode.top_p}, after an empty prompt."
         ]
     written = [] if text is None else [Example("Sample", [Line("text", text)])]
     return [Group("samples", title, notes, [], written), _worst_pieces(folder, split)]
@@ -229,7 +227,7 @@ def _worst_pieces(folder: Path, split: str) -> Group:
 
 
 def classification(
-    config: Any, folder: Path, split: str, trained: Trained | None, missing: str
+    decode: Any, folder: Path, split: str, trained: Trained | None, missing: str
 ) -> list[Group]:
     """Returns samples and the most confident mistakes; see `translations`."""
     path = folder / "predictions" / f"{split}.tsv"

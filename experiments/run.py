@@ -16,6 +16,7 @@ from experiments import (
     modes,
     probe_figures,
     report,
+    report_numbers,
     training_curves,
     workdir,
 )
@@ -100,6 +101,8 @@ def score(task: Any, config: Any, folder: Path) -> dict[str, Any]:
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
         "flops_per_token": costs.flops_per_token(variables["params"], task.predictor.model),
     }
+    if config.task == "translation":  # a later mode may have another decode.beam_size
+        results[report_numbers.DECODE] = config.decode.to_dict()
     write_json(folder / "results.json", results)
     report.record_data(task, folder)
     return results
@@ -131,7 +134,7 @@ def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:
     mean = f"mean of the last {averaged} checkpoints, " if averaged > 1 else ""
     title = f"step {results['step']:,}, {mean}{results['parameters']:,} parameters"
     table = Table(title=title)
-    splits = {name: scores for name, scores in results.items() if isinstance(scores, dict)}
+    splits = report_numbers.splits_of(results)
     first = next(iter(splits.values()))
     columns = [column for column in columns if column in first]
     table.add_column("split")

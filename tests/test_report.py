@@ -14,7 +14,16 @@ from PIL import Image
 from configs import base
 from experiments import environment, report, report_numbers, report_texts, settings
 from experiments.report_attention import MOST_TOKENS, Trained, attention_map, cross_attention
-from experiments.report_errors import EXACT, MODEL, SEARCH, Sentence, judge, penalised
+from experiments.report_errors import (
+    EXACT,
+    MODEL,
+    SEARCH,
+    Reference,
+    Sentence,
+    judge,
+    penalised,
+    score_references,
+)
 from experiments.workdir import load_config, load_results
 from tiny_run import command, refused, shared_run
 from transformer.data.pairs import CleaningReport
@@ -53,14 +62,54 @@ def same_page(config, folder):
     return report.write(config, folder, load_results(folder), None, "nobody looked").read_text()
 
 
+class Reader:
+    """A translator whose words are tokens, and which weighs the source's by their places.
+
+    `read` are the shapes of what it was given.
+    """
+
+    max_length = MOST_TOKENS + 9
+    source_tokenizer = target_tokenizer = SimpleNamespace(
+        encode=lambda texts: [[7] * len(text.split()) for text in texts],
+        pieces=lambda ids: ["x"] * len(ids),
+    )
+
+    def __init__(self, kind="transformer", attention="none"):
+        settings = SimpleNamespace(kind=kind, recurrent_attention=attention)
+        self.model, self.read = SimpleNamespace(config=settings), []
+
+    def score(self, variables, sources, targets):
+        return ((-1.0, len(target.split()) + 1) for target in targets)
+
+    def batch_attention(self, variables, batch):
+        self.read.append(batch.source.shape)
+        rows, length = batch.source.shape
+        heads = jnp.stack([jnp.arange(length) / 10, jnp.zeros(length)])  # their mean is a half
+        weights = jnp.broadcast_to(heads[:, None], (rows, 2, length, length))
+        return {"cross": SimpleNamespace(weights=jnp.stack([weights + 1, weights]))}
+
+
 # -- whose error it is
 
 
+def judged(found, given, own, tokens=1, is_found=False):
+    """What became of a translation of log-probability -4 whose reference has this one."""
+    return judge([found], [Reference(given, tokens, is_found)], own)[0]
+
+
 def test_an_error_is_the_search_s_where_the_reference_scores_higher():
-    found = [sentence(), sentence(), sentence(), sentence(translation="y")]
-    judged = judge(found, [-3.9, -4.1, -4.0, -3.9], decode("none"))
-    assert [each.kind for each in judged] == [SEARCH, MODEL, MODEL, EXACT]
-    assert [each.found for each in judged] == [-4.0] * 4
+    own = decode("none")
+    kinds = {given: judged(sentence(), given, own).kind for given in (-3.9, -4.0, -4.1)}
+    assert kinds == {-3.9: SEARCH, -4.0: MODEL, -4.1: MODEL}
+    assert judged(sentence(translation="y"), -3.9, own).kind == EXACT
+    assert judged(sentence(), -3.9, own)[1:3] == (-4.0, -3.9)
+
+
+@pytest.mark.parametrize(("found", "lead"), [(-4.0, 4e-3), (-0.1, 1e-3)])
+def test_a_lead_that_rounding_may_make_is_no_search_error(found, lead):
+    own, sentences = decode("none"), sentence(log_prob=found)
+    assert judged(sentences, found + 0.9 * lead, own).kind == MODEL
+    assert judged(sentences, found + 1.1 * lead, own).kind == SEARCH
 
 
 def test_scores_are_compared_as_the_search_compares_them():
@@ -68,16 +117,25 @@ def test_scores_are_compared_as_the_search_compares_them():
     found, given = sentence(log_prob=-4.0, tokens=1), (-6.0, 13)
     kinds = {}
     for penalty in ("gnmt", "average", "none"):
-        own = decode(penalty)
-        kinds[penalty] = judge([found], [penalised(*given, own)], own)[0].kind
+        kinds[penalty] = judged(found, given[0], decode(penalty), tokens=given[1]).kind
     assert penalised(*given, decode("gnmt")) == pytest.approx(-2.0)
     assert penalised(*given, decode("average")) == pytest.approx(-6 / 13)
     assert kinds == {"gnmt": SEARCH, "average": SEARCH, "none": MODEL}
 
 
-def test_sentences_without_a_translation_are_no_errors():
+def test_sentences_without_a_translation_or_a_whole_reference_are_no_errors():
     blank = sentence(translation="", log_prob=0.0, tokens=0)
-    assert judge([blank], [-1.0], decode("gnmt")) == []
+    assert judge([blank], [Reference(-1.0, 1, False)], decode("gnmt")) == []
+    assert judge([sentence()], [None], decode("gnmt")) == []
+
+
+def test_references_that_are_cut_are_not_scored_and_the_same_tokens_are_the_same_text():
+    reader = Reader()
+    reader.max_length = 4
+    found = [sentence(reference=text) for text in ("a b c", "a b c d", "a")]
+    references = score_references(Trained(reader, None), found)
+    assert references == [Reference(-1.0, 4, False), None, Reference(-1.0, 2, True)]
+    assert judged(found[2], -1.0, decode("none"), is_found=True).kind == EXACT
 
 
 def test_the_likelihoods_kept_of_translations_are_those_of_the_mode_score(tiny):
@@ -104,6 +162,7 @@ def test_a_run_ends_in_a_report_with_its_scores_texts_and_numbers(tiny, page):
     assert f"BLEU {scores['bleu']:,.2f} ± {scores['bleu_ci']:,.2f} on the 7 sentences" in page
     assert scores["chrf_signature"] in page
     assert f"{results['parameters']:,} parameters" in page
+    assert '<th scope="row">decode.beam_size</th><td>4</td>' in page
     started = json.loads((tiny.workdir / "environment.json").read_text())["started"]
     assert f"last started {started[:10]} {started[11:16]} UTC" in page
     for section in ("scores", "curves", "samples", "errors", "worst", "slowest", "data", "config"):
@@ -166,6 +225,25 @@ def test_scores_of_other_checkpoints_are_not_mixed_with_these(tiny, copy):
     page = (copy / "report.html").read_text()
     assert "the checkpoints are not those of the results" in page
     assert "Heat map" not in page
+
+
+def test_errors_are_judged_by_the_search_that_made_the_scores(tiny):
+    config, results = load_config(tiny.workdir), load_results(tiny.workdir)
+    assert results["decode"] == config.decode.to_dict()
+
+    def told(results):
+        groups = report._groups(config, tiny.workdir, results, Trained(Reader(), None), "")
+        [note] = [note for group in groups for note in group.notes if "length penalty" in note]
+        return note, dict(report_numbers.decode_table(config, results).rows)
+
+    note, table = told({**results, "decode": {**results["decode"], "beam_size": 7, "alpha": 0.25}})
+    assert "length penalty (gnmt, alpha 0.25), as the search with a beam of 7 compares" in note
+    assert (table["decode.beam_size"], table["decode.alpha"]) == ("7", "0.25")
+    older = {name: value for name, value in results.items() if name != "decode"}
+    note, table = told(older)
+    assert "length penalty (gnmt, alpha 0.6), as the search with a beam of 4 compares" in note
+    assert table["decode.beam_size"] == "4"
+    assert "results.json does not tell" in report_numbers.decode_table(config, older).caption
 
 
 def test_a_run_without_results_is_refused(tiny, copy):
@@ -247,30 +325,6 @@ def test_a_heat_map_has_a_cell_for_each_weight_that_shows():
     rows, columns = ([place - drawn.cell / 2 for place, _ in side] for side in drawn[5:7])
     seen = [[places.get((y, x), 0.0) for x in columns] for y in rows]
     assert seen == [[0.7, 0.3, 0.0], [0.0, 0.5, 0.5]]
-
-
-class Reader:
-    """A translator whose words are tokens, and which weighs the source's by their places.
-
-    `read` are the shapes of what it was given.
-    """
-
-    max_length = MOST_TOKENS + 9
-    source_tokenizer = target_tokenizer = SimpleNamespace(
-        encode=lambda texts: [[7] * len(text.split()) for text in texts],
-        pieces=lambda ids: ["x"] * len(ids),
-    )
-
-    def __init__(self, kind="transformer", attention="none"):
-        settings = SimpleNamespace(kind=kind, recurrent_attention=attention)
-        self.model, self.read = SimpleNamespace(config=settings), []
-
-    def batch_attention(self, variables, batch):
-        self.read.append(batch.source.shape)
-        rows, length = batch.source.shape
-        heads = jnp.stack([jnp.arange(length) / 10, jnp.zeros(length)])  # their mean is a half
-        weights = jnp.broadcast_to(heads[:, None], (rows, 2, length, length))
-        return {"cross": SimpleNamespace(weights=jnp.stack([weights + 1, weights]))}
 
 
 def test_the_heat_map_is_the_mean_of_the_last_layer_and_long_texts_are_never_read():
