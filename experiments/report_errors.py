@@ -14,7 +14,7 @@ from transformer.decode import PENALTIES
 from transformer.errors import UserError
 
 EXACT, SEARCH, MODEL = "exact", "search", "model"
-# What a reference must be ahead by, in shares of the translation's score and at least in nats:
+# What a reference must be ahead by, as a share of the translation's score and in itself:
 # scores are kept with four decimals, and other programs than the search's round otherwise.
 LEAD = 1e-3
 

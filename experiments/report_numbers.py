@@ -215,7 +215,7 @@ def command(config: Any) -> str:
 def environment_table(environment: dict[str, Any]) -> Table:
     """Returns where a run trained when it was last started."""
     devices, code = environment["devices"], environment["code"]
-    commit = "no git checkout"
+    commit = "no git checkout of its own"
     if code:
         commit = code["commit"] + (", with local changes" if code["changed"] else "")
     rows = [

@@ -105,8 +105,8 @@ def _errors(
     notes = [
         f"Scores are log-probabilities in nats over the length penalty ({penalty}), as the search "
         f"with a beam of {decode.beam_size} compares. Where the model scores the reference above "
-        f"its own translation, by more than {LEAD:.1%} of the score and {LEAD} nats as rounding "
-        "may, the search failed to find what the model prefers: a search error. "
+        f"its own translation, by more than rounding may ({LEAD:.1%} of the score, and "
+        f"{LEAD}), the search failed to find what the model prefers: a search error. "
         "Otherwise it prefers a text that is not the reference: a model error, though it may be "
         "another good translation. The reference is the only witness, so there may be more search "
         "errors than these (Stahlberg and Byrne 2019 find all by exact search).",
