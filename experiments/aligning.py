@@ -56,9 +56,10 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
     if options.input is not None and options.links is None:
         return _align(config, folder, options, pairs)
     gold = _gold(config, options, pairs)
+    read = [Path(name) for name in (options.input, options.links) if name is not None]
     with contextlib.ExitStack() as stack:
         if options.output is not None:  # which may be impossible, and is better known before
-            output = stack.enter_context(open_output(options.output, input_file(options.input)))
+            output = stack.enter_context(open_output(options.output, *read))
         translator, variables, *_ = load_trained(folder, config, warn)
         with line_progress(len(pairs), hidden=False) as advance:
             found = score_heads(translator, variables, pairs, gold, advance)
@@ -123,7 +124,7 @@ def _align(config: Any, folder: Path, options: Options, pairs: Sequence[Pair]) -
         raise UserError("--output is missing: name the file for the links, or give --links")
     translator, variables, *_ = load_trained(folder, config, warn)
     with (
-        open_output(options.output, input_file(options.input)) as output,
+        open_output(options.output, Path(options.input), folder / SCORES) as output,
         line_progress(len(pairs), hidden=False) as advance,
     ):
         for weights in attended_words(translator, variables, pairs, advance):

@@ -25,14 +25,14 @@ def input_file(name: str | None) -> Path | None:
 
 
 @contextlib.contextmanager
-def open_output(name: str | None, source: Path | None = None) -> Iterator[TextIO]:
+def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     """Standard output, or the file that --output names, which is whole or as it was.
 
     Args:
-      source: what is read meanwhile.
+      sources: the files that are read; None among them is none.
 
     Raises:
-      UserError: the file cannot be one, or is the source.
+      UserError: the file cannot be one, or is among the sources.
     """
     if name is None:
         yield sys.stdout
@@ -40,8 +40,9 @@ def open_output(name: str | None, source: Path | None = None) -> Iterator[TextIO
     path = Path(name)
     if not path.parent.is_dir():
         raise UserError(f"--output {path}: there is no folder {path.parent}: make it first")
-    if path.is_dir() or (source and path.exists() and path.samefile(source)):
-        what = "a folder" if path.is_dir() else "the --input"
+    read = path.exists() and any(source and path.samefile(source) for source in sources)
+    if path.is_dir() or read:
+        what = "a folder" if path.is_dir() else "a file that is read"
         raise UserError(f"--output {path} is {what}: name another file")
     if path.exists() and not path.is_file():  # a pipe or a device
         with path.open("w", encoding="utf-8") as file:

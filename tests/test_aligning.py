@@ -120,8 +120,10 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
     (tmp_path / "gold").write_text("0-0\n1-0\n")
     (tmp_path / "past").write_text("0-0\n\n\n\n\n\n50-0\n")
     (tmp_path / "possible").write_text("0p0\n\n")
+    (tmp_path / "sure").write_text("0-0\n\n")
     mode = ["--mode=align", f"--workdir={tiny.workdir}"]
     pairs, links = f"--input={tmp_path / 'pairs'}", f"--links={tmp_path / 'gold'}"
+    sure = f"--links={tmp_path / 'sure'}"
     for arguments, says in [
         ([f"--input={tmp_path / 'none'}"], ("none", "is no file")),
         ([f"--input={tmp_path / 'bad'}", links], (f"{tmp_path / 'bad'}, line 2 has 1 column",)),
@@ -130,12 +132,17 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
         ([f"--links={tmp_path / 'past'}"], ("past, line 7", "50-0")),
         ([pairs, f"--links={tmp_path / 'possible'}"], ("possible has no sure link",)),
         ([pairs, "--output=x"], ("--links is missing",)),
+        *(
+            ([pairs, sure, f"--output={tmp_path / name}"], (f"{tmp_path / name} is a file that",))
+            for name in ("pairs", "sure")
+        ),
         (
             ["--config.model.recurrent_attention=none", "--config.model.kind=recurrent"],
             "no attention to align words by",
         ),
     ]:
         refused(*mode, *arguments, says=says)
+    assert (tmp_path / "sure").read_text() == "0-0\n\n"
 
 
 def test_data_without_links_asks_for_them(tiny, tmp_path, monkeypatch):

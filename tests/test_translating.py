@@ -114,7 +114,7 @@ def test_output_that_was_there_survives_a_mistake(tiny, tmp_path):
         (("none", "out"), ("none", "is no file")),
         ((".", "out"), "is no file"),
         (("bad", "out"), "is not UTF-8"),
-        (("in", "in"), ("is the --input", "name another file")),
+        (("in", "in"), ("is a file that is read", "name another file")),
         (("in", "."), "is a folder"),
         (("in", "nowhere/out"), ("there is no folder", "nowhere")),
     ]:
