@@ -1,12 +1,10 @@
 """The mode `align`: every cross-attention head as a word aligner, scored, and the best one used."""
 
 import contextlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from experiments.alignment_figures import links_figure, scores_figure
@@ -21,7 +19,14 @@ from experiments.head_links import (
     score_heads,
     write_csv,
 )
-from experiments.lines import input_file, open_output, read_lines, two_columns, warn
+from experiments.lines import (
+    input_file,
+    open_output,
+    print_table,
+    read_lines,
+    two_columns,
+    warn,
+)
 from experiments.options import Options
 from experiments.pharaoh import format_links, read_links
 from experiments.workdir import load_trained
@@ -65,7 +70,7 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
             found = score_heads(translator, variables, pairs, gold, advance)
         if options.output is not None:
             output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))
-    print_table(found.scores)
+    print_scores(found.scores)
     place = folder / SCORES
     place.parent.mkdir(parents=True, exist_ok=True)
     write_csv(place, found.scores)
@@ -133,7 +138,7 @@ def _align(config: Any, folder: Path, options: Options, pairs: Sequence[Pair]) -
     return [Path(options.output)]
 
 
-def print_table(scores: dict[Head, Score]) -> None:
+def print_scores(scores: dict[Head, Score]) -> None:
     """Prints a row for each head and mean of heads, the scores by both kinds of rows beside it."""
     table = Table(
         title="heads of cross-attention as word aligners",
@@ -154,5 +159,4 @@ def print_table(scores: dict[Head, Score]) -> None:
             for name, number in scores[head._replace(rows=rows)]._asdict().items()
         ]
         table.add_row(*(str(n or "mean") for n in head[1:]), *cells, end_section=not head.alone)
-    # A file or a pipe has no width of its own, and nothing there should be cut.
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    print_table(table)

@@ -1,19 +1,17 @@
 """What a trained model makes of its tokens, the mode `embeddings`: maps and nearest neighbours."""
 
 import difflib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from experiments.attention_maps import visible
 from experiments.embedding_figures import KINDS, Map, map_figure, token_kinds
-from experiments.lines import warn
+from experiments.lines import print_table, warn
 from experiments.options import Options
 from experiments.vector_space import neighbours, pca, perplexity, tsne, unit_rows
 from experiments.web_page import encode_integers, write_page
@@ -41,8 +39,7 @@ def embeddings(config: Any, folder: Path, options: Options) -> Iterator[Path]:
     tables = predictor.token_tables(variables)
     if options.token is not None:
         for table in neighbour_tables(tables, options.token):
-            # A file or a pipe has no width of its own, and nothing there should be cut.
-            Console(width=None if sys.stdout.isatty() else 120).print(table)
+            print_table(table)
         return
     place = folder / "figures" / "embeddings"
     place.mkdir(parents=True, exist_ok=True)

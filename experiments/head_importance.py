@@ -20,7 +20,6 @@ Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?
 
 import csv
 import dataclasses
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 from scipy.stats import spearmanr
 
 from experiments import head_figures
 from experiments.attention_arrays import KINDS
-from experiments.lines import warn
+from experiments.lines import print_table, warn
 from experiments.options import Options
 from experiments.workdir import load_trained
 from transformer import tasks
@@ -285,8 +283,7 @@ def print_ranking(ranking: Ranking) -> None:
             f"{head.accuracy:+.2%}",
             *([] if head.bleu is None else [f"{head.bleu:+.2f}"]),
         )
-    # A file or a pipe has no width of its own, and nothing there should be cut.
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    print_table(table)
     correlations = {"importance": ranking.by_importance, "estimate": ranking.by_estimate}
     for name, correlation in correlations.items():
         number = "none: too few heads" if correlation is None else f"{correlation:.3f}"

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from rich.console import Console
+from rich.table import Table
+
 from transformer.errors import UserError
 
 LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
@@ -93,6 +96,12 @@ def two_columns(line: str, place: str, mode: str) -> list[str]:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
         raise UserError(f"{place} has {count}: {mode} reads source<TAB>target")
     return columns
+
+
+def print_table(table: Table) -> None:
+    """Prints a table as wide as the terminal; a file or a pipe has 120 columns."""
+    # They have no width of their own, and nothing there should be cut.
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def warn(line: str) -> None:

@@ -1,13 +1,11 @@
 """Training a run to its end and scoring it: the modes `train` and `evaluate`."""
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from experiments import (
@@ -20,6 +18,7 @@ from experiments import (
     training_curves,
     workdir,
 )
+from experiments.lines import print_table
 from experiments.report_attention import Trained
 from transformer import tasks
 from transformer.checkpoint import check_fingerprint
@@ -142,8 +141,7 @@ def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:
         table.add_column(column.replace("_", " "), justify="right")
     for split, scores in splits.items():
         table.add_row(split, *(_cell(scores, column) for column in columns))
-    # A file or a pipe has no width of its own, and nothing there should be cut.
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    print_table(table)
     for column in columns:
         if f"{column}_signature" in first:
             _say(f"{column}: {first[f'{column}_signature']}")

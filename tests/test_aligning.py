@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from experiments import alignment_figures, head_links, workdir
-from experiments.aligning import print_table
+from experiments.aligning import print_scores
 from experiments.head_links import Head, HeadLinks, Score
 from tiny_run import command, refused, shared_run
 from transformer.alignment import GoldLinks
@@ -226,7 +226,7 @@ def test_every_word_stays_on_the_picture_and_is_drawn_as_text():
 
 def test_the_table_marks_the_best_head_under_its_rows(capsys):
     scores = {**SCORES, Head("input", 2, 1): Score(0.05, 0.9, 0.8)}
-    print_table(scores)
+    print_scores(scores)
     out = capsys.readouterr().out
     [line] = [line for line in out.splitlines() if "0.050*" in line]
     assert line.replace("│", " ").split()[:6] == ["2", "1", "0.220", "0.500", "0.250", "0.050*"]
