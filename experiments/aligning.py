@@ -105,7 +105,11 @@ def _gold(config: Any, options: Options, pairs: Sequence[Pair]) -> list[GoldLink
                 "--links=FILE, their links in Pharaoh format"
             )
     if not any(links.sure for links in gold):
-        raise UserError(f"--links {options.links} has no sure link, written 0-0: nothing to score")
+        if options.links is None:
+            what = f"the test set of config.data.source={config.data.source} has no link"
+        else:
+            what = f"--links {options.links} has no sure link, written 0-0"
+        raise UserError(f"{what}: nothing to score")
     return gold
 
 
@@ -143,7 +147,8 @@ def print_scores(scores: dict[Head, Score]) -> None:
     table = Table(
         title="heads of cross-attention as word aligners",
         caption="AER: alignment error rate. output, input: a target word's links are those of the "
-        f"step that makes it, or that reads it. * the best head: {best_of(scores)}",
+        f"step that makes it, or that reads it. * the best head: {best_of(scores)}; it was chosen "
+        "on these pairs, so that its scores are optimistic",
     )
     table.add_column("layer", justify="right")
     table.add_column("head", justify="right")

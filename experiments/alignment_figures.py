@@ -62,6 +62,7 @@ def scores_figure(scores: dict[Head, Score]) -> Figure:
     panels = figure.subplots(down, across).ravel()
     for axes, rows in zip(panels, ROWS, strict=True):
         mesh = _draw_rates(axes, scores, rows, (layers, heads))
+    figure.suptitle("framed: the best head, chosen on these pairs", fontsize=9)
     bar = figure.colorbar(mesh, ax=panels, ticks=[0, 0.25, 0.5, 0.75, 1])
     bar.set_label("alignment error rate", fontsize=9)
     bar.ax.tick_params(labelsize=8, width=0.5)
@@ -122,7 +123,8 @@ def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], found: HeadLi
     ]
     place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.28 / height), "ncols": 3}
     axes.legend(handles=handles, frameon=False, fontsize=8, borderpad=0, **place)
-    axes.text(width / 2, height - 0.08, f"links by {found.best}", ha="center", va="top", fontsize=9)
+    title = f"links by {found.best}, chosen on these pairs"
+    axes.text(width / 2, height - 0.08, title, ha="center", va="top", fontsize=9)
     return figure
 
 

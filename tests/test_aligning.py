@@ -150,6 +150,9 @@ def test_data_without_links_asks_for_them(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.aligning.open_source", lambda settings: unlinked)
     says = ("config.data.source=copy does not say", "--input=FILE", "--links=FILE")
     refused("--mode=align", f"--workdir={tiny.workdir}", says=says)
+    unlinked["test"] = [Pair("", "", ())]
+    says = "the test set of config.data.source=copy has no link"
+    refused("--mode=align", f"--workdir={tiny.workdir}", says=says)
 
 
 def test_a_damaged_table_of_scores_is_named(aligned, tmp_path):
