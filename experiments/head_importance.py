@@ -48,6 +48,7 @@ Done = Callable[[int], None]  # told how many texts were read since the last cal
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was
 # measured at 0.6 of the time, both for losses and for translations.
 AT_ONCE = 16
+FEWEST = 3  # heads that a rank correlation is of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +82,8 @@ class Ranking:
       decoded: sentences that BLEU is of, 0 of models that do not translate.
       by_importance, by_estimate: Spearman's rank correlation with the change of the loss; None
         where there are too few heads, or all are alike.
+      bleu_by_importance: the same of importance with the change of BLEU, which is below zero where
+        they agree; None of models that do not translate, too.
     """
 
     split: str
@@ -92,6 +95,7 @@ class Ranking:
     bleu: float | None
     by_importance: float | None
     by_estimate: float | None
+    bleu_by_importance: float | None
     heads: tuple[HeadScores, ...]
 
 
@@ -162,6 +166,7 @@ def rank(task: Any, variables: Any, done: Done, at_once: int) -> Ranking:
         )
         for i, (kind, layer, head) in enumerate(places, 1)
     )
+    importances = [head.importance for head in scores]
     changes = [head.loss for head in scores]
     return Ranking(
         split=split_of(task),
@@ -171,15 +176,18 @@ def rank(task: Any, variables: Any, done: Done, at_once: int) -> Ranking:
         loss=float(loss[0]),
         accuracy=float(accuracy[0]),
         bleu=bleus[0] if bleus else None,
-        by_importance=rank_correlation([head.importance for head in scores], changes),
+        by_importance=rank_correlation(importances, changes),
         by_estimate=rank_correlation([head.estimate for head in scores], changes),
+        bleu_by_importance=(
+            rank_correlation(importances, [head.bleu for head in scores]) if bleus else None
+        ),
         heads=scores,
     )
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Returns Spearman's, or None of fewer than three pairs or where a side has but one value."""
-    if len(first) < 3 or min(len(set(first)), len(set(second))) < 2:
+    """Returns Spearman's; None of fewer than FEWEST pairs, or where a side has but one value."""
+    if len(first) < FEWEST or min(len(set(first)), len(set(second))) < 2:
         return None
     return float(spearmanr(first, second).statistic)
 
@@ -246,12 +254,20 @@ def _bleus(task: Any, variables: Any, stacked: Any, done: Done, at_once: int) ->
     if not pairs:
         return None
     sources = [pair.source for pair in pairs]
-    collections = jax.vmap(lambda gates: _gated(task, {}, gates))(stacked)
+    models = len(jax.tree.leaves(stacked)[0])
+    at_once = min(at_once, models)
+    # The last group is as large as the others, by models with all heads on, or it would be compiled
+    # again.
+    padded = jax.tree.map(
+        lambda gates: jnp.pad(gates, [(0, -models % at_once), (0, 0), (0, 0)], constant_values=1.0),
+        stacked,
+    )
+    collections = jax.vmap(lambda gates: _gated(task, {}, gates))(padded)
     bleus = []
-    for first in range(0, len(jax.tree.leaves(stacked)[0]), at_once):
+    for first in range(0, models, at_once):
         own = jax.tree.map(lambda gates, i=first: gates[i : i + at_once], collections)
         found = task.predictor.translate_members(own, sources, beam=1, shared=variables)
-        for best in found:
+        for best in found[: models - first]:
             hypotheses = [translations[0].text for translations in best]
             bleus.append(task.text_scores(hypotheses, pairs, final=False)["bleu"])
             done(len(pairs))
@@ -284,11 +300,17 @@ def print_ranking(ranking: Ranking) -> None:
             *([] if head.bleu is None else [f"{head.bleu:+.2f}"]),
         )
     print_table(table)
-    correlations = {"importance": ranking.by_importance, "estimate": ranking.by_estimate}
-    for name, correlation in correlations.items():
-        number = "none: too few heads" if correlation is None else f"{correlation:.3f}"
+    correlations = [
+        ("importance", "loss", ranking.by_importance),
+        ("estimate", "loss", ranking.by_estimate),
+    ]
+    if ranking.bleu is not None:
+        correlations.append(("importance", "BLEU", ranking.bleu_by_importance))
+    missing = "too few heads" if len(ranking.heads) < FEWEST else "all heads are alike"
+    for name, change, correlation in correlations:
+        number = f"none: {missing}" if correlation is None else f"{correlation:.3f}"
         print(
-            f"Spearman's rank correlation of {name}, by gradient, and change of loss, over "
+            f"Spearman's rank correlation of {name}, by gradient, and change of {change}, over "
             f"{len(ranking.heads)} heads: {number}"
         )
 

@@ -11,10 +11,20 @@ import pytest
 import test_classification
 import test_language_model
 from experiments import workdir
-from experiments.head_importance import rank, rank_correlation, work
+from experiments.head_importance import (
+    HeadScores,
+    Ranking,
+    _bleus,
+    print_ranking,
+    rank,
+    rank_correlation,
+    work,
+)
 from experiments.settings import complete
 from tiny_run import command, refused, shared_run
 from transformer import tasks
+from transformer.model.gates import unit_gates
+from transformer.tasks.translator import Translation
 
 STACKS = {"encoder_self": "encoder_layers_0", "decoder_self": "decoder_layers_0",
           "cross": "decoder_layers_0"}  # fmt: skip
@@ -130,6 +140,10 @@ def test_what_is_printed_and_written_is_one_ranking(ranked):
     expected = rank_correlation([head["importance"] for head in numbers["heads"]], changes)
     assert numbers["by_importance"] == pytest.approx(expected)
     assert f"over 6 heads: {expected:.3f}" in ended.out
+    falls = [head["bleu"] for head in numbers["heads"]]
+    expected = rank_correlation([head["importance"] for head in numbers["heads"]], falls)
+    assert numbers["bleu_by_importance"] == pytest.approx(expected)
+    assert f"change of BLEU, over 6 heads: {expected:.3f}" in ended.out
 
 
 @pytest.mark.slow
@@ -159,6 +173,31 @@ def test_rank_correlations_by_hand():
     assert rank_correlation([1, 2, 3, 4], [0.1, 3.0, 2.0, 40.0]) == pytest.approx(0.8)
     assert rank_correlation([1, 2], [1, 2]) is None
     assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+@pytest.mark.parametrize(("count", "says"), [(2, "none: too few"), (5, "none: all heads are al")])
+def test_a_rank_correlation_that_is_missing_says_why(count, says, capsys):
+    heads = [HeadScores("cross", 1, n + 1, 0.0, 0.0, 0.0, 0.0, None) for n in range(count)]
+    print_ranking(Ranking("test", "tokens", 7, 0, 1.0, 0.5, None, None, None, None, tuple(heads)))
+    out = capsys.readouterr().out
+    assert out.count(says) == 2
+    assert "BLEU" not in out
+
+
+def test_models_are_decoded_in_groups_of_one_size_and_the_surplus_dropped(ranked, monkeypatch):
+    *_, task, params = ranked
+    gates = unit_gates(task.predictor.model.config)
+    stacked = jax.tree.map(lambda own: np.stack([own * n for n in range(5)]), gates)
+    groups, done = [], []
+
+    def translate(own, sources, beam, shared):
+        groups.append(jax.tree.leaves(own)[0][:, 0].tolist())
+        return [[[Translation("a", 0.0, 1)] for _ in sources] for _ in groups[-1]]
+
+    monkeypatch.setattr(task.predictor, "translate_members", translate)
+    assert len(_bleus(task, {"params": params}, stacked, done.append, 3)) == 5
+    assert groups == [[0, 1, 2], [3, 4, 1]]
+    assert len(done) == 5
 
 
 def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
