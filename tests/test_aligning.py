@@ -16,6 +16,7 @@ from transformer.data.pipeline import make_batch
 from transformer.data.sources import open_source
 from transformer.data.tokenizer import PAD
 from transformer.errors import UserError
+from transformer.tasks import groups
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,25 @@ def test_scores_are_those_of_every_pair_read_alone(aligned, by_hand):
     assert len(set(rates)) > 3  # the control: heads and rows differ
     # As many links are found as are true, of words that have one link each.
     assert all(score.precision == score.recall for score in scores.values())
+
+
+def test_long_pairs_are_read_in_equal_parts_of_one_shape(tiny, monkeypatch):
+    config = workdir.load_config(tiny.workdir)
+    translator, *_ = workdir.load_trained(tiny.workdir, config, print)
+    shapes = []
+
+    def cross(variables, batch):
+        shapes.append(batch.source.shape)
+        return np.zeros((1, len(batch.source), 2, *batch.target.shape[1:], batch.source.shape[1]))
+
+    monkeypatch.setitem(vars(translator), "_cross", cross)
+    texts = ["a b", *["a " * 20] * 7]
+    for rows, expected in [(8, [(8, 16), (8, 32)]), (3, [(8, 16), *[(3, 32)] * 3])]:
+        monkeypatch.setattr(groups, "MOST_NUMBERS", rows * 2 * 32**2)
+        shapes.clear()
+        found = dict(translator.cross_attention(None, texts, texts))
+        assert shapes == expected
+        assert [found[i].shape[2:] for i in range(8)] == [(3, 3), *[(21, 21)] * 7]
 
 
 def test_the_best_heads_links_are_written_a_line_a_pair(aligned, by_hand):

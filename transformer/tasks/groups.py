@@ -1,8 +1,10 @@
 """Texts of like length read together, in few static shapes."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 SHORTEST = 16  # tokens; static lengths are this times powers of two
+MOST_NUMBERS = 2**26  # float32, that come out of a batch: 256 MiB
 
 
 def length_groups(
@@ -21,6 +23,16 @@ def length_groups(
     for length, members in by_length.items():
         for start in range(0, len(members), size):
             yield members[start : start + size], length
+
+
+def rows_at_once(size: int, numbers: int) -> int:
+    """Returns the rows of the fewest equal parts of a batch that make MOST_NUMBERS at most.
+
+    Args:
+      size: rows of the whole batch.
+      numbers: what comes out of a row. A single row may make more than MOST_NUMBERS.
+    """
+    return math.ceil(size / math.ceil(size * numbers / MOST_NUMBERS))
 
 
 def _static_length(length: int, longest: int) -> int:

@@ -18,7 +18,7 @@ from transformer.model.layers import DropoutRates
 from transformer.model.recurrent import RecurrentModel
 from transformer.model.transformer import Transformer
 from transformer.tasks.base import Attention, TokenTable
-from transformer.tasks.groups import length_groups
+from transformer.tasks.groups import length_groups, rows_at_once
 from transformer.tasks.head_probe import BatchAttention
 
 
@@ -198,7 +198,12 @@ class Translator:
         """
         encoded_sources = self._encode_lines(self.source_tokenizer, sources, first_line)
         encoded_targets = self._encode_lines(self.target_tokenizer, targets, first_line)
-        for rows, batch in self.batches(encoded_sources, encoded_targets):
+        heads = self.model.config.num_decoder_layers * self.model.config.num_heads
+
+        def size(length: int) -> int:
+            return rows_at_once(self.decode.batch_size, heads * length**2)
+
+        for rows, batch in self.batches(encoded_sources, encoded_targets, size):
             weights = jax.device_get(self._cross(variables, batch))
             for row, i in enumerate(rows):
                 lengths = len(encoded_targets[i]) + 1, len(encoded_sources[i]) + 1
@@ -208,25 +213,29 @@ class Translator:
     # -- token ids
 
     def batches(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        size: Callable[[int], int] | None = None,
     ) -> Iterator[tuple[list[int], Batch]]:
-        """Yields (indices, batch) of encoded pairs, batches of like length and static shape."""
+        """Yields (indices, batch) of encoded pairs, batches of like length and static shape.
+
+        Args:
+          size: returns the rows of batches of a length, at most `decode.batch_size`; so many where
+            it is None.
+        """
         lengths = [
             max(len(source), len(target)) + 1
             for source, target in zip(sources, targets, strict=True)
         ]
-        for rows, length in length_groups(
+        for group, length in length_groups(
             range(len(sources)), lengths, self.decode.batch_size, self.max_length
         ):
-            yield (
-                rows,
-                make_batch(
-                    [sources[i] for i in rows],
-                    [targets[i] for i in rows],
-                    self.decode.batch_size,
-                    length,
-                ),
-            )
+            most = self.decode.batch_size if size is None else size(length)
+            for first in range(0, len(group), most):
+                rows = group[first : first + most]
+                own = [sources[i] for i in rows], [targets[i] for i in rows]
+                yield rows, make_batch(*own, most, length)
 
     def token_sums(
         self,
