@@ -19,9 +19,10 @@ from absl import flags
 
 from transformer.errors import UserError
 
+LINE_MODES = ("translate", "score", "generate", "classify")
 MODES = (
     *("train", "evaluate", "attention", "align", "embeddings", "heads", "positions", "report"),
-    *("translate", "score", "generate", "classify"),
+    *LINE_MODES,
 )
 
 flags.DEFINE_string("config", None, "file of the experiment's config; `train` needs it")
@@ -43,6 +44,16 @@ flags.DEFINE_string(
     "token", None, "embeddings: print the nearest neighbours of this token or word, draw nothing"
 )
 FLAGS = flags.FLAGS
+# The modes that read a flag; those that are not here are read by all.
+READ_BY = {
+    "point": ("train",),
+    "input": ("align", *LINE_MODES),
+    "output": ("align", *LINE_MODES),
+    "links": ("align",),
+    "prompt": ("generate",),
+    **dict.fromkeys(("sentence", "translation", "hide_end", "layer", "head"), ("attention",)),
+    "token": ("embeddings",),
+}
 
 
 def main(argv: list[str]) -> int:
@@ -73,6 +84,11 @@ def main(argv: list[str]) -> int:
 
 def _parse(argv: list[str]) -> list[tuple[str, str]]:
     """Sets FLAGS; returns the overrides (key, text) of the config."""
+    for argument in argv:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{argument!a} is not UTF-8: set your terminal to it") from None
     own = [a for a in argv if not a.startswith(("--config.", "-config."))]
     try:
         rest = FLAGS(own)[1:]
@@ -80,6 +96,9 @@ def _parse(argv: list[str]) -> list[tuple[str, str]]:
         raise UserError(" ".join(str(error).split())) from None
     if rest:
         raise UserError(f"{rest[0]!r} is not expected: flags are --name=value")
+    for name, modes in READ_BY.items():
+        if FLAGS[name].present and FLAGS.mode not in modes:
+            raise UserError(f"--{name} is for --mode={', '.join(modes)}, not for {FLAGS.mode}")
     overrides = []
     for argument in argv[1:]:
         if argument.startswith(("--config.", "-config.")):
@@ -138,7 +157,7 @@ def _use(config: Any, workdir: Path) -> None:
         known = ", ".join(("evaluate", *own, *modes.COMMON_MODES))
         raise UserError(f"--mode={FLAGS.mode} is not for config.task={config.task}: use {known}")
     if FLAGS.prompt is not None:
-        if FLAGS.mode != "generate" or FLAGS.input is not None:
+        if FLAGS.input is not None:
             raise UserError("--prompt is for --mode=generate, in place of --input")
         with lines.open_output(FLAGS.output) as output:
             uses.generate_one(config, workdir, FLAGS.prompt, output)

@@ -56,7 +56,7 @@ def scores_figure(scores: dict[Head, Score]) -> Figure:
     across = len(ROWS) if heads <= MOST_BESIDE else 1
     down = len(ROWS) // across
     width, height = CELL * (heads + 1), CELL * (layers + 1)
-    size = (max(SMALLEST_WIDTH, across * (width + 0.7) + 1.0), down * (height + 0.9))
+    size = (max(SMALLEST_WIDTH, across * (width + 0.7) + 1.0), down * (height + 0.9) + 0.3)
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(down, across).ravel()

@@ -47,6 +47,10 @@ def refuse(tiny, tmp_path):
         (["--config=x.py", "--workdir=x", "--mode=trian"], ("trian", "train", "translate")),
         (["--config=x.py", "--workdir=x", "again"], ("'again'", "--name=value")),
         (["--workdir=x", "--config.seed"], ("--config.seed", "=value")),
+        (["--workdir=x", "--sentence=\udcff"], (r"'--sentence=\udcff'", "is not UTF-8")),
+        (["--workdir=x", "--config=x.py", "--layer=1"], "--layer is for --mode=attention, not for"),
+        (["--workdir=x", "--mode=heads", "--output=y"], ("--output is for", "translate, score,")),
+        (["--workdir=x", "--mode=attention", "--nohide_end"], "x holds no run"),  # a control
         (["--workdir=x", "--config=nowhere/x.py"], "nowhere/x.py is no file"),
         (["--workdir=x", "--config=configs"], "configs is no file"),
     ],
