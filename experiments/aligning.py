@@ -29,7 +29,7 @@ from experiments.lines import (
 )
 from experiments.options import Options
 from experiments.pharaoh import format_links, read_links
-from experiments.workdir import load_trained
+from experiments.workdir import load_trained, make_writable
 from transformer.alignment import ROWS, GoldLinks, most_attended
 from transformer.data.pairs import Pair
 from transformer.data.sources import open_source
@@ -66,13 +66,13 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
         if options.output is not None:  # which may be impossible, and is better known before
             output = stack.enter_context(open_output(options.output, *read))
         translator, variables, *_ = load_trained(folder, config, warn)
+        place = folder / SCORES
+        make_writable(place.parent)
         with line_progress(len(pairs), hidden=False) as advance:
             found = score_heads(translator, variables, pairs, gold, advance)
         if options.output is not None:
             output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))
     print_scores(found.scores)
-    place = folder / SCORES
-    place.parent.mkdir(parents=True, exist_ok=True)
     write_csv(place, found.scores)
     files = [place, *(place.with_name(name) for name in ("error_rate.png", "links.png"))]
     scores_figure(found.scores).savefig(files[1])

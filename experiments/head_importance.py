@@ -32,9 +32,9 @@ from scipy.stats import spearmanr
 
 from experiments import head_figures
 from experiments.attention_arrays import KINDS
-from experiments.lines import print_table, warn
+from experiments.lines import print_table, warn, whole_file
 from experiments.options import Options
-from experiments.workdir import load_trained
+from experiments.workdir import load_trained, make_writable
 from transformer import tasks
 from transformer.checkpoint import check_fingerprint
 from transformer.errors import UserError
@@ -113,11 +113,13 @@ def heads(config: Any, folder: Path, options: Options) -> list[Path]:
     _, variables, _, progress = load_trained(folder, config, warn)
     task = tasks.REGISTRY[config.task](config, warn)
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
+    place = folder / "figures" / "heads"
+    make_writable(place)
     at_once = 1 if jax.default_backend() == "cpu" else AT_ONCE
     with line_progress(work(task), hidden=False, what="text") as done:
         ranking = rank(task, variables, done, at_once)
     print_ranking(ranking)
-    return write(ranking, folder / "figures" / "heads")
+    return write(ranking, place)
 
 
 def split_of(task: Any) -> str:
@@ -316,14 +318,17 @@ def print_ranking(ranking: Ranking) -> None:
 
 
 def write(ranking: Ranking, folder: Path) -> list[Path]:
-    """Writes the picture and the numbers behind it, as CSV and JSON; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Writes the picture and the numbers behind it, as CSV and JSON; returns the files.
+
+    Args:
+      folder: is there.
+    """
     picture, table, numbers = (folder / f"head_importance.{end}" for end in ("png", "csv", "json"))
     rows = [dataclasses.asdict(head) for head in ranking.heads]
     unit = ranking.unit.split()[-1].removesuffix("s")
     head_figures.build_figure(rows, ranking.by_importance, unit).savefig(picture)
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
+    with whole_file(table) as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     write_json(numbers, dataclasses.asdict(ranking))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments.lines import LINES_AT_ONCE
+from experiments.lines import LINES_AT_ONCE, whole_file
 from transformer.alignment import (
     ROWS,
     GoldLinks,
@@ -167,7 +167,7 @@ def _with_means(
 
 def write_csv(path: Path, scores: dict[Head, Score]) -> None:
     """Writes a line for each head."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("rows", "layer", "head", *SCORES))
         for head, score in scores.items():

@@ -51,8 +51,15 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
         with path.open("w", encoding="utf-8") as file:
             yield file
         return
+    with whole_file(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """A UTF-8 file to write, which is whole or as it was; ends of lines stay as they are."""
     partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with partial.open("w", newline="", encoding="utf-8") as file:
         yield file
     partial.replace(path)
 

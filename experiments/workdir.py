@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,16 @@ def locked(folder: Path) -> Iterator[None]:
                 f"another process trains in {folder}: wait for its end, or use another --workdir"
             ) from None
         yield
+
+
+def make_writable(folder: Path) -> None:
+    """Makes a folder where it is missing; raises OSError where no file can be made in it.
+
+    So a mode that computes for long can fail before it does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def newest_step(folder: Path) -> int:

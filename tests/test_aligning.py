@@ -180,6 +180,9 @@ def test_a_damaged_table_of_scores_is_named(aligned, tmp_path):
     path = tmp_path / "alignment.csv"
     head_links.write_csv(path, scores)
     assert head_links.read_csv(path) == scores
+    with pytest.raises(AttributeError):
+        head_links.write_csv(path, {**scores, None: None})
+    assert head_links.read_csv(path) == scores  # as it was
     for text in ("", "rows,layer\n", path.read_text()[:-40] + "\n", "a\noutput,1,x,1,1,1\n"):
         path.write_text(text)
         with pytest.raises(UserError, match=r"alignment\.csv cannot be read"):

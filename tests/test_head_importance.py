@@ -200,6 +200,20 @@ def test_models_are_decoded_in_groups_of_one_size_and_the_surplus_dropped(ranked
     assert len(done) == 5
 
 
+def test_a_folder_that_cannot_be_made_is_named_before_anything_is_computed(
+    tiny, tmp_path, monkeypatch
+):
+    folder = tiny.copy(tmp_path / "run")
+    shutil.rmtree(folder / "figures")
+    (folder / "figures").write_text("no folder")
+    computed = []
+    monkeypatch.setattr("experiments.aligning.score_heads", computed.append)
+    monkeypatch.setattr("experiments.head_importance.rank", computed.append)
+    for mode, name in (("align", "alignment"), ("heads", "heads")):
+        refused(f"--mode={mode}", f"--workdir={folder}", says=(f"figures/{name}", "check the path"))
+    assert not computed
+
+
 def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
     mode = "--mode=heads", f"--workdir={tiny.workdir}"
     refused(*mode, "--config.model.kind=recurrent", says="recurrent has no heads to rank")
