@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.errors import UserError
+from transformer.member import probe_files
 from transformer.tasks.base import Attention
 
 KINDS = ("encoder_self", "decoder_self", "cross")
@@ -85,13 +86,13 @@ def read_probes(folder: Path) -> list[Probe]:
     Files that are cut short, or damaged in what is read at once, are passed over.
     """
     found = []
-    for path in sorted((Path(folder) / "probes").glob("*.npz")):
+    for path in probe_files(folder):
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 found.append(_read(path, arrays))
         except DAMAGE:
             continue
-    return sorted(found, key=lambda probe: probe.step)
+    return found
 
 
 def of_same_sentence(probes: Sequence[Probe], n: int) -> list[Probe]:

@@ -66,12 +66,13 @@ def test_damaged_files_are_passed_over_and_a_run_without_probes_has_none(tmp_pat
         "00000060.npz": b"",
         "00000070.npz": b"no archive",
         "00000080.partial": whole,
+        "mine.npz": whole,
     }.items():
         (tmp_path / "probes" / name).write_bytes(content)
     np.savez(tmp_path / "probes" / "00000090.npz", other=np.zeros(3))
     np.savez(tmp_path / "probes" / "00000095.npz", step=np.array([{}], object))  # a pickle
     damage(write(tmp_path, probe(99, aer=0.5)), "statistics/cross/aer.npy")
-    assert {each.step for each in read_probes(tmp_path)} == {40}
+    assert [each.step for each in read_probes(tmp_path)] == [40]
 
 
 def damage(path: Path, name: str) -> None:

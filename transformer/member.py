@@ -128,8 +128,8 @@ class Member:
     def start_writing(self, step: int) -> None:
         """Opens the run's metrics for lines after `step`; probes of later steps go as well."""
         self._writer = MetricsWriter(self.workdir, step)
-        for path in self.workdir.glob(f"{PROBES}/*.npz"):
-            if re.fullmatch(r"[0-9]{8,}", path.stem) and int(path.stem) > step:
+        for path in probe_files(self.workdir):
+            if int(path.stem) > step:
                 path.unlink()
 
     def close(self) -> None:
@@ -248,6 +248,12 @@ def total_steps(settings: Any, epoch_length: int) -> int:
     """Returns the steps of a run by `config.train` and the batches in an epoch."""
     by_epochs = math.ceil(settings.epochs * epoch_length) if settings.epochs else settings.steps
     return min(settings.steps, by_epochs)
+
+
+def probe_files(folder: Path) -> list[Path]:
+    """Returns the probes of a run's folder by their steps, and none of the files beside them."""
+    named = [path for path in folder.glob(f"{PROBES}/*.npz") if re.fullmatch(r"\d{8,}", path.stem)]
+    return sorted(named, key=lambda path: int(path.stem))
 
 
 def _check_train(config: Any) -> None:

@@ -107,13 +107,12 @@ class HeadProbe:
         }
         if links:
             scores = alignment_scores(links, (pair.gold for pair in self._linked))
-            named = {"aer": scores.error_rate, "precision": scores.precision}
-            for name, each in (named | {"recall": scores.recall}).items():
+            for name, each in zip(("aer", "precision", "recall"), scores[:3], strict=True):
                 arrays[f"statistics/cross/{name}"] = each.astype(np.float32)
             numbers["aer_cross"] = float(scores.error_rate.min())
-        for n, (tokens, own) in enumerate(zip(self._kept, kept, strict=False)):
+        for n, (tokens, attention) in enumerate(zip(self._kept, kept, strict=False)):
             sentence = f"sentences/{n}"
-            for kind, (weights, norms) in own.items():
+            for kind, (weights, norms) in attention.items():
                 queries, keys = (len(tokens[side]) for side in SIDES[kind])
                 arrays[f"{sentence}/weights/{kind}"] = weights[..., :queries, :keys]
                 if norms is not None:
