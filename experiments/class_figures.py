@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from experiments.attention_maps import AS_TEXT, COLOUR_MAP, DOTS_PER_INCH, fonts_for, visible
-from experiments.training_curves import COLOURS, MARKER_SHAPES
+from experiments.training_curves import COLOURS, MARKER_SHAPES, light_grid, new_figure
 from experiments.vector_space import tsne
 from transformer.class_scores import Reliability
 
@@ -36,7 +36,7 @@ def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
     """
     confusion = np.asarray(confusion)
     size = max(2.0, CELL * len(labels))
-    figure = _figure(size + 1.9, size + 0.9, "compressed")  # square cells
+    figure = new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
     axes = figure.subplots()
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     mesh = axes.imshow(shares, cmap=COLOUR_MAP, vmin=0, vmax=1)
@@ -72,7 +72,7 @@ def reliability_figure(curves: dict[str, Reliability]) -> Figure:
 
     Source: Guo et al. 2017, figure 1.
     """
-    figure = _figure(4.2, 4.8)
+    figure = new_figure(4.2, 4.8)
     above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
     above.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, label="calibrated")
     for number, (name, curve) in enumerate(curves.items()):
@@ -91,7 +91,7 @@ def reliability_figure(curves: dict[str, Reliability]) -> Figure:
     below.set(xlabel="confidence", ylabel="share of texts", ylim=(0, None))
     above.legend(frameon=False, fontsize=8, loc="upper left")
     for axes in (above, below):
-        _plain(axes)
+        light_grid(axes)
     return figure
 
 
@@ -118,7 +118,7 @@ def embedding_map(
         shown = np.random.default_rng(seed).choice(len(embeddings), LARGEST_MAP, replace=False)
         embeddings, truth = embeddings[shown], truth[shown]
     points = tsne(embeddings, seed)
-    figure = _figure(5.2, 4.6)
+    figure = new_figure(5.2, 4.6)
     axes = figure.subplots()
     for number, label in enumerate(labels):
         mine = points[truth == number]
@@ -249,15 +249,3 @@ def _inches(width: float, height: float) -> Axes:
     axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height + MARGIN, -MARGIN))
     axes.axis("off")
     return axes
-
-
-def _figure(width: float, height: float, layout: str = "constrained") -> Figure:
-    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=layout)
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _plain(axes: Axes) -> None:
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -35,7 +35,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -43,7 +42,7 @@ from rich.table import Table
 from configs import base
 from experiments.command import Parser, exit_code, whole
 from experiments.costs import count_parameters
-from experiments.training_curves import COLOURS, DOTS_PER_INCH, MARKER_SHAPES, WIDTH
+from experiments.training_curves import COLOURS, MARKER_SHAPES, WIDTH, light_grid, new_figure
 from transformer.model import kinds
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
@@ -138,8 +137,7 @@ def build_figure(norms: dict[str, Float[np.ndarray, "seeds L"]]) -> Figure:
 
     The figure is outside pyplot.
     """
-    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DOTS_PER_INCH, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(WIDTH, HEIGHT)
     axes = figure.subplots()
     for (name, of_seeds), colour, marker in zip(
         norms.items(), COLOURS, MARKER_SHAPES, strict=False
@@ -154,9 +152,7 @@ def build_figure(norms: dict[str, Float[np.ndarray, "seeds L"]]) -> Figure:
     axes.set_xlabel("distance k (tokens before the last)")
     axes.set_ylabel("gradient norm over that at k = 0")
     axes.set_xlim(0, distances[-1])
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    light_grid(axes)
     axes.legend(frameon=False, fontsize=8)
     return figure
 

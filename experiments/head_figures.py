@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator
 
 from experiments.attention_arrays import KINDS
 from experiments.attention_maps import DOTS_PER_INCH
-from experiments.training_curves import COLOURS, MARKER_SHAPES
+from experiments.training_curves import COLOURS, MARKER_SHAPES, light_grid
 
 
 class Measure(NamedTuple):
@@ -146,9 +146,7 @@ def _draw_scatter(
     axes.set_ylabel(MEASURES["loss"].title.format(unit=unit), fontsize=8.5)
     told = "" if correlation is None else f"; Spearman's rank correlation {correlation:.2f}"
     axes.set_title(f"{len(heads)} heads, layer.head of a few that count most{told}", fontsize=8.5)
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    light_grid(axes)
     axes.tick_params(labelsize=7.5)
 
 

@@ -14,12 +14,11 @@ import matplotlib
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from experiments.position_values import Encoding
-from experiments.training_curves import COLOURS, DOTS_PER_INCH
+from experiments.training_curves import COLOURS, light_grid, new_figure
 
 WIDTH, CAPTION = 7.0, 96  # inches, characters
 SIGNED, CYCLIC = (
@@ -74,7 +73,7 @@ def added_figure(encoding: Encoding, count: int) -> Figure:
         ylabel="pe(p) · pe(p + k)",
         title="mean over p, and range",
     )
-    _plain(right)
+    light_grid(right)
     return figure
 
 
@@ -97,7 +96,7 @@ def turned_figure(encoding: Encoding, count: int) -> Figure:
     right.plot(random.mean(axis=0), label="random unit vectors,\nmean and middle 80%", **style)
     right.set(xlabel="distance (tokens)", title="product of equal query and key")
     right.legend(frameon=False, fontsize=8)
-    _plain(right)
+    light_grid(right)
     return figure
 
 
@@ -107,7 +106,7 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
     shown = biases[:MOST_HEADS]
     across = min(len(shown), 4)
     down = math.ceil(len(shown) / across)
-    figure = _figure(WIDTH, 2.9 + 1.9 * down)
+    figure = new_figure(WIDTH, 2.9 + 1.9 * down)
     _caption(figure, encoding)
     above, below = figure.subfigures(2, height_ratios=[2.6, 1.9 * down])
     _bias_curves(above.subplots(), encoding, shown)
@@ -152,7 +151,7 @@ def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
 
 def nothing_figure(encoding: Encoding, count: int) -> Figure:
     """The heat map of an encoding that tells nothing, which says so."""
-    figure = _figure(WIDTH, 2.6)
+    figure = new_figure(WIDTH, 2.6)
     _caption(figure, encoding)
     axes = figure.subplots()
     heat_map(axes, encoding.table(count))
@@ -245,7 +244,7 @@ def _curves_of_heads(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
         axes.plot(x, curve, linewidth=1.3, label=f"head {head + 1}", **style)
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    _plain(axes)
+    light_grid(axes)
 
 
 def _matrix(
@@ -272,7 +271,7 @@ def _masked(name: str):
 
 def _three_panels(encoding: Encoding) -> tuple[Figure, Axes, Axes, Axes]:
     """A captioned figure with a wide panel above two."""
-    figure = _figure(WIDTH, 6.4)
+    figure = new_figure(WIDTH, 6.4)
     _caption(figure, encoding)
     axes = figure.subplot_mosaic([["top", "top"], ["left", "right"]], height_ratios=[1.15, 1])
     return figure, axes["top"], axes["left"], axes["right"]
@@ -284,15 +283,3 @@ def _caption(figure: Figure, encoding: Encoding) -> None:
     name = f"{encoding.name} ({told})" if told else encoding.name
     lines = [name, *textwrap.wrap(encoding.summary, CAPTION)]
     figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _plain(axes: Axes) -> None:
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)

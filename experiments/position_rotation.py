@@ -14,11 +14,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from experiments.position_plots import SIGNED, WIDTH
-from experiments.training_curves import COLOURS, DOTS_PER_INCH
+from experiments.training_curves import COLOURS, light_grid, new_figure
 from transformer.model.positions import LONGEST_WAVELENGTH
 
 OFFSET = 5  # tokens
@@ -89,8 +87,7 @@ def describe(errors: Mapping[str, Mapping[str, np.ndarray]], offset: int) -> Ite
 
 def draw(errors: Mapping[str, Mapping[str, np.ndarray]], offset: int, picture: Path) -> Path:
     """Draws the map in both orders of dimensions, and the errors; returns `picture`."""
-    figure = Figure(figsize=(WIDTH, 7.2), dpi=DOTS_PER_INCH, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(WIDTH, 7.2)
     title = (
         f"pe(p + {offset}) = M pe(p): one M for every position p, which turns pairs of dimensions"
     )
@@ -136,6 +133,4 @@ def _draw_errors(axes: Axes, errors: Mapping[str, Mapping[str, np.ndarray]], off
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    light_grid(axes)

@@ -128,9 +128,7 @@ def build_figure(
     if not panels:
         wanted = ", ".join(DRAWN)
         raise ValueError(f"{source}: no line with a step and one of {wanted}: nothing to draw")
-    size = (WIDTH, PANEL_HEIGHT * len(panels) + 0.4)
-    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(WIDTH, PANEL_HEIGHT * len(panels) + 0.4)
     column = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(column, panels, strict=True):
         chosen = {name: curve for name, curve in curves.items() if name[0] in panel.metrics}
@@ -186,11 +184,23 @@ def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
         )
     axes.set_ylabel(panel.label)
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
+    light_grid(axes)
+    if not alone:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def new_figure(width: float, height: float, layout: str = "constrained") -> Figure:
+    """Returns an empty figure outside pyplot, with an Agg canvas; its sides are in inches."""
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def light_grid(axes: Axes) -> None:
+    """Draws a grid below what the axes show, and no frame above and to the right of it."""
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    if not alone:
-        axes.legend(frameon=False, fontsize=8)
 
 
 def _marked(values: list[float]) -> list[int]:
