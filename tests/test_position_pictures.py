@@ -300,6 +300,11 @@ def test_the_page_holds_the_tables_bit_for_bit(tmp_path):
 # -- the mode
 
 
+@pytest.fixture(scope="module")  # so that it is made while pictures are drawn
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
 @pytest.fixture
 def two_encodings(monkeypatch, undrawn):
     """A registry of two, for a mode that would take seconds over all."""
@@ -307,8 +312,7 @@ def two_encodings(monkeypatch, undrawn):
     monkeypatch.setattr(clock_hands, "POSITIONS", 3)
 
 
-def test_the_mode_draws_with_and_without_a_trained_run(tmp_path_factory, tmp_path, two_encodings):
-    tiny = shared_run(tmp_path_factory)
+def test_the_mode_draws_with_and_without_a_trained_run(tiny, tmp_path, two_encodings):
     new = tmp_path / "new"
     ended = command("--mode=positions", f"--config={tiny.config}", f"--workdir={new}")
     assert ended.code == 0, ended.err
