@@ -283,7 +283,7 @@ def print_ranking(ranking: Ranking) -> None:
     """Prints the heads, those first whose absence raises the loss most, and the correlations."""
     told = f"with all on: loss {ranking.loss:.4f}, accuracy {ranking.accuracy:.2%}"
     if ranking.bleu is not None:
-        told += f", BLEU {ranking.bleu:.2f} of {ranking.decoded} sentences"
+        told += f", greedy BLEU {ranking.bleu:.2f} of the first {ranking.decoded} sentences"
     where = f"{ranking.split} set, {ranking.tokens:,} {ranking.unit}"
     table = Table(title=f"What switching off a head changes: {where}\n{told}")
     for name in ("attention", "layer", "head", "importance", "estimate", "loss", "accuracy"):

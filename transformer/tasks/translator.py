@@ -171,13 +171,12 @@ class Translator:
 
         Args: see `translate`.
         """
-        encoded_sources = self._encode_lines(self.source_tokenizer, sources, first_line)
-        encoded_targets = self._encode_lines(self.target_tokenizer, targets, first_line)
+        encoded = self._encode_pairs(sources, targets, first_line)
         results: list[Any] = [None] * len(sources)
-        for rows, batch in self.batches(encoded_sources, encoded_targets):
+        for rows, batch in self.batches(*encoded):
             nll = self._row_nll(variables, batch)
             for row, i in enumerate(rows):
-                results[i] = (-float(nll[row]), len(encoded_targets[i]) + 1)
+                results[i] = (-float(nll[row]), len(encoded[1][i]) + 1)
             done(len(rows))
         return iter(results)
 
@@ -196,18 +195,17 @@ class Translator:
 
         Args: see `translate`; the model must have attention.
         """
-        encoded_sources = self._encode_lines(self.source_tokenizer, sources, first_line)
-        encoded_targets = self._encode_lines(self.target_tokenizer, targets, first_line)
+        encoded = self._encode_pairs(sources, targets, first_line)
         heads = self.model.config.num_decoder_layers * self.model.config.num_heads
 
         def size(length: int) -> int:
             return rows_at_once(self.decode.batch_size, heads * length**2)
 
-        for rows, batch in self.batches(encoded_sources, encoded_targets, size):
+        for rows, batch in self.batches(*encoded, size):
             weights = jax.device_get(self._cross(variables, batch))
             for row, i in enumerate(rows):
-                lengths = len(encoded_targets[i]) + 1, len(encoded_sources[i]) + 1
-                yield i, weights[:, row, :, : lengths[0], : lengths[1]]
+                columns, length = (len(side[i]) + 1 for side in encoded)
+                yield i, weights[:, row, :, :length, :columns]
             done(len(rows))
 
     # -- token ids
@@ -372,6 +370,14 @@ class Translator:
             for ids, length, score in zip(*found, strict=True)
             if length
         ][: max(1, self.decode.num_best)]
+
+    def _encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str], first_line: int
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        return (
+            self._encode_lines(self.source_tokenizer, sources, first_line),
+            self._encode_lines(self.target_tokenizer, targets, first_line),
+        )
 
     def _encode_lines(
         self, tokenizer: Tokenizer, lines: Sequence[str], first_line: int
