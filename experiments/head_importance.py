@@ -32,14 +32,14 @@ from scipy.stats import spearmanr
 
 from experiments import head_figures
 from experiments.attention_arrays import KINDS
-from experiments.lines import print_table, warn, whole_file
+from experiments.lines import print_table, warn
 from experiments.options import Options
 from experiments.workdir import load_trained, make_writable
 from transformer import tasks
 from transformer.checkpoint import check_fingerprint
 from transformer.errors import UserError
+from transformer.files import whole_file, write_json
 from transformer.losses import TokenSums
-from transformer.member import write_json
 from transformer.model.classifier import Classifier
 from transformer.model.gates import gate_variables, unit_gates
 from transformer.progress import line_progress

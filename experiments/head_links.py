@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments.lines import LINES_AT_ONCE, whole_file
+from experiments.lines import LINES_AT_ONCE
 from transformer.alignment import (
     ROWS,
     GoldLinks,
@@ -19,6 +19,7 @@ from transformer.alignment import (
 )
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
+from transformer.files import whole_file
 from transformer.tasks.translator import Translator
 
 NO_LINK = -1

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from transformer.errors import UserError
+from transformer.files import whole_file
 
 LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
 
@@ -53,15 +54,6 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
         return
     with whole_file(path) as file:
         yield file
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[TextIO]:
-    """A UTF-8 file to write, which is whole or as it was; ends of lines stay as they are."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
-        yield file
-    partial.replace(path)
 
 
 def read_lines(path: Path | None) -> Iterator[str]:

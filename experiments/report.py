@@ -24,7 +24,7 @@ from experiments.report_texts import Group
 from experiments.workdir import check_same_run, load_results, load_trained
 from transformer import tasks
 from transformer.errors import UserError
-from transformer.member import write_json
+from transformer.files import write_json
 
 REPORT, DATA = "report.html", "data.json"
 # Pictures of `figures/` that a report shows where they are, and what they are.

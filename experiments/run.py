@@ -22,7 +22,7 @@ from experiments.lines import print_table
 from experiments.report_attention import Trained
 from transformer import tasks
 from transformer.checkpoint import check_fingerprint
-from transformer.member import write_json
+from transformer.files import write_json
 from transformer.train import Trainer
 
 # What each is multiplied by.

@@ -11,6 +11,7 @@ from experiments.sweep_reading import read_sweep
 from experiments.sweep_results import Point, Sweep
 from experiments.sweep_table import build_table, missing, notes, signatures, to_csv, to_markdown
 from experiments.web_page import figure_svg
+from transformer.files import write_text
 
 CAPTIONS = {
     "scores": "Scores on the {split} set: a mark is the mean over seeds, its bar one standard "
@@ -104,10 +105,7 @@ def write_answer(
     paths = []
     for name, text in texts.items():
         paths.append(folder / name)
-        # Who has the page open, or is killed, has the old one or the new one.
-        partial = folder / f"{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(paths[-1])
+        write_text(paths[-1], text)
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")
         figure.savefig(paths[-1], facecolor="white")

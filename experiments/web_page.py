@@ -18,6 +18,8 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from transformer.files import write_text
+
 TEMPLATES = Path(__file__).parent / "web"
 
 
@@ -44,9 +46,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
     environment.filters["json"] = to_json
     text = environment.get_template(template).render(**values)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_text(path, text)
     return path
 
 

@@ -15,7 +15,7 @@ from experiments.settings import complete, flatten
 from transformer import tasks
 from transformer.checkpoint import Checkpoints
 from transformer.errors import UserError
-from transformer.member import write_json
+from transformer.files import write_json
 from transformer.tasks.base import Predictor
 
 # What may change when a run goes on: how long, how it is scored and where its text lies.

@@ -10,7 +10,7 @@ from experiments import probe_figures
 from experiments.probes import Probe, SavedArrays, read_probes
 from tiny_run import shared_run
 from transformer.errors import UserError
-from transformer.member import write_arrays
+from transformer.files import write_arrays
 from transformer.tasks.base import Attention
 
 LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7

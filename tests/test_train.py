@@ -25,8 +25,9 @@ from runs import (
 from transformer import member, optim
 from transformer.checkpoint import Checkpoints
 from transformer.errors import UserError
+from transformer.files import write_json
 from transformer.losses import TokenSums
-from transformer.member import RunProgress, write_json
+from transformer.member import RunProgress
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 from transformer.train_step import init_state, make_train_step

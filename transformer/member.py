@@ -1,7 +1,6 @@
 """One run's books: what it remembers beside its state, where it writes, when it ends."""
 
 import dataclasses
-import json
 import math
 import re
 import time
@@ -15,6 +14,7 @@ import numpy as np
 from transformer import optim
 from transformer.checkpoint import SMALLER_IS_BETTER, Checkpoints
 from transformer.errors import RunError, UserError
+from transformer.files import write_arrays
 from transformer.metrics import MetricsWriter, TokenMetrics, summarize
 from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
@@ -268,18 +268,3 @@ def _check_train(config: Any) -> None:
     for group, key in (("train", "label_smoothing"), ("train", "ema_decay")):
         if not 0.0 <= config[group][key] < 1.0:
             raise UserError(f"{group}.{key}={config[group][key]} must be in [0, 1)")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes a file that is either whole or not there."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
-
-
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes an npz file that is either whole or not there; equal arrays make equal files."""
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-    partial.replace(path)

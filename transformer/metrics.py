@@ -12,6 +12,7 @@ from clu import metrics as clu_metrics
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from tensorboardX import SummaryWriter
 
+from transformer.files import write_text
 from transformer.losses import TokenSums
 
 
@@ -149,9 +150,7 @@ class MetricsWriter:
             return
         lines = self._path.read_text().splitlines()
         kept = [line for line in lines if _step_of(line) <= step]
-        partial = self._path.with_suffix(".partial")
-        partial.write_text("".join(line + "\n" for line in kept))
-        partial.replace(self._path)
+        write_text(self._path, "".join(line + "\n" for line in kept))
 
 
 def _step_of(line: str) -> int | float:

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from jaxtyping import Int
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from transformer.errors import RunError, UserError
+from transformer.files import write_bytes
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
@@ -86,9 +86,7 @@ def save_model(path: Path, model: bytes) -> None:
     if path.exists() and path.read_bytes() == model:
         return
     # A full disk must not cost the one that is there, and with it the run.
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(model)
-    partial.replace(path)
+    write_bytes(path, model)
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -131,9 +129,7 @@ def train_tokenizer(texts: Iterable[str], settings, cache_dir: Path, content: st
     if not cached.exists():
         model = _train(texts, settings, settings.kind)
         cached.parent.mkdir(parents=True, exist_ok=True)
-        partial = cached.with_suffix(f".{os.getpid()}")  # another process may train the same
-        partial.write_bytes(model)
-        partial.rename(cached)
+        write_bytes(cached, model)
     return Tokenizer(cached.read_bytes())
 
 

@@ -27,6 +27,7 @@ from transformer.data.labelled_batches import (
 from transformer.data.labelled_sources import open_labelled
 from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_model
 from transformer.errors import RunError, UserError
+from transformer.files import write_json
 from transformer.losses import TokenSums, class_cross_entropy
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
@@ -321,9 +322,7 @@ def make_classifier(
 
 def save_labels(path: Path, labels: Sequence[str]) -> None:
     """Writes the names of the classes, in the order of their numbers."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(labels, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_json(path, labels)
 
 
 def load_labels(path: Path) -> tuple[str, ...]:

@@ -1,0 +1,71 @@
+"""Files that are whole or as they were, even after a power loss."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, binary: bool = False) -> Iterator[IO]:
+    """A file to write that appears under its name when all of it is on the disk.
+
+    If the writing fails, what was there before stays and nothing else is left. Two processes may
+    write the same file: one of them wins.
+
+    Args:
+      binary: bytes; otherwise UTF-8 text whose ends of lines stay as they are.
+
+    Raises:
+      OSError: the disk refuses; the error names the file.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    options = {"mode": "wb"} if binary else {"mode": "w", "newline": "", "encoding": "utf-8"}
+    try:
+        with partial.open(**options) as file:
+            yield file
+            file.flush()
+            # Without it the new name may reach the disk before the content does.
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(partial)):
+            error.filename = str(path)  # a full disk names none
+        raise
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file, see `whole_file`."""
+    with whole_file(path, binary=True) as file:
+        file.write(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a UTF-8 file, see `whole_file`."""
+    with whole_file(path) as file:
+        file.write(text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a JSON file, see `whole_file`."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes an npz file, see `whole_file`; equal arrays make equal files."""
+    with whole_file(path, binary=True) as file:
+        np.savez_compressed(file, **arrays)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
