@@ -193,7 +193,7 @@ def _train() -> ConfigDict:
     train.minutes = 0.0  # of training, over all restarts; 0: no limit
     train.label_smoothing = 0.1  # [5.4]
     train.class_weights = "none"  # none | balanced: all classes weigh alike in a classifier's loss
-    train.ema_decay = 0.0  # of weights, for evaluation; 0: none
+    train.ema_decay = 0.0  # of weights, per update, for evaluation; 0: none
     train.log_every = 100  # steps
     train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved with each
     train.keep_last = 5  # checkpoints; at least evaluate.average

@@ -110,15 +110,60 @@ def test_the_learning_rate_counts_updates_and_not_batches(accumulate):
     np.testing.assert_allclose(moved, 0.01 * np.arange(1, len(moved) + 1), rtol=0.1)
 
 
-def test_the_moving_average_is_decay_times_old_plus_the_rest_times_new():
-    task = Unigrams()
+def bias_corrected(history, decay):
+    """The mean of weights whose part falls by `decay` from each to the one before, in float64."""
+    parts = [decay**age for age in reversed(range(len(history)))]
+    return sum(part * np.float64(w) for part, w in zip(parts, history, strict=True)) / sum(parts)
+
+
+def averages_of(accumulate, decay, bad=(), steps=12):
+    """(batch, weights after each update so far, the stored average) after each batch."""
+    task = Unigrams(bad=bad)
+    step, state = make_step(task, accumulate, ema=True)
+    history = []
+    for i in range(steps):
+        before = np.array(state.params["w"])
+        state, _ = step(state, task.plan[i], {**HPARAMS, "ema_decay": jnp.float32(decay)})
+        if not np.array_equal(state.params["w"], before):
+            history.append(np.array(state.params["w"]))
+        yield list(history), np.array(state.ema["w"])
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.75, 0.9999])
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("bad", [(), (0, 4)])
+def test_the_moving_average_is_the_weighted_mean_of_the_weights_after_each_update(
+    accumulate, decay, bad
+):
+    seen = 0
+    for history, average in averages_of(accumulate, decay, bad):
+        if history:
+            expected = bias_corrected(history, decay)
+            np.testing.assert_allclose(average, expected, rtol=1e-5, atol=1e-6)
+            seen = len(history)
+        if len(history) == 1:
+            np.testing.assert_array_equal(average, history[0])  # and nothing of the start
+    assert seen == (12 - len(bad) if accumulate == 1 else 4 if not bad else 3)
+    # Controls: the random start among them, and one more step of decay, are something else.
+    if decay:
+        start = np.array(Unigrams().init_params(jax.random.key(1))["w"])
+        uncorrected = decay**seen * start + (1 - decay**seen) * expected
+        assert np.abs(uncorrected - average).max() > 1e-3
+        assert np.abs(bias_corrected([*history, history[-1]], decay) - average).max() > 1e-3
+
+
+def test_the_moving_averages_of_members_have_a_decay_each():
+    task, decays = Unigrams(), jnp.float32([0.5, 0.9])
     step, state = make_step(task, ema=True)
-    average = np.array(state.params["w"])
-    for i in range(3):
-        state, _ = step(state, task.plan[i], HPARAMS)
-        average = 0.75 * average + 0.25 * np.array(state.params["w"])
-        np.testing.assert_allclose(state.ema["w"], average, rtol=1e-6)
-    assert not np.allclose(average, state.params["w"])
+    axes = (0, None, dict.fromkeys(HPARAMS) | {"ema_decay": 0})
+    together = jax.jit(jax.vmap(step, axes))
+    states = jax.tree.map(lambda x: jnp.stack([x, x]), state)
+    for i in range(4):
+        states, _ = together(states, task.plan[i], {**HPARAMS, "ema_decay": decays})
+    for i, decay in enumerate(decays):
+        *_, (_, average) = averages_of(1, decay, steps=4)
+        np.testing.assert_allclose(states.ema["w"][i], average, rtol=1e-6, atol=1e-7)
+    assert np.abs(states.ema["w"][0] - states.ema["w"][1]).max() > 1e-3
 
 
 def poisoned_loss(params, batch, hparams, key):

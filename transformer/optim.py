@@ -103,6 +103,11 @@ def make_optimizer(
     return optimizer
 
 
+def update_count(state: Any) -> Int[Array, ""]:
+    """Returns how often parameters have moved, by the state of an optimizer of `make_optimizer`."""
+    return optax.tree.get(state, "count")
+
+
 def _descend(decay: bool) -> optax.GradientTransformationExtraArgs:
     """Turns a direction into a step: -learning_rate * (direction + weight_decay * parameter)."""
 

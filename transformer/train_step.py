@@ -7,7 +7,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
 
 from transformer import optim
 from transformer.losses import TokenSums
@@ -26,7 +26,7 @@ class TrainState:
     step: Any
     params: Any
     opt_state: Any
-    ema: Any  # moving average of the parameters; an empty dict where there is none
+    ema: Any  # moving average of the parameters, see `moved_average`; {} where there is none
     bad_steps: Any
     bad_run: Any
 
@@ -71,7 +71,10 @@ def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, a
         params = optax.apply_updates(state.params, updates)
         ema = state.ema
         if ema:
-            ema = jax.tree.map(lambda a, p: a + (1.0 - hparams["ema_decay"]) * (p - a), ema, params)
+            number = optim.update_count(opt_state)
+            averaged = moved_average(ema, params, number, hparams["ema_decay"])
+            moved = number > optim.update_count(state.opt_state)
+            ema = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, ema)
         params, opt_state, ema, sums = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old),
             (params, opt_state, ema, sums),
@@ -89,3 +92,28 @@ def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, a
         return new, TokenMetrics.from_sums(sums)
 
     return train_step
+
+
+def moved_average(
+    average: Any, params: Any, number: Int[Array, ""], decay: float | Float[Array, ""]
+) -> Any:
+    """Returns the exponential moving average of the parameters after each update so far.
+
+    Those after update i of t weigh in with decay^(t - i), divided by the sum of all weights: so
+    the first average is the first parameters, and those that were drawn at random have no part.
+    (Kingma and Ba 2015, section 3, correct the bias of their averages likewise.) From one average
+    to the next that is a step towards the parameters by (1 - decay) / (1 - decay^t).
+
+    Args:
+      average: after the update before; of any value at the first.
+      number: t, from one.
+      decay: in [0, 1).
+    """
+    new = 1.0 - decay
+    # Of decays near one, decay^t in float32 would leave few digits of 1 - decay^t.
+    rate = new / -jnp.expm1(number * jnp.log1p(-new))
+
+    def move(average, param):
+        return jnp.where(number == 1, param, average + rate * (param - average))
+
+    return jax.tree.map(move, average, params)
