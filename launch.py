@@ -164,9 +164,7 @@ def _use(config: Any, workdir: Path) -> None:
         return
     source = lines.input_file(FLAGS.input)
     with lines.open_output(FLAGS.output, source) as output:
-        total = lines.count_lines(source)
-        use = uses.LINE_MODES[FLAGS.mode]
-        count = use(config, workdir, lines.read_lines(source), output, total)
+        count = uses.LINE_MODES[FLAGS.mode](config, workdir, lines.Lines(source), output)
     if FLAGS.output is not None:
         written = "1 line" if count == 1 else f"{count:,} lines"
         print(f"wrote {written} to {FLAGS.output}", file=sys.stderr)

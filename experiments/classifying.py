@@ -1,13 +1,13 @@
 """Using a trained classifier: the modes `classify` and `attention`."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 from experiments import attention_page, class_figures
-from experiments.lines import chunks, warn
+from experiments.lines import Lines, warn
 from experiments.options import Options
 from experiments.workdir import load_results, load_trained
 from transformer.class_scores import Reliability
@@ -21,21 +21,16 @@ LONGEST_EXAMPLE = 90  # characters of them
 MAPPED = 500  # texts of the map: t-SNE then takes seconds
 
 
-def classify(
-    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
-) -> int:
+def classify(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes the most probable class of each line and its probability; a blank line stays blank.
 
     With `decode.num_best` over one, each line becomes so many, of as many classes as there are,
     `number<TAB>class<TAB>probability`, numbered from one. Returns the lines written.
-
-    Args:
-      total: number of the lines, for the progress bar; None where nobody knows.
     """
     classifier, variables, *_ = load_trained(folder, config, warn)
     written, most = 0, config.decode.num_best
-    with line_progress(total, output.isatty()) as advance:
-        for first, chunk in chunks(lines):
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
             for number, found in enumerate(classifier.predict(variables, chunk, first), first):
                 cells = [f"{each.label}\t{each.probability:.6f}" for each in found[:most]] or [""]
                 output.writelines(f"{number}\t{c}\n" if most > 1 else f"{c}\n" for c in cells)

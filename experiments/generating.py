@@ -1,11 +1,11 @@
 """Using a trained language model: the modes `generate`, `score` and `attention`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from experiments import attention_page
-from experiments.lines import chunks, warn
+from experiments.lines import Lines, warn
 from experiments.options import Options
 from experiments.workdir import load_trained
 from transformer.errors import UserError
@@ -14,22 +14,17 @@ from transformer.progress import line_progress
 DRAWN = 32  # tokens of a text whose attention is drawn after training
 
 
-def generate(
-    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
-) -> int:
+def generate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes each line with what the model writes after it; returns the lines written.
 
     What is written may hold ends of lines: they stand as `\\n`, so that a text stays a line. With
     `decode.num_best` over one, each line becomes so many, `number<TAB>text`, numbered from one;
     those of a beam search, best first, have their score between the two.
-
-    Args:
-      total: number of the lines, for the progress bar; None where nobody knows.
     """
     generator, variables, *_ = load_trained(folder, config, warn)
     written, numbered = 0, config.decode.num_best > 1
-    with line_progress(total, output.isatty()) as advance:
-        for first, chunk in chunks(lines):
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
             for number, best in enumerate(generator.write(variables, chunk, first), first):
                 for text, score in best:
                     line = text.replace("\\", "\\\\").replace("\n", "\\n")
@@ -54,20 +49,15 @@ def generate_one(config: Any, folder: Path, prompt: str, output: TextIO) -> None
     output.write("\n")
 
 
-def score(
-    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
-) -> int:
+def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes for each line the log-probability of it, in nats, and the tokens that is of.
 
     Both count the end of the line where the model learned ends. Returns the lines written.
-
-    Args:
-      total: number of the lines, for the progress bar; None where nobody knows.
     """
     generator, variables, *_ = load_trained(folder, config, warn)
     written = 0
-    with line_progress(total, output.isatty()) as advance:
-        for first, chunk in chunks(lines):
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
             for log_prob, tokens in generator.score(variables, chunk, first):
                 output.write(f"{log_prob:.4f}\t{tokens}\n")
             output.flush()

@@ -1,11 +1,15 @@
 """Text that goes through a trained model a line at a time."""
 
 import contextlib
+import io
 import itertools
+import os
+import select
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +18,8 @@ from transformer.errors import UserError
 from transformer.files import whole_file
 
 LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
+BLOCK = 2**16  # bytes read from a pipe at once
+PAUSE = 0.01  # seconds without a byte after which what has arrived is answered
 
 
 def input_file(name: str | None) -> Path | None:
@@ -60,25 +66,103 @@ def read_lines(path: Path | None) -> Iterator[str]:
     """Yields the lines of a UTF-8 file, or of standard input, without their ends.
 
     Raises:
-      UserError: a line is not UTF-8.
+      UserError: a line is not UTF-8, or standard input cannot be read.
     """
-    stream = path.open("rb") if path else sys.stdin.buffer
-    with stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                # What editors of one kind put before the first line is no part of it.
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError:
-                name = path or "standard input"
-                raise UserError(f"{name}, line {number}, is not UTF-8: convert it first") from None
+    return itertools.chain.from_iterable(chunk for _, chunk in Lines(path).chunks())
 
 
-def count_lines(path: Path | None) -> int | None:
-    """Returns the lines of a file; None where they cannot be counted before they are read."""
-    if path is None or not path.is_file():
+class Lines:
+    """The lines of a UTF-8 file, or of standard input, in chunks that are answered one by one.
+
+    Attributes:
+      path: the file; None for standard input.
+      total: how many lines there are; None where that is not known before they are read.
+      typed: whether somebody types them.
+    """
+
+    def __init__(self, path: Path | None):
+        self.path, self.total, self.typed = path, None, False
+        if path is None:
+            self.typed = sys.stdin is not None and sys.stdin.isatty()
+        elif path.is_file():
+            with path.open("rb") as file:
+                self.total = sum(1 for _ in file)
+
+    def chunks(self) -> Iterator[tuple[int, list[str]]]:
+        """Yields (number of the first line, from one, lines): of a file, LINES_AT_ONCE.
+
+        Of a pipe and a terminal it is what has arrived, so that a line is answered before the next
+        one is written.
+
+        Raises:
+          UserError: a line is not UTF-8, or standard input cannot be read.
+        """
+        first = 1
+        with self._open() as stream:
+            descriptor = _descriptor(stream)
+            raw = _batched(stream) if descriptor is None else self._arriving(descriptor)
+            for chunk in raw:
+                yield first, [self._decode(line, i) for i, line in enumerate(chunk, first)]
+                first += len(chunk)
+
+    def _open(self) -> BinaryIO:
+        if self.path is not None:
+            return self.path.open("rb")
+        return sys.stdin.buffer
+
+    def _arriving(self, descriptor: int) -> Iterator[list[bytes]]:
+        """Yields the lines of a pipe or terminal as soon as there are any."""
+        lines: list[bytes] = []
+        parts: list[bytes] = []  # of a line whose end has not arrived
+        asked = self.typed and sys.stderr.isatty()
+        if asked:
+            warn("type a line and press Enter for its answer; Ctrl-D ends")
+        while True:
+            if asked and not lines and not any(parts):
+                print("> ", end="", file=sys.stderr, flush=True)
+            select.select([descriptor], [], [])
+            block = os.read(descriptor, BLOCK)
+            first, *others = block.split(b"\n")
+            parts.append(first)
+            for part in others:
+                lines.append(b"".join(parts))
+                parts = [part]
+            if not block:
+                break
+            while len(lines) >= LINES_AT_ONCE:
+                yield lines[:LINES_AT_ONCE]
+                lines = lines[LINES_AT_ONCE:]
+            if lines and not select.select([descriptor], [], [], PAUSE)[0]:
+                yield lines
+                lines = []
+        if asked:
+            warn("")
+        if last := b"".join(parts):
+            lines.append(last)
+        if lines:
+            yield lines
+
+    def _decode(self, line: bytes, number: int) -> str:
+        try:
+            # What editors of one kind put before the first line is not part of it.
+            return line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            name = self.path or "standard input"
+            raise UserError(f"{name}, line {number}, is not UTF-8: convert it first") from None
+
+
+def _descriptor(stream: BinaryIO) -> int | None:
+    """The descriptor of a stream whose content arrives bit by bit; None of a file."""
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:  # bytes in memory
         return None
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
+    return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else descriptor
+
+
+def _batched(stream: BinaryIO) -> Iterator[list[bytes]]:
+    while chunk := list(itertools.islice(stream, LINES_AT_ONCE)):
+        yield chunk
 
 
 def two_columns(line: str, place: str, mode: str) -> list[str]:
@@ -106,12 +190,3 @@ def print_table(table: Table) -> None:
 def warn(line: str) -> None:
     """Prints a line beside the output."""
     print(line, file=sys.stderr, flush=True)
-
-
-def chunks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields (number of the first line, from one, lines)."""
-    lines = iter(lines)
-    first = 1
-    while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
-        yield first, chunk
-        first += len(chunk)

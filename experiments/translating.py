@@ -1,11 +1,11 @@
 """Using a trained translator: the modes `translate`, `score`, `attention` and `align`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from experiments import aligning, attention_page
-from experiments.lines import chunks, two_columns, warn
+from experiments.lines import Lines, two_columns, warn
 from experiments.options import Options
 from experiments.workdir import load_trained
 from transformer.errors import UserError
@@ -14,21 +14,16 @@ from transformer.progress import line_progress
 EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
 
 
-def translate(
-    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
-) -> int:
+def translate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes the translation of each line; a blank line stays blank. Returns the lines written.
 
     With `decode.num_best` over one, each line becomes so many, `number<TAB>score<TAB>text`,
     numbered from one.
-
-    Args:
-      total: number of the lines, for the progress bar; None where nobody knows.
     """
     translator, variables, *_ = load_trained(folder, config, warn)
     written = 0
-    with line_progress(total, output.isatty()) as advance:
-        for first, chunk in chunks(lines):
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
             results = translator.translate(variables, chunk, first_line=first, done=advance)
             for number, best in enumerate(results, first):
                 if config.decode.num_best > 1:
@@ -41,24 +36,19 @@ def translate(
     return written
 
 
-def score(
-    config: Any, folder: Path, lines: Iterable[str], output: TextIO, total: int | None = None
-) -> int:
+def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes for each line `source<TAB>target` the log-probability of the target and its tokens.
 
     Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
     stays blank. Returns the lines written.
-
-    Args:
-      total: number of the lines, for the progress bar; None where nobody knows.
 
     Raises:
       UserError: a line has not two columns.
     """
     translator, variables, *_ = load_trained(folder, config, warn)
     written = 0
-    with line_progress(total, output.isatty()) as advance:
-        for first, chunk in chunks(lines):
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
             blank = ["\t" not in line and translator.is_blank(line) for line in chunk]
             pairs = [
                 ["", ""] if empty else two_columns(line, f"line {number}", "score")

@@ -15,6 +15,7 @@ from transformer.losses import TokenSums, cross_entropy
 from transformer.model.attention import look_ahead_mask, padding_mask, segment_mask
 from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Attention, TokenTable
+from transformer.tasks.groups import static_rows
 from transformer.tasks.head_probe import BatchAttention
 from transformer.tasks.writer import Writer
 
@@ -134,7 +135,7 @@ class Generator:
         Raises:
           UserError: a line has more tokens than the model reads at once.
         """
-        rows = self.decode.batch_size
+        rows = static_rows(len(lines), self.decode.batch_size)
         for first in range(0, len(lines), rows):
             encoded = [
                 self._read(line, first_line + first + i)
@@ -168,7 +169,7 @@ class Generator:
         """
         pieces = list(cut_pieces(text, context))
         pieces = pieces[:: -(-len(pieces) // count)]
-        rows = self.decode.batch_size
+        rows = static_rows(len(pieces), self.decode.batch_size)
         for start in range(0, len(pieces), rows):
             chosen = pieces[start : start + rows]
             batch = pack_pieces(text, [[piece] for piece in chosen], rows, context)

@@ -25,6 +25,14 @@ def length_groups(
             yield members[start : start + size], length
 
 
+def static_rows(count: int, most: int) -> int:
+    """Returns the rows of the batches that hold `count` texts: a power of two, or `most`.
+
+    So a single text costs one row and not as many as a whole batch, and there are few shapes.
+    """
+    return min(1 << max(0, count - 1).bit_length(), most)
+
+
 def rows_at_once(size: int, numbers: int) -> int:
     """Returns the rows of the fewest equal parts of a batch that make MOST_NUMBERS at most.
 

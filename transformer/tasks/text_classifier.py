@@ -22,7 +22,7 @@ from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
 from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Attention, TokenTable
-from transformer.tasks.groups import length_groups
+from transformer.tasks.groups import length_groups, static_rows
 from transformer.tasks.head_probe import BatchAttention
 
 
@@ -41,7 +41,7 @@ class TextClassifier:
       tokenizer: what its ids mean.
       labels: names of the classes, by number.
       max_tokens: of a text, its begin included; what comes after them is not read.
-      batch_size: texts read at once.
+      batch_size: texts read at once, at most.
       warn: called with a line where a text is longer.
     """
 
@@ -129,10 +129,11 @@ class TextClassifier:
         """
         labels = [NO_LABEL] * len(texts) if labels is None else labels
         lengths = [len(ids) for ids in texts]
-        groups = length_groups(range(len(texts)), lengths, self.batch_size, self.max_tokens)
+        size = static_rows(len(texts), self.batch_size)
+        groups = length_groups(range(len(texts)), lengths, size, self.max_tokens)
         for rows, length in groups:
             of_rows = [texts[i] for i in rows], [labels[i] for i in rows]
-            yield rows, make_labelled_batch(*of_rows, self.batch_size, length)
+            yield rows, make_labelled_batch(*of_rows, size, length)
 
     # -- text to classes
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,19 +18,9 @@ from transformer.model.layers import DropoutRates
 from transformer.model.recurrent import RecurrentModel
 from transformer.model.transformer import Transformer
 from transformer.tasks.base import Attention, TokenTable
-from transformer.tasks.groups import length_groups, rows_at_once
+from transformer.tasks.groups import length_groups, rows_at_once, static_rows
 from transformer.tasks.head_probe import BatchAttention
-
-
-class Translation(NamedTuple):
-    """A translation, its score (log-probability over the length penalty) and its tokens.
-
-    `tokens` counts the end of the sentence; of a blank line it is 0.
-    """
-
-    text: str
-    score: float
-    tokens: int
+from transformer.tasks.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 
 
 class Translator:
@@ -126,11 +116,14 @@ class Translator:
           first_line: number of the first line, for warnings.
           done: called with the number of lines that are done since the last call.
         """
-        results = [[Translation("", 0.0, 0)] for _ in lines]
+        results = [[BLANK] for _ in lines]
         left = len(lines)
         for rows, found in self._decode(self._search, variables, lines, beam, first_line):
             for row, i in enumerate(rows):
-                results[i] = self._read(jax.tree.map(lambda x, row=row: x[row], found))
+                own = jax.tree.map(lambda x, row=row: x[row], found)
+                results[i] = read_hypotheses(own, self.target_tokenizer, self.decode.num_best)
+                if not results[i]:
+                    raise not_finite(first_line + i, "translation")
             left -= len(rows)
             done(len(rows))
         done(left)  # the blank ones
@@ -150,13 +143,15 @@ class Translator:
           shared: variables that are one for all of them.
         """
         count = len(jax.tree.leaves(variables)[0])
-        results = [[[Translation("", 0.0, 0)] for _ in lines] for _ in range(count)]
+        results = [[[BLANK] for _ in lines] for _ in range(count)]
         search = functools.partial(self._search_members, shared or {})
         for rows, found in self._decode(search, variables, lines, beam, 1):
             for row, i in enumerate(rows):
                 for member, of_member in enumerate(results):
-                    place = (member, row)
-                    of_member[i] = self._read(jax.tree.map(lambda x, at=place: x[at], found))
+                    own = jax.tree.map(lambda x, at=(member, row): x[at], found)
+                    # What is wrong lies in this one member, whose loss says so.
+                    best = read_hypotheses(own, self.target_tokenizer, self.decode.num_best)
+                    of_member[i] = best or [BLANK]
         return results
 
     def score(
@@ -199,7 +194,8 @@ class Translator:
         heads = self.model.config.num_decoder_layers * self.model.config.num_heads
 
         def size(length: int) -> int:
-            return rows_at_once(self.decode.batch_size, heads * length**2)
+            rows = static_rows(len(sources), self.decode.batch_size)
+            return rows_at_once(rows, heads * length**2)
 
         for rows, batch in self.batches(*encoded, size):
             weights = jax.device_get(self._cross(variables, batch))
@@ -219,17 +215,16 @@ class Translator:
         """Yields (indices, batch) of encoded pairs, batches of like length and static shape.
 
         Args:
-          size: returns the rows of batches of a length, at most `decode.batch_size`; so many where
-            it is None.
+          size: returns the rows of batches of a length, at most `static_rows` of the pairs and
+            `decode.batch_size`; so many where it is None.
         """
+        whole = static_rows(len(sources), self.decode.batch_size)
         lengths = [
             max(len(source), len(target)) + 1
             for source, target in zip(sources, targets, strict=True)
         ]
-        for group, length in length_groups(
-            range(len(sources)), lengths, self.decode.batch_size, self.max_length
-        ):
-            most = self.decode.batch_size if size is None else size(length)
+        for group, length in length_groups(range(len(sources)), lengths, whole, self.max_length):
+            most = whole if size is None else size(length)
             for first in range(0, len(group), most):
                 rows = group[first : first + most]
                 own = [sources[i] for i in rows], [targets[i] for i in rows]
@@ -305,7 +300,8 @@ class Translator:
         """Yields which lines were decoded together, blank ones left out, and what was found."""
         encoded = self._encode_lines(self.source_tokenizer, lines, first)
         todo = [i for i, ids in enumerate(encoded) if ids]
-        lengths, size = [len(ids) + 1 for ids in encoded], self.decode.batch_size
+        lengths = [len(ids) + 1 for ids in encoded]
+        size = static_rows(len(todo), self.decode.batch_size)
         for rows, length in length_groups(todo, lengths, size, self.max_length):
             batch = make_batch([encoded[i] for i in rows], [], size, length)
             beam = beam or self.decode.beam_size
@@ -363,13 +359,6 @@ class Translator:
     def _limit(self, length: int) -> int:
         longest = int(self.decode.max_ratio * length + self.decode.max_extra)
         return max(1, min(longest, self.max_length))
-
-    def _read(self, found: Hypotheses) -> list[Translation]:
-        return [
-            Translation(self.target_tokenizer.decode(ids[:length]), float(score), int(length))
-            for ids, length, score in zip(*found, strict=True)
-            if length
-        ][: max(1, self.decode.num_best)]
 
     def _encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str], first_line: int

@@ -18,12 +18,13 @@ from transformer.decode import (
     sample,
     start_sample,
 )
+from transformer.tasks.groups import static_rows
 
 NO_TOKEN = -1
 
 
 class Writer:
-    """Continues texts of token ids, `decode.batch_size` of them at a time.
+    """Continues texts of token ids, at most `decode.batch_size` of them at a time.
 
     Args:
       model: a decoder alone.
@@ -52,7 +53,7 @@ class Writer:
         """
         settings = self.decode
         rule = SamplingRule(settings.temperature, settings.top_k, settings.top_p)
-        count = 1 if len(rows) == 1 else settings.batch_size
+        count = static_rows(len(rows), settings.batch_size)
         key = jax.random.key(settings.seed)
         numbers = [number for _, number in rows] + [(0, 0)] * (count - len(rows))
         keys = jnp.stack([jax.random.fold_in(jax.random.fold_in(key, a), b) for a, b in numbers])
@@ -125,7 +126,8 @@ class Writer:
 
     def find(self, variables: Any, given: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts that start so, without the first token of each."""
-        return jax.device_get(self._search(variables, self._prompts(given, self.decode.batch_size)))
+        rows = static_rows(len(given), self.decode.batch_size)
+        return jax.device_get(self._search(variables, self._prompts(given, rows)))
 
     def _search_rows(self, variables: Any, prompts: Prompts):
         beam = self.decode.beam_size
