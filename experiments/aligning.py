@@ -147,7 +147,7 @@ def print_scores(scores: dict[Head, Score]) -> None:
     table = Table(
         title="heads of cross-attention as word aligners",
         caption="AER: alignment error rate. output, input: a target word's links are those of the "
-        f"step that makes it, or that reads it. * the best head: {best_of(scores)}; it was chosen "
+        f"step that writes it, or that reads it. * the best head: {best_of(scores)}; it was chosen "
         "on these pairs, so that its scores are optimistic",
     )
     table.add_column("layer", justify="right")

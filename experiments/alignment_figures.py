@@ -28,8 +28,8 @@ FONT_SIZE = 9.0  # points
 WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
 SMALLEST_WIDTH = 6.0  # inches: the title and the legend
 TITLES = {
-    "output": "rows by output\n(the step that makes a word)",
-    "input": "rows by input\n(the step that reads a word)",
+    "output": "rows by output\n(the step that writes a word)",
+    "input": "rows by input\n(the next step, which reads it)",
 }
 
 

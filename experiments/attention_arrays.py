@@ -1,18 +1,36 @@
-"""The attention of one text as arrays, with the tokens that name their rows and columns."""
+"""The attention of one text as arrays, with the tokens that name their rows and columns.
+
+A row of an encoder is named by its token, one of a decoder by the token that is written in it, as
+in figure 3 of Bahdanau et al. 2015, and not by the token before, which is read in it. A column is
+named by the token that is read.
+"""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from transformer.tasks.base import Attention
+from transformer.tasks.base import END_OF_SENTENCE, Attention
 
-END_OF_SENTENCE = "</s>"
-# Kind -> (title, axis of the queries, axis of the keys).
+
+class Kind(NamedTuple):
+    """A kind of attention: its title, whose tokens are rows and columns, and what these are."""
+
+    title: str
+    queries: str
+    keys: str
+    rows: str
+    columns: str
+
+
 KINDS = {
-    "encoder_self": ("Encoder self-attention", "source", "source"),
-    "decoder_self": ("Decoder self-attention", "target", "target"),
-    "cross": ("Cross-attention", "target", "source"),
+    "encoder_self": Kind("Encoder self-attention", "source", "source", "token", "token read"),
+    "decoder_self": Kind(
+        "Decoder self-attention", "written", "target", "token written", "token read"
+    ),
+    "cross": Kind("Cross-attention", "written", "source", "token written", "source token read"),
 }
 
 
@@ -24,8 +42,9 @@ class AttentionMaps:
       weights: float32 arrays by kind, of those that the model has: `encoder_self` [layers, H, M,
         M], `decoder_self` [layers, H, L, L], `cross` [layers, H, L, M]. Each row sums to one.
       source_tokens: the M tokens the encoder reads; the last is `</s>`.
-      target_tokens: the L tokens the decoder reads, its input: the first is `<s>`. They name the
-        rows of `decoder_self` and `cross`, so a row named x shows how the token AFTER x is made.
+      target_tokens: the L tokens the decoder reads, its input: the first is `<s>`.
+      written_tokens: the L tokens it writes, each after the target token of its place: the last
+        is `</s>`. They name the rows of `decoder_self` and `cross`.
       value_norms: float32 arrays by kind, [layers, H, keys]: the length of what a key hands on
         through a head, see `transformer.tasks.base.Attention`; none of models that lack them.
 
@@ -36,6 +55,7 @@ class AttentionMaps:
     weights: dict[str, np.ndarray]
     source_tokens: tuple[str, ...]
     target_tokens: tuple[str, ...]
+    written_tokens: tuple[str, ...]
     value_norms: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -61,8 +81,8 @@ class AttentionMaps:
     @classmethod
     def of(cls, seen: Attention) -> "AttentionMaps":
         """The maps of what a model attends to."""
-        source, target = tuple(seen.source_tokens), tuple(seen.target_tokens)
-        return cls(dict(seen.weights), source, target, dict(seen.value_norms))
+        tokens = map(tuple, (seen.source_tokens, seen.target_tokens, seen.written_tokens))
+        return cls(dict(seen.weights), *tokens, dict(seen.value_norms))
 
     def has(self, kind: str, layer: int | None, head: int | None) -> bool:
         """Whether there is such a layer and head, from 1, of a kind; None stands for any."""
@@ -72,22 +92,31 @@ class AttentionMaps:
 
     def tokens(self, kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tokens that name the rows (queries) and the columns (keys) of a kind."""
-        sides = {"source": self.source_tokens, "target": self.target_tokens}
-        _, queries, keys = KINDS[kind]
-        return sides[queries], sides[keys]
+        return names_of(self, kind)
+
+
+def names_of(seen: AttentionMaps | Attention, kind: str) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the tokens that name the rows (queries) and the columns (keys) of a kind."""
+    sides = {
+        "source": seen.source_tokens,
+        "target": seen.target_tokens,
+        "written": seen.written_tokens,
+    }
+    return sides[KINDS[kind].queries], sides[KINDS[kind].keys]
 
 
 def save_maps(maps: AttentionMaps, folder: Path) -> None:
     """Writes `<folder>/attention.npz`; the folder is made if missing.
 
-    It holds the weights by kind, `value_norms/<kind>`, and `source_tokens` and `target_tokens` as
-    arrays of strings; `np.load` reads it without pickle.
+    It holds the weights by kind, `value_norms/<kind>`, and `source_tokens`, `target_tokens` (read)
+    and `written_tokens` as arrays of strings; `np.load` reads it without pickle.
     """
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(
         folder / "attention.npz",
         source_tokens=np.array(maps.source_tokens, dtype=np.str_),
         target_tokens=np.array(maps.target_tokens, dtype=np.str_),
+        written_tokens=np.array(maps.written_tokens, dtype=np.str_),
         **maps.weights,
         **{f"value_norms/{kind}": norms for kind, norms in maps.value_norms.items()},
     )
@@ -122,7 +151,9 @@ def hide_end_of_sentence(maps: AttentionMaps) -> AttentionMaps:
         weights["cross"] = _renormalised(weights["cross"][:, :, :, :-1])
     for kind in value_norms.keys() & {"encoder_self", "cross"}:
         value_norms[kind] = value_norms[kind][..., :-1]
-    return AttentionMaps(weights, maps.source_tokens[:-1], maps.target_tokens, value_norms)
+    return dataclasses.replace(
+        maps, weights=weights, source_tokens=maps.source_tokens[:-1], value_norms=value_norms
+    )
 
 
 def _renormalised(weights: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Pictures of where each attention head looks: one figure a layer and kind, one panel a head.
 
-Rows are queries, columns are keys, and the colour scale is fixed at 0 to 1, so that panels,
-layers and figures compare with each other.
+Rows are queries, columns are keys, both named as `attention_arrays` says. The colour scale is fixed
+at 0 to 1, so that panels, layers and figures compare with each other.
 
 Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen heads.
 """
@@ -86,7 +86,7 @@ def build_figure(
     first = 1
     if only_head is not None:
         heads, first = heads[only_head - 1 : only_head], only_head
-    title, query_name, key_name = KINDS[kind]
+    names = KINDS[kind]
     layout = _Layout.of(len(heads), *maps.tokens(kind))
     side = math.ceil(max(heads.shape[1:]) / MOST_CELLS)
     figure = Figure(figsize=layout.figure_size, dpi=DOTS_PER_INCH)
@@ -108,9 +108,9 @@ def build_figure(
     bar.ax.tick_params(labelsize=8, width=0.5)
     bar.outline.set_linewidth(0.5)
     (x, y), (middle_x, middle_y) = layout.corner, layout.middle
-    figure.text(middle_x, y, f"{key_name} (keys)", ha="center", va="bottom")
-    figure.text(x, middle_y, f"{query_name} (queries)", ha="left", va="center", rotation=90)
-    title = f"{title}, layer {layer} of {len(maps.weights[kind])}"
+    figure.text(middle_x, y, f"{names.columns} (keys)", ha="center", va="bottom")
+    figure.text(x, middle_y, f"{names.rows} (queries)", ha="left", va="center", rotation=90)
+    title = f"{names.title}, layer {layer} of {len(maps.weights[kind])}"
     if side > 1:
         title += f" (a cell: the largest of {side} × {side} weights)"
     figure.suptitle(title, y=1 - y, va="top", fontsize=11)

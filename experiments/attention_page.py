@@ -126,10 +126,7 @@ def write_explorer(
     for note in notes:
         say(note)
     data = {
-        "kinds": {
-            kind: {"title": title, "queries": queries, "keys": keys}
-            for kind, (title, queries, keys) in KINDS.items()
-        },
+        "kinds": {kind: names._asdict() for kind, names in KINDS.items()},
         "examples": [_encode(example) for example in examples],
         "notes": notes,
         "open": _first_view(given.frames[-1], options),
@@ -241,15 +238,16 @@ def _first_tokens(maps: AttentionMaps, length: int) -> AttentionMaps:
     source, target = (
         _kept_places(tokens, length) for tokens in (maps.source_tokens, maps.target_tokens)
     )
-    places = {"source": source, "target": target}
+    places = {"source": source, "target": target, "written": target}
     return AttentionMaps(
         {
-            kind: array[:, :, places[KINDS[kind][1]]][..., places[KINDS[kind][2]]]
+            kind: array[:, :, places[KINDS[kind].queries]][..., places[KINDS[kind].keys]]
             for kind, array in maps.weights.items()
         },
         tuple(maps.source_tokens[i] for i in source),
         tuple(maps.target_tokens[i] for i in target),
-        {kind: array[..., places[KINDS[kind][2]]] for kind, array in maps.value_norms.items()},
+        tuple(maps.written_tokens[i] for i in target),
+        {kind: array[..., places[KINDS[kind].keys]] for kind, array in maps.value_norms.items()},
     )
 
 
@@ -291,6 +289,7 @@ def _encode(example: Example) -> dict[str, Any]:
         "translation": target if source else "",
         "source": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.source_tokens],
         "target": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.target_tokens],
+        "written": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.written_tokens],
         "omitted": dict(zip(("source", "target"), example.omitted, strict=True)),
         "frames": [
             {

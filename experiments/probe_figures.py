@@ -22,7 +22,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from experiments.attention_maps import AS_TEXT, COLOUR_MAP, KINDS, fonts_for, visible
+from experiments.attention_arrays import KINDS, names_of
+from experiments.attention_maps import AS_TEXT, COLOUR_MAP, fonts_for, visible
 from experiments.probes import Probe, of_same_sentence, read_probes
 from transformer.tasks.base import Attention
 
@@ -178,11 +179,9 @@ def find_strip(probes: Sequence[Probe], n: int) -> Strip | None:
 
 
 def strip_figure(strip: Strip) -> Figure:
-    """Returns the figure of a strip, in whose maps queries are rows and keys are columns."""
-    title, *sides = KINDS[strip.kind]
-    first = strip.maps[0]
-    tokens = {"source": first.source_tokens, "target": first.target_tokens}
-    queries, keys = (tokens[side] for side in sides)
+    """Returns the figure of a strip, whose maps are named as those of `attention_arrays`."""
+    names, first = KINDS[strip.kind], strip.maps[0]
+    queries, keys = names_of(first, strip.kind)
     cell = min(CELL, LARGEST_SIDE / max(len(queries), len(keys)))
     gap = round(GAP / cell)
     # One image of all maps: axes of their own would take seconds to draw.
@@ -213,9 +212,7 @@ def strip_figure(strip: Strip) -> Figure:
     bar.outline.set_linewidth(0.5)
     bar.set_label("attention weight", fontsize=8)
     bar.ax.tick_params(labelsize=7)
-    text = f"{title}\nrows: {sides[0]} (queries), columns: {sides[1]} (keys)"
-    if sides[0] == "target":
-        text += "\na row shows how the token after it is made"
+    text = f"{names.title}\nrows: {names.rows}, columns: {names.columns}"
     figure.suptitle(text, fontsize=9)
     return figure
 

@@ -13,6 +13,7 @@ from transformer.data.pipeline import make_batch
 MOST_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture
 FAINTEST = 0.01  # weights below are not drawn
+AXES = ("written ↓", "read →")  # what rows and columns are, in the corner between their names
 
 
 class Trained(NamedTuple):
@@ -26,7 +27,7 @@ class AttentionMap(NamedTuple):
     """A heat map as a picture of its page draws it: places and sizes in the picture's units.
 
     `rows` and `columns` are (place, token); `cells` are (x, y, share of the full colour), `cell`
-    wide and high.
+    wide and high; `axes` says what rows and columns are.
     """
 
     label: str
@@ -38,6 +39,7 @@ class AttentionMap(NamedTuple):
     columns: list[tuple[float, str]]
     cells: list[tuple[float, float, float]]
     cell: float
+    axes: tuple[str, str] = AXES
 
 
 def cross_attention(
@@ -45,7 +47,7 @@ def cross_attention(
 ) -> list[AttentionMap | None]:
     """Returns the mean attention of the last layer's heads while translations are written.
 
-    A row is named by the token that is written, not by the one that is read before it. There is
+    A row is named by the token that is written in it, see `attention_arrays`. There is
     None of a model without attention, or where a side has more than `MOST_TOKENS` or than the
     model reads.
     """
@@ -85,7 +87,7 @@ def attention_map(
 ) -> AttentionMap:
     """Returns weights from 0 to 1, queries in rows, as a heat map of named rows and columns."""
     rows, columns = list(map(_label, row_tokens)), list(map(_label, column_tokens))
-    left, top = (10 + max(map(_width, tokens)) for tokens in (rows, columns))
+    left, top = (10 + max(map(_width, [*tokens, AXES[0]])) for tokens in (rows, columns))
     cells = [
         (left + CELL * j, top + CELL * i, round(float(weight), 2))
         for (i, j), weight in np.ndenumerate(weights)

@@ -63,8 +63,9 @@ def translations(
         drawn, notes = cross_attention(trained, *sides), []
     if any(drawn):
         notes.append(
-            "Beside each: its cross-attention, the mean over the heads of the last layer. A row "
-            "shows where the model looks while it writes the row's token; stronger colour is more."
+            "Next to each: its cross-attention, the mean over the heads of the last layer. A row "
+            "is a token that is written, and shows where the model looks meanwhile; a column is a "
+            "token of the source that is read. Stronger colour is more."
         )
     samples = [
         Example(f"Sentence {each.line}", _pair_lines(each), own)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from experiments.attention_arrays import AttentionMaps
+from transformer.tasks.base import Attention
 
 SOURCE = ("▁He", "▁admir", "ed", "▁her", ".", "</s>")
 TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", ".", "▁Да")
@@ -29,4 +30,4 @@ def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> A
     norms = {
         kind: 3 * rng.random((*w.shape[:2], w.shape[3]), np.float32) for kind, w in weights.items()
     }
-    return AttentionMaps(weights, tuple(source), tuple(target), norms)
+    return AttentionMaps.of(Attention(weights, norms, list(source), list(target)))

@@ -18,9 +18,10 @@ LABELS = ("step 10", "step 20", "step 30")
 HOSTILE = ("</script><b>", '"', "", "▁مرحبا", "▁a\nb", "\x00", "🙂", "x" * 300, "</s>")
 VIEWS = ("matrix", "lines", "heads")
 ONE = "view=matrix&kind=cross&layer=2&head=3"
-# Words of SOURCE and TARGET, as spans of tokens.
+# Words of SOURCE, TARGET and what is written, as spans of tokens.
 SOURCE_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6))
 TARGET_WORDS = ((0, 1), (1, 2), (2, 4), (4, 6), (6, 7))
+WRITTEN_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(chromium, tmp_
 def test_a_row_wholly_on_the_end_of_sentence_stays_zeros(chromium, tmp_path):
     weights = np.zeros((1, 1, 2, 3), np.float32)
     weights[..., 2] = 1
-    maps = AttentionMaps({"cross": weights}, ("▁a", "▁b", "</s>"), ("<s>", "▁c"))
+    maps = AttentionMaps({"cross": weights}, ("▁a", "▁b", "</s>"), ("<s>", "▁c"), ("▁c", "</s>"))
     path = tmp_path / "explorer.html"
     write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
     with opened(chromium, path) as shown:
@@ -123,8 +124,8 @@ def test_weights_times_norms_are_the_arrays_product_and_hiding_leaves_them(chrom
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_sum_their_columns_and_average_their_rows(chromium, page, kind):
-    words = {"source": SOURCE_WORDS, "target": TARGET_WORDS}
-    _, queries, keys = KINDS[kind]
+    words = {"source": SOURCE_WORDS, "target": TARGET_WORDS, "written": WRITTEN_WORDS}
+    _, queries, keys, *_ = KINDS[kind]
     weights = MAPS.weights[kind][1, 2].astype(float)
     wanted = [
         [weights[a:b, c:d].sum(axis=1).mean() for c, d in words[keys]] for a, b in words[queries]
@@ -136,10 +137,11 @@ def test_words_sum_their_columns_and_average_their_rows(chromium, page, kind):
         names = {
             "source": ["He", "admired", "her.", "</s>"],
             "target": ["<s>", "Он", "восхищался", "ею.", "Да"],
+            "written": ["Он", "восхищался", "ею.", "Да", "</s>"],
         }
         assert (named["queries"], named["keys"]) == (names[queries], names[keys])
-        made = [["▁Он"], ["▁восхищ"], ["ался", "▁ею"], [".", "▁Да"], ["</s>"]]
-        assert named["made"] == (made if queries == "target" else None)
+        after = ["<s>", "▁Он", "ался", ".", "▁Да"]
+        assert named["after"] == (after if queries == "written" else None)
 
 
 def test_a_words_mark_that_stands_alone_belongs_to_what_follows(chromium, page):
@@ -147,6 +149,7 @@ def test_a_words_mark_that_stands_alone_belongs_to_what_follows(chromium, page):
         ("▁", "c", "d", "▁e"): ["cd", "e"],
         ("a", "▁", "▁c", "▁d"): ["a", "c", "d"],
         ("<s>", "b", "▁", "▁", "c", "▁", "</s>"): ["<s>", "b", "c", "▁", "</s>"],
+        ("▁a", "b", "(next)"): ["ab", "(next)"],
     }
     with opened(chromium, page) as shown:
         for pieces, words in joined.items():
@@ -164,10 +167,10 @@ def test_the_numbers_written_are_those_of_the_row_from_the_strongest_on(chromium
         ]
         assert shown.inner_text("#row-sum") == "1.0000"
         assert shown.locator(".sums span").all_inner_texts() == ["1.0000"] * 7
-        assert shown.inner_text("#row-title") == "Row 4 of 7 ался"
-        assert shown.inner_text("#row-made") == "makes ▁ею in layer 2, head 3"
+        assert shown.inner_text("#row-title") == "Row 4 of 7 ▁ею"
+        assert shown.inner_text("#row-after") == "written after ался in layer 2, head 3"
         said = shown.inner_text("#said")
-        assert "Row ался, which makes ▁ею, reads:" in said
+        assert "Row ▁ею, written after ался, reads:" in said
         assert f"{MAPS.source_tokens[order[0]]} {row[order[0]]:.4f}" in said
 
 
@@ -175,8 +178,8 @@ def test_the_numbers_written_are_those_of_the_row_from_the_strongest_on(chromium
     ("kind", "says"),
     [
         ("encoder_self", "A row is a token of the text"),
-        ("decoder_self", "reads while the decoder makes the token after it: row ▁Он makes"),
-        ("cross", "which source tokens this head reads while the decoder makes the token after"),
+        ("decoder_self", "which tokens before it this head reads while it is written: ▁восхищ"),
+        ("cross", "which source tokens this head reads while it is written: ▁восхищ after ▁Он"),
     ],
 )
 def test_a_line_says_what_a_row_is(chromium, page, kind, says):
@@ -218,14 +221,14 @@ def test_rows_are_reached_by_tab_and_walked_and_let_go_by_keys(chromium, page, v
         assert state(shown)["row"] == "3"
         shown.keyboard.press("ArrowRight")
         assert (state(shown)["row"], state(shown)["head"]) == ("3", "4")
-        assert shown.evaluate("document.activeElement.textContent") == MAPS.target_tokens[2]
-        assert shown.get_attribute('button.name[aria-pressed="true"]', "title") == "▁восхищ"
+        assert shown.evaluate("document.activeElement.textContent") == MAPS.target_tokens[3]
+        assert shown.get_attribute('button.name[aria-pressed="true"]', "title") == "ался"
         shown.keyboard.press("Escape")
         assert "row" not in state(shown)
         assert shown.inner_text("#row-title") == "All rows, mean"
         shown.focus("button.name >> nth=4")  # what has the focus is shown without being kept
-        assert shown.inner_text("#row-title") == "Row 5 of 7 ▁ею"
-        assert "Row ▁ею, which makes ., reads:" in shown.inner_text("#said")
+        assert shown.inner_text("#row-title") == "Row 5 of 7 ."
+        assert "Row ., written after ▁ею, reads:" in shown.inner_text("#said")
         assert "row" not in state(shown)
 
 
@@ -253,8 +256,8 @@ def test_a_cell_that_is_pointed_at_tells_its_tokens_and_its_number(chromium, pag
         box = shown.locator(".cells canvas").bounding_box()
         shown.mouse.move(box["x"] + box["width"] * 2.5 / 6, box["y"] + box["height"] * 1.5 / 7)
         number = f"{MAPS.weights['cross'][1, 2, 1, 2]:.4f}"
-        assert shown.inner_text("#tip").split() == ["▁Он", "→", "ed", number]
-        assert shown.inner_text("#row-title") == "Row 2 of 7 ▁Он"
+        assert shown.inner_text("#tip").split() == ["▁восхищ", "→", "ed", number]
+        assert shown.inner_text("#row-title") == "Row 2 of 7 ▁восхищ"
         shown.mouse.move(5, 5)
         assert shown.is_hidden("#tip")
         assert shown.inner_text("#row-title") == "All rows, mean"
@@ -271,7 +274,7 @@ def test_a_line_is_as_thick_as_its_weight(chromium, page):
         beside = shown.locator(".reads .number").all_inner_texts()
         assert beside == [f"{weight:.4f}" for weight in weights]
         shown.hover("button.name >> nth=4")
-        assert shown.inner_text("#row-title") == "Row 5 of 7 ▁ею"
+        assert shown.inner_text("#row-title") == "Row 5 of 7 ."
 
 
 def test_a_head_clicked_among_all_is_opened(chromium, page):
@@ -376,7 +379,7 @@ def test_hostile_tokens_are_text(chromium, tmp_path):
             assert shown.locator("b:has-text('script')").count() == 0
     with opened(chromium, path, "view=matrix") as shown:
         names = shown.locator("button.name").all_inner_texts()
-        assert names[1:7] == ["</script><b>", '"', "∅", "▁مرحبا", "▁a␣b", "⟨0000⟩"]
+        assert names[:6] == ["</script><b>", '"', "∅", "▁مرحبا", "▁a␣b", "⟨0000⟩"]
 
 
 @pytest.mark.parametrize("sides", [(), None], ids=["language model", "classifier"])
@@ -388,5 +391,7 @@ def test_a_text_of_one_side_has_its_page(chromium, tmp_path, sides):
     for view in VIEWS:
         with opened(chromium, path, f"view={view}&row=3") as shown:
             assert shown.is_hidden("#end")
-            made = shown.inner_text("#row-made").removesuffix("layer 1, head 1")
-            assert made == ("makes what comes next in " if sides is not None else "")
+            after = shown.inner_text("#row-after").removesuffix("layer 1, head 1")
+            assert after == ("written after ▁two in " if sides is not None else "")
+            last = "(next)" if sides is not None else "▁two"
+            assert shown.inner_text("#row-title").endswith(last)

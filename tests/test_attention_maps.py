@@ -1,5 +1,6 @@
 """The pictures of attention show the arrays and tokens they were given, whatever these are."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -10,13 +11,15 @@ import attention_examples
 from experiments import attention_maps
 from experiments.attention_arrays import KINDS, AttentionMaps, hide_end_of_sentence, save_maps
 from experiments.attention_maps import build_figure, draw
+from transformer.tasks.base import Attention
 
 SOURCE = ("▁He", "▁admir", "ed", "▁her", "</s>")
 TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", "▁.", "!")
+WRITTEN = (*TARGET[1:], "</s>")
 HOSTILE = ("$x_1$", "", "🙂🤖", "▁مرحبا", "中文", "{\\bf", "a\nb", " ", "\u0301", "x" * 300, "</s>")
 
 
-def make_maps(source=SOURCE, target=TARGET, heads=3, layers=2) -> AttentionMaps:
+def make_maps(source=SOURCE, target=TARGET, heads=3, layers=2, kinds=KINDS) -> AttentionMaps:
     rng = np.random.default_rng(7)
 
     def rows(queries, keys):
@@ -24,8 +27,9 @@ def make_maps(source=SOURCE, target=TARGET, heads=3, layers=2) -> AttentionMaps:
         return scores / scores.sum(-1, keepdims=True)
 
     m, n = len(source), len(target)
-    weights = {"encoder_self": rows(m, m), "decoder_self": rows(n, n), "cross": rows(n, m)}
-    return AttentionMaps(weights, tuple(source), tuple(target))
+    shapes = {"encoder_self": (m, m), "decoder_self": (n, n), "cross": (n, m)}
+    weights = {kind: rows(*shapes[kind]) for kind in kinds}
+    return AttentionMaps.of(Attention(weights, {}, list(source), list(target)))
 
 
 def panels(figure):
@@ -57,7 +61,8 @@ def test_the_saved_arrays_and_tokens_equal_those_given(tmp_path):
         for kind, weights in maps.weights.items():
             np.testing.assert_array_equal(saved[kind], weights)
         assert tuple(saved["source_tokens"]) == maps.source_tokens
-        assert tuple(saved["target_tokens"]) == maps.target_tokens
+        assert tuple(saved["target_tokens"]) == maps.target_tokens == TARGET
+        assert tuple(saved["written_tokens"]) == maps.written_tokens == WRITTEN
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,13 +81,19 @@ def test_each_head_has_a_panel_that_shows_its_weights_on_the_scale_0_to_1(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows", "columns"),
-    [("encoder_self", SOURCE, SOURCE), ("decoder_self", TARGET, TARGET), ("cross", TARGET, SOURCE)],
+    ("kind", "rows", "columns", "titles"),
+    [
+        ("encoder_self", SOURCE, SOURCE, ["token read (keys)", "token (queries)"]),
+        ("decoder_self", WRITTEN, TARGET, ["token read (keys)", "token written (queries)"]),
+        ("cross", WRITTEN, SOURCE, ["source token read (keys)", "token written (queries)"]),
+    ],
 )
-def test_tick_labels_are_the_tokens_queries_down_and_keys_across(kind, rows, columns):
-    first = panels(build_figure(make_maps(), kind, layer=1))[0]
+def test_rows_are_named_by_what_is_written_and_columns_by_what_is_read(kind, rows, columns, titles):
+    figure = build_figure(make_maps(), kind, layer=1)
+    first = panels(figure)[0]
     assert labels(first.yaxis) == list(rows)
     assert labels(first.xaxis) == list(columns)
+    assert [text.get_text() for text in figure.texts if text is not figure._suptitle] == titles
     # The first query is on top, where the image has its first row.
     assert first.get_ylim()[0] > first.get_ylim()[1]
 
@@ -144,14 +155,23 @@ def test_a_hundred_and_twenty_tokens_are_thinned_and_one_token_is_not():
         assert label == long[int(position)]
     one = build_figure(make_maps(source=("</s>",), target=("<s>",), heads=1), "cross", layer=1)
     assert labels(panels(one)[0].xaxis) == ["</s>"]
-    assert labels(panels(one)[0].yaxis) == ["<s>"]
+    assert labels(panels(one)[0].yaxis) == ["</s>"]
+
+
+def test_the_last_row_of_a_text_that_may_go_on_is_what_comes_next():
+    maps = make_maps(source=(), target=("<s>", "▁a"), kinds=("decoder_self",))
+    [axes, *_] = panels(build_figure(maps, "decoder_self", layer=1))
+    assert labels(axes.yaxis) == ["▁a", "(next)"]
+    assert labels(axes.xaxis) == ["<s>", "▁a"]
 
 
 def test_of_five_hundred_tokens_a_cell_is_the_largest_of_a_square_and_stands_on_its_tokens():
     weights = np.full((1, 1, 7, 503), 0.001, np.float32)
     weights[0, 0, 5, 402], weights[0, 0, 6, 502] = 0.9, 0.7
     source = (*(f"▁w{i}" for i in range(502)), "</s>")
-    figure = build_figure(AttentionMaps({"cross": weights}, source, TARGET), "cross", layer=1)
+    figure = build_figure(
+        AttentionMaps({"cross": weights}, source, TARGET, WRITTEN), "cross", layer=1
+    )
     [axes] = panels(figure)
     assert figure.get_suptitle().endswith("(a cell: the largest of 4 × 4 weights)")
     image = axes.images[0]
@@ -175,7 +195,7 @@ def test_rows_sum_to_one_after_hiding_and_keep_their_proportions():
     before = {kind: weights.copy() for kind, weights in maps.weights.items()}
     hidden = hide_end_of_sentence(maps)
     assert hidden.source_tokens == SOURCE[:-1]
-    assert hidden.target_tokens == TARGET
+    assert (hidden.target_tokens, hidden.written_tokens) == (TARGET, WRITTEN)
     for kind, weights in hidden.weights.items():
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
         assert weights.dtype == np.float32
@@ -200,9 +220,7 @@ def test_the_value_norms_are_saved_and_lose_the_hidden_key(tmp_path):
         kept = norms if kind == "decoder_self" else norms[..., :-1]
         np.testing.assert_array_equal(hidden[kind], kept)
     with pytest.raises(ValueError, match=r"cross value norms of shape \(3, 5, 5\).*\[3, 5, 6\]"):
-        AttentionMaps(
-            maps.weights, maps.source_tokens, maps.target_tokens, {"cross": hidden["cross"]}
-        )
+        dataclasses.replace(maps, value_norms={"cross": hidden["cross"]})
 
 
 def test_one_layer_and_one_head_are_drawn_alone_by_the_kinds_that_have_them(tmp_path):
@@ -239,7 +257,7 @@ def test_hiding_is_refused_where_no_end_of_sentence_or_nothing_else_is_there():
 def test_shapes_that_do_not_fit_the_tokens_are_named_beside_them(shape):
     weights = make_maps().weights | {"cross": np.zeros(shape, np.float32)}
     with pytest.raises(ValueError, match=r"cross.*7 query tokens and 5 key tokens") as error:
-        AttentionMaps(weights, SOURCE, TARGET)
+        AttentionMaps(weights, SOURCE, TARGET, WRITTEN)
     assert str(shape) in str(error.value)
 
 
@@ -247,13 +265,13 @@ def test_an_unknown_kind_is_named_with_those_that_are_known():
     weights = make_maps().weights
     weights["corss"] = weights.pop("cross")
     with pytest.raises(ValueError, match=r"\['corss'\].*'cross'"):
-        AttentionMaps(weights, SOURCE, TARGET)
+        AttentionMaps(weights, SOURCE, TARGET, WRITTEN)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_maps_of_one_kind_alone_are_hidden_and_drawn_as_among_others(kind, tmp_path):
     every = hide_end_of_sentence(make_maps(layers=1))
-    alone = AttentionMaps({kind: make_maps(layers=1).weights[kind]}, SOURCE, TARGET)
+    alone = AttentionMaps({kind: make_maps(layers=1).weights[kind]}, SOURCE, TARGET, WRITTEN)
     hidden = hide_end_of_sentence(alone)
     assert list(hidden.weights) == [kind]
     np.testing.assert_array_equal(hidden.weights[kind], every.weights[kind])

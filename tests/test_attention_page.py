@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attention_examples import SOURCE, TARGET, make_maps
-from experiments import attention_page
+from experiments import attention_maps, attention_page, probe_figures
 from experiments.attention_arrays import AttentionMaps
 from experiments.attention_page import (
     Example,
@@ -20,6 +20,9 @@ from experiments.attention_page import (
     write_explorer,
 )
 from experiments.options import Options
+from experiments.probes import Probe
+from experiments.report_attention import CELL, Trained, cross_attention
+from experiments.workdir import load_config, load_trained
 from tiny_run import command, refused, shared_run
 from transformer.errors import UserError
 from transformer.tasks.base import Attention
@@ -79,6 +82,7 @@ def test_the_page_holds_the_arrays_bit_for_bit_and_the_tokens(tmp_path):
                 np.testing.assert_array_equal(decoded(frame[name][kind]), array)
     assert data["examples"][0]["source"] == list(SOURCE)
     assert data["examples"][0]["target"] == list(TARGET)
+    assert data["examples"][0]["written"] == [*TARGET[1:], "</s>"]
     assert data["examples"][0]["title"] == "He admired her."
     assert [frame["label"] for frame in data["examples"][1]["frames"]] == ["step 1", "step 2"]
     assert "http" not in re.sub(r"http://www.w3.org/2000/svg", "", page.read_text("utf-8"))
@@ -116,6 +120,15 @@ def test_a_text_of_five_hundred_tokens_is_cut_with_a_message_and_keeps_its_end(t
     np.testing.assert_array_equal(norms, maps.value_norms["encoder_self"][..., places])
     cross = decoded(frame["weights"]["cross"])
     np.testing.assert_array_equal(cross, maps.weights["cross"][..., places])
+
+
+def test_a_target_that_is_cut_ends_in_the_token_that_its_last_row_writes(tmp_path):
+    target = ("<s>", *(f"▁w{i}" for i in range(499)))
+    maps = make_maps(("▁a", "</s>"), target, layers=(1, 1), heads=3)
+    data, _ = write(tmp_path / "explorer.html", example(maps))
+    shown = data["examples"][0]
+    assert len(shown["target"]) == len(shown["written"]) < 500
+    assert shown["written"] == list(target[1 : len(shown["target"]) + 1])
 
 
 def test_checkpoints_are_thinned_evenly_between_the_first_and_the_last(monkeypatch):
@@ -202,6 +215,32 @@ def test_a_text_of_one_side_has_the_one_kind_and_is_its_own_title(sides, tmp_pat
 
 
 # -- the command
+
+
+def test_every_picture_of_a_translation_names_the_same_row_by_the_same_token(tiny, tmp_path):
+    """Its rows are compared with those that the model computes step by step as it writes."""
+    translator, variables, *_ = load_trained(tiny.workdir, load_config(tiny.workdir), print)
+    seen = translator.attention(variables, "a b c", "d e f")
+    rows = ["▁d", "▁e", "▁f", "</s>"]
+    maps = AttentionMaps.of(seen)
+    data, _ = write(tmp_path / "explorer.html", example(maps))
+    strip = probe_figures.find_strip([Probe(1, [seen], {})], 0)
+    [reported] = cross_attention(Trained(translator, variables), ["a b c"], ["d e f"])
+    figure = attention_maps.build_figure(maps, "cross", layer=1)
+    assert data["kinds"]["cross"]["queries"] == "written"
+    assert data["examples"][0]["written"] == rows
+    for axes in (figure.axes[0], probe_figures.strip_figure(strip).axes[0]):
+        assert [text.get_text() for text in axes.get_yticklabels()][:4] == rows
+    assert [token for _, token in reported.rows] == rows
+    cells = {(x, y): share for x, y, share in reported.cells}
+    mean = seen.weights["cross"][-1].mean(axis=0)
+    for (y, _), row in zip(reported.rows, mean, strict=True):
+        shares = [cells.get((x - CELL / 2, y - CELL / 2), 0.0) for x, _ in reported.columns]
+        np.testing.assert_allclose(shares, row, atol=0.011)
+    # A row is that of its token: it does not change with the token, which is not yet read.
+    other = translator.attention(variables, "a b c", "d e g").weights["cross"]
+    np.testing.assert_allclose(other[:, :, 2], seen.weights["cross"][:, :, 2], atol=1e-6)
+    assert not np.allclose(other[:, :, 3], seen.weights["cross"][:, :, 3], atol=1e-6)
 
 
 def test_every_text_and_translation_has_a_folder_of_its_own_and_always_the_same(tmp_path):

@@ -208,7 +208,9 @@ def test_attention_of_a_text_is_drawn_without_its_future(trained):
         arrays = np.load(Path(ended.out.splitlines()[0]).parent / "attention.npz")
         weights = arrays["decoder_self"]
         assert weights.shape[:2] == (1, 2)
-        assert weights.shape[2] == len(arrays["target_tokens"])
+        read = list(arrays["target_tokens"])
+        assert list(arrays["written_tokens"]) == [*read[1:], "(next)"]
+        assert weights.shape[2] == len(read)
         np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
         assert not np.triu(weights, 1).any()
         assert Path(ended.out.splitlines()[-1]).name == "explorer.html"

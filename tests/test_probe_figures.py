@@ -148,6 +148,15 @@ def test_a_strip_shows_few_steps_from_the_first_to_the_last():
     assert np.ma.is_masked(image[QUERIES, 0])  # between two maps
 
 
+def test_a_strip_names_its_rows_by_what_is_written_and_says_so():
+    figure = probe_figures.strip_figure(probe_figures.find_strip([probe(10)], 0))
+    axes = figure.axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names[:QUERIES] == [*TARGET[1:], "</s>"]
+    assert [label.get_text() for label in axes.get_xticklabels()][:KEYS] == SOURCE
+    assert "rows: token written, columns: source token read" in figure.get_suptitle()
+
+
 def test_a_strip_shows_the_heads_that_align_best_of_one_sentence_alone(monkeypatch):
     monkeypatch.setattr(probe_figures, "HEADS", 1)
     other = probe(20, source=["▁else", *SOURCE[1:]], aer=0.1)

@@ -293,6 +293,7 @@ def test_attention_draws_and_keeps_the_arrays_of_the_model(tiny, loaded, argumen
     translation = arguments[0].partition("=")[2]
     weights, _, source, target = loaded[0].attention(loaded[1], "a b c", translation or None)
     assert list(saved["target_tokens"]) == target
+    assert list(saved["written_tokens"]) == [*target[1:], "</s>"]
     np.testing.assert_allclose(saved["decoder_self"], weights["decoder_self"], atol=1e-6)
     assert list(saved["source_tokens"]) == source
     np.testing.assert_allclose(saved["cross"], weights["cross"], atol=1e-6)

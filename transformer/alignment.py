@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 # Which row of cross-attention is a target token's: that of the step at which it is the decoder's
-# output, or that of the next, at which it is the input. Rows are named by what the decoder reads.
+# output, which all pictures name by it, or that of the next, at which it is the input.
 ROWS = {"output": slice(None, -1), "input": slice(1, None)}
 ROUNDING = 1e-6  # weights are equal that differ by no more than this share: they are float32 sums
 
@@ -83,8 +83,8 @@ def word_weights(
     rows is taken. What a row lacks of one has gone to `</s>`. A word without tokens has zeros.
 
     Args:
-      weights: cross-attention, of a target as the decoder reads it, `<s>` and then its tokens, to
-        the source's tokens and `</s>`.
+      weights: cross-attention; rows are the target's tokens and `</s>`, as they are written,
+        columns the source's tokens and `</s>`.
       rows: one of `ROWS`. "output" is also known as naive attention, "input" as shifted.
 
     Source: Chen et al. 2020, "Accurate Word Alignment Induction from Neural Machine Translation",

@@ -81,6 +81,8 @@ def relative_entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"
 def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> RowSums:
     """Returns the mean distance |i - j| in tokens from a query i to the keys j it looks at.
 
+    Of a decoder it is 0 on the token just read, the one before that which is written.
+
     Source: Vig and Belinkov 2019, "Analyzing the Structure of Attention in a Transformer Language
     Model", of whose attention distance this is the mean over rows.
     """

@@ -262,10 +262,10 @@ window.explorer = Object.freeze({
   state: () => Object.fromEntries(new URLSearchParams(toAddress(choice))),
   matrix: (changes) => matrixOf(asked(changes)),
   row: (changes) => {
-    const { queries, keys, made, rows } = matrixOf(asked(changes));
+    const { queries, keys, after, rows } = matrixOf(asked(changes));
     const row = asked(changes).row ?? 0;
-    const [weights, makes] = [rows[row], made && made[row]];
-    return { token: queries[row], makes, keys, weights, sum: sum(weights) };
+    const weights = rows[row];
+    return { token: queries[row], after: after && after[row], keys, weights, sum: sum(weights) };
   },
 });
 

@@ -17,9 +17,9 @@ function drawLines(place, matrix, largest, colours, sides, on) {
   const svg = document.createElementNS(SVG, "svg");
   const grid = element(
     "div", { class: "lines" },
-    element("div", { class: "above" }, sides.queries),
+    element("div", { class: "above" }, sides.rows),
     element("div"),
-    element("div", { class: "above" }, sides.keys),
+    element("div", { class: "above" }, sides.columns),
     element("div", { role: "group", "aria-label": "rows" }, ...names.buttons),
     svg,
     element("div", {}, ...reads.map(({ whole }) => whole)),

@@ -24,7 +24,7 @@ function drawMatrix(place, matrix, largest, colours, sides, on) {
   const left = element("div", group, ...names.buttons);
   const grid = element(
     "div", { class: "matrix" },
-    element("div", { class: "corner" }, `${sides.keys} →`, element("br"), `${sides.queries} ↓`),
+    element("div", { class: "corner" }, `${sides.columns} →`, element("br"), `${sides.rows} ↓`),
     element("div", { class: "keys" }, ...columns),
     element("div", { class: "over-sums" }, "sum"),
     left,

@@ -3,6 +3,7 @@
 // A head's matrix is an array of rows (queries) of weights (keys).
 
 const END_OF_SENTENCE = "</s>";
+const COMES_NEXT = "(next)"; // what is written after the last token of a text that may go on
 const WORD_MARK = "\u2581"; // sentencepiece's: it begins a word
 
 /** Reads float32 numbers in base64, little-endian, in C order: {shape, values}. */
@@ -57,7 +58,7 @@ function timesNorms(rows, norms) {
  * mark that is a token of its own belongs to what follows.
  */
 function wordSpans(tokens) {
-  const alone = (token) => /^<\/?s>$/.test(token);
+  const alone = (token) => ["<s>", END_OF_SENTENCE, COMES_NEXT].includes(token);
   const marked = (token, before) => token.startsWith(WORD_MARK) && before !== WORD_MARK;
   const spans = [];
   tokens.forEach((token, i) => {
@@ -87,15 +88,9 @@ function canHideEnd(example, kind) {
     && example.source.at(-1) === END_OF_SENTENCE;
 }
 
-/** What each target token's row makes: the token after it; null where nobody knows. */
-function madeTokens(example) {
-  const whole = example.source.length > 0 && !example.omitted.target;
-  return [...example.target.slice(1), whole ? END_OF_SENTENCE : null];
-}
-
 /**
- * One head as it is chosen: {queries, keys, made, rows}, with a name for each row and column, and
- * in `made`, of rows that make tokens, which these are.
+ * One head as it is chosen: {queries, keys, after, rows}, with a name for each row and column, and
+ * in `after`, of rows that write tokens, the token that was read before the first of them.
  * choice: {kind, layer, head, frame} from 0, and {end, values, tokens} as in the page's address.
  */
 function headMatrix(example, kind, choice) {
@@ -115,15 +110,15 @@ function headMatrix(example, kind, choice) {
     keys = keys.slice(0, -1);
     if (square) queries = keys;
   }
-  let made = kind.queries === "target" ? madeTokens(example).map((token) => [token]) : null;
+  let after = kind.queries === "written" ? example.target : null;
   if (choice.tokens === "words") {
     const [querySpans, keySpans] = [wordSpans(queries), wordSpans(keys)];
     rows = joinWords(rows, querySpans, keySpans);
-    made &&= querySpans.map(([first, end]) => made.slice(first, end).flat());
+    after &&= querySpans.map(([first]) => after[first]);
     queries = querySpans.map((span) => spanName(queries, span));
     keys = keySpans.map((span) => spanName(keys, span));
   }
-  return { queries, keys, made, rows };
+  return { queries, keys, after, rows };
 }
 
 /** The mean over the rows: what a head reads altogether. */

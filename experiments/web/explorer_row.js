@@ -3,27 +3,22 @@
 
 const SAID = 3; // keys that are read out
 
-/** What a row makes, as the tokens themselves; null names what nobody knows. */
-function madeMarks(made) {
-  return made.flatMap((token) => [token === null ? "what comes next" : tokenMark(token), " "]);
-}
-
 /** Writes which picture this is and what its rows and columns are. */
 function writeMeaning(place, choice, kind, matrix, [layers, heads]) {
   const where = choice.view === "heads"
     ? `: all ${heads} heads of all ${layers} layers. Click, tap or Enter opens one.`
     : `, layer ${choice.layer + 1} of ${layers}, head ${choice.head + 1} of ${heads}.`;
   place.replaceChildren(element("b", {}, kind.title + where), " ");
-  if (matrix.made === null) {
+  if (matrix.after === null) {
     place.append("A row is a token of the text, and shows which tokens this head reads for it.");
     return;
   }
-  const row = choice.row ?? Math.min(1, matrix.made.length - 1);
-  const reads = kind.keys === "source" ? "source tokens" : "tokens up to it";
+  const row = choice.row ?? Math.min(1, matrix.after.length - 1);
+  const reads = kind.keys === "source" ? "source tokens" : "tokens before it";
   place.append(
-    `A row is a token that the decoder has just read, and shows which ${reads} this head reads `
-      + "while the decoder makes the token after it: row ",
-    tokenMark(matrix.queries[row]), " makes ", ...madeMarks(matrix.made[row]),
+    `A row is a token that the decoder writes, and shows which ${reads} this head reads `
+      + "while it is written: ",
+    tokenMark(matrix.queries[row]), " after ", tokenMark(matrix.after[row]), " was read.",
   );
 }
 
@@ -35,8 +30,9 @@ function writeRow(matrix, row, choice, largest, measure) {
       ? ["All rows, mean"]
       : [`Row ${row + 1} of ${matrix.rows.length} `, tokenMark(matrix.queries[row])]),
   );
-  const made = row !== null && matrix.made ? ["makes ", ...madeMarks(matrix.made[row]), "in "] : [];
-  byId("row-made").replaceChildren(...made, `layer ${choice.layer + 1}, head ${choice.head + 1}`);
+  const after =
+    row !== null && matrix.after ? ["written after ", tokenMark(matrix.after[row]), " in "] : [];
+  byId("row-after").replaceChildren(...after, `layer ${choice.layer + 1}, head ${choice.head + 1}`);
   byId("measure").textContent = measure;
   byId("row-sum").textContent = digits(sum(weights));
   byId("row-keys").replaceChildren(
@@ -55,8 +51,8 @@ function rowSentence(matrix, { layer, head, row }) {
   const weights = row === null ? meanRow(matrix.rows) : matrix.rows[row];
   let who = "On average its rows read";
   if (row !== null) {
-    const made = matrix.made?.[row].map((token) => token ?? "what comes next").join(" ");
-    who = `Row ${matrix.queries[row]}${made ? `, which makes ${made},` : ""} reads`;
+    const after = matrix.after ? `, written after ${matrix.after[row]},` : "";
+    who = `Row ${matrix.queries[row]}${after} reads`;
   }
   const keys = strongest(weights).slice(0, SAID);
   const told = keys.map((key) => `${matrix.keys[key]} ${digits(weights[key])}`);

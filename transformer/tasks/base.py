@@ -11,6 +11,9 @@ from jaxtyping import Array, Float
 from transformer.data.tokenizer import Tokenizer
 from transformer.losses import TokenSums
 
+END_OF_SENTENCE = "</s>"
+COMES_NEXT = "(next)"  # names what is written after the last token of a text that may go on
+
 
 class Attention(NamedTuple):
     """What a model attends to while it reads one text, or a source and its translation.
@@ -23,14 +26,23 @@ class Attention(NamedTuple):
       value_norms: the norm of what a key adds to a layer's output where all of a head's weight is
         on it, by kind; none of a model that has no such heads, see `MultiHeadAttention`.
       source_tokens: those that the encoder reads; a translator's end in end-of-sentence.
-      target_tokens: those that the decoder reads, so that a query's row shows how the token after
-        it is made. A side that a model lacks has no tokens.
+      target_tokens: those that the decoder reads. A side that a model lacks has no tokens.
     """
 
     weights: Mapping[str, Float[np.ndarray, "layers H L M"]]
     value_norms: Mapping[str, Float[np.ndarray, "layers H M"]]
     source_tokens: list[str]
     target_tokens: list[str]
+
+    @property
+    def written_tokens(self) -> list[str]:
+        """What the decoder writes in each row of its attention: the token after the one it reads.
+
+        A translation ends in end-of-sentence; what a language model writes after its text is
+        `COMES_NEXT`.
+        """
+        last = END_OF_SENTENCE if self.source_tokens else COMES_NEXT
+        return [*self.target_tokens[1:], last][: len(self.target_tokens)]
 
     @classmethod
     def of_first_text(

@@ -185,8 +185,9 @@ class Translator:
     ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
         """Yields (index, weights) of each pair: how its target, given, attends to its source.
 
-        Rows are `<s>` and the target's tokens, columns the source's tokens and `</s>`. Pairs of
-        like length are read together, and come in that order.
+        Rows are the tokens that are written, the target's and `</s>`; columns are those that are
+        read, the source's and `</s>`. Pairs of like length are read together, and come in that
+        order.
 
         Args: see `translate`; the model must have attention.
         """
