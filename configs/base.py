@@ -182,7 +182,7 @@ def _optimizer() -> ConfigDict:
     optimizer.schedule = "noam"  # noam [5.3, eq. 3] | inverse_sqrt | cosine | constant
     optimizer.learning_rate = 1.0  # noam: a factor; others: the peak
     optimizer.warmup_steps = 4000  # updates [5.3]
-    optimizer.accumulate = 1  # batches per update
+    optimizer.accumulate = 1  # batches per update, whose tokens weigh alike
     return optimizer
 
 

@@ -90,22 +90,24 @@ def as_float32(tree):
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
 
 
-def ours(steps, name="adam", decay=0.0, clip=0.0, accumulate=1, rates=RATES):
-    """All parameters after each of the gradients `steps`."""
+def ours(steps, name="adam", decay=0.0, clip=0.0, accumulate=1, rates=RATES, weights=None):
+    """All parameters after each of the gradients `steps`; every `accumulate`-th is due."""
     optimizer = make_optimizer(name, BETA1, BETA2, EPSILON, clip, accumulate)
     params = as_float32(start())
     state = optimizer.init(params)
 
     @jax.jit
-    def advance(params, state, gradient, rate, decay):
+    def advance(params, state, gradient, rate, decay, weight, due):
         updates, state = optimizer.update(
-            gradient, state, params, learning_rate=rate, weight_decay=decay
+            gradient, state, params, learning_rate=rate, weight_decay=decay, weight=weight, due=due
         )
         return jax.tree.map(jnp.add, params, updates), state
 
     history = []
-    for gradient, rate in zip(steps, rates, strict=False):
-        params, state = advance(params, state, as_float32(gradient), rate, decay)
+    for n, (gradient, rate) in enumerate(zip(steps, rates, strict=False)):
+        weight = 1.0 if weights is None else weights[n]
+        due = (n + 1) % accumulate == 0
+        params, state = advance(params, state, as_float32(gradient), rate, decay, weight, due)
         history.append(params)
     return history
 
@@ -203,6 +205,28 @@ def test_accumulated_gradients_are_one_update_with_their_mean(name):
     # Control: one update a gradient ends elsewhere.
     single = ours(steps, name, decay, rates=[0.1] * 6)
     assert distance(single[-1], expected[-1]) > 0.01
+
+
+def weighted(gradients, weights):
+    """Their mean by weight; one of weight zero has no part, whatever it is."""
+    parts = [(g, w) for g, w in zip(gradients, weights, strict=True) if w]
+    total = sum(w for _, w in parts)
+    return jax.tree.map(lambda *xs: sum(x * w for x, (_, w) in zip(xs, parts, strict=True)) / total,
+                        *(g for g, _ in parts))  # fmt: skip
+
+
+def test_accumulated_gradients_weigh_as_much_as_their_tokens():
+    steps, weights = gradients(9), [5.0, 1.0, 90.0, 0.0, 7.0, 30.0, 0.0, 0.0, 0.0]
+    steps[3] = scaled(steps[3], np.nan)
+    history = ours(steps, accumulate=3, rates=[0.1] * 9, weights=weights)
+    means = [weighted(steps[:3], weights[:3]), weighted(steps[3:6], weights[3:6])]
+    expected = by_loop(means, rates=[0.1] * 2)
+    assert distance(history[2], expected[0]) < 1e-5
+    assert distance(history[5], expected[1]) < 1e-5
+    assert distance(history[8], history[5]) == 0.0  # an update of no token moves nothing
+    # Control: the mean of the means ends elsewhere.
+    alike = [weighted(steps[:3], [1, 1, 1]), weighted(steps[3:6], [0, 1, 1])]
+    assert distance(by_loop(alike, rates=[0.1] * 2)[-1], expected[-1]) > 0.01
 
 
 def test_the_mean_of_accumulated_gradients_is_clipped_not_each():

@@ -37,6 +37,7 @@ HPARAMS = {
     "learning_rate": 0.1,
     "warmup_steps": 0.0,
     "total_steps": 9.0,
+    "batches": jnp.int32(99),
     "weight_decay": 0.0,
     "ema_decay": 0.75,
     "noise": 0.1,
@@ -62,36 +63,102 @@ def make_step(task, accumulate=1, schedule="constant", ema=False):
     return jax.jit(step), init_state(task.init_params(jax.random.key(1)), optimizer, ema)
 
 
-def gradient(task, params, batch, number, seed=7):
-    """The gradient of the mean loss of batch `number`."""
-    key = jax.random.fold_in(jax.random.key(seed), number)
-
-    def mean(params):
-        sums = task.loss(params, batch, HPARAMS, key)
-        return sums.loss / sums.weight
-
-    return jax.jit(jax.grad(mean))(params)
-
-
 # -- the step
 
 
-def test_accumulated_batches_move_once_by_the_mean_of_their_gradients():
+def joined(batches):
+    """One batch of all rows of several."""
+    length = max(batch.labels.shape[1] for batch in batches)
+
+    def widened(x):
+        return np.pad(x, [(0, 0), (0, length - x.shape[1])])
+
+    return jax.tree.map(lambda *xs: np.concatenate([widened(x) for x in xs]), *batches)
+
+
+def taken(task, batches, accumulate, **changes):
+    """The state after these batches, of which `accumulate` make an update; no noise."""
+    step, state = make_step(task, accumulate)
+    for batch in batches:
+        state, _ = step(state, batch, {**HPARAMS, "noise": 0.0, **changes})
+    return state
+
+
+class AllAlike(Unigrams):
+    """A task in which a batch counts as one token, whatever it holds."""
+
+    def loss(self, params, batch, hparams, key):
+        sums = super().loss(params, batch, hparams, key)
+        return jax.tree.map(lambda x: x / sums.weight, sums)
+
+
+# Of each update: the batches of the plan, which differ in sentences, lengths and tokens.
+UPDATES = [(0, 3, 7), (1, 2, 9), (4, 5, 8)]
+
+
+def test_accumulated_batches_make_the_update_of_one_batch_of_all_their_rows():
     task = Unigrams()
+    groups = [[task.plan[i] for i in update] for update in UPDATES]
+    tokens = {(batch.labels != 0).sum() for group in groups for batch in group}
+    assert len(tokens) > 4
+    ours = taken(task, [batch for group in groups for batch in group], accumulate=3)
+    expected = taken(task, [joined(group) for group in groups], accumulate=1)
+    np.testing.assert_allclose(ours.params["w"], expected.params["w"], rtol=1e-5, atol=1e-6)
+    # Control: the mean of the means of an update's batches ends elsewhere.
+    other = taken(AllAlike(), [batch for group in groups for batch in group], accumulate=3)
+    assert np.abs(other.params["w"] - expected.params["w"]).max() > 1e-3
+
+
+def test_batches_that_are_not_finite_are_left_out_of_their_update():
+    bad = {0, 2, 8}
+    task, clean = Unigrams(bad=bad), Unigrams()
+    ours = taken(task, [task.plan[i] for update in UPDATES for i in update], accumulate=3)
+    groups = [[clean.plan[i] for i in update if i not in bad] for update in UPDATES]
+    assert list(map(len, groups)) == [2, 2, 2]  # the first, one within and the last of an update
+    expected = taken(clean, [joined(group) for group in groups], accumulate=1)
+    np.testing.assert_allclose(ours.params["w"], expected.params["w"], rtol=1e-5, atol=1e-6)
+    assert int(ours.bad_steps) == 3
+    # An update of which nothing is left moves nothing, and the next starts from nothing.
+    task = Unigrams(bad=[0, 3, 7])
+    ours = taken(task, [task.plan[i] for update in UPDATES[:2] for i in update], accumulate=3)
+    expected = taken(clean, [joined([clean.plan[i] for i in UPDATES[1]])], accumulate=1)
+    np.testing.assert_allclose(ours.params["w"], expected.params["w"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("total", [6, 7, 8])
+def test_the_last_update_of_a_run_is_made_of_the_batches_that_are_left(total):
+    task, moves = Unigrams(), []
     step, state = make_step(task, accumulate=3)
-    start = state.params
-    gradients = [gradient(task, start, task.plan[i], i) for i in range(3)]
-    mean = jax.tree.map(lambda *g: sum(g) / 3, *gradients)
-    for i in range(3):
-        assert identical(state.params, start)
-        state, _ = step(state, task.plan[i], HPARAMS)
-    plain = optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, 1)
-    updates, _ = plain.update(
-        mean, plain.init(start), start, learning_rate=jnp.float32(0.1), weight_decay=0.0
-    )
-    expected = optax.apply_updates(start, updates)
-    np.testing.assert_allclose(state.params["w"], expected["w"], rtol=1e-5)
-    assert not np.allclose(state.params["w"], start["w"])
+    for i in range(total):
+        before = np.array(state.params["w"])
+        state, _ = step(state, task.plan[i], {**HPARAMS, "batches": jnp.int32(total)})
+        if not np.array_equal(before, state.params["w"]):
+            moves.append(i + 1)
+    assert moves == sorted({3, 6, total})
+    step, longer = make_step(task, accumulate=3)
+    for i in range(total):
+        longer, _ = step(longer, task.plan[i], HPARAMS)
+    assert identical(longer.params, state.params) is (total == 6)  # control: there is more to come
+
+
+def test_members_that_accumulate_are_the_runs_that_they_would_be_alone():
+    task = Unigrams(bad=[4])
+    step, state = make_step(task, accumulate=3, ema=True)
+    ends = jnp.int32([5, 99])
+    axes = (0, None, dict.fromkeys(HPARAMS) | {"batches": 0})
+    together = jax.jit(jax.vmap(step, axes))
+    states, alone = jax.tree.map(lambda x: jnp.stack([x, x]), state), [state, state]
+    for i in range(7):
+        states, _ = together(states, task.plan[i], {**HPARAMS, "batches": ends})
+        alone = [
+            step(each, task.plan[i], {**HPARAMS, "batches": end})[0]
+            for each, end in zip(alone, ends, strict=True)
+        ]
+    for i, own in enumerate(alone):
+        mine = jax.tree.map(lambda x, i=i: x[i], states)
+        for ours, theirs in zip(jax.tree.leaves(mine), jax.tree.leaves(own), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert np.abs(states.params["w"][0] - states.params["w"][1]).max() > 1e-3
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
@@ -143,7 +210,7 @@ def test_the_moving_average_is_the_weighted_mean_of_the_weights_after_each_updat
             seen = len(history)
         if len(history) == 1:
             np.testing.assert_array_equal(average, history[0])  # and nothing of the start
-    assert seen == (12 - len(bad) if accumulate == 1 else 4 if not bad else 3)
+    assert seen == (12 - len(bad) if accumulate == 1 else 4)
     # Controls: the random start among them, and one more step of decay, are something else.
     if decay:
         start = np.array(Unigrams().init_params(jax.random.key(1))["w"])
@@ -398,6 +465,36 @@ def toy(tmp_path_factory):
     config = toy_config(folder / "cache")
     task = TranslationTask(config, quiet)
     return task, config, Trainer(task, config, folder, quiet)
+
+
+def test_a_translator_that_accumulates_has_the_gradient_of_all_rows_with_smoothing(toy):
+    task, _, trainer = toy
+    groups = [[task.plan[i] for i in update] for update in ((0, 1, 2), (3, 4, 5))]
+    # Sentences of the second batch of each update are far shorter.
+    for group in groups:
+        group[1] = jax.tree.map(lambda x: x * (np.arange(x.shape[1]) < 3), group[1])
+    rates = {name: 0.0 for name in trainer.hparams if name.startswith("dropout")}
+    hparams = {**trainer.hparams, **rates, "label_smoothing": 0.1}
+
+    def moments(batches, accumulate):
+        step, state = make_step(task, accumulate)
+        for batch in batches:
+            state, _ = step(state, batch, hparams)
+        return optax.tree.get(state.opt_state, "mu")
+
+    ours = moments([batch for group in groups for batch in group], 3)
+    expected = moments([joined(group) for group in groups], 1)
+    largest = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(expected))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * largest)
+    other = moments([joined([*group, group[1]]) for group in groups], 1)  # control
+    assert (
+        max(
+            float(jnp.abs(a - b).max())
+            for a, b in zip(jax.tree.leaves(other), jax.tree.leaves(expected), strict=True)
+        )
+        > 1e-2 * largest
+    )
 
 
 def test_the_step_reuses_the_memory_of_the_old_state(toy):

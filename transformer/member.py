@@ -99,13 +99,14 @@ class Member:
         numbers = {
             "learning_rate": settings.learning_rate,
             "warmup_steps": settings.warmup_steps,
-            "total_steps": self.total_steps // settings.accumulate,
+            "total_steps": math.ceil(self.total_steps / settings.accumulate),
             "weight_decay": settings.weight_decay,
             "ema_decay": self.config.train.ema_decay,
             **self.task.hparams(),
         }
         arrays = {name: np.float32(value) for name, value in numbers.items()}
-        return {"seed": np.uint32(self.config.seed), **arrays}
+        counts = {"seed": np.uint32(self.config.seed), "batches": np.int32(self.total_steps)}
+        return {**counts, **arrays}
 
     def fresh_state(self) -> TrainState:
         """Returns the state before the first step, a function of the seed."""

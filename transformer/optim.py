@@ -5,7 +5,7 @@ one compiled step.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +81,8 @@ def make_optimizer(
 
     Args:
       clip_norm: longest gradient, as a global norm, before Adam sees it; 0 never clips.
-      accumulate: gradients averaged for one update; parameters move at each such step only.
+      accumulate: batches per update. If more than one, `update` also takes `weight` and `due`, see
+        `_gathering`.
 
     Raises:
       UserError: the name is unknown.
@@ -96,11 +97,58 @@ def make_optimizer(
     optimizer = optax.chain(
         *clip, optax.scale_by_adam(beta1, beta2, epsilon), _descend(name == "adamw")
     )
-    if accumulate > 1:
-        steps = optax.MultiSteps(optimizer, accumulate)
-        # Its own `gradient_transformation` does not say that it passes keywords on.
-        return optax.GradientTransformationExtraArgs(steps.init, steps.update)
-    return optimizer
+    return _gathering(optimizer) if accumulate > 1 else optimizer
+
+
+class Gathered(NamedTuple):
+    """State of an optimizer whose updates are each made of the gradients of several batches.
+
+    Attributes:
+      inner: the optimizer's own.
+      gradient: summed over the tokens since the last update.
+      weight: how many these are.
+    """
+
+    inner: Any
+    gradient: Any
+    weight: Float[Array, ""]
+
+
+def _gathering(
+    optimizer: optax.GradientTransformationExtraArgs,
+) -> optax.GradientTransformationExtraArgs:
+    """Divides the gradient of all tokens since the last update by their number.
+
+    So several batches make the update that one batch of all their rows would have made, also where
+    their numbers of tokens differ. Its `update` takes the mean gradient of a batch, and further
+
+      weight: the batch's tokens; 0 leaves it out, whatever its gradient.
+      due: whether the parameters move now, if there are tokens at all.
+    """
+
+    def init(params):
+        return Gathered(optimizer.init(params), optax.tree.zeros_like(params), jnp.zeros(()))
+
+    def update(gradient, state, params=None, *, weight=1.0, due=True, **numbers):
+        total = jax.tree.map(
+            lambda total, mean: total + jnp.where(weight > 0, weight * mean, 0.0),
+            state.gradient,
+            gradient,
+        )
+        tokens = state.weight + weight
+
+        def move():
+            mean = jax.tree.map(lambda x: x / tokens, total)
+            updates, inner = optimizer.update(mean, state.inner, params, **numbers)
+            zeros = optax.tree.zeros_like(total)
+            return updates, Gathered(inner, zeros, jnp.zeros_like(tokens))
+
+        def stay():
+            return optax.tree.zeros_like(total), Gathered(state.inner, total, tokens)
+
+        return jax.lax.cond(due & (tokens > 0), move, stay)
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def update_count(state: Any) -> Int[Array, ""]:

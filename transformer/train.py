@@ -1,6 +1,7 @@
 """The training loop. It knows steps, checkpoints and clocks, but no tokens, masks or BLEU."""
 
 import functools
+import math
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -183,7 +184,7 @@ class StopSignals:
 
 def warn_of_warmup(settings: Any, total_steps: int, say: Callable) -> None:
     """Says so where most of the run would pass while the learning rate still rises."""
-    updates = total_steps // settings.accumulate
+    updates = math.ceil(total_steps / settings.accumulate)
     if updates < 2 * settings.warmup_steps:
         say(
             f"warning: {updates} updates are planned and the learning rate rises for "

@@ -45,10 +45,11 @@ def init_state(params: Any, optimizer: Any, ema: bool) -> TrainState:
 def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, accumulate: int):
     """Returns the pure function (state, batch, hparams) -> (state, metrics).
 
-    `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps,
-    weight_decay, ema_decay and the task's own. A step whose loss or gradient is not finite changes
-    nothing but the counts. Dropout depends on (seed, step) alone, so a run can go on from any
-    state.
+    `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps (in
+    updates), batches (int32, of the whole run), weight_decay, ema_decay and the task's own.
+    `accumulate` batches make an update, fewer at the run's end. A batch whose loss or gradient is
+    not finite is left out of it and changes nothing but the counts. Dropout depends on (seed, step)
+    alone, so a run can go on from any state.
     """
 
     def train_step(state: TrainState, batch: Any, hparams: dict) -> tuple[TrainState, TokenMetrics]:
@@ -61,12 +62,15 @@ def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, a
         (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(state.params)
         finite = jnp.isfinite(value) & jnp.isfinite(optax.global_norm(gradient))
         rate = optim.learning_rate(schedule, state.step // accumulate + 1, hparams, d_model)
+        done = state.step + 1
         updates, opt_state = optimizer.update(
             gradient,
             state.opt_state,
             state.params,
             learning_rate=rate,
             weight_decay=hparams["weight_decay"],
+            weight=jnp.where(finite, sums.weight, 0.0),
+            due=(done % accumulate == 0) | (done == hparams["batches"]),
         )
         params = optax.apply_updates(state.params, updates)
         ema = state.ema
@@ -75,14 +79,17 @@ def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, a
             averaged = moved_average(ema, params, number, hparams["ema_decay"])
             moved = number > optim.update_count(state.opt_state)
             ema = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, ema)
-        params, opt_state, ema, sums = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old),
-            (params, opt_state, ema, sums),
-            (state.params, state.opt_state, state.ema, jax.tree.map(jnp.zeros_like, sums)),
+        # A batch that is left out may still be the last of an update that others are part of.
+        kept = finite | (accumulate > 1)
+        params, opt_state, ema = jax.tree.map(
+            lambda new, old: jnp.where(kept, new, old),
+            (params, opt_state, ema),
+            (state.params, state.opt_state, state.ema),
         )
+        sums = jax.tree.map(lambda x: jnp.where(finite, x, 0.0), sums)
         bad = (~finite).astype(jnp.int32)
         new = TrainState(
-            state.step + 1,
+            done,
             params,
             opt_state,
             ema,
