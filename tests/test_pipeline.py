@@ -13,7 +13,9 @@ import pytest
 
 from configs import base
 from transformer.data import pipeline
-from transformer.data.buckets import bucket_lengths
+from transformer.data.buckets import bucket_lengths, even_part
+from transformer.data.labelled_batches import EncodedTexts, LabelledPlan
+from transformer.data.packing import Text, TextPlan
 from transformer.data.pairs import Pair
 from transformer.data.pipeline import (
     Batch,
@@ -222,6 +224,61 @@ def test_batches_have_few_shapes_within_the_budget(multiple, cap):
             assert bucket.rows <= max(cap, multiple)
     if not cap:  # and the budget is used
         assert max(b.rows * b.length for b in plan.buckets) > 0.7 * tokens
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 31])
+def test_even_parts_are_all_things_once_in_sizes_that_differ_by_one_at_most(parts):
+    for size in range(parts, 150):
+        ranges = [even_part(size, parts, number) for number in range(parts)]
+        assert list(itertools.chain(*ranges)) == list(range(size))
+        sizes = list(map(len, ranges))
+        assert max(sizes) - min(sizes) <= 1
+    assert [len(even_part(97, 4, number)) for number in range(4)] == [25, 24, 24, 24]
+
+
+def kinds_of_plans(count, seed, rows, multiple):
+    """Plans over `count` things of one length, of which `rows` fit into a batch, by kind.
+
+    With each a function from a batch's number to what it holds.
+    """
+    store = make_store([6] * count, np.random.default_rng(11))
+    settings = {"tokens": rows * 7, "num_buckets": 1, "multiple": multiple}
+    pairs = BatchPlan(store, store, seed, **settings)
+    texts = EncodedTexts(store, np.arange(count) % 2, 0, 0)
+    labelled = LabelledPlan(texts, seed, **{**settings, "tokens": rows * 6})
+    running = Text(make_store([6 * (count + 1)], np.random.default_rng(11)), True, 1, 0, 0, 0, "")
+    packed = TextPlan(running, seed, rows, 6)
+    yield "pairs", pairs, lambda i: len(pairs.indices(i)[1]), pairs[0].source
+    yield "labelled", labelled, lambda i: int((labelled[i].labels >= 0).sum()), labelled[0].tokens
+    yield "packed", packed, lambda i: int((packed[i].segments[:, 0] > 0).sum()), packed[0].tokens
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("rows", [8, 32])
+def test_batches_of_any_plan_hold_as_many_sentences_as_one_another(rows, multiple):
+    met = set()
+    for count in (1, 2, 7, 8, 9, 31, 32, 33, 63, 65, 97, 129, 255, 257, 1000):
+        for kind, plan, held, _ in kinds_of_plans(count, 5, rows, multiple):
+            for epoch in (0, 3):
+                first = epoch * plan.epoch_length
+                sizes = [held(first + i) for i in range(plan.epoch_length)]
+                assert sum(sizes) == count, kind
+                assert max(sizes) - min(sizes) <= 1, (kind, count, sizes)
+                assert max(sizes) <= rows
+                assert len(sizes) == -(-count // rows)  # and there are no more of them
+            met.add(kind)
+    assert met == {"pairs", "labelled", "packed"}
+
+
+def test_shapes_and_sizes_are_the_same_for_all_seeds():
+    for seed in (6, 7):
+        for one, other in zip(
+            kinds_of_plans(97, 5, 32, 8), kinds_of_plans(97, seed, 32, 8), strict=True
+        ):
+            numbers = range(one[1].epoch_length)
+            assert [one[2](i) for i in numbers] == [other[2](i) for i in numbers]
+            assert one[3].shape == other[3].shape
+            assert not np.array_equal(one[3], other[3])  # control: what they hold is the seed's
 
 
 def test_every_sentence_lies_in_the_smallest_bucket_that_holds_it():

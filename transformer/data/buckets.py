@@ -23,7 +23,7 @@ class Bucket:
 
     @property
     def batches(self) -> int:
-        """Batches in one epoch; the last may have empty rows."""
+        """Batches in one epoch; the sentences are spread evenly over them, some rows are empty."""
         return -(-len(self.members) // self.rows)
 
 
@@ -60,7 +60,8 @@ class BucketPlan(abc.ABC):
             members = np.flatnonzero(assigned == i)
             most = min(tokens // length, sentences or tokens) // multiple * multiple
             batches = -(-len(members) // max(most, multiple))
-            # Evenly filled batches, rather than full ones and a last with few rows.
+            # Evenly filled batches, rather than full ones and a last with few rows: each is a step
+            # of its own, whatever it holds. See also `indices`.
             rows = -(-len(members) // (batches * multiple)) * multiple
             self.buckets.append(Bucket(length, rows, members))
         self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
@@ -81,8 +82,8 @@ class BucketPlan(abc.ABC):
         place = shuffle([place], self.epoch_length, (SHAPE_SEED, epoch, 0))[0]
         number = int(np.searchsorted(self._ends, place, side="right"))
         bucket = self.buckets[number]
-        first = (place - int(self._ends[number]) + bucket.batches) * bucket.rows
-        places = range(first, min(first + bucket.rows, len(bucket.members)))
+        batch = place - int(self._ends[number]) + bucket.batches
+        places = even_part(len(bucket.members), bucket.batches, batch)
         shuffled = shuffle(places, len(bucket.members), (self.seed, epoch, number + 1))
         return bucket, bucket.members[shuffled].tolist()
 
@@ -93,6 +94,14 @@ class BucketPlan(abc.ABC):
     def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
         """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
         return stream(self, i, prefetch)
+
+
+def even_part(size: int, parts: int, number: int) -> range:
+    """Returns part `number`, from zero, of `size` things; the parts' sizes differ by at most one.
+
+    So 97 things in 4 parts are 25, 24, 24 and 24.
+    """
+    return range(-(-number * size // parts), -(-(number + 1) * size // parts))
 
 
 def bucket_lengths(lengths: Int[np.ndarray, "sentences"], count: int) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from transformer.data.buckets import even_part
 from transformer.data.pipeline import check_unknown
 from transformer.data.stream import shuffle, stream
 from transformer.data.token_store import TokenStore, load_arrays, save_arrays
@@ -144,12 +145,12 @@ class TextPlan:
     """All training batches there will ever be: batch i is a function of (seed, i) alone.
 
     The documents stand one after another in one stream of tokens, which each epoch cuts into rows
-    of `context` tokens from another start on, and shuffles. So there is no padding but in an
-    epoch's last batch, and no place of the text is always the first of its row. A document that
-    is cut goes on in another row without what was before it.
+    of `context` tokens from another start on, and shuffles. They are spread evenly over an epoch's
+    batches, so there is at most one row of padding in each, and no place of the text is always the
+    first of its row. A document that is cut goes on in another row without what was before it.
 
     Args:
-      rows: of a batch.
+      rows: of a batch, at most.
       context: tokens of a row.
       each_position: whether each position is a row of its own, see `spread_positions`.
     """
@@ -166,7 +167,7 @@ class TextPlan:
     def __getitem__(self, i: int) -> TextBatch:
         epoch, place = divmod(i, self.epoch_length)
         start = shuffle([0], self.slack + 1, (self.seed, epoch, 0))[0]
-        places = range(place * self.rows, min((place + 1) * self.rows, self.windows))
+        places = even_part(self.windows, self.epoch_length, place)
         windows = shuffle(places, self.windows, (self.seed, epoch, 1))
         batch = read_rows(self.text, [start + w * self.context for w in windows], self)
         return spread_positions(batch) if self.each_position else batch
