@@ -29,10 +29,10 @@ from experiments.lines import (
 )
 from experiments.options import Options
 from experiments.pharaoh import format_links, read_links
-from experiments.workdir import load_trained, make_writable
+from experiments.workdir import check_same_run, load_trained, make_writable
 from transformer.alignment import ROWS, GoldLinks, most_attended
+from transformer.data import held_out
 from transformer.data.pairs import Pair
-from transformer.data.sources import open_source
 from transformer.errors import UserError
 from transformer.progress import line_progress
 
@@ -57,7 +57,8 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
     """
     if config.model.kind == "recurrent" and config.model.recurrent_attention == "none":
         raise UserError(NO_ATTENTION.format(use="align words by"))
-    pairs = _pairs(config, options)
+    check_same_run(folder, config)
+    pairs = _pairs(folder, options)
     if options.input is not None and options.links is None:
         return _align(config, folder, options, pairs)
     gold = _gold(config, options, pairs)
@@ -80,11 +81,11 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
     return files + ([] if options.output is None else [Path(options.output)])
 
 
-def _pairs(config: Any, options: Options) -> list[Pair]:
+def _pairs(folder: Path, options: Options) -> list[Pair]:
     """The pairs to align; of a blank line both sides are empty."""
     path = input_file(options.input)
     if path is None:
-        return list(open_source(config.data)["test"])
+        return held_out.read_pairs(folder, "test")
     return [
         Pair(*(two_columns(line, f"{path}, line {number}", "align") if line.strip() else ("", "")))
         for number, line in enumerate(read_lines(path), 1)

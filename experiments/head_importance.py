@@ -111,7 +111,7 @@ def heads(config: Any, folder: Path, options: Options) -> list[Path]:
             "trained with --config.model.kind=transformer"
         )
     _, variables, _, progress = load_trained(folder, config, warn)
-    task = tasks.REGISTRY[config.task](config, warn)
+    task = tasks.REGISTRY[config.task].from_folder(folder, config, warn)
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     place = folder / "figures" / "heads"
     make_writable(place)

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from configs import base
 from experiments.settings import flatten
 from experiments.sweep_measures import REGISTRY, Measure
+from transformer.data.held_out import SPLITS
 
 NOT_NUMBERS = ("_ci", "_signature")  # ends of names that tell something of a number
 # Beside the measures that sweeps of a task know.
@@ -36,11 +37,7 @@ class Table(NamedTuple):
 
 def splits_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the scores of each split."""
-    return {
-        name: scores
-        for name, scores in results.items()
-        if isinstance(scores, dict) and name != DECODE
-    }
+    return {name: scores for name, scores in results.items() if name in SPLITS}
 
 
 def main_split(results: dict[str, Any]) -> str:

@@ -1,8 +1,9 @@
 """Training a run to its end and scoring it: the modes `train` and `evaluate`."""
 
+import hashlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from experiments.lines import print_table
 from experiments.report_attention import Trained
 from transformer import tasks
 from transformer.checkpoint import check_fingerprint
-from transformer.files import write_json
+from transformer.files import write_json, write_text
 from transformer.train import Trainer
 
+EVALUATIONS = "evaluations"  # folder within a run's, of evaluations with other settings
+LONGEST_NAME = 120  # of a folder there, in characters
 # What each is multiplied by.
 PERCENT = {"accuracy": 100.0, "macro_f1": 100.0, "ece": 100.0, "exact_match": 1.0}
 
@@ -50,6 +53,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
     trainer.checkpoints.check_fingerprint(task.fingerprint())
     workdir.claim(folder, config)
     task.save_assets(folder)
+    report.record_data(task, folder)
     steps = trainer.checkpoints.steps()
     results = workdir.load_results(folder)
     if results and trainer.member.finished(results["step"]):
@@ -69,18 +73,51 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
 
 
 def evaluate(config: Any, folder: Path) -> None:
-    """Scores a run's averaged or best checkpoint on its validation and test sets.
+    """Scores a run on the held-out text that its folder keeps.
+
+    With the run's own settings its results, texts, pictures and report are written again. With
+    others of `decode` or `evaluate`, results and texts go below `evaluations/`, into a folder that
+    is named by what differs, and the run's own stay.
 
     Raises:
-      UserError: there is no run or no checkpoint, or its text has changed.
+      UserError: there is no run or no checkpoint, or a file of it is missing or damaged.
     """
     workdir.check_same_run(folder, config)
-    task = tasks.REGISTRY[config.task](config, _say)
-    show(task, config, folder, score(task, config, folder))
+    others = workdir.other_settings(folder, config)
+    task = tasks.REGISTRY[config.task].from_folder(folder, config, _say)
+    if not others:
+        show(task, config, folder, score(task, config, folder))
+        return
+    place = folder / EVALUATIONS / _name_of(others)
+    workdir.make_writable(place)
+    print_results(score(task, config, folder, place, {"settings": others}), task.columns)
+    _say(f"wrote {place / 'results.json'}; those of {folder} stay as they are")
 
 
-def score(task: Any, config: Any, folder: Path) -> dict[str, Any]:
-    """Writes a trained run's results and the texts behind them; returns the results."""
+def _name_of(settings: Mapping[str, Any]) -> str:
+    """The name of a folder for an evaluation with these settings, by dotted key."""
+    name = ",".join(f"{key.partition('.')[2]}={value}" for key, value in settings.items())
+    name = re.sub(r"[^\w.,=+-]", "_", name)
+    if len(name) > LONGEST_NAME:
+        digest = hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()[:8]
+        name = f"{name[: LONGEST_NAME - 9]}_{digest}"
+    return name
+
+
+def score(
+    task: Any,
+    config: Any,
+    folder: Path,
+    place: Path | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Writes a trained run's results and the texts behind them; returns the results.
+
+    Args:
+      place: is there; where they are written, by default the run's folder.
+      notes: stand in the results as well.
+    """
+    place = place or folder
     _, variables, steps, progress = workdir.load_trained(folder, config, _say)
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
@@ -89,8 +126,8 @@ def score(task: Any, config: Any, folder: Path) -> dict[str, Any]:
         results[split] = task.evaluate(variables["params"], split, final=True)
         results[split]["seconds"] = round(time.monotonic() - start, 3)
         for name, lines in results[split].pop("texts").items():
-            _write_lines(folder / name, lines)
-            _say(f"wrote {folder / name}")
+            _write_lines(place / name, lines)
+            _say(f"wrote {place / name}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
         "step": max(steps),
@@ -102,8 +139,8 @@ def score(task: Any, config: Any, folder: Path) -> dict[str, Any]:
     }
     if config.task == "translation":  # a later mode may have another decode.beam_size
         results[report_numbers.DECODE] = config.decode.to_dict()
-    write_json(folder / "results.json", results)
-    report.record_data(task, folder)
+    results |= notes or {}
+    write_json(place / "results.json", results)
     return results
 
 
@@ -151,7 +188,7 @@ def _write_lines(path: Path, texts: Sequence[str]) -> None:
     """Writes a text a line, so that line i of one file and of another belong together."""
     lines = (re.sub(r"[\r\n]+", " ", text) + "\n" for text in texts)
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8")
+    write_text(path, "".join(lines))
 
 
 def _cell(scores: dict[str, Any], column: str) -> str:

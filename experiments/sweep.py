@@ -18,7 +18,7 @@ import jax
 from ml_collections import ConfigDict
 from optuna.trial import Trial
 
-from experiments import environment, run, workdir
+from experiments import environment, report, run, workdir
 from experiments.sweep_page import write_answer
 from experiments.sweep_plan import (
     Planned,
@@ -319,6 +319,7 @@ def _prepare(point: Planned, member: Member) -> None:
     if not member.finished():
         (point.folder / "results.json").unlink(missing_ok=True)
         environment.record(point.folder)
+        report.record_data(member.task, point.folder)
 
 
 @contextlib.contextmanager

@@ -106,6 +106,16 @@ def check_same_run(folder: Path, config: ConfigDict) -> None:
         )
 
 
+def other_settings(folder: Path, config: ConfigDict) -> dict[str, Any]:
+    """Returns {dotted key: value} of what scoring would do otherwise than the run did, sorted."""
+    theirs, ours = flatten(load_config(folder)), flatten(config)
+    return {
+        key: ours[key]
+        for key in sorted(ours)
+        if key.startswith(("decode.", "evaluate.")) and ours[key] != theirs[key]
+    }
+
+
 def load_config(folder: Path) -> ConfigDict:
     """Returns the config that made a run; keys that are newer than the run have their default.
 

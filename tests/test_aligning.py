@@ -167,7 +167,9 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
 
 def test_data_without_links_asks_for_them(tiny, tmp_path, monkeypatch):
     unlinked = {"test": [Pair("a b", "c")]}
-    monkeypatch.setattr("experiments.aligning.open_source", lambda settings: unlinked)
+    monkeypatch.setattr(
+        "transformer.data.held_out.read_pairs", lambda folder, split: unlinked[split]
+    )
     says = ("config.data.source=copy does not say", "--input=FILE", "--links=FILE")
     refused("--mode=align", f"--workdir={tiny.workdir}", says=says)
     unlinked["test"] = [Pair("", "", ())]

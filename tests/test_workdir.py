@@ -14,6 +14,7 @@ import pytest
 
 from experiments import run, translating, workdir
 from tiny_run import STEPS, command, refused, shared_run
+from transformer.errors import UserError
 from transformer.metrics import MetricsWriter
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -367,9 +368,9 @@ def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny,
         )
         says = ("were trained with the tokenizer", "put back the original text")
         refused(f"--config={tiny.config}", f"--workdir={copy}", says=says)
-        refused("--mode=evaluate", f"--workdir={copy}", says=says)
     assert content(copy) == before
-    other.save_assets(copy)
+    with pytest.raises(UserError, match=r"validation.jsonl is not the validation text of this"):
+        other.save_assets(copy)
     refused("--mode=translate", f"--workdir={copy}", says="put back the original text or tokenizer")
 
 

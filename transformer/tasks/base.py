@@ -151,6 +151,18 @@ class Task(Protocol):
         """
         ...
 
+    @classmethod
+    def from_folder(cls, folder: Path, config: Any, warn: Callable[[str], None]) -> "Task":
+        """Returns the task of a run's folder, which scores its model but cannot train it.
+
+        All it has are the tokenizers and the held-out text that the folder keeps: no source is
+        opened, and there is neither `plan` nor `describe` nor `data_summary`.
+
+        Raises:
+          UserError: a file of it is missing or damaged, or the config describes no model.
+        """
+        ...
+
     def init_params(self, key: Array) -> Any:
         """Returns fresh float32 parameters."""
         ...

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,9 +14,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from transformer.class_scores import class_scores
+from transformer.data import held_out
 from transformer.data.labelled import Labelled
 from transformer.data.labelled_batches import (
     NO_LABEL,
+    EncodedTexts,
     LabelledBatch,
     LabelledPlan,
     encode_labelled,
@@ -32,12 +33,14 @@ from transformer.losses import TokenSums, class_cross_entropy
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
 from transformer.model.positions import longest
+from transformer.reading import Each, read_json
 from transformer.tasks.base import Probe
 from transformer.tasks.head_probe import HeadProbe, divide
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 from transformer.tasks.text_classifier import TextClassifier
 
 TOKENIZER, LABELS = "tokenizer.model", "labels.json"
+CLASS_WEIGHTS_FILE = "class_weights.json"
 CLASS_WEIGHTS = ("none", "balanced")
 SMALLEST = np.finfo(np.float32).tiny  # stands for what float32 rounds to zero, as in class_scores
 
@@ -66,23 +69,36 @@ class ClassificationTask:
         if like is not None and text_of(like.config) == text_of(config):
             self._source, self._held_out = like._source, like._held_out
             self._texts, self._encoded = like._texts, like._encoded
-            self._tokenizer = like._tokenizer
+            self._tokenizer, self._labels = like._tokenizer, like._labels
         else:
             self._source = open_labelled(config.data)
-            labels = self._source.labels
+            self._labels = labels = self._source.labels
             self._held_out = {s: list(self._source.splits[s]) for s in ("validation", "test")}
             self._check_splits()
             self._texts, self._tokenizer = prepare_labelled(
                 self._source.splits["train"], labels, config.data, config.tokenizer
             )
-            self._encoded = {
-                split: encode_labelled(items, labels, self._tokenizer, config.data.max_tokens)
-                for split, items in self._held_out.items()
-            }
+            self._encoded = self._encode()
         self.splits = tuple(self._held_out)
-        self.predictor = make_classifier(config, self._tokenizer, self._source.labels, warn)
+        self.predictor = make_classifier(config, self._tokenizer, self._labels, warn)
         self.plan = self._make_plan()
         self._class_weights = self._weigh_classes()
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, config: Any, warn: Callable[[str], None] = print
+    ) -> "ClassificationTask":
+        task = cls.__new__(cls)
+        task.config, task.d_model, task.heads_vary = config, config.model.d_model, False
+        task.predictor = cls.load(folder, config, warn)
+        task._tokenizer, task._labels = task.predictor.tokenizer, task.predictor.labels
+        task.splits = ("validation", "test")
+        task._held_out = {
+            split: held_out.read_labelled(folder, split, task._labels) for split in task.splits
+        }
+        task._encoded = task._encode()
+        task._class_weights = load_class_weights(folder / CLASS_WEIGHTS_FILE, task._labels)
+        return task
 
     @staticmethod
     def load(folder: Path, config: Any, warn: Callable[[str], None]) -> TextClassifier:
@@ -114,9 +130,17 @@ class ClassificationTask:
                     f"name a file in --config.data.{split}_source"
                 )
 
+    def _encode(self) -> dict[str, EncodedTexts]:
+        """The held-out texts as tokens."""
+        limit = self.config.data.max_tokens
+        return {
+            split: encode_labelled(items, self._labels, self._tokenizer, limit)
+            for split, items in self._held_out.items()
+        }
+
     def _weigh_classes(self) -> Float[np.ndarray, "C"]:
         """The weight of each class in the loss; over the training texts their mean is one."""
-        counts = np.bincount(self._texts.labels, minlength=len(self._source.labels))
+        counts = np.bincount(self._texts.labels, minlength=len(self._labels))
         if self.config.train.class_weights == "none":
             return np.ones(len(counts), np.float32)
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
@@ -182,7 +206,7 @@ class ClassificationTask:
 
     def held_out_sums(self, variables: Any, batch: LabelledBatch) -> TokenSums:
         scores = self.predictor.classify(variables, batch.tokens)
-        weights = jnp.ones(len(self._source.labels))
+        weights = jnp.ones(len(self._labels))
         return class_cross_entropy(scores.logits, jnp.asarray(batch.labels), weights, 0.0)
 
     def _tokens(self, split: str) -> list[Int[np.ndarray, "length"]]:
@@ -192,7 +216,7 @@ class ClassificationTask:
     def _scores(
         self, split: str, probabilities: Float[np.ndarray, "N C"], final: bool
     ) -> dict[str, Any]:
-        truth, labels = self._encoded[split].labels, self._source.labels
+        truth, labels = self._encoded[split].labels, self._labels
         bootstrap = self.config.evaluate.bootstrap if final else 0
         scores = class_scores(truth, probabilities, labels, bootstrap)
         del scores["texts"]  # their number stands in the signature
@@ -213,7 +237,7 @@ class ClassificationTask:
 
     def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
         """The lines of true label, predicted label, its probability and text, between tabs."""
-        labels = self._source.labels
+        labels = self._labels
         return [
             "\t".join(
                 " ".join(re.split(r"[\t\r\n]+", cell))
@@ -230,7 +254,10 @@ class ClassificationTask:
 
     def save_assets(self, workdir: Path) -> None:
         save_model(workdir / TOKENIZER, self._tokenizer.model)
-        save_labels(workdir / LABELS, self._source.labels)
+        save_labels(workdir / LABELS, self._labels)
+        weights = dict(zip(self._labels, self._class_weights.tolist(), strict=True))
+        write_json(workdir / CLASS_WEIGHTS_FILE, weights)
+        held_out.save(workdir, self._held_out)
 
     def fingerprint(self) -> str:
         return self.predictor.fingerprint()
@@ -256,7 +283,7 @@ class ClassificationTask:
         splits = {
             split: {
                 "texts": sum(sizes.values()),
-                **{f"of class {label}": sizes[label] for label in self._source.labels},
+                **{f"of class {label}": sizes[label] for label in self._labels},
                 f"cut to {self.config.data.max_tokens} tokens": encoded[split].cut,
             }
             for split, sizes in self._source.sizes.items()
@@ -277,7 +304,7 @@ class ClassificationTask:
         texts = self._texts
         return [
             {
-                "class": self._source.labels[texts.labels[i]],
+                "class": self._labels[texts.labels[i]],
                 "tokens": " ".join(self._tokenizer.pieces(texts.store[i][1:25])),
             }
             for i in range(min(3, len(texts.store)))
@@ -331,19 +358,20 @@ def load_labels(path: Path) -> tuple[str, ...]:
     Raises:
       UserError: the file is missing or damaged.
     """
-    if not path.exists():
-        raise UserError(
-            f"{path} is missing: without it nobody knows what a classifier's classes are; put back "
-            "the file that was written with its checkpoints"
-        )
-    try:
-        labels = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        labels = None
-    if not isinstance(labels, list) or len(labels) < 2 or not all(map(_is_text, labels)):
-        raise UserError(f"{path} is no list of the names of classes: put back the original")
+    labels = read_json(path, [str], "put back the file that was written with the checkpoints")
+    if len(set(labels)) < max(2, len(labels)):
+        raise UserError(f"{path} does not list two classes or more by name: put back the original")
     return tuple(labels)
 
 
-def _is_text(label: Any) -> bool:
-    return isinstance(label, str)
+def load_class_weights(path: Path, labels: Sequence[str]) -> Float[np.ndarray, "C"]:
+    """Returns the weight of each class in the loss that a run was trained with.
+
+    Raises:
+      UserError: the file is missing or damaged, or of other classes.
+    """
+    remedy = "put back the file that was written with the checkpoints"
+    weights = read_json(path, Each(float), remedy)
+    if tuple(weights) != tuple(labels):
+        raise UserError(f"{path} is not of the classes of {LABELS}: {remedy}")
+    return np.array(list(weights.values()), np.float32)

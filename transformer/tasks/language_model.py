@@ -5,13 +5,14 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from transformer.data import held_out
 from transformer.data.documents import open_documents
 from transformer.data.packing import Text, TextBatch, TextPlan, encode_text, pack_rows, prepare_text
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
@@ -51,25 +52,34 @@ class LanguageModelTask:
     ):
         self.config, self.d_model, self.heads_vary = config, config.model.d_model, False
         if like is not None and text_of(like.config) == text_of(config):
-            self._text, self._tokenizer, self._held_out = (
-                like._text,
-                like._tokenizer,
-                like._held_out,
-            )
+            self._text, self._tokenizer = like._text, like._tokenizer
+            self._documents, self._held_out = like._documents, like._held_out
         else:
             documents = open_documents(config.data)
             self._text, self._tokenizer = prepare_text(
                 documents["train"], config.data, config.tokenizer
             )
-            self._held_out = {
-                split: encode_text(documents[split], self._tokenizer, self._text.whole)
-                for split in documents
-                if split != "train"
-            }
+            self._documents = {split: own for split, own in documents.items() if split != "train"}
+            self._held_out = _encode(self._documents, self._tokenizer, config)
             self._check_held_out(warn)
         self.splits = tuple(self._held_out)
         self.predictor = make_generator(config, self._tokenizer)
         self.plan = self._make_plan()
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, config: Any, warn: Callable[[str], None] = print
+    ) -> "LanguageModelTask":
+        task = cls.__new__(cls)
+        task.config, task.d_model, task.heads_vary = config, config.model.d_model, False
+        task.predictor = cls.load(folder, config, warn)
+        task._tokenizer = task.predictor.tokenizer
+        # A test text is not all runs'.
+        there = [s for s in ("validation", "test") if s == "validation" or held_out.has(folder, s)]
+        documents = {split: held_out.read_documents(folder, split) for split in there}
+        task._held_out = _encode(documents, task._tokenizer, config)
+        task.splits = tuple(task._held_out)
+        return task
 
     @staticmethod
     def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Generator:
@@ -82,9 +92,13 @@ class LanguageModelTask:
         return task
 
     def _make_plan(self) -> TextPlan:
-        data = self.config.data
-        rows = max(1, data.batch_tokens // data.context)
+        data, rows = self.config.data, self._rows_at_once
         return TextPlan(self._text, self.config.seed, rows, data.context, data.each_position)
+
+    @property
+    def _rows_at_once(self) -> int:
+        """Rows of a batch of held-out text, and at most of training text."""
+        return max(1, self.config.data.batch_tokens // self.config.data.context)
 
     def _check_held_out(self, warn: Callable[[str], None]) -> None:
         if "validation" not in self._held_out:
@@ -122,7 +136,7 @@ class LanguageModelTask:
         if not final:
             return scores
         pieces = self.predictor.score_pieces(
-            variables, self._held_out[split], self.plan.context, PIECES
+            variables, self._held_out[split], self.config.data.context, PIECES
         )
         lines = [
             f"{log_prob:.4f}\t{tokens}\t{LINE_END.sub('⏎', text)}"
@@ -138,7 +152,7 @@ class LanguageModelTask:
         """Of rows spread over the validation text; what is kept of one is where it begins."""
         attend, settings = self.predictor.batch_attention, self.config.evaluate
         data, model = self.config.data, self.config.model
-        text, context = self._held_out["validation"], self.plan.context
+        text, context = self._held_out["validation"], data.context
         count, kept = settings.probe_statistics, settings.probe_sentences
         every = max(1, len(text.store.tokens) // (context * max(1, count)))
         found = list(itertools.islice(pack_rows(text, 1, context), 0, count * every, every))
@@ -170,13 +184,13 @@ class LanguageModelTask:
         return self.predictor.token_sums(variables, batch, 0.0, None)
 
     def _rows(self, split: str) -> tuple[Text, int, int]:
-        return self._held_out[split], self.plan.rows, self.plan.context
+        return self._held_out[split], self._rows_at_once, self.config.data.context
 
     def _scores(self, split: str, sums: Any) -> dict[str, Any]:
         metrics = functools.reduce(TokenMetrics.merge, map(TokenMetrics.from_sums, sums))
         total = sum(float(batch.nll) for batch in sums)
         text = self._held_out[split]
-        cut = f"context:{self.plan.context}|documents:{self.config.data.documents}"
+        cut = f"context:{self.config.data.context}|documents:{self.config.data.documents}"
         cut = f"text:{text.digest}|{cut}"
         return {
             **summarize(metrics),
@@ -188,6 +202,7 @@ class LanguageModelTask:
 
     def save_assets(self, workdir: Path) -> None:
         save_model(workdir / TOKENIZER, self._tokenizer.model)
+        held_out.save(workdir, self._documents)
 
     def fingerprint(self) -> str:
         return self.predictor.fingerprint()
@@ -196,10 +211,10 @@ class LanguageModelTask:
         plan, text = self.plan, self._text
         tokens = len(text.store.tokens)
         what = "running text" if text.whole else f"{text.documents:,} documents"
-        held_out = ", ".join(f"{len(t.store.tokens):,} {s}" for s, t in self._held_out.items())
+        others = ", ".join(f"{len(t.store.tokens):,} {s}" for s, t in self._held_out.items())
         ids = text.store.tokens[:24]
         return [
-            f"{what}: {tokens:,} tokens to train on, {held_out}; {text.unknown / tokens:.3%} "
+            f"{what}: {tokens:,} tokens to train on, {others}; {text.unknown / tokens:.3%} "
             f"unknown; vocabulary {self._tokenizer.vocab_size}, {text.bytes / tokens:.2f} bytes a "
             "token",
             f"{plan.epoch_length} batches an epoch, of {plan.rows} x {plan.context} tokens",
@@ -224,6 +239,14 @@ class LanguageModelTask:
             "batches_per_epoch": plan.epoch_length,
             "shapes": [[plan.rows, plan.context]],
         }
+
+
+def _encode(
+    documents: Mapping[str, Iterable[str]], tokenizer: Tokenizer, config: Any
+) -> dict[str, Text]:
+    """The documents of each split as tokens."""
+    whole = config.data.documents == "file"
+    return {split: encode_text(own, tokenizer, whole) for split, own in documents.items()}
 
 
 def scores_of(nll: float, text: Text) -> dict[str, int | float]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from transformer.data import held_out
 from transformer.data.pairs import Pair
 from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview
 from transformer.data.sources import open_source, set_aside_splits
@@ -59,12 +60,25 @@ class TranslationTask:
             self._pairs = open_source(config.data)
             self._check_splits()
             self.corpus = prepare_corpus(self._pairs["train"], config.data, config.tokenizer)
-        self.splits = ("validation", "test", *(["longer"] if config.data.longer_size else []))
+        self.splits = _splits(config)
         self.predictor = make_translator(
             config, self.corpus.source_tokenizer, self.corpus.target_tokenizer, warn
         )
         self.plan = self._make_plan()
         self._check_lengths()
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, config: Any, warn: Callable[[str], None] = print
+    ) -> "TranslationTask":
+        _check_scores(config.evaluate)
+        task = cls.__new__(cls)
+        task.config, task.warn, task.heads_vary = config, warn, False
+        task.d_model = config.model.d_model
+        task.splits = _splits(config)
+        task._pairs = {split: held_out.read_pairs(folder, split) for split in task.splits}
+        task.predictor = cls.load(folder, config, warn)
+        return task
 
     @staticmethod
     def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Translator:
@@ -206,8 +220,8 @@ class TranslationTask:
         return [
             [ids[:limit] for ids in tokenizer.encode(texts)]
             for tokenizer, texts in (
-                (self.corpus.source_tokenizer, [pair.source for pair in pairs]),
-                (self.corpus.target_tokenizer, [pair.target for pair in pairs]),
+                (self.predictor.source_tokenizer, [pair.source for pair in pairs]),
+                (self.predictor.target_tokenizer, [pair.target for pair in pairs]),
             )
         ]
 
@@ -224,6 +238,7 @@ class TranslationTask:
 
     def save_assets(self, workdir: Path) -> None:
         save_tokenizers(workdir, self.corpus.source_tokenizer, self.corpus.target_tokenizer)
+        held_out.save(workdir, {split: self._pairs[split] for split in self.splits})
 
     def fingerprint(self) -> str:
         return self.predictor.fingerprint()
@@ -247,8 +262,8 @@ class TranslationTask:
 
     def data_summary(self) -> dict[str, Any]:
         plan, corpus = self.plan, self.corpus
-        held_out = {split: len(list(self._pairs[split])) for split in self.splits}
-        counts = {"train": corpus.report.kept, **held_out}
+        counts = {split: len(list(self._pairs[split])) for split in self.splits}
+        counts = {"train": corpus.report.kept, **counts}
         sizes = {
             side: tokenizer.vocab_size
             for side, tokenizer in (
@@ -280,6 +295,10 @@ class TranslationTask:
         ]
         aside = f"; set aside before: {', '.join(counts)}" if counts else ""
         return f"{self.corpus.report}{aside}"
+
+
+def _splits(config: Any) -> tuple[str, ...]:
+    return ("validation", "test", *(["longer"] if config.data.longer_size else []))
 
 
 def make_translator(
