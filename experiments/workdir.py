@@ -8,15 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 from ml_collections import ConfigDict
 
 from experiments.settings import complete, flatten
 from transformer import tasks
-from transformer.checkpoint import Checkpoints
+from transformer.checkpoint import Checkpoints, all_damaged
+from transformer.checkpoint_files import DamageError
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.tasks.base import Predictor
 
 # What may change when a run goes on: how long, how it is scored and where its text lies.
 FREE_KEYS = (
@@ -143,35 +142,37 @@ def load_trained(folder: Path, config: ConfigDict, warn) -> tuple[Any, Any, Sequ
     predictor = tasks.REGISTRY[config.task].load(folder, config, warn)
     if not (folder / "checkpoints").is_dir():
         raise UserError(f"{folder} has no checkpoint yet: train until the first evaluation")
-    checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    try:
-        loaded = checkpoints.restore_params(
-            config.evaluate.checkpoint, config.evaluate.average, warn, predictor.fingerprint()
-        )
-    finally:
-        checkpoints.close()
-    _check_shapes(predictor, loaded[0], folder)
-    params, steps, progress = loaded
+    checkpoints = Checkpoints(
+        folder / "checkpoints", best_metric=config.train.best_metric, read_only=True
+    )
+    checkpoints.check_fingerprint(predictor.fingerprint())
+    params, steps, progress = _restore(checkpoints, config.evaluate, predictor.param_shapes(), warn)
     return predictor, {"params": params}, steps, progress
 
 
-def _check_shapes(predictor: Predictor, params: Any, folder: Path) -> None:
-    """Raises UserError where a checkpoint's parameters are not those of the config's model."""
-    expected, found = (
-        {
-            jax.tree_util.keystr(path, simple=True, separator="/"): x.shape
-            for path, x in jax.tree.leaves_with_path(tree)
-        }
-        for tree in (predictor.param_shapes(), params)
-    )
-    if differing := sorted(
-        key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)
-    ):
-        key = differing[0]
-        raise UserError(
-            f"the checkpoints in {folder} are not of the model of its config.json: {key} is "
-            f"{found.get(key, 'absent')}, not {expected.get(key, 'absent')}: put back the original"
-        )
+def _restore(checkpoints: Checkpoints, settings: ConfigDict, shapes: Any, warn):
+    newest = checkpoints.steps()[::-1]
+    if not newest:
+        raise UserError(f"{checkpoints.folder} has no checkpoint: train first")
+    order = newest
+    if settings.average == 1 and settings.checkpoint == "best":
+        best = checkpoints.best_step()
+        order = [best, *(step for step in newest if step != best)] if best else newest
+    used = []
+    for step in order:
+        try:
+            params = checkpoints.restore_weights([step], shapes)
+        except DamageError as error:
+            warn(f"checkpoint {step} is damaged ({error}); left out")
+            continue
+        used.append(step)
+        if len(used) == settings.average:
+            break
+    if not used:
+        raise all_damaged(checkpoints.folder)
+    if len(used) > 1:
+        params = checkpoints.restore_weights(used, shapes)
+    return params, used, checkpoints.read_progress(newest[0])
 
 
 def load_results(folder: Path) -> dict[str, Any] | None:

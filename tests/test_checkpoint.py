@@ -8,6 +8,7 @@ import pytest
 from runs import identical, quiet
 from transformer import optim
 from transformer.checkpoint import Checkpoints
+from transformer.checkpoint_files import read_leaves, read_record
 from transformer.errors import UserError
 from transformer.train_step import init_state
 
@@ -19,9 +20,15 @@ def make_state(value: float, ema=False):
 
 def save(checkpoints, step, value=None, loss=None, ema=False):
     """Saves a state filled with a value, which is the step where it is None."""
-    metrics = {} if loss is None else {"loss": loss, "bleu": loss}
     state = make_state(float(step if value is None else value), ema)
-    checkpoints.save(step, state, metrics, {"fingerprint": "x", "step": step})
+    progress = {"fingerprint": "x", "step": step}
+    checkpoints.save(step, state, progress)
+    if loss is not None:
+        checkpoints.record_evaluation(step, {"loss": loss, "bleu": loss}, progress)
+
+
+def weights(checkpoints, *steps):
+    return checkpoints.restore_weights(steps, make_state(0.0).params)
 
 
 @pytest.fixture
@@ -40,7 +47,7 @@ def test_the_best_and_the_newest_are_kept_and_no_others(metric, best, reopen, fo
             checkpoints = Checkpoints(folder, keep_last=2, best_metric=metric)
     checkpoints.wait()
     kept = sorted(int(path.name) for path in folder.iterdir())
-    assert kept == checkpoints.steps() == [best, 5, 6]
+    assert kept == checkpoints.steps() == [*range(1, best + 1), 5, 6]
     checkpoints.close()
 
 
@@ -52,12 +59,8 @@ def test_the_best_is_found_by_who_opens_the_folder_later(metric, best, read_only
         save(checkpoints, step, loss=loss)
     checkpoints.close()
     reader = Checkpoints(folder, 3, metric, read_only=read_only)
-    params, steps, progress = reader.restore_params("best", 1, quiet, "x")
-    assert steps == [best]
-    assert progress["step"] == 3  # how far the run has come
-    assert (params["a"]["kernel"] == best).all()
-    _, steps, _ = reader.restore_params("last", 1, quiet, "x")
-    assert steps == [3]
+    assert reader.best_step() == best
+    assert (weights(reader, best)["a"]["kernel"] == best).all()
     reader.close()
 
 
@@ -69,21 +72,17 @@ def test_one_saved_where_a_run_was_stopped_goes_with_the_next(folder):
     assert checkpoints.steps() == [2, 3, 4]
     save(checkpoints, 5, loss=4.0)
     checkpoints.wait()
-    assert checkpoints.steps() == [3, 5]
+    assert checkpoints.steps() == [2, 3, 5]  # 2 and 3 are the last two up to the best
     checkpoints.close()
 
 
-@pytest.mark.parametrize(
-    ("average", "used"), [(1, [7]), (2, [7, 4]), (3, [7, 4, 2]), (9, [7, 4, 2])]
-)
-def test_averages_are_means_of_the_newest_parameters(average, used, folder):
+@pytest.mark.parametrize("steps", [(7,), (7, 4), (2, 4, 7)])
+def test_averages_are_means_of_the_parameters(steps, folder):
     checkpoints = Checkpoints(folder, keep_last=3)
     for step in (1, 2, 4, 7):
         save(checkpoints, step, value=step**2, loss=1.0 / step)
-    checkpoints.wait()
-    params, steps, progress = checkpoints.restore_params("last", average, quiet, "x")
-    assert (steps, progress["step"]) == (used, 7)
-    mean = np.mean([step**2 for step in used])
+    params = weights(checkpoints, *steps)
+    mean = np.mean([step**2 for step in steps])
     np.testing.assert_allclose(params["a"]["kernel"], np.full((3, 5), mean), rtol=1e-6)
     np.testing.assert_allclose(params["b"], np.arange(7) * mean, rtol=1e-6)
     checkpoints.close()
@@ -93,9 +92,9 @@ def test_the_moving_average_is_what_evaluation_reads_where_there_is_one(folder):
     checkpoints = Checkpoints(folder)
     state = make_state(5.0, ema=True)
     state = state.replace(ema=jax.tree.map(lambda x: x + 1, state.ema))
-    checkpoints.save(1, state, {"loss": 1.0}, {"fingerprint": "x"})
+    checkpoints.save(1, state, {"fingerprint": "x"})
     checkpoints.wait()
-    params, _, _ = checkpoints.restore_params("best", 1, quiet, "x")
+    params = weights(checkpoints, 1)
     assert identical(jax.device_get(params), jax.device_get(state.ema))
     assert not identical(jax.device_get(params), jax.device_get(state.params))
     checkpoints.close()
@@ -115,7 +114,7 @@ def test_a_restored_state_has_every_bit_the_optimizer_s_too(ema, folder):
         )
     state = state.replace(step=state.step + 4, bad_steps=state.bad_steps + 2)
     checkpoints = Checkpoints(folder)
-    checkpoints.save(4, state, {}, {"fingerprint": "x", "seconds": 0.1})
+    checkpoints.save(4, state, {"fingerprint": "x", "seconds": 0.1})
     checkpoints.close()
     reader = Checkpoints(folder)
     restored, progress = reader.restore_newest(make_state(0.0, ema), quiet, "x")
@@ -136,13 +135,13 @@ def test_steps_that_reuse_the_state_s_memory_do_not_spoil_a_save(folder):
     copies = {}
     for number in range(1, 4):
         copies[number] = np.array(state["w"])
-        checkpoints.save(number, state, {"loss": 1.0}, {"fingerprint": "x"})
+        checkpoints.save(number, state, {"fingerprint": "x"})
         for _ in range(5):
             old, state = state, step(state)
         assert old["w"].is_deleted()
-    checkpoints.wait()
+        checkpoints.record_evaluation(number, {"loss": 1.0}, {"fingerprint": "x"})
     for number, copy in copies.items():
-        saved = checkpoints._manager.restore(number)["state"]["w"]
+        saved = read_leaves(folder / str(number), read_record(folder / str(number)), ["w"])["w"]
         assert np.array_equal(saved, copy)
     assert not np.array_equal(copies[1], copies[2])
     checkpoints.close()
@@ -161,16 +160,15 @@ def test_checkpoints_of_other_tokenizers_are_refused_and_left_alone(folder):
     with pytest.raises(UserError, match="tokenizer x, not with y"):
         checkpoints.restore_newest(other, said.append, "y")
     with pytest.raises(UserError, match="tokenizer x, not with y"):
-        checkpoints.restore_params("last", 1, said.append, "y")
+        checkpoints.check_fingerprint("y")
     assert not said
     assert checkpoints.steps() == [1, 2]
     assert checkpoints.restore_newest(make_state(0.0), quiet, "x")[1]["step"] == 2
     checkpoints.close()
 
 
-def test_an_empty_folder_restores_nothing_and_has_nothing_to_evaluate(folder):
+def test_an_empty_folder_restores_nothing(folder):
     checkpoints = Checkpoints(folder)
     assert checkpoints.restore_newest(make_state(0.0), quiet, "x") is None
-    with pytest.raises(UserError, match="train first"):
-        checkpoints.restore_params("best", 1, quiet, "x")
+    assert checkpoints.best_step() is None
     checkpoints.close()

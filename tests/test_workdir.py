@@ -211,7 +211,7 @@ def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monke
     corrupt_file(copy / "checkpoints" / "50")
     ended = command(*arguments)
     assert ended.code == 0, ended.err
-    assert re.search(r"checkpoint \S+/50 cannot be read .*going back to the one before", ended.out)
+    assert re.search(r"checkpoint \S+/50 is damaged .*going back to the one before", ended.out)
     assert "going on from step 40" in ended.out
     assert json.loads((copy / "results.json").read_text())["step"] == 60
     assert 60 in steps(copy)
@@ -262,21 +262,21 @@ def test_a_folder_has_one_training_at_a_time_and_a_killed_one_leaves_it_free(tin
 
 
 def corrupt_file(checkpoint):
-    """Cuts the file that holds a checkpoint's numbers in half."""
-    [path] = (checkpoint / "state" / "d").iterdir()
+    """Cuts the file that holds a checkpoint's parameters in half."""
+    [path] = (checkpoint / "params" / "d").iterdir()
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def change_byte(checkpoint):
-    """Changes one bit of the file that holds a checkpoint's numbers."""
-    [path] = (checkpoint / "state" / "d").iterdir()
+    """Changes one bit of the file that holds a checkpoint's parameters."""
+    [path] = (checkpoint / "params" / "d").iterdir()
     numbers = bytearray(path.read_bytes())
     numbers[len(numbers) // 2] ^= 4
     path.write_bytes(numbers)
 
 
-def remove_state(checkpoint):
-    shutil.rmtree(checkpoint / "state")
+def remove_parameters(checkpoint):
+    shutil.rmtree(checkpoint / "params")
 
 
 def empty_all(checkpoint):
@@ -285,28 +285,26 @@ def empty_all(checkpoint):
             path.write_bytes(b"")
 
 
-def spoil_metrics(checkpoint):
-    (checkpoint / "metrics" / "metrics").write_text("{")
-    (checkpoint / "progress" / "metadata").write_text("{")
+def spoil_record(checkpoint):
+    (checkpoint / "checkpoint.json").write_text("{")
 
 
 @pytest.mark.parametrize(
-    "corrupt", [corrupt_file, change_byte, remove_state, empty_all, spoil_metrics]
+    "corrupt", [corrupt_file, change_byte, remove_parameters, empty_all, spoil_record]
 )
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(copy, corrupt):
     corrupt(copy / "checkpoints" / "40")
     said = []
     *_, used, _ = workdir.load_trained(copy, workdir.load_config(copy), said.append)
     assert used == [20]
-    assert len(said) == 1
-    assert said[0].startswith("checkpoint 40 cannot be read")
+    assert any(line.startswith("checkpoint 40 is damaged") for line in said)
 
 
 def test_translate_says_on_stderr_which_checkpoint_is_damaged(copy):
     corrupt_file(copy / "checkpoints" / "40")
     ended = translate(copy)
     assert ended.code == 0
-    assert "checkpoint 40 cannot be read" in ended.err
+    assert "checkpoint 40 is damaged" in ended.err
     assert len(ended.out.splitlines()) == 1
 
 
@@ -314,10 +312,10 @@ def test_where_no_checkpoint_can_be_read_none_is_deleted(tiny, copy):
     for step in (20, 40):
         corrupt_file(copy / "checkpoints" / str(step))
     before = content(copy / "checkpoints")
-    says = ("checkpoints", "can be read")
+    says = ("all checkpoints in", "are damaged", "put back a copy")
     refused("--mode=translate", f"--workdir={copy}", says=says, stdin=b"a\n")
     arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
-    refused(*arguments, says=(*says, "begin anew"))
+    refused(*arguments, says=(*says, "from the beginning"))
     assert content(copy / "checkpoints") == before
 
 

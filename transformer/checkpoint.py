@@ -1,15 +1,19 @@
-"""Asynchronous checkpoints: the last few and the best, fallback, averages."""
+"""Asynchronous checkpoints: the newest and the best ones, each with its evaluation."""
 
-import logging
+import math
+import shutil
 import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import orbax.checkpoint as ocp
-from orbax.checkpoint import checkpoint_managers as policies
+import numpy as np
 
+from transformer import checkpoint_files as files
+from transformer.checkpoint_files import DamageError, first_line
 from transformer.errors import UserError
 
 SMALLER_IS_BETTER = ("loss", "nll", "perplexity", "word_perplexity", "bits_per_byte", "ece")
@@ -20,77 +24,100 @@ class Checkpoints:
 
     A checkpoint holds the training state and `progress`, a JSON object of what the loop
     remembers. It appears under its final name when all of it is written, so a kill while saving
-    leaves the ones before it as they were.
+    leaves the ones before it as they were. Its evaluation is recorded later, in its folder.
+
+    Kept are the newest, the newest `keep_last` that were evaluated, the best, and so many that
+    were evaluated up to the best. One that was not evaluated goes when the next is there: then a
+    stop changes nothing that is averaged.
 
     Args:
       folder: absolute; made where it is missing, unless `read_only`.
-      keep_last: so many newest are kept. One that was saved without an evaluation, because the
-        run was stopped, goes when the next is there: then a stop changes nothing that is averaged.
-      best_metric: the one best by this metric is kept as well.
+      best_metric: what checkpoints are compared by.
     """
 
     def __init__(
         self, folder: Path, keep_last: int = 1, best_metric: str = "loss", read_only: bool = False
     ):
-        # Orbax tells of each file it opens, and prints the errors that it also raises.
-        logging.getLogger("absl").setLevel(logging.CRITICAL)
-        self.folder = folder
-        self.best_metric = best_metric
-        self._manager = _Manager(
-            folder,
-            options=ocp.CheckpointManagerOptions(
-                read_only=read_only,
-                create=not read_only,
-                cleanup_tmp_directories=not read_only,
-                best_fn=_key,  # without it, metrics are not written and the best is the newest
-                preservation_policy=policies.AnyPreservationPolicy(
-                    [
-                        policies.LatestN(1),
-                        _LatestEvaluated(keep_last),
-                        policies.BestN(
-                            get_metric_fn=_key, n=1, keep_checkpoints_without_metrics=False
-                        ),
-                    ]
-                ),
-            ),
-        )
+        self.folder, self.keep_last, self.best_metric = folder, keep_last, best_metric
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: tuple[int, Future] | None = None
+        self._evaluations: dict[int, dict | DamageError | None] = {}  # those read or recorded
+        if not read_only:
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in folder.glob(f"*{files.PARTIAL}"):
+                shutil.rmtree(path)
 
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, oldest first."""
-        return sorted(self._manager.all_steps())
+        return sorted(int(p.name) for p in self.folder.glob("*") if p.name.isdigit())
 
     def drop_after(self, step: int) -> None:
         """Deletes all later checkpoints."""
+        self.wait()
         for later in self.steps():
             if later > step:
-                self._manager.delete(later)
+                files.delete(self._path(later))
 
-    def save(self, step: int, state: Any, metrics: dict[str, float], progress: dict) -> None:
+    def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
         """Starts to write a checkpoint in the background; waits for one that is still written.
-
-        Args:
-          metrics: of an evaluation at this step; empty where there was none.
 
         Raises:
           UserError: the disk refuses; the checkpoints before are intact.
         """
-        key = None
-        if self.best_metric in metrics:
-            sign = -1.0 if self.best_metric in SMALLER_IS_BETTER else 1.0
-            key = {"key": sign * metrics[self.best_metric]}
+        self.wait()
+        # The step that follows may reuse the state's memory before it is written.
+        copy = jax.tree.map(lambda x: (jnp if isinstance(x, jax.Array) else np).array(x), state)
+        write = self._writer.submit(files.write, self._path(step), copy, dict(progress))
+        self._writing = step, write
+        self._evaluations.pop(step, None)
+
+    def record_evaluation(
+        self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
+    ) -> None:
+        """Records an evaluation of a checkpoint, when that is on the disk.
+
+        Args:
+          numbers: its scores, `best_metric` among them; one that is not finite is the worst.
+          progress: replaces what was saved with the state.
+
+        Raises:
+          UserError: the disk refuses; the checkpoints are intact.
+        """
+        self.wait()
+        known = {**self._known(), step: numbers[self.best_metric]}
+        content = {
+            "numbers": dict(numbers),
+            "progress": dict(progress),
+            # Of all that are there, so that damage to one file loses no score.
+            "known": {str(each): score for each, score in known.items()},
+        }
         try:
-            self._manager.save(
-                step,
-                args=ocp.args.Composite(
-                    # The step that follows may reuse the state's memory before it is written.
-                    state=ocp.args.StandardSave(jax.tree.map(jnp.copy, state)),
-                    progress=ocp.args.JsonSave(progress),
-                ),
-                metrics=key,
-                force=True,
-            )
-        except Exception as error:
-            raise self._refused(step, error) from error
+            files.write_evaluation(self._path(step), content)
+        except OSError as error:
+            raise self._refused(step, error, "the evaluation of checkpoint") from error
+        self._evaluations[step] = content
+        self._prune()
+
+    def evaluated(self, step: int) -> bool:
+        """Returns whether an evaluation of a checkpoint is recorded and can be read."""
+        return step in self.steps() and self._evaluation(step) is not None
+
+    def scores(self, warn: Callable[[str], None] = lambda line: None) -> dict[int, float]:
+        """Returns how good each evaluated checkpoint is, the larger the better.
+
+        Args:
+          warn: called with a line for each evaluation that is damaged.
+        """
+        sign = -1.0 if self.best_metric in SMALLER_IS_BETTER else 1.0
+        return {
+            step: sign * score if math.isfinite(score) else -math.inf
+            for step, score in self._known(warn).items()
+        }
+
+    def best_step(self) -> int | None:
+        """Returns the step of the best checkpoint, or None where none was evaluated."""
+        scores = self.scores()
+        return max(scores, key=scores.__getitem__, default=None)
 
     def wait(self) -> None:
         """Returns when nothing is being written any more.
@@ -98,99 +125,101 @@ class Checkpoints:
         Raises:
           UserError: the disk refused.
         """
+        if self._writing is None:
+            return
+        (step, write), self._writing = self._writing, None
         try:
-            self._manager.wait_until_finished()
+            write.result()
         except Exception as error:
-            raise self._refused(None, error) from error
+            raise self._refused(step, error) from error
+        self._prune()
+
+    def close(self) -> None:
+        """Waits for what is being written and gives up the thread.
+
+        Raises:
+          UserError: the disk refused.
+        """
+        try:
+            self.wait()
+        finally:
+            self._writer.shutdown()
 
     def restore_newest(
-        self, template: Any, warn, fingerprint: str
+        self, template: Any, warn: Callable[[str], None], fingerprint: str
     ) -> tuple[Any, dict[str, Any]] | None:
-        """Returns (state, progress) of the newest checkpoint that can be read, or None.
+        """Returns (state, progress) of the newest checkpoint that is undamaged, or None.
 
         Args:
-          template: a state of the same structure, shapes, dtypes and shardings.
-          warn: called with a line for each checkpoint that cannot be read. Once one before can be,
-            it is moved beside this folder, so that its step can be written again.
+          template: a state of the same structure, shapes and dtypes, on the devices where the
+            state shall be.
+          warn: called with a line for each checkpoint that is damaged. Once one before is read,
+            it is moved out of this folder, so that its step can be written again.
           fingerprint: what `progress` must say of the tokenizers.
 
         Raises:
-          UserError: it goes with other tokenizers, or there are some and none can be read.
+          UserError: it goes with other tokenizers or another model, the system refuses to read
+            it, or there are some and all are damaged.
         """
-        unreadable = []
+        damaged = []
         for step in reversed(self.steps()):
-            # First, since a state of other tokenizers has other shapes and would seem broken.
-            if progress := self.read_progress(step):
-                check_fingerprint(progress, fingerprint, self.folder)
             try:
-                restored = self._manager.restore(
-                    step,
-                    args=ocp.args.Composite(
-                        state=ocp.args.StandardRestore(
-                            jax.tree.map(ocp.utils.to_shape_dtype_struct, template)
-                        ),
-                        progress=ocp.args.JsonRestore(),
-                    ),
-                )
-            except Exception as error:
+                record = files.read_record(self._path(step))
+                progress = (self._evaluation(step, warn) or record)["progress"]
+                # First, since a state of other tokenizers has other shapes.
+                check_fingerprint(progress, fingerprint, self.folder)
+                self._check_leaves(record["leaves"], files.named_leaves(template))
+                arrays = files.read_leaves(self._path(step), record, record["leaves"])
+            except DamageError as error:
                 warn(
-                    f"checkpoint {self.folder / str(step)} cannot be read "
-                    f"({_first_line(error)}); going back to the one before"
+                    f"checkpoint {self._path(step)} is damaged ({error}); going back to the one "
+                    "before"
                 )
-                unreadable.append(step)
+                damaged.append(step)
                 continue
-            self._put_aside(unreadable)
-            return restored["state"], restored["progress"]
-        if unreadable:
-            raise UserError(
-                f"none of the checkpoints in {self.folder} can be read: put back a copy, or move "
-                "that folder away to begin anew"
-            )
+            self._put_aside(damaged)
+            return _place(arrays, template), progress
+        if damaged:
+            raise all_damaged(self.folder)
         return None
 
-    def restore_params(
-        self, which: str, average: int, warn, fingerprint: str
-    ) -> tuple[Any, list[int], dict]:
-        """Returns parameters for evaluation, the steps they come from, and the run's `progress`.
+    def restore_weights(self, steps: Sequence[int], template: Any) -> Any:
+        """Returns the mean of the weights of some checkpoints, on the default device.
+
+        Weights are the moving average where the run has one, otherwise the parameters. Nothing
+        else is read. Two trees are in memory at most, however many steps there are.
 
         Args:
-          which: "best" or "last", where nothing is averaged.
-          average: the mean of the newest so many, if more than one; where fewer can be read,
-            of those.
-          warn: called with a line for each checkpoint that cannot be read.
-          fingerprint: what `progress` must say of the tokenizers.
+          template: shapes and dtypes of the weights.
 
         Raises:
-          UserError: there is no checkpoint, none can be read, or it goes with other tokenizers.
+          DamageError: one of the checkpoints is.
+          UserError: one is of another model, or the system refuses to read it.
         """
-        newest = self.steps()[::-1]
-        order = newest
-        if average <= 1 and which == "best" and (best := self._manager.best_step()) is not None:
-            order = [best, *(step for step in newest if step != best)]
-        total, used, progress = None, [], {}
-        for step in order:
-            try:
-                params, progress = self._restore_weights(step)
-            except Exception as error:
-                warn(f"checkpoint {step} cannot be read ({_first_line(error)}); left out")
-                continue
-            check_fingerprint(progress, fingerprint, self.folder)
-            used.append(step)
-            total = params if total is None else jax.tree.map(jnp.add, total, params)
-            if len(used) == max(1, average):
-                break
-        if not used:
-            raise UserError(f"{self.folder} has no checkpoint that can be read: train first")
-        progress = self.read_progress(newest[0]) or progress  # how far the run has come
-        return jax.tree.map(lambda x: x / len(used), total), used, progress
+        total: dict[str, np.ndarray] = {}
+        for step in steps:
+            record = files.read_record(self._path(step))
+            group, found = files.weights_of(record)
+            expected = files.named_leaves({group: template})
+            self._check_leaves(found, expected)
+            arrays = files.read_leaves(self._path(step), record, expected)
+            for name in expected:
+                x, name = arrays.pop(name), name.removeprefix(f"{group}/")
+                total[name] = total[name] + x if name in total else x
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), template)
+        mean = {name: total.pop(name) / np.float32(len(steps)) for name in sorted(total)}
+        return _place(mean, shapes)
 
-    def read_progress(self, step: int) -> dict | None:
-        """Returns what was saved beside a state, or None where it cannot be read."""
+    def read_progress(self, step: int) -> dict[str, Any] | None:
+        """Returns the progress of a checkpoint's evaluation, where there is none what was saved
+        with its state, and None where it is damaged.
+
+        Raises:
+          UserError: the system refuses to read it.
+        """
         try:
-            return self._manager.restore(
-                step, args=ocp.args.Composite(progress=ocp.args.JsonRestore())
-            )["progress"]
-        except Exception:
+            return (self._evaluation(step) or files.read_record(self._path(step)))["progress"]
+        except DamageError:
             return None
 
     def check_fingerprint(self, fingerprint: str) -> None:
@@ -199,66 +228,77 @@ class Checkpoints:
         if progress := next(filter(None, readable), None):
             check_fingerprint(progress, fingerprint, self.folder)
 
-    def close(self) -> None:
-        """Waits for what is being written and gives up all threads."""
-        self._manager.close()
+    def _path(self, step: int) -> Path:
+        return self.folder / str(step)
 
-    def _restore_weights(self, step: int) -> tuple[Any, dict]:
-        """The weights that evaluation uses: the moving average where there is one."""
-        restored = self._manager.restore(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(), progress=ocp.args.JsonRestore()
-            ),
-        )
-        state = restored["state"]
-        return state["ema"] or state["params"], restored["progress"]
+    def _evaluation(self, step: int, warn: Callable = lambda line: None) -> dict | None:
+        """What was recorded of a checkpoint's evaluation; None where nothing is to be had."""
+        if step not in self._evaluations:
+            try:
+                self._evaluations[step] = files.read_evaluation(self._path(step))
+            except DamageError as error:
+                self._evaluations[step] = error
+        found = self._evaluations[step]
+        if isinstance(found, DamageError):
+            warn(f"the evaluation of checkpoint {self._path(step)} is damaged: {found}")
+            return None
+        return found
 
-    def _put_aside(self, steps: list[int]) -> None:
+    def _known(self, warn: Callable = lambda line: None) -> dict[int, float]:
+        """The score of each checkpoint that was evaluated, by its step, oldest first."""
+        steps, known = self.steps(), {}
+        for step in steps:
+            if evaluation := self._evaluation(step, warn):
+                known |= {int(each): score for each, score in evaluation["known"].items()}
+        return {step: known[step] for step in steps if step in known}
+
+    def _prune(self) -> None:
+        steps, scores = self.steps(), self.scores()
+        # What is damaged may be the best.
+        kept = {s for s in steps if isinstance(self._evaluations.get(s), DamageError)}
+        evaluated = list(scores)
+        up_to_best = evaluated[: evaluated.index(self.best_step()) + 1] if scores else []
+        kept.update(steps[-1:], evaluated[-self.keep_last :], up_to_best[-self.keep_last :])
+        for step in steps:
+            if step not in kept:
+                files.delete(self._path(step))
+                self._evaluations.pop(step, None)
+
+    def _put_aside(self, steps: Sequence[int]) -> None:
         for step in steps:
             place = self.folder.with_name(f"unreadable_{step}_{time.time_ns()}")
-            (self.folder / str(step)).rename(place)
-        if steps:
-            self._manager.reload()
+            self._path(step).rename(place)
+            self._evaluations.pop(step, None)
 
-    def _refused(self, step, error) -> UserError:
-        # On disk is more than the manager would have kept.
-        kept = sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+    def _check_leaves(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        """Raises UserError where a checkpoint does not have the leaves of the model at hand."""
+        there = {name: (tuple(leaf["shape"]), leaf["dtype"]) for name, leaf in found.items()}
+        here = {name: (tuple(x.shape), str(x.dtype)) for name, x in expected.items()}
+        for name in sorted(there.keys() | here.keys()):
+            if there.get(name) != here.get(name):
+                says = [f"{each.get(name, ('absent',))[0]}" for each in (there, here)]
+                raise UserError(
+                    f"the checkpoints in {self.folder} are not of the model of its config.json: "
+                    f"{name} is {says[0]}, not {says[1]}: put back the original"
+                )
+
+    def _refused(self, step: int, error: Exception, what: str = "the checkpoint of step"):
+        kept = ", ".join(map(str, self.steps())) or "none"
         return UserError(
-            f"the checkpoint{'' if step is None else f' of step {step}'} could not be written "
-            f"below {self.folder} ({_first_line(error)}): make room there and start the same "
-            f"command again; kept: steps {', '.join(map(str, kept)) or 'none'}"
+            f"{what} {step} could not be written below {self.folder} ({first_line(error)}): make "
+            f"room there and start the same command again; kept: steps {kept}"
         )
 
 
-class _Manager(ocp.CheckpointManager):
-    """A manager that opens although the metrics of a checkpoint are damaged."""
-
-    def metrics(self, step: int) -> Any:
-        try:
-            return super().metrics(step)
-        except ValueError:
-            return None
+def all_damaged(folder: Path) -> UserError:
+    """Returns the error of a folder whose checkpoints are all damaged."""
+    return UserError(
+        f"all checkpoints in {folder} are damaged: put back a copy, or move that folder away to "
+        "train from the beginning"
+    )
 
 
-def _key(metrics: dict[str, float]) -> float:
-    """What checkpoints are compared by, the larger the better."""
-    return metrics["key"]
-
-
-class _LatestEvaluated(policies.PreservationPolicy):
-    """Keeps the newest `count` of the checkpoints that came with an evaluation."""
-
-    def __init__(self, count: int):
-        self.count = count
-
-    def should_preserve(self, checkpoints, *, context) -> list[bool]:
-        evaluated = [info.step for info in checkpoints if info.metrics is not None]
-        kept = set(evaluated[-self.count :])
-        return [info.step in kept for info in checkpoints]
-
-
-def check_fingerprint(progress: dict, fingerprint: str, folder: Path) -> None:
+def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Path) -> None:
     """Raises UserError where a checkpoint was trained with other tokenizers than those at hand."""
     if progress["fingerprint"] != fingerprint:
         raise UserError(
@@ -268,6 +308,10 @@ def check_fingerprint(progress: dict, fingerprint: str, folder: Path) -> None:
         )
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:200] if text else ''}"
+def _place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
+    """The arrays as a tree, each on the devices of the template's."""
+    placed = [
+        jax.device_put(arrays[name], getattr(like, "sharding", None))
+        for name, like in files.named_leaves(template).items()
+    ]
+    return jax.tree.unflatten(jax.tree.structure(template), placed)

@@ -229,7 +229,10 @@ class Member:
         saved = self.checkpoints.steps()
         if saved and int(state.bad_run) >= step - saved[-1]:
             return  # nothing was learned since the last one
-        self.checkpoints.save(step, state, numbers, dataclasses.asdict(self.progress))
+        progress = dataclasses.asdict(self.progress)
+        self.checkpoints.save(step, state, progress)
+        if numbers:
+            self.checkpoints.record_evaluation(step, numbers, progress)
 
 
 class Stopwatch:
