@@ -225,8 +225,11 @@ def _decode() -> ConfigDict:
 
 def _evaluate() -> ConfigDict:
     evaluate = ConfigDict()
-    evaluate.average = 1  # the last so many checkpoints are averaged for the final scores [6.1]
-    evaluate.checkpoint = "best"  # best | last; which one is used where nothing is averaged
+    # Which weights are used after the training. best, last: of one checkpoint; average: the mean of
+    # the last so many [6.1]; auto: what scores best on validation of the best one, the mean of the
+    # last `average`, and the mean of so many up to the best.
+    evaluate.checkpoint = "auto"
+    evaluate.average = 1  # checkpoints
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
     evaluate.max_sentences = 500  # decoded during training; final scores use all
     # What attention heads look at, saved at each evaluation below probes/, but by runs of a sweep:

@@ -22,7 +22,7 @@ FURTHER = {
     "accuracy": Measure("accuracy", "token accuracy (%)", 100),
     "seconds": Measure("seconds", "seconds to score", format=",.1f"),
 }
-DECODE = "decode"  # key of results.json
+DECODE, WEIGHTS = "decode", "weights"  # keys of results.json
 SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
 COUNTED = ("sentences", "tokens", "texts")  # what a score is a mean over, by the name of a count
 

@@ -17,6 +17,7 @@ from experiments import (
     report,
     report_numbers,
     training_curves,
+    weights,
     workdir,
 )
 from experiments.lines import print_table
@@ -73,7 +74,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
 
 
 def evaluate(config: Any, folder: Path) -> None:
-    """Scores a run on the held-out text that its folder keeps.
+    """Scores the weights that a run uses on the held-out text that its folder keeps.
 
     With the run's own settings its results, texts, pictures and report are written again. With
     others of `decode` or `evaluate`, results and texts go below `evaluations/`, into a folder that
@@ -118,7 +119,8 @@ def score(
       notes: stand in the results as well.
     """
     place = place or folder
-    _, variables, steps, progress = workdir.load_trained(folder, config, _say)
+    chosen = weights.choose(task, config, folder, _say, keep=place == folder)
+    _, variables, steps, progress = workdir.load_trained(folder, config, _say, chosen["steps"])
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
     for split in task.splits:
@@ -130,8 +132,9 @@ def score(
             _say(f"wrote {place / name}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
-        "step": max(steps),
+        "step": workdir.newest_step(folder),
         "averaged_steps": steps,
+        report_numbers.WEIGHTS: chosen,
         "parameters": costs.count_parameters(variables["params"]),
         "wall_seconds": round(progress["seconds"], 1),
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
@@ -146,7 +149,8 @@ def score(
 
 def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
-    _, variables, *_ = workdir.load_trained(folder, config, _say)
+    steps = results["averaged_steps"]
+    _, variables, *_ = workdir.load_trained(folder, config, _say, steps)
     print_results(results, task.columns)
     modes.REGISTRY[config.task].show(task, variables, folder, _say)
     picture = folder / "figures" / "training.png"
@@ -167,7 +171,7 @@ def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:
       columns: the scores to show, those that there are.
     """
     averaged = len(results["averaged_steps"])
-    mean = f"mean of the last {averaged} checkpoints, " if averaged > 1 else ""
+    mean = f"mean of {averaged} checkpoints, " if averaged > 1 else ""
     title = f"step {results['step']:,}, {mean}{results['parameters']:,} parameters"
     table = Table(title=title)
     splits = report_numbers.splits_of(results)

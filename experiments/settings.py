@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
+from experiments.weights import RULES
 from transformer.data.set_aside import WAYS
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
@@ -77,7 +78,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "train.class_weights": CLASS_WEIGHTS,
     "decode.length_penalty": PENALTIES,
     "decode.search": ("sample", "beam"),
-    "evaluate.checkpoint": ("best", "last"),
+    "evaluate.checkpoint": RULES,
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.together": ("auto", "turns", "vmap"),
 }

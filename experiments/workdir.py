@@ -10,10 +10,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from experiments import weights
 from experiments.settings import complete, flatten
 from transformer import tasks
-from transformer.checkpoint import Checkpoints, all_damaged
-from transformer.checkpoint_files import DamageError
 from transformer.errors import UserError
 from transformer.files import write_json
 
@@ -131,8 +130,13 @@ def load_config(folder: Path) -> ConfigDict:
         raise UserError(f"{path} cannot be read ({error}): put back the original") from None
 
 
-def load_trained(folder: Path, config: ConfigDict, warn) -> tuple[Any, Any, Sequence[int], dict]:
+def load_trained(
+    folder: Path, config: ConfigDict, warn, steps: Sequence[int] = ()
+) -> tuple[Any, Any, Sequence[int], dict]:
     """Returns a run's predictor, its variables, the steps they come from and the progress then.
+
+    Args:
+      steps: of the checkpoints to use, in place of those that the run has chosen.
 
     Raises:
       UserError: tokenizer or checkpoint is missing, or config, tokenizer and checkpoint do not
@@ -140,39 +144,10 @@ def load_trained(folder: Path, config: ConfigDict, warn) -> tuple[Any, Any, Sequ
     """
     check_same_run(folder, config)
     predictor = tasks.REGISTRY[config.task].load(folder, config, warn)
-    if not (folder / "checkpoints").is_dir():
-        raise UserError(f"{folder} has no checkpoint yet: train until the first evaluation")
-    checkpoints = Checkpoints(
-        folder / "checkpoints", best_metric=config.train.best_metric, read_only=True
+    params, used, progress = weights.load(
+        folder, config, predictor.param_shapes(), predictor.fingerprint(), warn, steps
     )
-    checkpoints.check_fingerprint(predictor.fingerprint())
-    params, steps, progress = _restore(checkpoints, config.evaluate, predictor.param_shapes(), warn)
-    return predictor, {"params": params}, steps, progress
-
-
-def _restore(checkpoints: Checkpoints, settings: ConfigDict, shapes: Any, warn):
-    newest = checkpoints.steps()[::-1]
-    if not newest:
-        raise UserError(f"{checkpoints.folder} has no checkpoint: train first")
-    order = newest
-    if settings.average == 1 and settings.checkpoint == "best":
-        best = checkpoints.best_step()
-        order = [best, *(step for step in newest if step != best)] if best else newest
-    used = []
-    for step in order:
-        try:
-            params = checkpoints.restore_weights([step], shapes)
-        except DamageError as error:
-            warn(f"checkpoint {step} is damaged ({error}); left out")
-            continue
-        used.append(step)
-        if len(used) == settings.average:
-            break
-    if not used:
-        raise all_damaged(checkpoints.folder)
-    if len(used) > 1:
-        params = checkpoints.restore_weights(used, shapes)
-    return params, used, checkpoints.read_progress(newest[0])
+    return predictor, {"params": params}, used, progress
 
 
 def load_results(folder: Path) -> dict[str, Any] | None:

@@ -90,7 +90,7 @@ def test_the_table_says_of_how_many_checkpoints_the_scores_are(tiny, capsys):
     assert "step 40, 4,112 parameters" in capsys.readouterr().out
     later = {**results, "step": 1200, "averaged_steps": [1000, 1100, 1200]}
     run.print_results(later, TranslationTask.columns)
-    title = "step 1,200, mean of the last 3 checkpoints, 4,112 parameters"
+    title = "step 1,200, mean of 3 checkpoints, 4,112 parameters"
     assert title in capsys.readouterr().out
 
 
@@ -98,7 +98,7 @@ def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):
     results = json.loads((tiny.workdir / "results.json").read_text())
     assert set(results) == {
         *("validation", "test", "step", "averaged_steps", "parameters", "wall_seconds"),
-        *("tokens_per_second", "flops_per_token", "decode"),
+        *("tokens_per_second", "flops_per_token", "decode", "weights"),
     }
     # Encoder 4 x 16 x 16 + 2 x 16 x 8, decoder 8 x 16 x 16 + 2 x 16 x 8, logits 20 x 16.
     assert results["flops_per_token"] == 6 * (1280 + 2304 + 320)

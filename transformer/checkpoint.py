@@ -47,6 +47,12 @@ class Checkpoints:
             for path in folder.glob(f"*{files.PARTIAL}"):
                 shutil.rmtree(path)
 
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, oldest first."""
         return sorted(int(p.name) for p in self.folder.glob("*") if p.name.isdigit())
@@ -198,13 +204,13 @@ class Checkpoints:
         """
         total: dict[str, np.ndarray] = {}
         for step in steps:
-            record = files.read_record(self._path(step))
-            group, found = files.weights_of(record)
-            expected = files.named_leaves({group: template})
-            self._check_leaves(found, expected)
-            arrays = files.read_leaves(self._path(step), record, expected)
-            for name in expected:
-                x, name = arrays.pop(name), name.removeprefix(f"{group}/")
+            try:
+                arrays = self._read_weights(step, template)
+            except DamageError as error:
+                error.step = step
+                raise
+            for name in list(arrays):
+                x = arrays.pop(name)
                 total[name] = total[name] + x if name in total else x
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), template)
         mean = {name: total.pop(name) / np.float32(len(steps)) for name in sorted(total)}
@@ -227,6 +233,15 @@ class Checkpoints:
         readable = (self.read_progress(step) for step in reversed(self.steps()))
         if progress := next(filter(None, readable), None):
             check_fingerprint(progress, fingerprint, self.folder)
+
+    def _read_weights(self, step: int, template: Any) -> dict[str, np.ndarray]:
+        """The weights of a checkpoint, by their place in the template."""
+        record = files.read_record(self._path(step))
+        group, found = files.weights_of(record)
+        expected = files.named_leaves({group: template})
+        self._check_leaves(found, expected)
+        arrays = files.read_leaves(self._path(step), record, expected)
+        return {name.removeprefix(f"{group}/"): x for name, x in arrays.items()}
 
     def _path(self, step: int) -> Path:
         return self.folder / str(step)

@@ -29,7 +29,13 @@ logging.getLogger("absl").setLevel(logging.CRITICAL)
 
 
 class DamageError(Exception):
-    """A file of a checkpoint is not what was written, or its weights are of no use."""
+    """A file of a checkpoint is not what was written, or its weights are of no use.
+
+    Attributes:
+      step: of the checkpoint, where several are read.
+    """
+
+    step: int | None = None
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
@@ -59,7 +65,7 @@ def write(folder: Path, state: Any, progress: Mapping[str, Any]) -> None:
             for path in sorted(partial.rglob("*"))
             if path.is_file()
         }
-        _write_sealed(partial / RECORD, record)
+        write_sealed(partial / RECORD, record)
         for path in (partial, *partial.rglob("*")):
             _sync(path)
         partial.rename(folder)
@@ -84,7 +90,10 @@ def read_record(folder: Path) -> dict[str, Any]:
       DamageError: it is missing, or is not what was written.
       UserError: the system refuses to read it, though not for what it holds.
     """
-    return patiently(lambda: _read_sealed(folder / RECORD), folder)
+    record = patiently(lambda: read_sealed(folder / RECORD), folder)
+    if not all(isinstance(record.get(key), dict) for key in ("progress", "leaves", "files")):
+        raise DamageError(f"{RECORD} does not describe a checkpoint")
+    return record
 
 
 def weights_of(record: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -120,7 +129,7 @@ def read_leaves(folder: Path, record: Mapping[str, Any], names: Iterable[str]) -
 
 def write_evaluation(folder: Path, content: Mapping[str, Any]) -> None:
     """Writes what an evaluation of a checkpoint found, JSON, into its folder."""
-    _write_sealed(folder / EVALUATION, content)
+    write_sealed(folder / EVALUATION, content)
 
 
 def read_evaluation(folder: Path) -> dict[str, Any] | None:
@@ -131,7 +140,30 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
       UserError: the system refuses to read it, though not for what it holds.
     """
     path = folder / EVALUATION
-    return patiently(lambda: _read_sealed(path) if path.exists() else None, folder)
+    return patiently(lambda: read_sealed(path) if path.exists() else None, folder)
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes JSON with a digest of its content."""
+    write_json(path, {**content, "digest": _digest_json(content)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Returns the JSON that `write_sealed` wrote.
+
+    Raises:
+      DamageError: it is missing, or not what was written.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+        digest = content.pop("digest")
+    except (FileNotFoundError, NotADirectoryError):
+        raise DamageError(f"{path.name} is missing") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DamageError(f"{path.name} is not what was written") from None
+    if digest != _digest_json(content):
+        raise DamageError(f"{path.name} is not what was written")
+    return content
 
 
 def patiently(read: Callable[[], Any], folder: Path) -> Any:
@@ -206,6 +238,8 @@ def _check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
     """
     for name, digest in digests.items():
         if name.split("/")[0] == group:
+            if ".." in name.split("/"):
+                raise DamageError(f"{name} is outside of the checkpoint")
             try:
                 found = _digest((folder / name).read_bytes())
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -228,24 +262,6 @@ def _digest_array(x: np.ndarray) -> str:
 
 def _digest_json(content: Any) -> str:
     return _digest(json.dumps(content, sort_keys=True).encode())
-
-
-def _write_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes JSON with a digest of its content."""
-    write_json(path, {**content, "digest": _digest_json(content)})
-
-
-def _read_sealed(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-        digest = content.pop("digest")
-    except (FileNotFoundError, NotADirectoryError):
-        raise DamageError(f"{path.name} is missing") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DamageError(f"{path.name} is not what was written") from None
-    if digest != _digest_json(content):
-        raise DamageError(f"{path.name} is not what was written")
-    return content
 
 
 def _sync(path: Path) -> None:

@@ -1,0 +1,234 @@
+"""Which weights of a run are used: those of one checkpoint or the mean of several.
+
+After the training the best single checkpoint is compared on validation with the mean of the last
+few and the mean of those up to the best. The choice lies in the run's folder, for every mode.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from transformer.checkpoint import SMALLER_IS_BETTER, Checkpoints, all_damaged
+from transformer.checkpoint_files import DamageError, patiently, read_sealed, write_sealed
+from transformer.errors import UserError
+
+WEIGHTS = "weights.json"
+RULES = ("auto", "best", "last", "average")
+BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
+METRICS = {"bleu": "BLEU", "chrf": "chrF"}
+
+
+def candidates(scores: Mapping[int, float], average: int) -> dict[str, list[int]]:
+    """Returns what may be used, by what it is: the steps of each, no two of them the same.
+
+    Args:
+      scores: of all checkpoints that were evaluated, oldest first, the larger the better.
+      average: so many are averaged.
+    """
+    evaluated, best = list(scores), _best(scores)
+    if average == 1:
+        return {BEST: [best]}
+    up_to_best = evaluated[: evaluated.index(best) + 1]
+    found = {BEST: [best]}
+    for what, steps in ((LAST, evaluated[-average:]), (UP_TO_BEST, up_to_best[-average:])):
+        if steps not in found.values():
+            found[what] = steps
+    return found
+
+
+def choose(
+    task: Any, config: ConfigDict, folder: Path, say: Callable[[str], None], keep: bool = True
+) -> dict[str, Any]:
+    """Returns which weights of a trained run are used, and says so; scores them where it must.
+
+    A choice that was made before is used as long as it fits.
+
+    Args:
+      keep: whether it is written to the run's folder, for other modes.
+
+    Returns:
+      `steps` of the checkpoints, `rule` and `average` of the config, `metric`, `newest_step`, and
+      `candidates`, [{"what", "steps", "score"}, ...], those that were compared.
+
+    Raises:
+      UserError: there is no checkpoint, all are damaged, or the system refuses to read one.
+    """
+    with _opened(folder, config) as checkpoints:
+        choice = _read(folder, config, checkpoints.steps())
+        if isinstance(choice, str):
+            choice = _compare(task, config, checkpoints, say)
+            if keep:
+                write_sealed(folder / WEIGHTS, choice)
+    say(_line(choice))
+    return choice
+
+
+def load(
+    folder: Path,
+    config: ConfigDict,
+    template: Any,
+    fingerprint: str,
+    warn: Callable[[str], None],
+    steps: Sequence[int] = (),
+) -> tuple[Any, list[int], dict[str, Any]]:
+    """Returns the weights that are used, the steps they come from, and how far the run has come.
+
+    Args:
+      template: shapes and dtypes of the weights.
+      fingerprint: what the run's progress must say of the tokenizers.
+      warn: called with a line for what is damaged, and where there is no choice that fits.
+      steps: in place of the choice in the folder.
+
+    Raises:
+      UserError: there is no checkpoint, all are damaged, the system refuses to read one, or it
+        goes with other tokenizers or another model.
+    """
+    told: set[str] = set()
+
+    def tell(line):
+        if line not in told:
+            warn(line)
+        told.add(line)
+
+    with _opened(folder, config) as checkpoints:
+        checkpoints.check_fingerprint(fingerprint)
+        chosen, damaged = list(steps), set()
+        if not steps and _is_compared(config):
+            choice = _read(folder, config, checkpoints.steps())
+            chosen = [] if isinstance(choice, str) else choice["steps"]
+            if isinstance(choice, str):
+                used = _by_rule(checkpoints, config, tell)
+                tell(f"{choice}: using checkpoint {used[0]:,}, the best single one so far")
+        while True:
+            used = chosen or _by_rule(checkpoints, config, tell, damaged)
+            try:
+                weights = checkpoints.restore_weights(used, template)
+                break
+            except DamageError as error:
+                tell(f"checkpoint {error.step} is damaged ({error}); left out")
+                damaged.add(error.step)
+                chosen = []
+        read = (checkpoints.read_progress(step) for step in reversed(checkpoints.steps()))
+        return weights, used, next(filter(None, read), {})
+
+
+def _opened(folder: Path, config: ConfigDict) -> Any:
+    place = folder / "checkpoints"
+    checkpoints = Checkpoints(place, best_metric=config.train.best_metric, read_only=True)
+    if not checkpoints.steps():
+        raise UserError(f"{folder} has no checkpoint yet: train until the first one is saved")
+    return checkpoints
+
+
+def _is_compared(config: ConfigDict) -> bool:
+    return config.evaluate.checkpoint == "auto" and config.evaluate.average > 1
+
+
+def _rule(config: ConfigDict) -> dict[str, Any]:
+    return {
+        "rule": config.evaluate.checkpoint,
+        "average": config.evaluate.average,
+        "metric": config.train.best_metric,
+    }
+
+
+def _read(folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, Any] | str:
+    """The choice that was made for a run; says why where there is none that fits."""
+    path = folder / WEIGHTS
+    try:
+        choice = patiently(lambda: read_sealed(path), path)
+        fits = _rule(config).items() <= choice.items() and choice["newest_step"] == steps[-1]
+        if fits and choice["steps"] and set(choice["steps"]) <= set(steps):
+            return choice
+        return f"the choice of weights in {path} does not fit the run any more"
+    except DamageError as error:
+        if path.exists():
+            return f"the choice of weights in {folder} is damaged ({error})"
+    except (KeyError, TypeError):
+        return f"the choice of weights in {path} cannot be read"
+    return f"no weights were chosen in {folder}, which is done at the end of the training"
+
+
+def _by_rule(
+    checkpoints: Checkpoints, config: ConfigDict, warn: Callable[[str], None], damaged=frozenset()
+) -> list[int]:
+    """The steps that the config asks for; where it asks for a comparison, the best single one."""
+    steps = [step for step in checkpoints.steps() if step not in damaged]
+    if not steps:
+        raise all_damaged(checkpoints.folder)
+    scores = {s: score for s, score in checkpoints.scores(warn).items() if s in steps}
+    if config.evaluate.checkpoint == "last" or not scores:
+        return steps[-1:]
+    if config.evaluate.checkpoint == "average":
+        return list(scores)[-config.evaluate.average :]
+    return [_best(scores)]
+
+
+def _compare(
+    task: Any, config: ConfigDict, checkpoints: Checkpoints, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Scores the candidates on validation, as evaluations during the training do."""
+    metric, template = config.train.best_metric, task.predictor.param_shapes()
+    sign = -1.0 if metric in SMALLER_IS_BETTER else 1.0
+    scores = checkpoints.scores(say)
+    choice = {**_rule(config), "newest_step": checkpoints.steps()[-1], "candidates": []}
+    if not (_is_compared(config) and scores):
+        return choice | {"steps": _by_rule(checkpoints, config, say)}
+    found: dict[tuple[int, ...], float] = {}
+    while True:
+        compared = candidates(scores, config.evaluate.average)
+        try:
+            for what, steps in compared.items():
+                if what == BEST:
+                    found[tuple(steps)] = scores[steps[0]]
+                elif tuple(steps) not in found:
+                    weights = checkpoints.restore_weights(steps, template)
+                    measured = task.evaluate(weights, "validation", final=False)[metric]
+                    del weights  # two trees in memory are enough
+                    found[tuple(steps)] = sign * measured if math.isfinite(measured) else -math.inf
+            break
+        except DamageError as error:
+            say(f"checkpoint {error.step} is damaged ({error}); left out")
+            del scores[error.step]
+            if not scores:
+                raise all_damaged(checkpoints.folder) from error
+    best = max(compared.values(), key=lambda steps: found[tuple(steps)])
+    for what, steps in compared.items():
+        score = found[tuple(steps)]
+        value = sign * score if math.isfinite(score) else None
+        choice["candidates"].append({"what": what, "steps": steps, "score": value})
+    return choice | {"steps": best}
+
+
+def _best(scores: Mapping[int, float]) -> int:
+    return max(scores, key=scores.__getitem__)
+
+
+def _line(choice: Mapping[str, Any]) -> str:
+    """Which weights are used, and by how much they are better than others."""
+    steps, metric = choice["steps"], METRICS.get(choice["metric"], choice["metric"])
+    if not choice["candidates"]:
+        listed = ", ".join(f"{step:,}" for step in steps)
+        mean = "the mean of checkpoints" if len(steps) > 1 else "checkpoint"
+        return f"uses {mean} {listed}: evaluate.checkpoint={choice['rule']}"
+
+    def shown(candidate):
+        return "no number" if candidate["score"] is None else f"{candidate['score']:.4g} {metric}"
+
+    used = next(each for each in choice["candidates"] if each["steps"] == steps)
+    others = [each for each in choice["candidates"] if each["steps"] != steps]
+    line = f"uses {_described(used)}: {shown(used)} on validation"
+    return "; ".join([line, *(f"{_described(each)} has {shown(each)}" for each in others)])
+
+
+def _described(candidate: Mapping[str, Any]) -> str:
+    steps = candidate["steps"]
+    if candidate["what"] == BEST:
+        return f"the best single checkpoint, {steps[0]:,}"
+    end = "the last" if candidate["what"] == LAST else "the"
+    return f"the mean of {end} {len(steps)}" + (
+        " up to the best" if candidate["what"] == UP_TO_BEST else ""
+    )
