@@ -91,6 +91,7 @@ def _looks(sweep: Sweep) -> list[_Look]:
         range(len(means)),
         key=lambda i: (
             sweep.settings[i] is not sweep.baseline,
+            bool(sweep.settings[i].lost),
             math.inf if math.isnan(means[i]) else sign * means[i],
         ),
     )
@@ -104,9 +105,17 @@ def _looks(sweep: Sweep) -> list[_Look]:
 
 def _names(sweep: Sweep, longest_line: int) -> list[str]:
     """A label of each setting, the baseline's marked, in lines of so many characters."""
-    marked = ["" if s is not sweep.baseline else " (baseline)" for s in sweep.settings]
+    marked = [_mark(setting, setting is sweep.baseline) for setting in sweep.settings]
     labels = [label(s, sweep.varied) + mark for s, mark in zip(sweep.settings, marked, strict=True)]
     return [textwrap.fill(text, longest_line) for text in labels]
+
+
+def _mark(setting: Setting, is_baseline: bool) -> str:
+    """What a name is followed by: whether it is the baseline, and has lost seeds."""
+    count = len(setting.outcomes)
+    left = f"{count} of {count + len(setting.others)} seeds" if setting.lost else ""
+    told = ", ".join(filter(None, ("baseline" if is_baseline else "", left)))
+    return f" ({told})" if told else ""
 
 
 def _draw_scores(sweep: Sweep) -> Figure:
@@ -248,7 +257,8 @@ def _draw_map(sweep: Sweep) -> Figure | None:
     main, (down, across) = sweep.measures.main, sweep.varied
     ys, xs = (sorted({s.values[key] for s in sweep.settings}) for key in sweep.varied)
     means = np.full((len(ys), len(xs)), np.nan)
-    for setting in sweep.settings:
+    # The mean of the seeds that are left of a setting is too good.
+    for setting in (setting for setting in sweep.settings if not setting.lost):
         cell = ys.index(setting.values[down]), xs.index(setting.values[across])
         means[cell] = setting.over_seeds(main.path).mean * main.scale
     if np.isnan(means).all() or min(means.shape) < 2:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.sweep_predictions import accuracy, exchange_test, read_predictions
+from experiments.sweep_predictions import accuracy, mcnemar_test, read_predictions
 from experiments.sweep_texts import Texts, exact_share
-from experiments.sweep_translations import bleu, paired_bootstrap, read_translations
+from experiments.sweep_translations import bleu, randomisation_test, read_translations
 
 # Ends the path of a measure that stands for all numbers whose path starts so; its title has {} for
 # the rest of the path.
@@ -63,10 +63,9 @@ class TextScores:
       length: what counts as length, in words.
       read: takes a run's folder and its test scores; raises `sweep_texts.UnreadableError`.
       score: the main measure of texts with these counts, as the results have it.
-      test: takes the counts of a setting and of the baseline, summed over seeds; returns the
-        p-value of their difference and the test's signature.
-      two_sided: whether `test` asks for a difference either way, not of the side that is ahead.
-      test_note: says how p is made; "{signature}" stands in it for the test's.
+      test: takes the counts of a run and of the baseline's; returns the two-sided p-value of their
+        difference and the test's signature. For settings that share a single seed.
+      test_name: of that test, for people; "{signature}" stands in it for the signature.
       by_length: titles of the panels over length, and the number of a panel from rows of texts.
     """
 
@@ -76,8 +75,7 @@ class TextScores:
     read: Callable[[Path, dict[str, Any]], Texts]
     score: Callable[[np.ndarray], float]
     test: Callable[[np.ndarray, np.ndarray], tuple[float, str]]
-    two_sided: bool
-    test_note: str
+    test_name: str
     by_length: dict[str, Callable[[Texts, np.ndarray], float]]
 
 
@@ -138,13 +136,8 @@ TRANSLATIONS = TextScores(
     length="words of the source",
     read=read_translations,
     score=bleu,
-    test=paired_bootstrap,
-    two_sided=False,
-    test_note="p: sacreBLEU's paired bootstrap ({signature}), with the test sets of these seeds as "
-    "one corpus, where each resample takes a sentence with the translations of all seeds. It "
-    "tells how far other sentences would move the difference between these trained models, and "
-    "nothing of other seeds. It is of the side that is ahead, so that equal systems fall below "
-    "0.05 about one time in ten.",
+    test=randomisation_test,
+    test_name="approximate randomisation over sentences ({signature}; Riezler and Maxwell 2005)",
     by_length={
         "BLEU": lambda texts, rows: bleu(texts.counts[rows]),
         "exact matches (%)": exact_share,
@@ -156,13 +149,8 @@ PREDICTIONS = TextScores(
     length="words",
     read=read_predictions,
     score=accuracy,
-    test=exchange_test,
-    two_sided=True,
-    test_note="p: McNemar's test ({signature}), with the test sets of these seeds as one, where "
-    "what all seeds predicted of a text is exchanged between setting and baseline at once: the "
-    "share of all such exchanges in which the accuracies differ at least so much, whichever is "
-    "ahead. It tells how far other texts would move the difference between these trained models, "
-    "and nothing of other seeds. Equal systems fall below 0.05 at most one time in twenty.",
+    test=mcnemar_test,
+    test_name="McNemar's test over texts ({signature})",
     by_length={"accuracy (%)": exact_share},
 )
 BLEU = Measure("test.bleu", "BLEU")

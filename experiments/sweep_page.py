@@ -7,9 +7,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments.sweep_figures import INK, MOST_TOLD_APART, build_figures
+from experiments.sweep_notes import notes
 from experiments.sweep_reading import read_sweep
 from experiments.sweep_results import Point, Sweep
-from experiments.sweep_table import build_table, missing, notes, signatures, to_csv, to_markdown
+from experiments.sweep_table import build_table, missing, signatures, to_csv, to_markdown
 from experiments.web_page import figure_svg
 from transformer.files import write_text
 
@@ -20,7 +21,7 @@ CAPTIONS = {
     "deviation to each side, at steps that every seed of a setting has.{others}",
     "lengths": "The test set by {length}, with the number of {noun}s below: the mean over seeds, "
     "in a band of one standard deviation to each side.{others}",
-    "heatmap": "Mean {main} over seeds by the two numbers that were swept.",
+    "heatmap": "Mean {main} over seeds by the two numbers that were swept{whole}.",
 }
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1c; --paper: #fff; --line: #d5d5d8; --mark: #eef4fa; }
@@ -147,6 +148,7 @@ def _caption(name: str, sweep: Sweep) -> str:
     measures = sweep.measures
     worse = "lower" if measures.higher_is_better else "higher"
     many = len(sweep.settings) > MOST_TOLD_APART
+    lost = any(setting.lost for setting in sweep.settings)
     return CAPTIONS[name].format(
         split=measures.split,
         main=measures.main.title,
@@ -154,6 +156,7 @@ def _caption(name: str, sweep: Sweep) -> str:
         length=measures.texts and measures.texts.length,
         noun=measures.texts and measures.texts.noun,
         others=f" Grey: settings with {worse} scores." if many else "",
+        whole=", of settings without pruned or failed seeds" if lost else "",
         baseline=" The dotted line is the baseline." if sweep.baseline else "",
     )
 

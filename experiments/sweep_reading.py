@@ -52,6 +52,10 @@ def read_sweep(task: str, points: Sequence[Point], baseline: int | None = None) 
             same[0].outcomes.append(outcome)
         else:
             settings.append(Setting(point.setting, [outcome]))
+    for point in points:
+        for setting in settings:
+            if point.state != "complete" and setting.values == point.setting:
+                setting.others.append(point)
     chosen = next((setting for setting in settings if [setting.values] == marked), None)
     return Sweep(list(points), settings, chosen, measures)
 

@@ -12,11 +12,13 @@ import numpy as np
 from scipy import stats
 
 from experiments.sweep_measures import Measure, TaskMeasures
+from experiments.sweep_significance import holm, paired_t_test
 from experiments.sweep_texts import Texts
 from experiments.training_curves import Curve
 
 SEED = "seed"  # runs that differ in nothing else repeat one setting
 CONFIDENCE = 0.95
+LOST = ("pruned", "failed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +93,24 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """The complete points whose values are equal but for the seed."""
+    """The points whose values are equal but for the seed, of which at least one is complete.
+
+    Attributes:
+      outcomes: of the complete ones.
+      others: those that are not complete.
+    """
 
     values: dict[str, Any]
     outcomes: list[Outcome]
+    others: list[Point] = dataclasses.field(default_factory=list)
+
+    @property
+    def lost(self) -> list[Point]:
+        """The points that were pruned or failed.
+
+        It is mostly the worse seeds that end so: the mean of those that are left is too good.
+        """
+        return [point for point in self.others if point.state in LOST]
 
     def over_seeds(self, path: str) -> Spread | None:
         """The spread of the number at a path of the results; None unless every seed has it."""
@@ -122,13 +138,21 @@ class Comparison:
     Attributes:
       difference: of the main measure, in the unit of the results: the setting's less the
         baseline's, of each seed.
-      p_value: of the task's test; None where its runs keep no texts.
-      signature: of that test.
+      p_value: two-sided. Over seeds where there are several, else over the texts of the test set;
+        None where there is neither, or the difference is not a number.
+      signature: of the test.
+      corrected: the p-value, corrected for the number of comparisons in the sweep.
     """
 
     difference: Spread
     p_value: float | None
-    signature: str
+    signature: str = ""
+    corrected: float | None = None
+
+    @property
+    def over_seeds(self) -> bool:
+        """Whether the p-value is of the seeds, not of the texts."""
+        return self.difference.n > 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,12 +201,20 @@ class Sweep:
 
     @functools.cached_property
     def comparisons(self) -> list[Comparison | None]:
-        """Of each setting; None for the baseline, and where it has no seed of the setting's."""
-        others = [None if setting is self.baseline else setting for setting in self.settings]
-        return [
-            compare(s, self.baseline, self.measures) if s and self.baseline else None
-            for s in others
+        """Of each setting, with p-values corrected for all of them; None for the baseline.
+
+        Also None where a setting shares no seed with the baseline, or either has lost seeds.
+        """
+        found = [
+            None
+            if setting is self.baseline or self.baseline is None
+            else compare(setting, self.baseline, self.measures)
+            for setting in self.settings
         ]
+        tested = [i for i, each in enumerate(found) if each and each.p_value is not None]
+        for i, corrected in zip(tested, holm([found[i].p_value for i in tested]), strict=True):
+            found[i] = dataclasses.replace(found[i], corrected=corrected)
+        return found
 
 
 def spread(numbers: Sequence[float]) -> Spread:
@@ -196,19 +228,24 @@ def spread(numbers: Sequence[float]) -> Spread:
 
 
 def compare(setting: Setting, baseline: Setting, measures: TaskMeasures) -> Comparison | None:
-    """A setting beside the baseline, over the seeds of both; None where they share none.
+    """A setting beside the baseline, over the seeds of both.
 
-    What these seeds made of the test set is one corpus to a test of texts, to which a text comes
-    with what all seeds made of it. Were it drawn by itself for each, more seeds would pass for
-    more texts: three equal runs would make any difference significant.
+    None where they share no seed, or where either has seeds that were pruned or failed: what is
+    left of it is not what the setting does.
     """
+    if setting.lost or baseline.lost:
+        return None
     theirs = {outcome.point.seed: outcome for outcome in baseline.outcomes}
     pairs = [(o, theirs[o.point.seed]) for o in setting.outcomes if o.point.seed in theirs]
     if not pairs:
         return None
     path = measures.main.path
-    difference = spread([ours.score(path) - others.score(path) for ours, others in pairs])
+    differences = [ours.score(path) - others.score(path) for ours, others in pairs]
+    if not np.isfinite(differences).all():
+        return Comparison(spread(differences), None)
+    if len(pairs) > 1:
+        return Comparison(spread(differences), *paired_t_test(differences))
     if measures.texts is None:
-        return Comparison(difference, None, "")
-    ours, others = (sum(o.texts.counts for o in side) for side in zip(*pairs, strict=True))
-    return Comparison(difference, *measures.texts.test(ours, others))
+        return Comparison(spread(differences), None)
+    ours, others = (outcome.texts.counts for outcome in pairs[0])
+    return Comparison(spread(differences), *measures.texts.test(ours, others))

@@ -6,7 +6,8 @@ import io
 import math
 from typing import Any
 
-from experiments.sweep_measures import Measure, TextScores
+from experiments.sweep_measures import Measure
+from experiments.sweep_notes import notes
 from experiments.sweep_reading import SPLITS
 from experiments.sweep_results import CONFIDENCE, Comparison, Setting, Spread, Sweep
 
@@ -21,6 +22,7 @@ COSTS = (
 )
 # Of the CSV, after the scores.
 RUN_COLUMNS = ("tokens_per_second", "flops_per_token", "wall_seconds", "parameters", "step")
+TEST_COLUMNS = ("p_raw", "p_corrected", "p_test")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +69,10 @@ def build_table(sweep: Sweep) -> Table:
     names = short_names(sweep.keys)
     columns = [(names[key], _value_cells(sweep, key)) for key in sweep.keys]
     columns = columns or [("setting", [Cell("as configured") for _ in sweep.settings])]
-    columns.append(("n", [Cell(str(len(s.outcomes)), len(s.outcomes)) for s in sweep.settings]))
+    columns.append(("n", [_count(setting) for setting in sweep.settings]))
     main, *further = sweep.scores
     columns.append(_measure_column(sweep, main))
-    spreads = [setting.over_seeds(main.path) for setting in sweep.settings]
+    spreads = [None if s.lost else s.over_seeds(main.path) for s in sweep.settings]
     columns.append((f"{CONFIDENCE:.0%} interval", [_interval(s, main) for s in spreads]))
     if sweep.baseline is not None:
         columns += _comparison_columns(sweep)
@@ -80,57 +82,6 @@ def build_table(sweep: Sweep) -> Table:
             columns.append(_measure_column(sweep, measure))
     titles, cells = zip(*columns, strict=True)
     return Table(list(titles), [list(row) for row in zip(*cells, strict=True)])
-
-
-def notes(sweep: Sweep) -> list[str]:
-    """A sentence or two on how each number of the table was made."""
-    measures = sweep.measures
-    texts = f"these {measures.split} {measures.texts.noun}s" if measures.texts else "this text"
-    lines = [
-        f"A row is a setting, n its seeds. ± is the sample standard deviation over seeds; the "
-        f"{CONFIDENCE:.0%} interval is of the mean over seeds, by Student's t. Both tell how far "
-        f"training anew moves the score, on {texts}."
-    ]
-    if measures.split != measures.splits[0]:
-        lines.append(
-            f"Scores are of the {measures.split} set, for not all runs have scores of a "
-            f"{measures.splits[0]} set."
-        )
-    if tested := [comparison for comparison in sweep.comparisons if comparison]:
-        lines.append(
-            f"difference: {measures.main.title} less the baseline's, the mean over the seeds that "
-            f"both have. {_test_note(measures.texts, tested)}"
-        )
-    lines += [text for path, text in measures.about.items() if sweep.has(path)]
-    lines.append(
-        f"{measures.unit}/s, minutes, parameters and GFLOP/token are means over seeds; minutes are "
-        "of training, evaluations included. A column is there if any run has its number."
-    )
-    return lines
-
-
-def _test_note(texts: TextScores | None, tested: list[Comparison]) -> str:
-    if texts is None:
-        return (
-            f"Its {CONFIDENCE:.0%} interval is of that mean over seeds, by Student's t. There is "
-            "no p-value, which would tell how far other text would move the difference: a run "
-            "keeps only sums over all of its text, of which nothing can be drawn anew."
-        )
-    # A p-value of the side that is ahead is half of one for either side.
-    level = (1 - CONFIDENCE) / (1 if texts.two_sided else 2)
-    told = texts.test_note.format(signature=tested[0].signature)
-    return f"{told} {_comparisons(len(tested), level)}"
-
-
-def _comparisons(count: int, level: float) -> str:
-    """How small p must be where either side may be ahead, in one of so many comparisons."""
-    threshold = f"{level / count:.2g}"
-    if count == 1:
-        return f"At the level of 5% a difference counts from p < {threshold} on."
-    return (
-        f"For {count} comparisons p is not corrected: by Bonferroni's rule, at the level of 5%, "
-        f"one of them counts from p < {threshold} on."
-    )
 
 
 def signatures(sweep: Sweep) -> dict[str, str]:
@@ -180,7 +131,8 @@ def to_markdown(sweep: Sweep, title: str, command: str) -> str:
 def to_csv(sweep: Sweep) -> str:
     """The points as CSV, a row each, with every score of every split and its signature.
 
-    What a run tells in lists and tables, as a confusion matrix, is left to its `results.json`.
+    The columns that start with `p_` are of the comparison of a point's whole setting. What a run
+    tells in lists and tables, as a confusion matrix, is left to its `results.json`.
     """
     outcomes = {outcome.point.number: outcome.results for outcome in sweep.outcomes}
     keys = dict.fromkeys(key for point in sweep.points for key in point.values)
@@ -194,14 +146,33 @@ def to_csv(sweep: Sweep) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     titles = [f"{split}_{name}" for split, name in scores]
-    writer.writerow(["number", *keys, "state", *titles, *RUN_COLUMNS])
+    tested = _tested(sweep)
+    writer.writerow(["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS])
     for point in sweep.points:
         results = outcomes.get(point.number, {})
         values = [point.values.get(key) for key in keys]
         measured = [(results.get(split) or {}).get(name) for split, name in scores]
         costs = [results.get(name) for name in RUN_COLUMNS]
-        writer.writerow([point.number, *values, point.state, *measured, *costs])
+        test = tested.get(point.number, [None] * len(TEST_COLUMNS))
+        writer.writerow([point.number, *values, point.state, *measured, *costs, *test])
     return text.getvalue()
+
+
+def _tested(sweep: Sweep) -> dict[int, list[Any]]:
+    """The test columns of each complete point whose setting was tested, by number."""
+    return {
+        outcome.point.number: [found.p_value, found.corrected, found.signature]
+        for setting, found in zip(sweep.settings, sweep.comparisons, strict=True)
+        if found and found.p_value is not None
+        for outcome in setting.outcomes
+    }
+
+
+def _count(setting: Setting) -> Cell:
+    """How many seeds are complete; of how many, where others are not."""
+    complete = len(setting.outcomes)
+    of_all = f" of {complete + len(setting.others)}" if setting.others else ""
+    return Cell(f"{complete}{of_all}", complete)
 
 
 def _value_cells(sweep: Sweep, key: str) -> list[Cell]:
@@ -215,15 +186,18 @@ def _value_cells(sweep: Sweep, key: str) -> list[Cell]:
 
 
 def _measure_column(sweep: Sweep, measure: Measure) -> tuple[str, list[Cell]]:
-    return measure.title, [_measured(s.over_seeds(measure.path), measure) for s in sweep.settings]
+    return measure.title, [_measured(s, measure) for s in sweep.settings]
 
 
-def _measured(found: Spread | None, measure: Measure) -> Cell:
+def _measured(setting: Setting, measure: Measure) -> Cell:
+    found = setting.over_seeds(measure.path)
     if found is None:
         return Cell(NONE)
     text = measure.show(found.mean)
     if measure.spread and found.n > 1:
         text += f" ± {measure.show(found.deviation)}"
+    if measure.spread and setting.lost:
+        return Cell(f"({text})")
     return Cell(text, "" if math.isnan(found.mean) else found.mean * measure.scale)
 
 
@@ -235,14 +209,20 @@ def _interval(found: Spread | None, measure: Measure, sign: str = "") -> Cell:
 
 
 def _comparison_columns(sweep: Sweep) -> list[tuple[str, list[Cell]]]:
-    """The difference to the baseline, and the p-value or, without one, the interval of it."""
+    """The difference to the baseline, its interval where a task keeps no texts, and p."""
     pairs = list(zip(sweep.settings, sweep.comparisons, strict=True))
     columns = [("difference", [_difference(s, c, sweep) for s, c in pairs])]
     if sweep.measures.texts is None:
         spreads = [comparison and comparison.difference for comparison in sweep.comparisons]
         cells = [_interval(found, sweep.measures.main, "+") for found in spreads]
-        return [*columns, (f"its {CONFIDENCE:.0%} interval", cells)]
-    return [*columns, ("p", [_p_value(comparison) for comparison in sweep.comparisons])]
+        columns.append((f"its {CONFIDENCE:.0%} interval", cells))
+    tested = [each for each in sweep.comparisons if each and each.p_value is not None]
+    mixed = len({each.over_seeds for each in tested}) > 1
+    noun = sweep.measures.texts.noun if mixed and sweep.measures.texts else ""
+    if tested:
+        title = "p (Holm)" if len(tested) > 1 else "p"
+        columns.append((title, [_p_value(comparison, noun) for comparison in sweep.comparisons]))
+    return columns
 
 
 def _difference(setting: Setting, comparison: Comparison | None, sweep: Sweep) -> Cell:
@@ -256,8 +236,12 @@ def _difference(setting: Setting, comparison: Comparison | None, sweep: Sweep) -
     return Cell(text, found.mean * main.scale)
 
 
-def _p_value(comparison: Comparison | None) -> Cell:
-    if comparison is None:
+def _p_value(comparison: Comparison | None, noun: str) -> Cell:
+    """The corrected p-value; with a noun, one of texts says so."""
+    if comparison is None or comparison.corrected is None:
         return Cell(NONE)
-    text = f"{comparison.p_value:.3f}"
-    return Cell("<0.001" if text == "0.000" else text, comparison.p_value)
+    text = f"{comparison.corrected:.3f}"
+    text = "<0.001" if text == "0.000" else text
+    if noun and not comparison.over_seeds:
+        text += f" ({noun}s)"
+    return Cell(text, comparison.corrected)

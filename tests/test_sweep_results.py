@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 import sacrebleu
-from sacrebleu.significance import PairedTest
+from scipy import stats
 
 from experiments.sweep_reading import read_sweep
 from experiments.sweep_results import Point, compare, spread
 from experiments.sweep_table import build_table, label, to_csv, to_markdown
 from experiments.sweep_texts import length_buckets
-from experiments.sweep_translations import bleu, count_ngrams, paired_bootstrap
+from experiments.sweep_translations import bleu, count_ngrams
 from sweeps import sentences, translations, write_point
 from transformer.errors import UserError
 
@@ -64,40 +64,9 @@ def test_bleu_of_counts_is_that_of_sacrebleu_for_any_part_of_the_corpus(rows):
     np.testing.assert_allclose(bleu(counted(0.2)[rows]), expected, rtol=1e-12)
 
 
-def test_the_p_value_of_one_seed_is_that_of_sacrebleu():
-    for errors in (0.2, 0.24, 0.3):
-        systems = [
-            ("a", translations(REFERENCES, 0.2, 0)),
-            ("b", translations(REFERENCES, errors, 1)),
-        ]
-        test = PairedTest(systems, {"BLEU": sacrebleu.BLEU()}, [REFERENCES], "bs", 1000)
-        p_value, signature = paired_bootstrap(counted(errors, 1), counted(0.2))
-        assert p_value == test()[1]["BLEU"][1].p_value
-        assert signature == "bs:1000|seed:12345"
-
-
-def test_equal_translations_are_not_significant_and_much_better_ones_are():
-    assert paired_bootstrap(counted(0.3), counted(0.3))[0] == 1.0
-    assert paired_bootstrap(counted(0.1, 1), counted(0.3))[0] < 0.05
-    # The control: other errors, but as many, are found significant by chance alone.
-    p_values = [
-        paired_bootstrap(counted(0.3, 2 * i), counted(0.3, 2 * i + 1))[0] for i in range(20)
-    ]
-    assert sum(p < 0.05 for p in p_values) <= 4
-
-
-def test_equal_seeds_do_not_make_a_difference_more_significant():
-    ours, theirs = counted(0.3, 1), counted(0.3)
-    p_value = paired_bootstrap(ours, theirs)[0]
-    assert paired_bootstrap(3 * ours, 3 * theirs)[0] == p_value
-    # The control: with each translation drawn by itself, three equal runs would.
-    by_themselves = paired_bootstrap(np.tile(ours, (3, 1)), np.tile(theirs, (3, 1)))[0]
-    assert by_themselves < p_value / 5
-
-
 def test_only_seeds_that_both_have_are_compared(tmp_path):
     points = write_seeds(tmp_path, {"none": 0.4, "split": 0.1})
-    points[4] = write_point(tmp_path / "other", 4, points[4].values, state="failed")
+    points[4] = write_point(tmp_path / "other", 4, points[4].values, state="waiting")
     sweep = read_sweep("translation", points, baseline=0)
     scores = [
         json.loads((p.folder / "results.json").read_text())["test"]["bleu"]
@@ -294,7 +263,8 @@ def test_the_table_shows_the_numbers_of_its_points(tmp_path):
     assert rows[1]["difference"].order == pytest.approx(
         mean - sweep.settings[0].over_seeds("test.bleu").mean
     )
-    assert rows[1]["p"].order < 0.05
+    others = [o.score("test.bleu") for o in sweep.settings[0].outcomes]
+    assert rows[1]["p"].order == pytest.approx(stats.ttest_rel(scores, others).pvalue)
     assert (rows[0]["difference"].text, rows[0]["p"].text) == ("baseline", "-")
     assert (rows[0]["minutes"].text, rows[0]["parameters"].text) == ("1.5", "123,456")
     assert not {"tokens/s", "GFLOP/token", "longer: BLEU"} & set(table.titles)
@@ -326,8 +296,8 @@ def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path
     assert table[2].startswith("| **a\\|b** | **1** |")
     assert table[3].startswith("| none | 1 |")
     assert text.count(SIGNATURE) == 1
-    assert "bs:1000|seed:12345" in text
-    assert "For 2 comparisons" in text
+    assert "ar:10000|two-sided|seed:12345" in text
+    assert "corrected for the 2 comparisons" in text
     assert "- point 9, failed: model.positions=x, seed=4" in lines
 
 

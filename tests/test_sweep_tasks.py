@@ -12,10 +12,11 @@ from scipy import stats
 
 from experiments.sweep_figures import MOST_TOLD_APART, OTHERS, build_figures
 from experiments.sweep_measures import REGISTRY
+from experiments.sweep_notes import notes
 from experiments.sweep_page import write_answer
-from experiments.sweep_predictions import exchange_test
+from experiments.sweep_predictions import mcnemar_test
 from experiments.sweep_reading import read_sweep
-from experiments.sweep_table import build_table, notes, signatures, to_csv, to_markdown
+from experiments.sweep_table import build_table, signatures, to_csv, to_markdown
 from sweeps import write_classifier, write_language_model
 from transformer import tasks
 from transformer.errors import UserError
@@ -52,7 +53,7 @@ def test_every_task_has_measures():
     assert set(tasks.REGISTRY) <= set(REGISTRY)
 
 
-def test_language_models_are_compared_by_perplexity_over_seeds_without_a_p_value(tmp_path):
+def test_language_models_are_compared_by_perplexity_over_seeds(tmp_path):
     sweep = read_sweep("language_model", language_models(tmp_path), baseline=0)
     first, second = cells(sweep)
     perplexities = [[o.score("test.perplexity") for o in s.outcomes] for s in sweep.settings]
@@ -63,14 +64,15 @@ def test_language_models_are_compared_by_perplexity_over_seeds_without_a_p_value
     low, high = map(float, second["its 95% interval"].split(" to "))
     assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.0006)
     assert (first["difference"], first["its 95% interval"]) == ("baseline", "-")
-    assert "p" not in first
+    assert first["p"] == "-"
+    assert float(second["p"].removeprefix("<")) <= stats.ttest_rel(*perplexities).pvalue + 0.001
     own = perplexities[1]
     assert second["perplexity"] == f"{np.mean(own):.3f} ± {np.std(own, ddof=1):.3f}"
     accuracy = 100 * np.mean([o.score("test.accuracy") for o in sweep.settings[1].outcomes])
     assert second["accuracy (%)"].startswith(f"{accuracy:.2f} ± ")
     assert {"word perplexity", "bits/byte", "nll (nats)"} <= set(second)
     told = "\n".join(notes(sweep))
-    assert "There is no p-value" in told
+    assert "two-sided paired t-test over the seeds" in told
     assert "validation set" not in told
     assert signatures(sweep)["perplexity"] == "context:8|vocabulary:ab"
 
@@ -134,17 +136,16 @@ def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):
     assert (first["difference"], first["p"]) == ("baseline", "-")
     assert second["accuracy (%)"] == "91.25 ± 5.30"
     assert second["difference"] == "+22.50"
-    assert float(second["p"]) < 0.05
+    accuracies = [[0.7, 0.675], [0.95, 0.875]]
+    assert float(second["p"]) == pytest.approx(stats.ttest_rel(*accuracies).pvalue, abs=0.0006)
     assert second["macro F1 (%)"] == "90.25 ± 5.30"
     assert second["ECE (%)"] == "3.00 ± 0.00"
     assert second["negation: accuracy (%)"] == "45.62 ± 2.65"
     assert not {"ci: accuracy (%)", "signature: accuracy (%)"} & set(second)
-    clear = classifiers(tmp_path / "clear", [[range(20)], [[]]])
-    assert cells(read_sweep("classification", clear, 0))[1]["p"] == "<0.001"
-    told = "\n".join(notes(sweep))
-    assert "McNemar's test (exact|two-sided)" in told
-    assert "on these test texts" in told
-    assert "counts from p < 0.05 on" in told
+    assert "on these test texts" in "\n".join(notes(sweep))
+    one = read_sweep("classification", classifiers(tmp_path / "one", [[range(20)], [[]]]), 0)
+    assert cells(one)[1]["p"] == "<0.001"
+    assert "two-sided McNemar's test over texts (exact|two-sided)" in "\n".join(notes(one))
     assert signatures(sweep) == {"accuracy (%)": "texts"}
 
 
@@ -229,37 +230,20 @@ def right(*columns):
 def test_the_p_value_of_one_seed_is_that_of_mcnemars_exact_test():
     # 8 texts are right for the setting alone, 1 for the baseline alone: 2 (1 + 9) / 2 ** 9.
     ours, theirs = right(*[1] * 8, 0, 1, 1, 0), right(*[0] * 8, 1, 1, 1, 0)
-    assert exchange_test(ours, theirs)[0] == pytest.approx(20 / 512, rel=1e-12)
-    assert exchange_test(theirs, ours)[0] == pytest.approx(20 / 512, rel=1e-12)
+    assert mcnemar_test(ours, theirs)[0] == pytest.approx(20 / 512, rel=1e-12)
+    assert mcnemar_test(theirs, ours)[0] == pytest.approx(20 / 512, rel=1e-12)
     rng = np.random.default_rng(3)
     ours, theirs = rng.integers(0, 2, (2, 3001, 1))
     won, lost = (ours > theirs).sum(), (ours < theirs).sum()
     expected = stats.binomtest(int(won), int(won + lost)).pvalue
-    assert exchange_test(ours, theirs)[0] == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_p_value_of_several_seeds_is_that_of_all_exchanges():
-    ours, theirs = right(3, 2, 0, 3, 1, 2, 3, 0), right(0, 1, 1, 0, 2, 2, 1, 0)
-    differences = (ours - theirs)[:, 0]
-    signs = np.array(list(itertools.product((-1, 1), repeat=len(differences))))
-    as_far = np.abs(signs @ differences) >= abs(differences.sum())
-    assert exchange_test(ours, theirs)[0] == pytest.approx(as_far.mean(), rel=1e-12)
-
-
-def test_equal_seeds_do_not_make_a_difference_in_accuracy_more_significant():
-    ours, theirs = right(*[1] * 8, 0, 1, 1, 0), right(*[0] * 8, 1, 1, 1, 0)
-    p_value = exchange_test(ours, theirs)[0]
-    assert exchange_test(3 * ours, 3 * theirs)[0] == pytest.approx(p_value, rel=1e-12)
-    assert exchange_test(ours, ours)[0] == 1.0
-    # The control: with each prediction drawn by itself, three equal runs would.
-    assert exchange_test(np.tile(ours, (3, 1)), np.tile(theirs, (3, 1)))[0] < p_value / 5
+    assert mcnemar_test(ours, theirs)[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_equal_classifiers_are_rarely_found_to_differ():
     rng = np.random.default_rng(7)
-    # Texts are of unlike difficulty, which the seeds of both share.
+    # Texts are of unlike difficulty.
     easy = rng.beta(2, 1, (400, 101, 1))
-    ours, theirs = (rng.binomial(3, easy) for _ in range(2))
-    p_values = [exchange_test(a, b)[0] for a, b in zip(ours, theirs, strict=True)]
+    ours, theirs = (rng.binomial(1, easy) for _ in range(2))
+    p_values = [mcnemar_test(a, b)[0] for a, b in zip(ours, theirs, strict=True)]
     # The standard error of a share of 400 is 0.011; exact tests of few texts stay a little below.
     assert 0.02 < np.mean(np.array(p_values) < 0.05) < 0.08
