@@ -165,4 +165,4 @@ def print_scores(scores: dict[Head, Score]) -> None:
             for name, number in scores[head._replace(rows=rows)]._asdict().items()
         ]
         table.add_row(*(str(n or "mean") for n in head[1:]), *cells, end_section=not head.alone)
-    print_table(table)
+    print_table(table, keys=2)

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from configs import quickstart
+from experiments.lines import print_table
 from transformer.population import Population
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -59,7 +59,7 @@ def main() -> None:
         together, in_turn, megabytes = measure_steps(lead, count, options.steps)
         numbers = (f"{together:.2f}", f"{in_turn:.2f}", f"{in_turn / together:.2f}")
         table.add_row(str(count), *numbers, f"{megabytes:.1f}")
-    Console(width=100).print(table)
+    print_table(table)
     if options.processes:
         sweep, processes = measure_runs(options.processes, options.run_steps)
         print(

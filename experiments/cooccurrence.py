@@ -37,12 +37,12 @@ from jaxtyping import Array, Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from experiments.attention_maps import AS_TEXT, fonts_for, visible
 from experiments.command import Parser, exit_code, whole
+from experiments.lines import print_table
 from experiments.training_curves import COLOURS, DOTS_PER_INCH
 from experiments.vector_space import nearest
 from transformer.data.text_files import read_lines
@@ -249,7 +249,7 @@ def _print_table(title: str, first_column: str, rows: Iterable[Sequence[str]]) -
         table.add_column(column)
     for row in rows:
         table.add_row(*map(escape, row))
-    Console().print(table)
+    print_table(table)
 
 
 if __name__ == "__main__":

@@ -36,12 +36,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.table import Table
 
 from configs import base
 from experiments.command import Parser, exit_code, whole
 from experiments.costs import count_parameters
+from experiments.lines import print_table
 from experiments.training_curves import COLOURS, MARKER_SHAPES, WIDTH, light_grid, new_figure
 from transformer.model import kinds
 from transformer.model.config import ModelConfig
@@ -180,7 +180,7 @@ def run(arguments: Sequence[str]) -> None:
         parameters = count_parameters(first_params(MODELS[name], seed=0))
         shares = relative(of_seeds).mean(axis=0)
         table.add_row(name, f"{parameters:,}", *(f"{shares[k]:.1e}" for k in distances))
-    Console(width=120).print(table)
+    print_table(table)
     picture = options.output / "gradients.png"
     build_figure(norms).savefig(picture)
     np.savez_compressed(picture.with_suffix(".npz"), **norms)

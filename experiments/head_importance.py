@@ -301,7 +301,7 @@ def print_ranking(ranking: Ranking) -> None:
             f"{head.accuracy:+.2%}",
             *([] if head.bleu is None else [f"{head.bleu:+.2f}"]),
         )
-    print_table(table)
+    print_table(table, keys=3)
     correlations = [
         ("importance", "loss", ranking.by_importance),
         ("estimate", "loss", ranking.by_estimate),

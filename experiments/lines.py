@@ -1,6 +1,8 @@
 """Text that goes through a trained model a line at a time."""
 
 import contextlib
+import copy
+import dataclasses
 import io
 import itertools
 import os
@@ -9,14 +11,17 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 
 from rich.console import Console
-from rich.table import Table
+from rich.measure import Measurement
+from rich.table import Column, Table
 
 from transformer.errors import UserError
 from transformer.files import whole_file
 
+PIPE_COLUMNS, MOST_COLUMNS = 120, 100_000  # characters: of a pipe at least, and of any table
+FRAME, FRAME_OF_CELL = 1, 3  # characters: of a table's left side; of a cell's blanks and right side
 LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
 PAUSE = 0.01  # seconds without a byte after which what has arrived is answered
@@ -181,10 +186,71 @@ def two_columns(line: str, place: str, mode: str) -> list[str]:
     return columns
 
 
-def print_table(table: Table) -> None:
-    """Prints a table as wide as the terminal; a file or a pipe has 120 columns."""
-    # They have no width of their own, and nothing there should be cut.
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+def print_table(table: Table, keys: int = 1) -> None:
+    """Prints a table of which nothing is cut, however narrow the terminal.
+
+    What is too wide for the terminal wraps between words; where even that does not fit, the columns
+    go on in further tables below. A file or a pipe is as wide as the table.
+
+    Args:
+      keys: the first columns, which say what a row is and stand in each of these tables.
+    """
+    console = Console()
+    wide = console.options.update(max_width=MOST_COLUMNS)
+    if not sys.stdout.isatty():
+        natural = Measurement.get(console, wide, table).maximum
+        console = Console(width=max(PIPE_COLUMNS, natural))
+    columns = [
+        _Size(
+            i,
+            max(Measurement.get(console, wide, cell).minimum for cell in cells),
+            max(Measurement.get(console, wide, cell).maximum for cell in cells),
+        )
+        for i, cells in enumerate((column.header, *column.cells) for column in table.columns)
+    ]
+    parts = list(_parts(columns[:keys], columns[keys:], console.width - FRAME))
+    for i, part in enumerate(parts):
+        own = copy.copy(table)
+        own.min_width = table.min_width and min(table.min_width, console.width)
+        own.title = table.title if i == 0 else None
+        own.caption = table.caption if i == len(parts) - 1 else None
+        own.columns = _columns(table, part, console.width - FRAME)
+        console.print(own)
+
+
+class _Size(NamedTuple):
+    """A column by its number: the width of its longest word, and of its longest cell."""
+
+    number: int
+    word: int
+    cell: int
+
+
+def _parts(head: list[_Size], rest: list[_Size], room: int) -> Iterator[list[_Size]]:
+    """Yields the columns of each table: the first ones, and further ones as long as words fit."""
+    part = list(head)
+    for size in rest:
+        if len(part) > len(head) and sum(FRAME_OF_CELL + s.word for s in (*part, size)) > room:
+            yield part
+            part = list(head)
+        part.append(size)
+    yield part
+
+
+def _columns(table: Table, part: list[_Size], room: int) -> list[Column]:
+    """The columns of a table, as wide as their words, and further ones as there is room for."""
+    spare = room - sum(FRAME_OF_CELL + size.word for size in part)
+    columns = []
+    for i, size in enumerate(part):
+        # Where not even the words fit, the last column's go on in the next line.
+        last = i == len(part) - 1
+        more = min(spare, size.cell - size.word) if spare >= 0 else last * max(spare, 1 - size.word)
+        spare -= more
+        column = table.columns[size.number]
+        columns.append(
+            dataclasses.replace(column, _index=i, overflow="fold", width=size.word + more)
+        )
+    return columns
 
 
 def warn(line: str) -> None:

@@ -44,8 +44,10 @@ PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its l
 FEW = 30  # checkpoints that still show as single marks
 SMALLEST_WIDTH = 3.4  # inches: the longest line of a strip's title
 STEPS, HEADS = 8, 6  # columns and rows of a strip at most
-CELL, LARGEST_SIDE, GAP = 0.125, 1.9, 0.13  # inches: of a token, of a map of many, between maps
-LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 7.0, 5.0, 1.2  # points, points, multiple of the size
+WIDEST, AROUND = 12.0, 1.9  # inches: of a strip, and of what stands on both sides of its maps
+CELL, LARGEST_SIDE, GAP = 0.125, 2.4, 0.13  # inches: of a token, of a map of many, between maps
+# Points, points, multiple of the size; a report shows them at `report.SHOWN` pixels an inch.
+LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 7.5, 6.5, 1.2
 
 
 def draw(folder: Path) -> list[Path]:
@@ -167,7 +169,10 @@ def find_strip(probes: Sequence[Probe], n: int) -> Strip | None:
     if not kinds:
         return None
     kind = kinds[0]
-    chosen = np.unique(np.linspace(0, len(same) - 1, min(STEPS, len(same))).round().astype(int))
+    queries, keys = names_of(last, kind)
+    room = int((WIDEST - AROUND + GAP) / (_cell(queries, keys) * len(keys) + GAP))
+    count = min(max(2, room), STEPS, len(same))
+    chosen = np.unique(np.linspace(0, len(same) - 1, count).round().astype(int))
     heads = [tuple(head) for head in np.ndindex(last.weights[kind].shape[:2])]
     own = probes[-1].statistics.get(kind, {})
     ranks = own.get("aer", own.get("relative_entropy"))
@@ -182,14 +187,14 @@ def strip_figure(strip: Strip) -> Figure:
     """Returns the figure of a strip, whose maps are named as those of `attention_arrays`."""
     names, first = KINDS[strip.kind], strip.maps[0]
     queries, keys = names_of(first, strip.kind)
-    cell = min(CELL, LARGEST_SIDE / max(len(queries), len(keys)))
+    cell = _cell(queries, keys)
     gap = round(GAP / cell)
     # One image of all maps: axes of their own would take seconds to draw.
     rows = len(queries) + gap, len(strip.heads)
     columns = len(keys) + gap, len(strip.steps)
     height, width = (pitch * count - gap for pitch, count in (rows, columns))
     image = np.full((height, width), np.nan, np.float32)
-    size = max(SMALLEST_WIDTH, cell * width + 1.9), cell * height + 1.8
+    size = max(SMALLEST_WIDTH, cell * width + AROUND), cell * height + 1.8
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -215,6 +220,11 @@ def strip_figure(strip: Strip) -> Figure:
     text = f"{names.title}\nrows: {names.rows}, columns: {names.columns}"
     figure.suptitle(text, fontsize=9)
     return figure
+
+
+def _cell(queries: Sequence[str], keys: Sequence[str]) -> float:
+    """The inches of a token."""
+    return min(CELL, LARGEST_SIDE / max(len(queries), len(keys)))
 
 
 def _name_maps(axes: Axes, strip: Strip, down: int, across: int, gap: int) -> None:

@@ -40,7 +40,9 @@ PICTURES = {
     "embeddings/*.png": "Token embeddings",
 }
 MOST_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
-WIDEST = 1400  # pixels of a picture
+# Of a picture: pixels an inch as it is drawn, as it is shown and as the page holds it, by which its
+# smallest labels stay readable, and the width in pixels up to which it is held whole.
+DRAWN, SHOWN, HELD, HELD_WHOLE = 200, 110, 130, 1400
 DIGITS = re.compile(r"(\d+)")
 # Of the curves' figure, and what the page has for it.
 COLOURS = {
@@ -53,7 +55,7 @@ COLOURS = {
 
 
 class Picture(NamedTuple):
-    """A picture inside the page, its size in pixels."""
+    """A picture inside the page, and the size in pixels at which it is shown."""
 
     source: str
     caption: str
@@ -110,7 +112,7 @@ def write(
     return web_page.write_page(
         folder / REPORT,
         "report.html",
-        title=f"{config.name}: training report",
+        title=f"{folder.resolve().name}: training report",
         name=config.name,
         task=config.task.replace("_", " "),
         started=report_numbers.started(folder, environment),
@@ -208,16 +210,20 @@ def _in_natural_order(path: Path) -> list[tuple[int, str]]:
 
 
 def _picture(path: Path, caption: str) -> Picture:
-    """A picture of at most so many pixels and 256 colours, a fourth of the bytes of all."""
+    """A picture of fewer pixels where it is wide, and 256 colours, a fourth of the bytes of all."""
     with Image.open(path) as image:
         picture = image.convert("RGB")
-    if picture.width > WIDEST:
-        height = round(picture.height * WIDEST / picture.width)
-        picture = picture.resize((WIDEST, height), Image.Resampling.LANCZOS)
+    shown = [round(side * SHOWN / DRAWN) for side in picture.size]
+    widest = max(HELD_WHOLE, round(picture.width * HELD / DRAWN))
+    if picture.width > widest:
+        height = round(picture.height * widest / picture.width)
+        picture = picture.resize((widest, height), Image.Resampling.LANCZOS)
     small = io.BytesIO()
-    picture.quantize(256).save(small, "PNG", optimize=True)
+    # Colours stand for numbers, and this way none is far from what it was.
+    colours = picture.quantize(256, Image.Quantize.MAXCOVERAGE)
+    colours.save(small, "PNG", optimize=True)
     data = base64.b64encode(small.getvalue()).decode("ascii")
-    return Picture(f"data:image/png;base64,{data}", caption, *picture.size)
+    return Picture(f"data:image/png;base64,{data}", caption, *shown)
 
 
 def _json_link(value: Any) -> str:

@@ -1,6 +1,7 @@
 """The numbers of a run as tables for its report: scores, costs, text, config and environment."""
 
 import datetime
+import math
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -70,6 +71,8 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
         if isinstance(value, int | float) and not name.endswith(NOT_NUMBERS)
     }
     measures = REGISTRY[task].main, *REGISTRY[task].further
+    if all(_same_loss(scores) for scores in splits.values()):
+        found.pop("loss", None)  # which differs from nll where classes have weights
     expanded = [own for measure in measures for own in measure.expand([results])]
     known = {own.name: own for own in expanded if own.path.startswith("test.")}
     order = [*(name for name in known if name in found), *(n for n in found if n not in known)]
@@ -80,6 +83,12 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
         rows.append([measure.title, *cells])
     caption = "Scores; ± is half a 95% bootstrap interval over the sentences or texts"
     return Table(caption, ["score", *splits], rows)
+
+
+def _same_loss(scores: dict[str, Any]) -> bool:
+    """Whether the loss of a split is its nll, as it is without weights of classes."""
+    loss, nll = scores.get("loss"), scores.get("nll")
+    return nll is not None and (loss is None or math.isclose(loss, nll, rel_tol=1e-6))
 
 
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:

@@ -32,25 +32,31 @@ class Panel:
 
 
 PANELS = (
-    Panel({"loss": "loss"}, "loss (nats)", best=min),
+    Panel({"nll": "nll", "loss": "loss"}, "loss (nats)", best=min),
     Panel({"bleu": "BLEU", "chrf": "chrF"}, "score (0 to 100)", best=max),
     Panel({"accuracy": "accuracy", "macro_f1": "macro F1"}, "accuracy (0 to 1)", best=max),
     Panel({"learning_rate": "learning rate"}, "learning rate"),
 )
 DRAWN = tuple(metric for panel in PANELS for metric in panel.metrics)
+AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
+SAME = 1e-4  # losses are the same that differ by no more than this share
+# Minutes to mark on the axis of steps: at most so many, and at least a share of the axis apart.
+MOST_MARKS, MARKS_APART = 9, 0.09
 
 
 def draw(metrics_file: Path, picture: Path) -> Path:
     """A figure of the run's loss, BLEU and chrF, accuracy, and learning rate, one above the other.
 
     The axis below counts steps and the one above minutes, where the lines tell `seconds`.
+    The curves of a panel compare: of the loss they are the negative log-likelihoods (nll), without
+    smoothing or weights. What training minimises is drawn too, dashed, where it is another number.
     A panel without data is left out. A value that is null or not finite leaves a gap in its
     curve. Lines that are no JSON object with a step are passed over: a killed run leaves its last
     line half written, and the run that resumes appends to it. Where a resumed run comes to a
     step again, the later line holds.
 
     Args:
-      metrics_file: a run's `metrics.jsonl`, one object a line: `{"step", "split", "loss", ...}`.
+      metrics_file: a run's `metrics.jsonl`, one object a line: `{"step", "split", "nll", ...}`.
       picture: where to write; its suffix (`.png`, `.pdf`, `.svg`) is the format. Its folder is
         made if missing.
 
@@ -124,6 +130,7 @@ def build_figure(
     Raises:
       ValueError: there is nothing to draw.
     """
+    curves = _without_repeats(curves)
     panels = [panel for panel in PANELS if any(metric in panel.metrics for metric, _ in curves)]
     if not panels:
         wanted = ", ".join(DRAWN)
@@ -136,10 +143,28 @@ def build_figure(
     column[-1].set_xlabel("training step")
     column[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     column[-1].xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
-    if clock:
+    if clock and clock[1][-1] > 0:
         _add_minutes(column[0], clock)
     figure.align_ylabels(column)
     return figure
+
+
+def _without_repeats(curves: dict[tuple[str, str], Curve]) -> dict[tuple[str, str], Curve]:
+    """The curves without losses where there is nll; training's comes last where it is another."""
+    kept = {
+        (metric, split): curve
+        for (metric, split), curve in curves.items()
+        if metric != "loss" or ("nll", split) not in curves
+    }
+    own, loss = curves.get(("nll", "train")), curves.get(("loss", "train"))
+    if own and loss and not _same(own, loss):
+        kept["loss", "train"] = loss
+    return kept
+
+
+def _same(one: Curve, other: Curve) -> bool:
+    steps = one[0] == other[0]
+    return steps and np.allclose(one[1], other[1], rtol=SAME, atol=0, equal_nan=True)
 
 
 def _add_minutes(axes: Axes, clock: Curve):
@@ -158,7 +183,33 @@ def _add_minutes(axes: Axes, clock: Curve):
         outside = np.minimum(y, 0) + np.maximum(y - minutes[-1], 0)
         return np.interp(y, minutes, steps) + outside / pace
 
-    axes.secondary_xaxis("top", functions=(to_minutes, to_steps)).set_xlabel("minutes")
+    above = axes.secondary_xaxis("top", functions=(to_minutes, to_steps))
+    above.set_xlabel("minutes")
+    left, right = axes.get_xlim()
+    marks = _round_marks(
+        *to_minutes(np.array([left, right])), lambda y: (to_steps(y) - left) / (right - left)
+    )
+    above.set_xticks(marks, labels=[f"{mark:,.10g}" for mark in marks])
+
+
+def _round_marks(first: float, last: float, place: Callable[[float], float]) -> list[float]:
+    """Round numbers between two, the roundest first, as many as there is room for.
+
+    Time does not pass evenly over the steps: a step that compiles takes minutes.
+
+    Args:
+      place: of a number on the axis, from 0 to 1.
+    """
+    marks: dict[float, float] = {}
+    size = 10.0 ** math.floor(math.log10(max(last - first, 1e-9)))
+    for unit in (size, size / 2, size / 5, size / 10, size / 20):
+        for count in range(math.ceil(max(first, 0) / unit), math.floor(last / unit) + 1):
+            mark = round(count * unit, 12)
+            own = place(mark)
+            apart = all(abs(own - other) >= MARKS_APART for other in marks.values())
+            if apart and len(marks) < MOST_MARKS:
+                marks[mark] = own
+    return sorted(marks)
 
 
 def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
@@ -166,7 +217,9 @@ def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
     alone = len(curves) == 1 and panel.best is None
     for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
         label = f"{split} {panel.metrics[metric]}"
-        training = split == "train"
+        training, minimised = split == "train", (metric, split) == ("loss", "train")
+        if minimised and ("nll", split) in curves:
+            label = AS_MINIMISED
         if panel.best and not training:
             finite = [point for point in zip(values, steps, strict=True) if math.isfinite(point[0])]
             value, step = panel.best(finite)
@@ -178,6 +231,7 @@ def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
             label=None if alone else label,
             color=COLOURS[number % len(COLOURS)],
             linewidth=1.0 if training else 1.3,
+            linestyle="dashed" if label == AS_MINIMISED else "solid",
             marker=MARKER_SHAPES[number % len(MARKER_SHAPES)] if marked else None,
             markersize=3.5,
             markevery=marked,

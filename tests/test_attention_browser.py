@@ -179,7 +179,10 @@ def test_the_numbers_written_are_those_of_the_row_from_the_strongest_on(chromium
     [
         ("encoder_self", "A row is a token of the text"),
         ("decoder_self", "which tokens before it this head reads while it is written: ▁восхищ"),
-        ("cross", "which source tokens this head reads while it is written: ▁восхищ after ▁Он"),
+        (
+            "cross",
+            "which source tokens this head reads while it is written: ▁восхищ is written after",
+        ),
     ],
 )
 def test_a_line_says_what_a_row_is(chromium, page, kind, says):

@@ -1,18 +1,23 @@
 """The report of a run says what its files say, is one file, and is honest about what is missing."""
 
+import base64
+import io
 import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from configs import base
-from experiments import environment, report, report_numbers, report_texts, settings
+from experiments import environment, probe_figures, report, report_numbers, report_texts, settings
+from experiments.probes import Probe
 from experiments.report_attention import MOST_TOKENS, Trained, attention_map, cross_attention
 from experiments.report_errors import (
     EXACT,
@@ -27,7 +32,9 @@ from experiments.report_errors import (
 from experiments.workdir import load_config, load_results
 from tiny_run import command, refused, shared_run
 from transformer.data.pairs import CleaningReport
+from transformer.tasks.base import Attention
 
+WIDE = 2800  # pixels of a picture
 HOSTILE = '<script>alert("1")</script> & <b>'
 
 
@@ -60,6 +67,11 @@ def sentence(translation="x", log_prob=-4.0, tokens=1, reference="y"):
 def same_page(config, folder):
     """The page of a run whose checkpoint is not read."""
     return report.write(config, folder, load_results(folder), None, "nobody looked").read_text()
+
+
+def embedded(picture) -> Image.Image:
+    """A picture as the page holds it."""
+    return Image.open(io.BytesIO(base64.b64decode(picture.source.partition(",")[2])))
 
 
 class Reader:
@@ -199,6 +211,10 @@ def test_the_report_is_made_again_without_the_data(tiny, copy, page):
     shutil.rmtree(copy.parent / "cache", ignore_errors=True)
     ended = command("--mode=report", f"--workdir={copy}")
     assert (ended.code, ended.out) == (0, f"{copy / 'report.html'}\n"), ended.err
+    # The page is called by the run's folder, which here is another one.
+    title = "<title>workdir: training report</title>"
+    assert title in page
+    page = page.replace(">workdir: training", ">run: training")
     assert (copy / "report.html").read_text() == page
 
 
@@ -244,6 +260,23 @@ def test_errors_are_judged_by_the_search_that_made_the_scores(tiny):
     assert "length penalty (gnmt, alpha 0.6), as the search with a beam of 4 compares" in note
     assert table["decode.beam_size"] == "4"
     assert "results.json does not tell" in report_numbers.decode_table(config, older).caption
+
+
+def test_a_report_is_called_by_its_run_and_names_the_config_beneath(tiny, copy, monkeypatch):
+    monkeypatch.chdir(copy)
+    config = load_config(copy)
+    config.name = "imdb"
+    page = same_page(config, Path("."))
+    assert "<h1>run: training report</h1>" in page
+    assert '<p class="facts">config imdb · translation' in page
+
+
+@pytest.mark.parametrize(("loss", "shown"), [(2.5, ["nll"]), (2.6, ["nll", "loss"])])
+def test_a_loss_that_is_the_nll_has_no_row_of_its_own(loss, shown):
+    scores = {"nll": 2.5, "loss": loss, "bleu": 3.0}
+    table = report_numbers.score_table("translation", {"validation": scores, "test": scores})
+    names = [row[0].partition(" (nats)")[0] for row in table.rows]
+    assert [name for name in names if name in ("loss", "nll")] == shown
 
 
 def test_a_run_without_results_is_refused(tiny, copy):
@@ -351,17 +384,52 @@ def test_pages_beside_the_report_are_named(tiny, copy):
 
 
 def test_pictures_are_made_small_and_those_that_do_not_fit_are_named(tmp_path, monkeypatch):
-    noise = np.random.default_rng(0).integers(0, 256, (50, 2 * report.WIDEST, 3), np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (100, WIDE, 3), np.uint8)
     for name in ("confusion.png", "heads/a_b.png"):
         (tmp_path / "figures" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(noise).save(tmp_path / "figures" / name)
     shown, left_out = report._pictures(tmp_path / "figures")
-    assert [(picture.width, picture.height) for picture in shown] == [(report.WIDEST, 25)] * 2
+    for picture in shown:
+        assert embedded(picture).size == (WIDE * report.HELD // report.DRAWN, 65)
+        assert (picture.width, picture.height) == (WIDE * report.SHOWN // report.DRAWN, 55)
     assert shown[1].caption == "What the attention heads are worth: a b"
     assert left_out == []
     monkeypatch.setattr(report, "MOST_PICTURE_BYTES", len(shown[0].source) + 1)
     shown, left_out = report._pictures(tmp_path / "figures")
     assert (len(shown), left_out) == (1, ["figures/heads/a_b.png"])
+
+
+def test_the_smallest_labels_of_a_wide_strip_are_readable_in_the_report(tmp_path):
+    rng, tokens = np.random.default_rng(0), [f"▁word{i}" for i in range(32)]
+    weights = rng.dirichlet(np.ones(32), (2, 4, 32)).astype(np.float32)
+    seen = Attention({"cross": weights}, {}, tokens, tokens)
+    figure = probe_figures.strip_figure(
+        probe_figures.find_strip([Probe(step, [seen], {}) for step in range(1, 20)], 0)
+    )
+    (tmp_path / "probes").mkdir()
+    figure.savefig(tmp_path / "probes" / "strip_1.png")
+    [picture], _ = report._pictures(tmp_path)
+    points = min(label.get_fontsize() for label in figure.axes[0].get_yticklabels())
+    pixels = points / 72 * picture.width / figure.get_size_inches()[0]
+    assert pixels >= 9
+    assert embedded(picture).width >= picture.width  # they are not blurred
+    # They do not overlap either: rows are as far apart as they are high.
+    ticks = figure.axes[0].get_yticks()
+    figure.canvas.draw()
+    places = figure.axes[0].transData.transform([(0, tick) for tick in ticks])[:, 1]
+    assert np.abs(np.diff(places)).min() / figure.dpi * 72 >= points
+
+
+def test_the_colours_of_a_heat_map_stay_what_they_were(tmp_path):
+    figure = Figure(figsize=(4, 4), dpi=200)
+    axes = figure.add_axes((0, 0, 1, 1))
+    weights = np.random.default_rng(0).random((40, 40)) ** 6
+    axes.imshow(weights, cmap="Blues", vmin=0, vmax=1)
+    figure.savefig(tmp_path / "map.png")
+    [picture], _ = report._pictures(tmp_path)
+    with Image.open(tmp_path / "map.png") as before:
+        apart = np.array(before.convert("RGB"), int) - np.array(embedded(picture).convert("RGB"))
+    assert np.abs(apart).max() <= 12
 
 
 def test_pictures_that_cannot_be_read_are_named_and_a_large_one_takes_no_room(

@@ -1,5 +1,6 @@
 """The curves of a run show its metrics file's numbers, whatever state a run left it in."""
 
+import itertools
 import json
 import warnings
 
@@ -7,14 +8,14 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments.training_curves import build_figure, draw, read_curves
+from experiments.training_curves import AS_MINIMISED, build_figure, draw, read_curves
 
 EVENTS = [
-    {"step": 100, "split": "train", "loss": 5.0, "learning_rate": 1e-4, "seconds": 1.5},
-    {"step": 200, "split": "train", "loss": 4.0, "learning_rate": 2e-4},
-    {"step": 200, "split": "validation", "loss": 4.5, "bleu": 3.0, "chrf": 11.0, "accuracy": 0.3},
-    {"step": 300, "split": "train", "loss": 3.0, "learning_rate": 3e-4},
-    {"step": 300, "split": "validation", "loss": 4.7, "bleu": 7.0, "chrf": 19.0},
+    {"step": 100, "split": "train", "nll": 5.0, "learning_rate": 1e-4, "seconds": 1.5},
+    {"step": 200, "split": "train", "nll": 4.0, "learning_rate": 2e-4},
+    {"step": 200, "split": "validation", "nll": 4.5, "bleu": 3.0, "chrf": 11.0, "accuracy": 0.3},
+    {"step": 300, "split": "train", "nll": 3.0, "learning_rate": 3e-4},
+    {"step": 300, "split": "validation", "nll": 4.7, "bleu": 7.0, "chrf": 19.0},
 ]
 
 
@@ -53,11 +54,60 @@ def test_the_legend_names_the_lowest_loss_and_the_highest_scores(metrics_file):
         [text.get_text() for text in axes.get_legend().get_texts()] if axes.get_legend() else []
         for axes in figure.axes
     )
-    assert loss == ["train loss", "validation loss (best 4.50 at step 200)"]
+    assert loss == ["train nll", "validation nll (best 4.50 at step 200)"]
     assert score == [
         "validation BLEU (best 7.00 at step 300)",
         "validation chrF (best 19.00 at step 300)",
     ]
+
+
+@pytest.mark.parametrize("excess", [0.0, 0.7])
+def test_training_and_validation_are_drawn_by_the_same_loss(metrics_file, excess):
+    """Label smoothing is in the training's loss alone: validation's is its nll."""
+    events = [
+        {**event, "loss": event["nll"] + excess * (event["split"] == "train")} for event in EVENTS
+    ]
+    figure = build_figure(read_curves(write(metrics_file, events)), "file")
+    axes = figure.axes[0]
+    drawn = dict(zip([text.get_text() for text in axes.get_legend().get_texts()],
+                     [list(line.get_ydata()) for line in axes.lines], strict=True))  # fmt: skip
+    smoothed = {AS_MINIMISED: [5.7, 4.7, 3.7]} if excess else {}
+    assert drawn == {
+        "train nll": [5.0, 4.0, 3.0],
+        "validation nll (best 4.50 at step 200)": [4.5, 4.7],
+        **smoothed,
+    }
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", *["--"] * bool(excess)]
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        ([5, 10, 15, 20, 60], [50, 68, 69, 99, 114]),  # it compiles, and evaluates at 15
+        ([1, 1000], [240, 250]),
+        ([100, 200, 300], [6, 12, 18]),
+        ([10, 20], [90_000, 180_000]),
+    ],
+    ids=["small", "compiling", "even", "days"],
+)
+def test_minutes_do_not_overlap_and_stand_where_they_passed(clock):
+    steps, seconds = clock
+    curves = {("nll", "train"): (steps, [1.0] * len(steps))}
+    figure = build_figure(curves, "file", (steps, seconds))
+    figure.canvas.draw()
+    [above] = figure.axes[0].child_axes
+    labels = [label for label in above.get_xticklabels() if label.get_text()]
+    boxes = [label.get_window_extent() for label in labels]
+    for one, other in itertools.pairwise(sorted(boxes, key=lambda box: box.x0)):
+        assert one.x1 + 4 < other.x0  # pixels, of 200 an inch
+    assert len(boxes) >= 2
+    for label in labels:
+        place = figure.axes[0].transData.inverted().transform(
+            (label.get_window_extent().x0 + label.get_window_extent().width / 2, 0))[0]  # fmt: skip
+        minutes = float(label.get_text().replace(",", ""))
+        if steps[0] <= place <= steps[-1]:
+            passed = np.interp(place, steps, np.array(seconds) / 60)
+            assert minutes == pytest.approx(passed, rel=0.05, abs=seconds[-1] / 60 / 50)
 
 
 def test_the_picture_is_written_and_returned(metrics_file, tmp_path):

@@ -18,7 +18,7 @@ function writeMeaning(place, choice, kind, matrix, [layers, heads]) {
   place.append(
     `A row is a token that the decoder writes, and shows which ${reads} this head reads `
       + "while it is written: ",
-    tokenMark(matrix.queries[row]), " after ", tokenMark(matrix.after[row]), " was read.",
+    tokenMark(matrix.queries[row]), " is written after ", tokenMark(matrix.after[row]), ".",
   );
 }
 

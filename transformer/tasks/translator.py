@@ -185,9 +185,8 @@ class Translator:
     ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
         """Yields (index, weights) of each pair: how its target, given, attends to its source.
 
-        Rows are the tokens that are written, the target's and `</s>`; columns are those that are
-        read, the source's and `</s>`. Pairs of like length are read together, and come in that
-        order.
+        Rows are the tokens written, the target's and `</s>`; columns those read, the source's and
+        `</s>`. Pairs of like length are read together, and come in that order.
 
         Args: see `translate`; the model must have attention.
         """
