@@ -171,27 +171,57 @@ def positions(lengths, bounds) -> int:
     return sum(min(bound for bound in bounds if bound >= length) for length in lengths)
 
 
+NO_LEAST = np.zeros(12, int)
+
+
+@pytest.mark.parametrize("least", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_bucket_lengths_need_as_few_positions_as_the_best_of_all_choices(seed):
+def test_bucket_lengths_need_as_few_positions_as_the_best_of_all_choices(seed, least):
     rng = np.random.default_rng(seed)
     longest, count = int(rng.integers(1, 12)), int(rng.integers(1, 5))
     lengths = rng.integers(1, longest + 1, int(rng.integers(1, 30)))
-    bounds = bucket_lengths(lengths, count)
+    longest = lengths.max()
+    fewest = -(-rng.integers(4, 20) // np.arange(1, longest + 1)) if least else NO_LEAST[:longest]
+    bounds = bucket_lengths(lengths, count, fewest)
     choices = [
-        (*inner, lengths.max())
-        for k in range(min(count, lengths.max()))
-        for inner in itertools.combinations(range(1, lengths.max()), k)
+        (*inner, longest)
+        for k in range(min(count, longest))
+        for inner in itertools.combinations(range(1, longest), k)
     ]
-    assert positions(lengths, bounds) == min(positions(lengths, choice) for choice in choices)
+
+    def has_enough(choice):
+        held = np.bincount(np.searchsorted(choice, lengths), minlength=len(choice))
+        return all(held >= fewest[np.array(choice) - 1])
+
+    allowed = [choice for choice in choices if has_enough(choice)] or [(longest,)]
+    assert tuple(bounds) in allowed or not least
+    assert positions(lengths, bounds) == min(positions(lengths, choice) for choice in allowed)
     assert bounds == sorted(set(bounds))
     assert len(bounds) <= count
-    assert bounds[-1] == lengths.max()
+    assert bounds[-1] == longest
 
 
 def test_equal_steps_between_bucket_lengths_need_more_positions():
     lengths = np.array([1] * 50 + [2] * 30 + [12])
-    assert bucket_lengths(lengths, 3) == [1, 2, 12]
+    assert bucket_lengths(lengths, 3, NO_LEAST) == [1, 2, 12]
     assert positions(lengths, [4, 8, 12]) > positions(lengths, [1, 2, 12])
+    assert bucket_lengths(lengths, 3, NO_LEAST + 2) == [1, 12]  # the one long one is too few
+
+
+@pytest.mark.parametrize("tokens", [1024, 4096, 8192])
+@pytest.mark.parametrize("num_buckets", [1, 4, 10])
+@pytest.mark.parametrize("sentences", [1000, 5000])
+def test_no_update_has_far_fewer_tokens_than_the_others(sentences, num_buckets, tokens):
+    rng = np.random.default_rng(3)
+    lengths = np.clip(np.rint(7 * np.exp(0.35 * rng.normal(size=sentences))), 1, 40).astype(int)
+    store = make_store(lengths, rng)
+    plan = BatchPlan(store, store, 5, tokens, num_buckets, 8)
+    held = np.array(
+        [sum(len(store[j]) + 1 for j in plan.indices(i)[1]) for i in range(plan.epoch_length)]
+    )
+    assert held.min() > 0.4 * held.mean()
+    bounds = [bucket.length for bucket in plan.buckets]
+    assert len(bounds) == num_buckets or (sentences, tokens) != (5000, 1024)  # there is a choice
 
 
 @pytest.mark.parametrize("sentences", [1, 3, 97, 500])

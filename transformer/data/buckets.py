@@ -38,7 +38,8 @@ class BucketPlan(abc.ABC):
     Args:
       lengths: of the sentences, in tokens.
       tokens: of a batch, padding included, at most; a bucket has at least one multiple of rows.
-      num_buckets: at most so many lengths, chosen to leave the least padding.
+      num_buckets: at most so many lengths, chosen to leave the least padding among those whose
+        sentences fill half a batch at least.
       multiple: rows of a batch are a multiple of this.
       sentences: rows of a batch at most, unless that is less than a multiple; 0 for no limit.
     """
@@ -53,13 +54,19 @@ class BucketPlan(abc.ABC):
         sentences: int = 0,
     ):
         self.seed = seed
-        bounds = bucket_lengths(lengths, num_buckets)
+
+        def most(length):
+            """How many sentences up to a length a batch may hold."""
+            rows = np.minimum(tokens // length, sentences or tokens) // multiple * multiple
+            return np.maximum(rows, multiple)
+
+        half = -(-most(np.arange(1, lengths.max() + 1)) // 2)
+        bounds = bucket_lengths(lengths, num_buckets, half)
         assigned = np.searchsorted(bounds, lengths)
         self.buckets = []
         for i, length in enumerate(bounds):
             members = np.flatnonzero(assigned == i)
-            most = min(tokens // length, sentences or tokens) // multiple * multiple
-            batches = -(-len(members) // max(most, multiple))
+            batches = -(-len(members) // int(most(length)))
             # Evenly filled batches, rather than full ones and a last with few rows: each is a step
             # of its own, whatever it holds. See also `indices`.
             rows = -(-len(members) // (batches * multiple)) * multiple
@@ -104,12 +111,18 @@ def even_part(size: int, parts: int, number: int) -> range:
     return range(-(-number * size // parts), -(-(number + 1) * size // parts))
 
 
-def bucket_lengths(lengths: Int[np.ndarray, "sentences"], count: int) -> list[int]:
+def bucket_lengths(
+    lengths: Int[np.ndarray, "sentences"], count: int, fewest: Int[np.ndarray, "longest"]
+) -> list[int]:
     """Returns at most `count` lengths, ascending, that together need the fewest positions.
 
     Every sentence is padded to the smallest length that holds it. Dynamic programming over the
     histogram of lengths: the best k buckets up to length b are the best k - 1 up to some a < b
     and one of all that is longer than a.
+
+    Args:
+      fewest: sentences that a bucket must have where the longest are of 1, 2, ... tokens. Where
+        there are not so many in all, one bucket has them.
     """
     sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths)[1:])])
     longest = len(sentences) - 1
@@ -118,8 +131,10 @@ def bucket_lengths(lengths: Int[np.ndarray, "sentences"], count: int) -> list[in
     choices = []
     for _ in range(min(count, longest)):
         last = np.arange(1, longest + 1)
-        options = cost[None, :] + (sentences[last, None] - sentences[None, :]) * last[:, None]
-        options[last[:, None] <= np.arange(longest + 1)] = np.inf
+        held = sentences[last, None] - sentences[None, :]
+        options = cost[None, :] + held * last[:, None]
+        too_few = held < fewest[:, None]
+        options[too_few | (last[:, None] <= np.arange(longest + 1))] = np.inf
         choice = np.concatenate([[0], options.argmin(axis=1)])
         choices.append(choice)
         cost = np.concatenate([[0.0], options.min(axis=1)])
