@@ -53,6 +53,7 @@ ALLOWED = {
         *CORE,
         "transformer.checkpoint",
         "transformer.metrics",
+        "transformer.model.stack",
         "transformer.optim",
         "transformer.tasks",
         "transformer.train_step",

@@ -16,6 +16,7 @@ from transformer.checkpoint import SMALLER_IS_BETTER, Checkpoints
 from transformer.errors import RunError, UserError
 from transformer.files import write_arrays
 from transformer.metrics import MetricsWriter, TokenMetrics, summarize
+from transformer.model.stack import stacked_modules
 from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
 
@@ -71,6 +72,7 @@ class Member:
             settings.epsilon,
             settings.clip_norm,
             settings.accumulate,
+            stacked_modules(config.model),
         )
         self.total_steps = total_steps(config.train, task.plan.epoch_length)
         self.evaluate_every = config.train.evaluate_every or task.plan.epoch_length

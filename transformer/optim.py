@@ -4,7 +4,7 @@ Rates are traced numbers, passed with every update, so that runs which differ on
 one compiled step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -76,6 +76,7 @@ def make_optimizer(
     epsilon: float,
     clip_norm: float,
     accumulate: int,
+    stacked: Collection[str] = (),
 ) -> optax.GradientTransformationExtraArgs:
     """Returns Adam or AdamW whose `update` takes `learning_rate` and `weight_decay` as keywords.
 
@@ -83,6 +84,7 @@ def make_optimizer(
       clip_norm: longest gradient, as a global norm, before Adam sees it; 0 never clips.
       accumulate: batches per update. If more than one, `update` also takes `weight` and `due`, see
         `_gathering`.
+      stacked: names of modules whose parameters have an axis of layers before their own.
 
     Raises:
       UserError: the name is unknown.
@@ -95,7 +97,7 @@ def make_optimizer(
         )
     clip = [optax.clip_by_global_norm(clip_norm)] if clip_norm else []
     optimizer = optax.chain(
-        *clip, optax.scale_by_adam(beta1, beta2, epsilon), _descend(name == "adamw")
+        *clip, optax.scale_by_adam(beta1, beta2, epsilon), _descend(name == "adamw", stacked)
     )
     return _gathering(optimizer) if accumulate > 1 else optimizer
 
@@ -156,15 +158,16 @@ def update_count(state: Any) -> Int[Array, ""]:
     return optax.tree.get(state, "count")
 
 
-def _descend(decay: bool) -> optax.GradientTransformationExtraArgs:
+def _descend(decay: bool, stacked: Collection[str]) -> optax.GradientTransformationExtraArgs:
     """Turns a direction into a step: -learning_rate * (direction + weight_decay * parameter)."""
 
     def update(directions, state, params=None, *, learning_rate, weight_decay=0.0, **_):
-        def step(direction, param):
+        def step(path, direction, param):
+            own_axes = param.ndim - any(key.key in stacked for key in path)
             # Vectors (biases, norms) are not decayed: pulling them to zero regularises nothing.
-            decayed = weight_decay * param if decay and param.ndim > 1 else 0.0
+            decayed = weight_decay * param if decay and own_axes > 1 else 0.0
             return -learning_rate * (direction + decayed)
 
-        return jax.tree.map(step, directions, params), state
+        return jax.tree.map_with_path(step, directions, params), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)

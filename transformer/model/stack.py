@@ -149,6 +149,18 @@ def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:
     return [layer(config)] * depth if config.share_layers else [layer(config) for _ in range(depth)]
 
 
+def stacked_modules(config: Any) -> tuple[str, ...]:
+    """Returns the names of modules whose parameters are those of all layers, stacked.
+
+    Theirs have an axis of layers before their own.
+
+    Args:
+      config: a model's, or the part of an experiment's that describes it.
+    """
+    stacked = config.scan_layers and not config.share_layers
+    return ("encoder_layers", "decoder_layers") if stacked else ()
+
+
 def run_layers(
     layers: Any,
     config: ModelConfig,
