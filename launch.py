@@ -7,7 +7,6 @@ Modes other than `train` need only --workdir. Any key of the config is a flag:
 import functools
 import importlib.machinery
 import importlib.util
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from experiments.process import explain, run_process
 from transformer.errors import UserError
 
 LINE_MODES = ("translate", "score", "generate", "classify")
@@ -54,6 +54,11 @@ READ_BY = {
     **dict.fromkeys(("sentence", "translation", "hide_end", "layer", "head"), ("attention",)),
     "token": ("embeddings",),
 }
+# What to lower where the memory is too small, in other modes and in train.
+MEMORY = (
+    "--config.decode.batch_size or --config.decode.beam_size",
+    "--config.data.batch_tokens, or if it was an evaluation, --config.decode.batch_size",
+)
 
 
 def main(argv: list[str]) -> int:
@@ -70,15 +75,13 @@ def main(argv: list[str]) -> int:
         if FLAGS.workdir is None:
             raise UserError("--workdir is missing: name the folder of the run")
         return _run(Path(FLAGS.workdir).absolute(), overrides)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except BrokenPipeError:
         raise
-    except OSError as error:
-        what = f"{error.filename or FLAGS.workdir}: {error.strerror or error}"
-        remedy = "check the path, its permissions and the space on its disk"
-        print(f"error: {what}: {remedy}", file=sys.stderr)
+    except Exception as error:
+        line = explain(error, str(FLAGS["workdir"].value), MEMORY[FLAGS["mode"].value == "train"])
+        if line is None:
+            raise
+        print(f"error: {line}", file=sys.stderr)
         return 2
 
 
@@ -228,13 +231,4 @@ def _hush(unraisable: Any) -> None:
 
 if __name__ == "__main__":
     sys.unraisablehook = _hush
-    # Text is UTF-8, whatever the terminal says.
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8")
-    # A closed pipe (`| head`) ends the command quietly.
-    try:
-        sys.exit(main(sys.argv))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(run_process(lambda: main(sys.argv)))

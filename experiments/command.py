@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from experiments.process import explain
 from transformer.errors import UserError
 
 
@@ -38,12 +39,12 @@ def exit_code(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) ->
     """Returns 0 after a run with these arguments, or 2 after one line on what the user can mend."""
     try:
         run(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        what = f"{error.filename or 'output'}: {error.strerror or error}"
-        remedy = "check the path, its permissions and the space on its disk"
-        print(f"error: {what}: {remedy}", file=sys.stderr)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        line = explain(error, place="output", memory="the numbers of this command")
+        if line is None:
+            raise
+        print(f"error: {line}", file=sys.stderr)
         return 2
     return 0

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
+from experiments.process import named_output
 from transformer.errors import UserError
 from transformer.files import whole_file
 
@@ -47,9 +48,11 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
       sources: the files that are read; None among them is none.
 
     Raises:
-      UserError: the file cannot be one, or is among the sources.
+      UserError: the file cannot be one, or is among the sources; or standard output is closed.
     """
     if name is None:
+        if sys.__stdout__ is None:
+            raise UserError("standard output is closed: name a file with --output")
         yield sys.stdout
         return
     path = Path(name)
@@ -60,7 +63,7 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
         what = "a folder" if path.is_dir() else "a file that is read"
         raise UserError(f"--output {path} is {what}: name another file")
     if path.exists() and not path.is_file():  # a pipe or a device
-        with path.open("w", encoding="utf-8") as file:
+        with named_output(name) as file:
             yield file
         return
     with whole_file(path) as file:
@@ -88,7 +91,9 @@ class Lines:
     def __init__(self, path: Path | None):
         self.path, self.total, self.typed = path, None, False
         if path is None:
-            self.typed = sys.stdin is not None and sys.stdin.isatty()
+            if sys.stdin is None:
+                raise UserError("standard input is closed: name a file with --input")
+            self.typed = sys.stdin.isatty()
         elif path.is_file():
             with path.open("rb") as file:
                 self.total = sum(1 for _ in file)
@@ -106,7 +111,7 @@ class Lines:
         with self._open() as stream:
             descriptor = _descriptor(stream)
             raw = _batched(stream) if descriptor is None else self._arriving(descriptor)
-            for chunk in raw:
+            while chunk := self._next(raw):
                 yield first, [self._decode(line, i) for i, line in enumerate(chunk, first)]
                 first += len(chunk)
 
@@ -114,6 +119,13 @@ class Lines:
         if self.path is not None:
             return self.path.open("rb")
         return sys.stdin.buffer
+
+    def _next(self, raw: Iterator[list[bytes]]) -> list[bytes]:
+        try:
+            return next(raw, [])
+        except OSError as error:
+            error.filename = error.filename or str(self.path or "standard input")
+            raise
 
     def _arriving(self, descriptor: int) -> Iterator[list[bytes]]:
         """Yields the lines of a pipe or terminal as soon as there are any."""

@@ -32,9 +32,10 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "data.max_characters data.batch_tokens data.num_buckets decode.max_new "
         "data.batch_multiple tokenizer.max_sentences "
         "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
-        "decode.beam_size decode.batch_size decode.num_best evaluate.average "
-        "evaluate.training_beam_size evaluate.max_sentences sweep.trials sweep.largest",
+        "evaluate.average evaluate.max_sentences sweep.trials sweep.largest",
     ),
+    (1, 65_536, "decode.batch_size"),
+    (1, 10_000, "decode.beam_size decode.num_best evaluate.training_beam_size"),
     (
         0,
         LARGEST,

@@ -21,6 +21,7 @@ from transformer.tasks.base import Attention, TokenTable
 from transformer.tasks.groups import length_groups, rows_at_once, static_rows
 from transformer.tasks.head_probe import BatchAttention
 from transformer.tasks.hypotheses import BLANK, Translation, not_finite, read_hypotheses
+from transformer.tasks.memory import check_search
 
 
 class Translator:
@@ -341,6 +342,7 @@ class Translator:
     def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
         mask = source != PAD
         cache = self.model.apply(variables, source, mask, beam, steps, method="start")
+        check_search(cache, len(source), beam, steps, self.model.config.target_vocab_size)
         lengths = mask.sum(axis=1)
         limits = self.decode.max_ratio * lengths + self.decode.max_extra
         limits = jnp.clip(limits.astype(jnp.int32), 1, steps)

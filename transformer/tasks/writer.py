@@ -19,6 +19,7 @@ from transformer.decode import (
     start_sample,
 )
 from transformer.tasks.groups import static_rows
+from transformer.tasks.memory import check_search
 
 NO_TOKEN = -1
 
@@ -110,9 +111,11 @@ class Writer:
 
     def _cache(self, variables: Any, rows: int, beam: int) -> Any:
         nothing = jnp.zeros((rows, 0), jnp.int32)
-        return self.model.apply(
+        cache = self.model.apply(
             variables, nothing, nothing == PAD, beam, self.context, method="start"
         )
+        check_search(cache, rows, beam, self.context, self.model.config.target_vocab_size)
+        return cache
 
     def _step(self, variables: Any, tokens: Any, cache: Any) -> tuple[Any, Any]:
         """The next token's logits; what no text holds is never written."""

@@ -1,0 +1,100 @@
+"""A command as a process: its streams, what ends it early, and the one line about an error."""
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable
+
+from transformer.errors import UserError, one_line
+
+# What to do about an error of the system, by its number.
+REMEDIES = {
+    errno.ENOSPC: "make room on its disk, or name another place",
+    errno.EDQUOT: "make room in your quota, or name another place",
+    errno.EMFILE: "allow more open files with `ulimit -n`",
+    errno.EACCES: "check its permissions",
+    errno.EBADF: "name a file with --input or --output",
+    errno.EROFS: "name a place that can be written to",
+}
+BROKEN_PIPE = 0  # the exit code where nobody reads on, as in `| head`: what was asked for was given
+INTERRUPTED = 130
+
+
+class _NamedOutput(io.FileIO):
+    """A stream whose errors name it, as those of a file do."""
+
+    def write(self, data) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = self.name if isinstance(self.name, str) else "standard output"
+            raise
+
+
+def named_output(file: str | int) -> io.TextIOWrapper:
+    """Returns a UTF-8 stream to a device, a pipe or a descriptor, whose errors name it."""
+    raw = _NamedOutput(file, "w", closefd=isinstance(file, str))
+    # Bytes of a path that are not UTF-8 come out as they are.
+    options = {"encoding": "utf-8", "errors": "surrogateescape", "line_buffering": raw.isatty()}
+    return io.TextIOWrapper(io.BufferedWriter(raw), **options)
+
+
+def explain(error: BaseException, place: str, memory: str) -> str | None:
+    """Returns what is wrong and what to do, in one line; None of an error of the program.
+
+    Args:
+      place: what an error of the system is about that names no file.
+      memory: what to lower where the memory is too small.
+    """
+    if isinstance(error, UserError):
+        return one_line(str(error))
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    ):
+        return f"the memory is too small: lower {memory}"
+    if isinstance(error, OSError):
+        what = one_line(f"{error.filename or place}: {error.strerror or error}")
+        general = "check the path, its permissions and the space on its disk"
+        return f"{what}: {REMEDIES.get(error.errno, general)}"
+    return None
+
+
+def run_process(main: Callable[[], int]) -> int:
+    """Returns the exit code of a command that has the process to itself.
+
+    A pipe that nobody reads any more (`| head`) and Ctrl-C end it without a word. Streams that are
+    closed are those of the null device, so that no file gets their descriptors.
+    """
+    _open_streams()
+    try:
+        code = main()
+        if code == 0:  # otherwise one line has said what is wrong
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    except OSError as error:  # of the last flush
+        print(f"error: {explain(error, 'standard output', '')}", file=sys.stderr)
+        code = 2
+    # What is left in their buffers is flushed once more at exit, and would fail once more.
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
+
+
+def _open_streams() -> None:
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    # Text is UTF-8, whatever the terminal says.
+    sys.stdout = named_output(1)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")

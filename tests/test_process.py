@@ -1,0 +1,168 @@
+"""Streams that are closed or full, a pipe nobody reads, too little memory: one line or silence."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from experiments.process import explain
+from tiny_run import command, refused, shared_run
+from transformer.errors import LONGEST_LINE, RunError, UserError, one_line, shorten
+from transformer.tasks.memory import check_search
+
+ROOT = Path(__file__).parent.parent
+MAIN = """
+import signal, sys
+from experiments.process import run_process
+
+def main():
+    {}
+    return 0
+
+sys.exit(run_process(main))
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
+    """Runs a program in a process of its own whose streams a shell redirects."""
+    line = f'exec 9>&2; {{ "$0" -c "$1"; echo "$?" >&9; }} {redirected}'
+    arguments = ["bash", "-c", line, sys.executable, MAIN.format(program)]
+    return subprocess.run(arguments, cwd=ROOT, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("program", "redirected", "said"),
+    [
+        ("print('x')", "", "0\n"),
+        ("print('x')", "<&- >&-", "0\n"),
+        ("print('x')", ">&- 2>&-", "0\n"),
+        ("print('x'); print('y', file=sys.stderr)", "2>&-", "0\n"),
+        ("print('x' * 10**6)", "| head -c 1", "0\n"),
+        ("print('x'); signal.raise_signal(signal.SIGINT)", "", "130\n"),
+        ("print('\\udcff'); print('\\udcff', file=sys.stderr)", "", "\\udcff\n0\n"),
+        (
+            "print('x')",
+            ">/dev/full",
+            "error: standard output: No space left on device: make room on its disk, or name "
+            "another place\n2\n",
+        ),
+        (
+            "print('x')",
+            "1</dev/null",
+            "error: standard output: Bad file descriptor: name a file with --input or "
+            "--output\n2\n",
+        ),
+    ],
+)
+def test_a_process_ends_in_silence_or_one_line_whatever_its_streams_are(program, redirected, said):
+    assert shell(program, redirected).stderr.decode() == said
+
+
+def test_a_program_that_fails_still_has_a_traceback():
+    assert "ZeroDivisionError" in shell("1 / 0", "").stderr.decode()  # the control
+
+
+def test_closed_standard_streams_are_named_with_the_flag_that_replaces_them(tiny):
+    line = f'exec "$0" launch.py --mode=translate --workdir={tiny.workdir} '
+    ended = [
+        subprocess.Popen(
+            ["bash", "-c", line + redirected, sys.executable],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"JAX_PLATFORMS": "cpu"},
+            text=True,
+        )
+        for redirected in ("<&-", "</dev/null >&-", "0>/dev/null")
+    ]
+    said = [process.communicate(timeout=120)[1] for process in ended]
+    assert [process.returncode for process in ended] == [2, 2, 2]
+    assert said[0] == "error: standard input is closed: name a file with --input\n"
+    assert said[1] == "error: standard output is closed: name a file with --output\n"
+    assert said[2].startswith("error: standard input: Bad file descriptor: name a file with")
+
+
+# -- errors
+
+
+def test_an_error_of_the_system_names_its_file_and_the_remedy_fits_it():
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/figure.png")
+    assert explain(full, "/run", "") == (
+        "/a/figure.png: No space left on device: make room on its disk, or name another place"
+    )
+    assert "ulimit" in explain(OSError(errno.EMFILE, "Too many open files"), "/run", "")
+    assert explain(OSError("odd"), "/run", "").startswith("/run: odd: check the path")
+
+
+def test_too_little_memory_is_one_line_and_another_error_is_none(tiny, monkeypatch):
+    def fail(message):
+        def search(*arguments, **settings):
+            raise jax.errors.JaxRuntimeError(message)
+
+        monkeypatch.setattr("transformer.tasks.translator.beam_search", search)
+
+    arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
+    fail("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")
+    ended = refused(*arguments, stdin=b"a\n", says="lower --config.decode.batch_size or")
+    assert len(ended.err.splitlines()) == 1
+    assert explain(MemoryError(), "", "x") == "the memory is too small: lower x"
+    fail("INTERNAL: a bug")
+    with pytest.raises(RuntimeError, match="a bug"):
+        command(*arguments, stdin=b"a\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("decode.beam_size=2000000000", "beam_size=2000000000 is out of range"),
+        ("decode.batch_size=2000000000", "batch_size=2000000000 is out of range"),
+        ("evaluate.training_beam_size=2000000000", "from 1 to 10000"),
+    ],
+)
+def test_absurd_sizes_are_refused_before_anything_is_read(tiny, change, says):
+    refused("--mode=evaluate", f"--workdir={tiny.workdir}", f"--config.{change}", says=says)
+
+
+def test_a_search_that_cannot_fit_is_refused_with_its_size_before_it_is_compiled(tiny, monkeypatch):
+    monkeypatch.setattr("transformer.tasks.memory.device_memory", lambda: 2**14)
+    arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
+    refused(*arguments, stdin=b"a\n" * 9, says=("beam_size=4: 8 sentences at once need", "GiB"))
+    monkeypatch.setattr("transformer.tasks.memory.device_memory", lambda: 2**30)
+    assert command(*arguments, stdin=b"a\n").code == 0
+
+
+def test_what_a_search_needs_is_counted_in_bytes():
+    cache = SimpleNamespace(shape=(2, 3, 10), dtype=jnp.dtype("float32"))
+    needed = 2 * 240 + 2 * 3 * (8 * 7 + 16 * 5)
+    check_search([cache], 2, 3, 5, 7, memory=needed)
+    with pytest.raises(RunError, match="beam_size=3: 2 sentences"):
+        check_search([cache], 2, 3, 5, 7, memory=needed - 1)
+    with pytest.raises(RunError, match="more than can be numbered"):
+        check_search([cache], 1, 10_000, 5, 300_000, memory=2**50)
+
+
+# -- what is quoted
+
+
+def test_a_long_value_keeps_its_ends_and_a_long_message_its_remedy():
+    assert shorten("x" * 200) == "x" * 200
+    assert len(shorten("x" * 201)) == 200
+    assert shorten("abcdefghij", 7) == "ab...ij"
+    line = one_line(f"--input {'long' * 3000} is not a file: name a text file")
+    assert len(line) == LONGEST_LINE
+    assert line.startswith("--input long")
+    assert line.endswith("is not a file: name a text file")
+
+
+def test_a_value_cannot_break_a_message_or_move_the_cursor():
+    assert one_line("a\nb\r\x1b[2Jc \udcff é") == "a b \\x1b[2Jc \\udcff é"
