@@ -162,7 +162,9 @@ def _tokenizer() -> ConfigDict:
     tokenizer.kind = "bpe"  # bpe (Sennrich et al. 2016) | unigram (Kudo 2018) | word | char
     tokenizer.joint = True  # one vocabulary for both languages; needed to tie all embeddings
     tokenizer.vocab_size = 37_000  # [5.1]; of each side where not joint
-    tokenizer.character_coverage = 1.0  # share of characters that get a piece; rest are unknown
+    tokenizer.character_coverage = 1.0  # share of the text's characters that get a piece
+    # bpe, unigram: 256 pieces spell all other characters in bytes, which are unknown otherwise.
+    tokenizer.byte_fallback = False
     tokenizer.normalization = "nmt_nfkc"  # sentencepiece rule name; nmt_nfkc_cf also folds case
     tokenizer.max_sentences = 2_000_000  # sample of the training text that trains the tokenizer
     # Blanks and ends of lines are tokens as they stand, for language models of running text;

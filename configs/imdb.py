@@ -59,6 +59,7 @@ def get_config(model: str = "bag"):
     config.data.max_tokens = max_tokens
     config.data.batch_tokens = 8192
     config.tokenizer.vocab_size = 16_000
+    config.tokenizer.byte_fallback = True
     config.tokenizer.normalization = "nmt_nfkc_cf"
 
     config.optimizer.beta2 = 0.999

@@ -28,6 +28,7 @@ def get_config():
     config.data.context = 256
     config.data.batch_tokens = 256 * 256
     config.tokenizer.vocab_size = 30_000
+    config.tokenizer.byte_fallback = True
 
     config.optimizer.name = "adamw"
     config.optimizer.weight_decay = 0.1

@@ -34,6 +34,7 @@ def get_config():
     config.data.batch_tokens = 8192  # the paper's two devices of 4,096
     config.data.num_buckets = 10
     config.tokenizer.vocab_size = 10_000
+    config.tokenizer.byte_fallback = True
 
     config.optimizer.schedule = "inverse_sqrt"
     config.optimizer.learning_rate = 0.005

@@ -28,7 +28,7 @@ def get_config():
     config.data.source = "files"
     config.data.batch_tokens = 2048
     config.tokenizer.vocab_size = 8000
-    config.tokenizer.character_coverage = 0.9995
+    config.tokenizer.byte_fallback = True
 
     config.optimizer.schedule = "inverse_sqrt"
     config.optimizer.learning_rate = 1e-3

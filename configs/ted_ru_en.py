@@ -31,6 +31,7 @@ def get_config():
     config.data.max_tokens = 30
     config.tokenizer.joint = False
     config.tokenizer.vocab_size = 2**13
+    config.tokenizer.byte_fallback = True
 
     config.train.epochs = 30.0
     config.train.evaluate_every = 0

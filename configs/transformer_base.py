@@ -19,8 +19,9 @@ def get_config():
     config.data.tfds_fields = ("en", "de")
     config.data.batch_tokens = 25_000
     config.data.batch_multiple = 64
-    config.data.max_unknown_share = 0.02
-    config.tokenizer.character_coverage = 0.9995
+    # Letters, digits and signs are pieces; thousands of characters that occur a few times are not.
+    config.tokenizer.character_coverage = 0.99999
+    config.tokenizer.byte_fallback = True
     config.model.dtype = "bfloat16"
 
     config.train.evaluate_every = 5000

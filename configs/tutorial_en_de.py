@@ -32,6 +32,7 @@ def get_config():
     config.data.batch_sentences = 64
     config.tokenizer.joint = False
     config.tokenizer.vocab_size = 10_002
+    config.tokenizer.byte_fallback = True
 
     config.train.epochs = 30.0
     config.train.label_smoothing = 0.0

@@ -43,7 +43,7 @@ def train(config: Any, folder: Path) -> int | None:
       UserError: see `TranslationTask`, `Trainer.run`, `workdir.claim` and `workdir.locked`.
     """
     workdir.check_same_run(folder, config)
-    task = tasks.REGISTRY[config.task](config, _say)
+    task = tasks.REGISTRY[config.task](config, _say, folder=folder)
     # Opening the checkpoints clears away those half written: none may be another process's.
     with workdir.locked(folder):
         return _train(task, config, folder)

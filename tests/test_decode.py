@@ -39,8 +39,8 @@ def next_node(node, token, vocab):
     return node * vocab + token + 1  # in order of breadth; the root is 0
 
 
-@functools.partial(jax.jit, static_argnames=("beam", "steps", "penalty", "alpha"))
-def compiled_trie_search(table, limits, beam, steps, penalty, alpha, prompts):
+@functools.partial(jax.jit, static_argnames=("beam", "steps", "penalty", "alpha", "forbidden"))
+def compiled_trie_search(table, limits, beam, steps, penalty, alpha, prompts, forbidden):
     def step(tokens, cache):
         child = next_node(cache.node, tokens, table.shape[-1])
         node = jnp.where(cache.count == 0, 0, child)  # the begin token leads to the root
@@ -50,16 +50,17 @@ def compiled_trie_search(table, limits, beam, steps, penalty, alpha, prompts):
     cache = Trie(jnp.int32(0), jnp.zeros((len(table), beam), jnp.int32))
     return beam_search(
         step, cache, limits, beam=beam, steps=steps, begin=BEGIN, end=END,
-        penalty=penalty, alpha=alpha, prompts=prompts,
+        penalty=penalty, alpha=alpha, prompts=prompts, forbidden=forbidden,
     )  # fmt: skip
 
 
-def trie_search(table, limits, beam, penalty="none", alpha=0.6, steps=STEPS, prompts=None):
+def trie_search(
+    table, limits, beam, penalty="none", alpha=0.6, steps=STEPS, prompts=None, forbidden=()
+):
     """Beam search where the logits after every prefix are a table, [B, nodes, V]."""
     table, limits = jnp.asarray(table, jnp.float32), jnp.asarray(limits, jnp.int32)
-    return jax.tree.map(
-        np.asarray, compiled_trie_search(table, limits, beam, steps, penalty, alpha, prompts)
-    )
+    rest = beam, steps, penalty, alpha, prompts, forbidden
+    return jax.tree.map(np.asarray, compiled_trie_search(table, limits, *rest))
 
 
 def found(hypotheses, sentence):
@@ -162,6 +163,39 @@ def test_a_wide_beam_finds_every_translation_in_order(table, penalty, alpha):
         assert len(ours) == HOW_MANY[limit]
         assert [t for _, t in ours] == [t for _, t in expected]
         np.testing.assert_allclose([s for s, _ in ours], [s for s, _ in expected], rtol=1e-5)
+
+
+@pytest.mark.parametrize("forbidden", [(0,), (BEGIN, 3)])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_forbidden_tokens_are_in_no_translation_and_the_others_keep_their_scores(
+    table, penalty, forbidden
+):
+    hypotheses = trie_search(table, LIMITS, WIDE, penalty, forbidden=forbidden)
+    every = trie_search(table, LIMITS, WIDE, penalty)
+    for b, limit in enumerate(LIMITS):
+        expected = [(s, t) for s, t in found(every, b) if not set(t) & set(forbidden)]
+        assert len(expected) < len(found(every, b)) or limit < 2
+        ours = found(hypotheses, b)
+        assert [t for _, t in ours] == [t for _, t in expected]
+        np.testing.assert_allclose([s for s, _ in ours], [s for s, _ in expected], rtol=1e-5)
+
+
+def test_a_forbidden_token_is_not_written_however_probable_it_is(table):
+    certain = np.zeros_like(table)
+    certain[:, :, 0] = 50.0
+    for beam in (1, 2):
+        ours = found(trie_search(certain, [STEPS] * len(table), beam, forbidden=(0, BEGIN)), 0)
+        assert ours
+        assert all(set(tokens) <= {3, END} for _, tokens in ours)
+        # The control: it would be.
+        assert 0 in found(trie_search(certain, [STEPS] * len(table), beam), 0)[0][1]
+
+
+def test_a_prompt_may_hold_what_is_forbidden(table):
+    given = Prompts(jnp.array([[BEGIN, 0, 0, 0]]), jnp.array([3]))
+    ours = found(trie_search(table[:1], [STEPS], WIDE, prompts=given, forbidden=(0,)), 0)
+    assert ours
+    assert all(t[:2] == (0, 0) and 0 not in t[2:] for _, t in ours)
 
 
 def test_the_penalties_order_translations_differently(table):

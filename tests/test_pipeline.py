@@ -4,6 +4,7 @@ import collections
 import hashlib
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -13,6 +14,7 @@ import pytest
 
 from configs import base
 from transformer.data import pipeline
+from transformer.data import tokenizer as tokenizers
 from transformer.data.buckets import bucket_lengths, even_part
 from transformer.data.labelled_batches import EncodedTexts, LabelledPlan
 from transformer.data.packing import Text, TextPlan
@@ -26,6 +28,7 @@ from transformer.data.pipeline import (
 )
 from transformer.data.tokenizer import BEGIN, END, PAD
 from transformer.errors import UserError
+from transformer.tasks.translation import save_tokenizers
 
 
 def make_store(lengths, rng) -> TokenStore:
@@ -422,6 +425,48 @@ def test_what_a_killed_process_left_in_the_cache_is_no_harm(tmp_path, monkeypatc
     assert sentences(prepare_corpus(PAIRS, *settings(tmp_path))) == [p[:2] for p in PAIRS]
 
 
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "missing", "digests", "a file"])
+def test_damaged_tokens_in_the_cache_are_made_again_with_a_line(damage, tmp_path):
+    lines = []
+    whole = sentences(prepare_corpus(PAIRS, *settings(tmp_path), say=lines.append))
+    [folder] = tmp_path.glob("*.tokens")
+    path = folder / ("digests.json" if damage == "digests" else "target.npy")
+    data = path.read_bytes()
+    middle = len(data) // 2
+    bad = {"cut": data[:-4], "empty": b"", "digests": data[:middle] + b"\xff" + data[middle:]}
+    path.write_bytes(bad.get(damage, data[:-7] + bytes([data[-7] ^ 4]) + data[-6:]))
+    if damage == "missing":
+        path.unlink()
+    elif damage == "a file":
+        shutil.rmtree(folder)
+        folder.write_bytes(b"")
+    assert lines == []
+    again = sentences(prepare_corpus(PAIRS, *settings(tmp_path), say=lines.append))
+    assert lines == [f"{folder} is damaged: the text is encoded again"]
+    assert again == whole
+    # The damage is gone.
+    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path), say=lines.append)) == whole
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_cleared_cache_leaves_a_run_its_own_tokenizers(joint, tmp_path, monkeypatch):
+    limits = {"tokenizer.joint": joint}
+    first = prepare_corpus(PAIRS, *settings(tmp_path / "cache", **limits))
+    run = tmp_path / "run"
+    run.mkdir()
+    save_tokenizers(run, first.source_tokenizer, first.target_tokenizer)
+
+    def never(*args, **options):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(tokenizers, "_train", never)
+    again = prepare_corpus(PAIRS, *settings(tmp_path / "cleared", **limits), folder=run)
+    assert sentences(again) == sentences(first)
+    with pytest.raises(AssertionError, match="trained again"):
+        prepare_corpus(PAIRS[1:], *settings(tmp_path / "cleared", **limits), folder=run)
+
+
 def test_two_processes_may_encode_the_same_text(tmp_path, monkeypatch):
     rename = os.rename
     prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 127}))  # trains the tokenizer
@@ -470,7 +515,11 @@ def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_remedy(tmp_p
     with pytest.raises(UserError) as error:
         prepare_corpus(pairs, *settings(tmp_path, **limits))
     assert "25.0% of the training tokens are unknown" in str(error.value)
+    assert "1 words are not in the vocabulary: 'b' (2)" in str(error.value)
     assert "data.max_unknown_share=1.0%" in str(error.value)
     assert "raise --config.tokenizer.vocab_size" in str(error.value)
     limits["data.max_unknown_share"] = 0.25
-    assert prepare_corpus(pairs, *settings(tmp_path, **limits)).unknown_share == 0.25
+    for _ in range(2):  # the second reads the cache
+        corpus = prepare_corpus(pairs, *settings(tmp_path, **limits))
+        assert corpus.unknown_share == 0.25
+        assert corpus.lost.frequent == (("b", 2),)

@@ -13,7 +13,7 @@ import pytest
 
 from experiments.process import explain
 from tiny_run import command, refused, shared_run
-from transformer.errors import LONGEST_LINE, RunError, UserError, one_line, shorten
+from transformer.errors import LONGEST_LINE, RunError, one_line, shorten
 from transformer.tasks.memory import check_search
 
 ROOT = Path(__file__).parent.parent

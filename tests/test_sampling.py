@@ -59,7 +59,7 @@ def chain(tokens, cache):
     return 3.0 * jax.nn.one_hot((tokens + 1) % V, V), cache
 
 
-def write(prompts, temperature, numbers, untils=(STEPS - 1,)):
+def write(prompts, temperature, numbers, untils=(STEPS - 1,), forbidden=()):
     """The texts [B, STEPS], of rows with these numbers, stopping on the way at `untils`."""
     tokens = np.zeros((len(prompts), STEPS), int)
     for row, prompt in enumerate(prompts):
@@ -69,7 +69,7 @@ def write(prompts, temperature, numbers, untils=(STEPS - 1,)):
     keys = jnp.stack([jax.random.fold_in(jax.random.key(0), n) for n in numbers])
     for until in untils:
         rule = SamplingRule(temperature, 0, 1.0)
-        state = sample(chain, state, lengths, until, keys, rule, END)
+        state = sample(chain, state, lengths, until, keys, rule, END, forbidden)
     return np.asarray(state.tokens)
 
 
@@ -87,3 +87,12 @@ def test_a_text_does_not_depend_on_its_neighbours_nor_on_stops_on_the_way():
     np.testing.assert_array_equal(write(prompts, 1.5, [1, 2, 3], [2, 3, 7, 10]), together)
     # The control: another number draws another text.
     assert (write([prompts[0]], 1.5, [9])[0] != together[0]).any()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_a_forbidden_token_is_never_drawn(temperature):
+    # After 3 comes 4, nearly always; a prompt may hold it.
+    prompts, numbers = [[3], [4, 3], [0], [1]], [1, 2, 3, 4]
+    texts = write(prompts, temperature, numbers, forbidden=(4,))
+    assert (texts == 4).sum() == 1
+    assert (write(prompts, temperature, numbers) == 4).sum() > 1

@@ -1,5 +1,6 @@
 """Text in, text out: whatever the lines hold, whoever their neighbours are."""
 
+import collections
 import contextlib
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from experiments import translating, workdir
 from tiny_run import command, refused, shared_run
+from transformer.data.tokenizer import BEGIN, PAD, UNKNOWN
+from transformer.tasks import translator as translator_module
 from transformer.tasks.translation import load_tokenizers, make_translator
 
 LETTERS = "abcdefghijklmnop"
@@ -329,3 +332,25 @@ def test_learned_positions_are_never_overrun_in_use(tiny):
     assert (np.isfinite(log_prob), tokens) == (True, 32)
     assert len(warnings) == 3
     assert all("model.max_length=32" in line for line in warnings)
+
+
+def test_no_search_writes_unknown_padding_or_begin_however_probable(tiny, loaded, monkeypatch):
+    translator, variables = loaded
+    lines, size = sentences(20), translator.target_tokenizer.vocab_size
+    written = [best[0].text for best in translator.translate(variables, lines)]
+    letters = collections.Counter("".join(written).replace(" ", ""))
+    [favourite] = translator.target_tokenizer.encode([letters.most_common(1)[0][0]])[0]
+    # All that is tied has one table: where the favourite is likely, these are far more so.
+    params = jax.tree.map(np.array, variables["params"])
+    [table] = [leaf for leaf in jax.tree.leaves(params) if len(leaf) == size]
+    table[[PAD, UNKNOWN, BEGIN]] = 30 * table[favourite]
+
+    def unknown(beam):
+        config = workdir.load_config(tiny.workdir)
+        own = make_translator(config, *load_tokenizers(tiny.workdir), print)
+        found = own.translate({"params": params}, lines, beam)
+        return sum("⁇" in best[0].text for best in found)
+
+    assert (unknown(1), unknown(3)) == (0, 0)
+    monkeypatch.setattr(translator_module, "NEVER_WRITTEN", (PAD,))
+    assert unknown(1) > 0  # the control: it would

@@ -5,7 +5,7 @@ returns the logits of the next token, and the cache. The cache is whatever the m
 needs one method, `reorder(parents)`, which lets hypothesis p go on from hypothesis parents[p].
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -83,6 +83,7 @@ def beam_search(
     end: int,
     penalty: str,
     alpha: float,
+    forbidden: Sequence[int] = (),
     prompts: "Prompts | None" = None,
 ) -> Hypotheses:
     """Returns up to `beam` translations of each sentence.
@@ -102,6 +103,7 @@ def beam_search(
       begin, end: ids of the tokens before the first and after the last.
       penalty: a key of PENALTIES.
       alpha: its exponent.
+      forbidden: ids that are never written, but by a prompt; scores are as if they could be.
       prompts: what every hypothesis starts with, in place of `begin`. Limits count it; scores and
         their penalty do not.
 
@@ -126,12 +128,13 @@ def beam_search(
         return (state.index < steps) & ~state.finished.all()
 
     def advance(state):
-        return _advance(state, step, limits, begin, end, PENALTIES[penalty], alpha, prompts)
+        rule = PENALTIES[penalty], alpha
+        return _advance(state, step, limits, begin, end, *rule, forbidden, prompts)
 
     return jax.lax.while_loop(unfinished, advance, state).done
 
 
-def _advance(state: _State, step, limits, begin, end, penalty, alpha, prompts) -> _State:
+def _advance(state: _State, step, limits, begin, end, penalty, alpha, forbidden, prompts) -> _State:
     """One token further, for every sentence that is not finished."""
     beam = state.live_tokens.shape[1]
     previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
@@ -141,7 +144,7 @@ def _advance(state: _State, step, limits, begin, end, penalty, alpha, prompts) -
     vocab_size = logits.shape[-1]
     is_end = jnp.arange(vocab_size) == end
     must_end = (state.index + 1 >= limits)[:, None, None]
-    log_probs = jnp.where(must_end & ~is_end, NEVER, log_probs)
+    log_probs = jnp.where((must_end & ~is_end) | among(forbidden, vocab_size), NEVER, log_probs)
     length = state.index + 1
     if prompts is not None:
         log_probs = _as_given(log_probs, state, prompts)
@@ -179,6 +182,11 @@ def _advance(state: _State, step, limits, begin, end, penalty, alpha, prompts) -
         done_count,
         state.finished | (state.index + 1 >= limits) | ((done_count >= beam) & decided),
     )
+
+
+def among(ids: Sequence[int], vocab_size: int) -> Bool[Array, "V"]:
+    """Returns which tokens of a vocabulary have one of these ids."""
+    return jnp.zeros(vocab_size, bool).at[jnp.asarray(ids, jnp.int32)].set(True)
 
 
 def _as_given(log_probs, state: _State, prompts: "Prompts") -> Float[Array, "B P V"]:
@@ -248,6 +256,7 @@ def sample(
     keys: Array,
     rule: SamplingRule,
     end: int,
+    forbidden: Sequence[int] = (),
 ) -> Sample:
     """Returns the texts when `until` tokens are read, or all texts have ended.
 
@@ -259,6 +268,7 @@ def sample(
       until: less than the steps that there is room for.
       keys: of each text.
       end: id of end-of-sentence; negative where texts do not end.
+      forbidden: ids that are never drawn; the others' probabilities are made to sum to one.
     """
 
     def unfinished(state):
@@ -269,7 +279,8 @@ def sample(
         logits, cache = step(read, state.cache)
         place = state.index + 1
         own = jax.vmap(jax.random.fold_in, (0, None))(keys, place)
-        drawn = draw_tokens(logits[:, 0], own, rule)
+        possible = jnp.where(among(forbidden, logits.shape[-1]), -jnp.inf, logits[:, 0])
+        drawn = draw_tokens(possible, own, rule)
         there = jax.lax.dynamic_index_in_dim(state.tokens, place, 1, keepdims=False)
         is_new = place >= lengths
         token = jnp.where(is_new, jnp.where(state.ended, 0, drawn), there)

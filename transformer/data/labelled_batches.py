@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +13,9 @@ from jaxtyping import Int
 
 from transformer.data.buckets import BucketPlan
 from transformer.data.labelled import Labelled
-from transformer.data.pipeline import check_unknown
-from transformer.data.token_store import TokenStore, load_arrays, save_arrays
+from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BEGIN, PAD, UNKNOWN, Ids, Tokenizer, train_tokenizer
+from transformer.data.unknown import Lost, LostCounter, check_unknown
 
 ENCODE_AT_ONCE = 10_000  # texts
 NO_LABEL = -1
@@ -52,12 +52,14 @@ class EncodedTexts:
       labels: the number of each text's class, from zero.
       cut: how many texts were longer, and are their first tokens alone.
       unknown: tokens that are not in the vocabulary.
+      lost: the same by name.
     """
 
     store: TokenStore
     labels: Int[np.ndarray, "texts"]
     cut: int
     unknown: int
+    lost: Lost
 
     @property
     def unknown_share(self) -> float:
@@ -71,8 +73,12 @@ def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
     Line breaks of HTML are blanks. The begin is what "first" pools, and something to read where a
     text has no token.
     """
-    encoded = tokenizer.encode([LINE_BREAK.sub(" ", text) for text in texts])
-    return [[BEGIN, *ids] for ids in encoded]
+    return [[BEGIN, *ids] for ids in tokenizer.encode(list(map(_plain, texts)))]
+
+
+def _plain(text: str) -> str:
+    """A text without line breaks of HTML."""
+    return LINE_BREAK.sub(" ", text)
 
 
 def encode_labelled(
@@ -86,20 +92,30 @@ def encode_labelled(
     """
     number = {label: i for i, label in enumerate(labels)}
     parts, offsets, classes, cut = [np.zeros(0, np.int32)], [0], [], 0
+    lost = LostCounter()
     items = iter(items)
     while chunk := list(itertools.islice(items, ENCODE_AT_ONCE)):
-        for ids in read_texts((item.text for item in chunk), tokenizer):
+        read = read_texts((item.text for item in chunk), tokenizer)
+        if any(UNKNOWN in ids[:max_tokens] for ids in read):
+            lost.add(tokenizer, [_plain(item.text) for item in chunk], read)
+        for ids in read:
             cut += len(ids) > max_tokens
             parts.append(np.array(ids[:max_tokens], np.int32))
             offsets.append(offsets[-1] + len(parts[-1]))
         classes += [number[item.label] for item in chunk]
     tokens = np.concatenate(parts)
     store = TokenStore(tokens, np.array(offsets, np.int64))
-    return EncodedTexts(store, np.array(classes, np.int32), cut, int((tokens == UNKNOWN).sum()))
+    unknown = int((tokens == UNKNOWN).sum())
+    return EncodedTexts(store, np.array(classes, np.int32), cut, unknown, lost.lost())
 
 
 def prepare_labelled(
-    items: Iterable[Labelled], labels: Sequence[str], data: Any, settings: Any
+    items: Iterable[Labelled],
+    labels: Sequence[str],
+    data: Any,
+    settings: Any,
+    saved: Path | None = None,
+    say: Callable[[str], None] = print,
 ) -> tuple[EncodedTexts, Tokenizer]:
     """Returns the training texts and their tokenizer, both from the cache if they are there.
 
@@ -108,28 +124,37 @@ def prepare_labelled(
       labels: names of the classes, by number.
       data: `config.data`.
       settings: `config.tokenizer`.
+      saved: a run's tokenizer, taken if it is of this text.
+      say: called with a line where the cache is damaged.
 
     Raises:
       UserError: the vocabulary does not suit the texts, or too many tokens are unknown.
     """
     cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
     texts_digest, digest = hashlib.sha256(), hashlib.sha256()
+    count = 0
     for item in items:
+        count += 1
         texts_digest.update(f"{len(item.text)} {item.text}".encode())
         digest.update(f"{len(item.label)} {item.label}".encode())
     content = texts_digest.hexdigest()
-    tokenizer = train_tokenizer(_Plain(items), settings, cache, content)
+    tokenizer = train_tokenizer(
+        _Plain(items), settings, cache, content, count=count, saved=saved, say=say
+    )
     key = f"{content} {digest.hexdigest()} {tokenizer.digest} {data.max_tokens}"
-    folder = cache / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.labelled"
-    if not folder.exists():
+
+    def encode() -> dict[str, np.ndarray]:
         texts = encode_labelled(items, labels, tokenizer, data.max_tokens)
         arrays = {"tokens": texts.store.tokens, "offsets": texts.store.offsets}
-        counts = np.array([texts.cut, texts.unknown])
-        save_arrays(folder, {**arrays, "labels": texts.labels, "counts": counts})
-    arrays = load_arrays(folder)
+        told = {"counts": np.array([texts.cut, texts.unknown]), "lost": texts.lost.to_array()}
+        return {**arrays, "labels": texts.labels, **told}
+
+    folder = cache / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.labelled"
+    arrays = cached_arrays(folder, encode, say)
     store = TokenStore(arrays["tokens"], arrays["offsets"])
-    texts = EncodedTexts(store, arrays["labels"], *map(int, arrays["counts"]))
-    check_unknown(texts.unknown_share, data.max_unknown_share)
+    lost = Lost.from_array(arrays["lost"])
+    texts = EncodedTexts(store, arrays["labels"], *map(int, arrays["counts"]), lost)
+    check_unknown(texts.unknown_share, data.max_unknown_share, lost)
     return texts, tokenizer
 
 
@@ -140,7 +165,7 @@ class _Plain:
     items: Iterable[Labelled]
 
     def __iter__(self) -> Iterator[str]:
-        return (LINE_BREAK.sub(" ", item.text) for item in self.items)
+        return (_plain(item.text) for item in self.items)
 
 
 class LabelledPlan(BucketPlan):

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.data.buckets import even_part
-from transformer.data.pipeline import check_unknown
 from transformer.data.stream import shuffle, stream
-from transformer.data.token_store import TokenStore, load_arrays, save_arrays
+from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer, train_tokenizer
+from transformer.data.unknown import NOTHING_LOST, Lost, LostCounter, check_unknown
 from transformer.errors import RunError, UserError
 
 ENCODE_AT_ONCE = 10_000  # documents
@@ -44,6 +44,7 @@ class Text:
         between white space; bytes are of UTF-8.
       unknown: tokens that are not in the vocabulary.
       digest: of the documents, 8 hexadecimal digits.
+      lost: the unknown, by name.
     """
 
     store: TokenStore
@@ -53,6 +54,7 @@ class Text:
     bytes: int
     unknown: int
     digest: str
+    lost: Lost = NOTHING_LOST
 
     @property
     def ends(self) -> int:
@@ -68,7 +70,7 @@ def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> 
     """
     parts, offsets = [np.zeros(0, np.int32)], [0]
     words = size = 0
-    digest = hashlib.sha256()
+    digest, lost = hashlib.sha256(), LostCounter()
     documents = iter(documents)
     while chunk := list(itertools.islice(documents, ENCODE_AT_ONCE)):
         for text in chunk:
@@ -76,13 +78,18 @@ def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> 
             size += len(text.encode())
             digest.update(_delimited(text))
             # Line by line: what is one piece of a long text to sentencepiece takes it long.
-            ids = itertools.chain(*tokenizer.encode(text.splitlines(keepends=True)))
+            lines = text.splitlines(keepends=True)
+            encoded = tokenizer.encode(lines)
+            ids = itertools.chain(*encoded)
             parts.append(np.array([*ids] if whole else [*ids, END], np.int32))
+            if (parts[-1] == UNKNOWN).any():
+                lost.add(tokenizer, lines, encoded)
             offsets.append(offsets[-1] + len(parts[-1]))
     tokens = np.concatenate(parts)
     store = TokenStore(tokens, np.array(offsets, np.int64))
     unknown = int((tokens == UNKNOWN).sum())
-    return Text(store, whole, len(store), words, size, unknown, digest.hexdigest()[:8])
+    counts = len(store), words, size, unknown
+    return Text(store, whole, *counts, digest.hexdigest()[:8], lost.lost())
 
 
 def _delimited(text: str) -> bytes:
@@ -90,37 +97,50 @@ def _delimited(text: str) -> bytes:
     return f"{len(text)} {text}".encode()
 
 
-def prepare_text(documents: Iterable[str], data: Any, settings: Any) -> tuple[Text, Tokenizer]:
+def prepare_text(
+    documents: Iterable[str],
+    data: Any,
+    settings: Any,
+    saved: Path | None = None,
+    say: Callable[[str], None] = print,
+) -> tuple[Text, Tokenizer]:
     """Returns the training text and its tokenizer, both from the cache if they are there.
 
     Args:
       documents: restartable: hashing, training a tokenizer and encoding read it in turn.
       data: `config.data`.
       settings: `config.tokenizer`.
+      saved: a run's tokenizer, taken if it is of this text.
+      say: called with a line where the cache is damaged.
 
     Raises:
       UserError: there is no text, the vocabulary does not suit it, too many tokens are unknown, or
         it is shorter than a row.
     """
     cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
-    digest = hashlib.sha256()
+    digest, lines = hashlib.sha256(), 0
     for text in documents:
         digest.update(_delimited(text))
+        lines += text.count("\n") + 1
     content, whole = digest.hexdigest(), data.documents == "file"
-    tokenizer = train_tokenizer(_Lines(documents), settings, cache, content)
+    tokenizer = train_tokenizer(
+        _Lines(documents), settings, cache, content, count=lines, saved=saved, say=say
+    )
     key = hashlib.sha256(f"{content} {tokenizer.digest} {whole}".encode()).hexdigest()[:24]
-    folder = cache / f"{key}.text"
-    if not folder.exists():
+
+    def encode() -> dict[str, np.ndarray]:
         text = encode_text(documents, tokenizer, whole)
         counts = [text.documents, text.words, text.bytes, text.unknown]
         store = {"tokens": text.store.tokens, "offsets": text.store.offsets}
-        save_arrays(folder, {**store, "counts": np.array(counts)})
-    arrays = load_arrays(folder)
+        return {**store, "counts": np.array(counts), "lost": text.lost.to_array()}
+
+    arrays = cached_arrays(cache / f"{key}.text", encode, say)
     store = TokenStore(arrays["tokens"], arrays["offsets"])
-    text = Text(store, whole, *map(int, arrays["counts"]), content[:8])
+    lost = Lost.from_array(arrays["lost"])
+    text = Text(store, whole, *map(int, arrays["counts"]), content[:8], lost)
     if not text.documents:
         raise UserError("no training text is left: name a file with some")
-    check_unknown(text.unknown / len(store.tokens), data.max_unknown_share)
+    check_unknown(text.unknown / len(store.tokens), data.max_unknown_share, lost)
     if len(store.tokens) < data.context:
         raise RunError(
             f"the training text has {len(store.tokens):,} tokens, less than a row of "

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformer.errors import UserError
 
@@ -60,6 +60,13 @@ class CleaningRules:
         if _ratio(*characters) <= self.max_length_ratio:
             return False
         return _ratio(len(source.encode()), len(target.encode())) > self.max_length_ratio
+
+
+def rules_of(settings: Any) -> CleaningRules:
+    """Returns the rules of `config.data`."""
+    return CleaningRules(
+        settings.max_characters, settings.max_length_ratio, settings.remove_duplicates
+    )
 
 
 def _ratio(a: int, b: int) -> float:

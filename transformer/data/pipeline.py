@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.data.buckets import BucketPlan
-from transformer.data.pairs import CleaningReport, CleaningRules, Pair, check_kept, clean
-from transformer.data.token_store import TokenStore, load_arrays, save_arrays
+from transformer.data.pairs import CleaningReport, CleaningRules, Pair, check_kept, clean, rules_of
+from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer, train_tokenizer
-from transformer.errors import RunError
+from transformer.data.unknown import Lost, LostCounter, check_unknown
 
 ENCODE_AT_ONCE = 20_000  # pairs
 
@@ -51,7 +51,10 @@ def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Training text, cleaned and encoded, with its tokenizers and what cleaning found."""
+    """Training text, cleaned and encoded, with its tokenizers and what cleaning found.
+
+    `lost` is what of it the tokenizers do not know.
+    """
 
     source: TokenStore
     target: TokenStore
@@ -59,9 +62,21 @@ class Corpus:
     target_tokenizer: Tokenizer
     report: CleaningReport
     unknown_share: float
+    lost: Lost
 
 
-def prepare_corpus(pairs: Iterable[Pair], data, tokenizer) -> Corpus:
+def tokenizer_names(joint: bool) -> tuple[str, ...]:
+    """Returns the files of a run's tokenizers, the source's first."""
+    return ("tokenizer.model",) if joint else ("tokenizer.source.model", "tokenizer.target.model")
+
+
+def prepare_corpus(
+    pairs: Iterable[Pair],
+    data,
+    tokenizer,
+    folder: Path | None = None,
+    say: Callable[[str], None] = print,
+) -> Corpus:
     """Returns the training corpus; tokenizers and encoded text come from the cache if they can.
 
     Args:
@@ -69,48 +84,65 @@ def prepare_corpus(pairs: Iterable[Pair], data, tokenizer) -> Corpus:
         time is it held in memory.
       data: `config.data`.
       tokenizer: `config.tokenizer`.
+      folder: of a run, whose tokenizers are taken if they are of this text.
+      say: called with a line where the cache is damaged.
 
     Raises:
       UserError: nothing is left after cleaning, the vocabulary does not suit the text, or too
         many tokens are unknown.
     """
     cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
-    rules = CleaningRules(data.max_characters, data.max_length_ratio, data.remove_duplicates)
+    rules = rules_of(data)
+    report, contents = _read(pairs, rules)
+
+    def train(name: str, *sides: int) -> Tokenizer:
+        return train_tokenizer(
+            _Texts(pairs, rules, sides),
+            tokenizer,
+            cache,
+            "".join(contents[side] for side in sides),
+            count=report.kept * len(sides),
+            saved=folder and folder / name,
+            say=say,
+        )
+
+    names = tokenizer_names(tokenizer.joint)
+    if tokenizer.joint:
+        source_tokenizer = target_tokenizer = train(names[0], 0, 1)
+    else:
+        source_tokenizer, target_tokenizer = train(names[0], 0), train(names[1], 1)
+    tokenizers = source_tokenizer, target_tokenizer
+
+    def encode() -> dict[str, np.ndarray]:
+        return _encode(clean(pairs, rules, CleaningReport()), *tokenizers, data.max_tokens)
+
+    key = [*contents, *(own.digest for own in tokenizers), str(data.max_tokens)]
+    name = f"{hashlib.sha256(' '.join(key).encode()).hexdigest()[:24]}.tokens"
+    arrays = cached_arrays(cache / name, encode, say)
+    too_long, unknown, tokens = (int(count) for count in arrays["counts"])
+    report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
+    check_kept(report)
+    lost = Lost.from_array(arrays["lost"])
+    check_unknown(unknown / tokens, data.max_unknown_share, lost)
+    return Corpus(
+        TokenStore(arrays["source"], arrays["source_offsets"]),
+        TokenStore(arrays["target"], arrays["target_offsets"]),
+        *tokenizers,
+        report,
+        unknown / tokens,
+        lost,
+    )
+
+
+def _read(pairs: Iterable[Pair], rules: CleaningRules) -> tuple[CleaningReport, list[str]]:
+    """Returns what cleaning finds, and a fingerprint of each side of what it keeps."""
     report = CleaningReport()
     digests = hashlib.sha256(), hashlib.sha256()
     for pair in clean(pairs, rules, report):
         for digest, text in zip(digests, pair[:2], strict=True):
             digest.update(text.encode() + b"\n")
     check_kept(report)
-    contents = [digest.hexdigest() for digest in digests]
-
-    if tokenizer.joint:
-        source_tokenizer = target_tokenizer = train_tokenizer(
-            _Texts(pairs, rules, (0, 1)), tokenizer, cache, "".join(contents)
-        )
-    else:
-        source_tokenizer, target_tokenizer = (
-            train_tokenizer(_Texts(pairs, rules, (i,)), tokenizer, cache, contents[i])
-            for i in range(2)
-        )
-    key = [*contents, source_tokenizer.digest, target_tokenizer.digest, str(data.max_tokens)]
-    folder = cache / f"{hashlib.sha256(' '.join(key).encode()).hexdigest()[:24]}.tokens"
-    if not folder.exists():
-        kept = clean(pairs, rules, CleaningReport())
-        _encode(kept, source_tokenizer, target_tokenizer, data.max_tokens, folder)
-    arrays = load_arrays(folder)
-    too_long, unknown, tokens = (int(count) for count in arrays["counts"])
-    report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
-    check_kept(report)
-    check_unknown(unknown / tokens, data.max_unknown_share)
-    return Corpus(
-        TokenStore(arrays["source"], arrays["source_offsets"]),
-        TokenStore(arrays["target"], arrays["target_offsets"]),
-        source_tokenizer,
-        target_tokenizer,
-        report,
-        unknown / tokens,
-    )
+    return report, [digest.hexdigest() for digest in digests]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,51 +159,47 @@ class _Texts:
                 yield pair[side]
 
 
-def check_unknown(share: float, limit: float) -> None:
-    """Raises RunError where more than a share `limit` of the training tokens is unknown."""
-    if share > limit:
-        raise RunError(
-            f"{share:.1%} of the training tokens are unknown, more than "
-            f"data.max_unknown_share={limit:.1%}: raise --config.tokenizer.vocab_size or "
-            "--config.tokenizer.character_coverage"
-        )
-
-
 def _encode(
     pairs: Iterator[Pair],
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     max_tokens: int,
-    folder: Path,
-) -> None:
-    """Writes the pairs' tokens below `folder`, which appears when all of it is there."""
-    stores = {"source": ([], [0]), "target": ([], [0])}
+) -> dict[str, np.ndarray]:
+    """Returns the pairs' tokens, and counts of what was found."""
+    tokenizers = {"source": source_tokenizer, "target": target_tokenizer}
+    stores = {name: ([], [np.zeros(1, np.int64)]) for name in tokenizers}
     too_long = unknown = tokens = 0
+    lost = LostCounter()
     while chunk := list(itertools.islice(pairs, ENCODE_AT_ONCE)):
         encoded = zip(
             source_tokenizer.encode([pair.source for pair in chunk]),
             target_tokenizer.encode([pair.target for pair in chunk]),
             strict=True,
         )
-        flat = {"source": [], "target": []}
-        for sides in encoded:
-            # The end of the sentence takes a place of its own.
-            if max(map(len, sides)) + 1 > max_tokens:
-                too_long += 1
-                continue
-            for name, ids in zip(flat, sides, strict=True):
-                flat[name] += ids
-                stores[name][1].append(stores[name][1][-1] + len(ids))
-        for name, ids in flat.items():
-            array = np.array(ids, np.int32)
-            tokens += len(array)
-            unknown += int((array == UNKNOWN).sum())
+        # The end of the sentence takes a place of its own.
+        kept = [
+            (pair, ids)
+            for pair, ids in zip(chunk, encoded, strict=True)
+            if max(map(len, ids)) + 1 <= max_tokens
+        ]
+        too_long += len(chunk) - len(kept)
+        for side, (name, tokenizer) in enumerate(tokenizers.items()):
+            rows = [ids[side] for _, ids in kept]
+            stores[name][1].append(np.fromiter(map(len, rows), np.int64, len(rows)))
+            array = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
             stores[name][0].append(array)
-    arrays = {"counts": np.array([too_long, unknown, max(tokens, 1)])}
-    for name, (parts, offsets) in stores.items():
+            tokens += len(array)
+            if count := int((array == UNKNOWN).sum()):
+                unknown += count
+                lost.add(tokenizer, [pair[side] for pair, _ in kept], rows)
+    arrays = {
+        "counts": np.array([too_long, unknown, max(tokens, 1)]),
+        "lost": lost.lost().to_array(),
+    }
+    for name, (parts, lengths) in stores.items():
         arrays[name] = np.concatenate(parts)
-        arrays[f"{name}_offsets"] = np.array(offsets, np.int64)
-    save_arrays(folder, arrays)
+        arrays[f"{name}_offsets"] = np.cumsum(np.concatenate(lengths), dtype=np.int64)
+    return arrays
 
 
 class BatchPlan(BucketPlan):

@@ -1,22 +1,31 @@
 """Subword tokenizers, trained by sentencepiece on the experiment's own text."""
 
+import dataclasses
+import functools
 import hashlib
 import io
+import json
+import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sentencepiece
 from jaxtyping import Int
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from transformer.errors import RunError, UserError
-from transformer.files import write_bytes
+from transformer.files import write_bytes, write_json
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
+NEVER_WRITTEN = (PAD, UNKNOWN, BEGIN)  # no text holds them
 KINDS = ("bpe", "unigram", "word", "char")
+BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, where that is wanted
+BYTES = 256  # pieces that this takes
 # What lets `decode` give back every blank and every end of a line.
 EXACT = {
     "remove_extra_whitespaces": False,
@@ -24,6 +33,9 @@ EXACT = {
     "user_defined_symbols": ["\n", "\t"],
     "max_sentence_length": 2**20,  # bytes; longer lines teach nothing
 }
+SAMPLE_SEED = 0  # of the sentences that train a tokenizer, of texts larger than it reads
+ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with all its signs has
+LEAST_COVERAGE = 0.98  # that sentencepiece takes
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 
@@ -32,10 +44,12 @@ class Tokenizer:
 
     Args:
       model: a serialised sentencepiece model.
+      origin: digest of the text and the settings that it was trained with; '' where that is not
+        known.
     """
 
-    def __init__(self, model: bytes):
-        self.model = model
+    def __init__(self, model: bytes, origin: str = ""):
+        self.model, self.origin = model, origin
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.vocab_size: int = self._processor.vocab_size()
 
@@ -44,12 +58,30 @@ class Tokenizer:
         """The model's fingerprint, 16 hexadecimal digits."""
         return hashlib.sha256(self.model).hexdigest()[:16]
 
+    @functools.cached_property
+    def kind(self) -> str:
+        """One of `KINDS`."""
+        spec = ModelProto.FromString(self.model).trainer_spec
+        return TrainerSpec.ModelType.Name(spec.model_type).lower()
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without begin or end."""
         return self._processor.encode(list(texts))
 
+    def unknown_pieces(self, texts: Sequence[str]) -> Iterator[str]:
+        """Yields what of each text has no piece: words, or stretches of characters in them."""
+        for ids, pieces in zip(
+            self.encode(texts), self._processor.encode(list(texts), out_type=str), strict=True
+        ):
+            for token, piece in zip(ids, pieces, strict=True):
+                if token == UNKNOWN:
+                    yield from filter(None, piece.split("▁"))
+
     def decode(self, ids: Ids) -> str:
-        """Returns the text of ids up to the first end-of-sentence."""
+        """Returns the text of ids up to the first end-of-sentence.
+
+        Bytes that spell no character become U+FFFD.
+        """
         kept = []
         for token in ids:
             if token == END:
@@ -59,7 +91,7 @@ class Tokenizer:
         return self._processor.decode(kept)
 
     def pieces(self, ids: Ids) -> list[str]:
-        """Returns the tokens as text, for people to read; '▁' begins a word."""
+        """Returns the tokens as text, for people to read; '▁' begins a word, <0xF0> is a byte."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
     def starts(self, texts: Sequence[str]) -> list[list[int]]:
@@ -81,12 +113,35 @@ def _starts(text: str, encoded: SentencePieceText) -> list[int]:
     return np.searchsorted(bytes_before, [piece.begin for piece in encoded.pieces]).tolist()
 
 
-def save_model(path: Path, model: bytes) -> None:
-    """Writes a tokenizer's model, unless the file holds it already."""
-    if path.exists() and path.read_bytes() == model:
-        return
+def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
+    """Writes a tokenizer's model, unless the file holds it already, and a note of its origin."""
     # A full disk must not cost the one that is there, and with it the run.
-    write_bytes(path, model)
+    if not path.exists() or path.read_bytes() != tokenizer.model:
+        write_bytes(path, tokenizer.model)
+    note = {"origin": tokenizer.origin, "model": _digest(tokenizer.model)}
+    if tokenizer.origin and _read_note(path) != note:
+        write_json(path.with_suffix(".json"), note)
+
+
+def _read_note(path: Path) -> Any:
+    try:
+        return json.loads(path.with_suffix(".json").read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _saved(path: Path, origin: str) -> Tokenizer | None:
+    """Returns the tokenizer of a run's folder, if it is whole and of this origin."""
+    try:
+        model = path.read_bytes()
+    except OSError:
+        return None
+    right = _read_note(path) == {"origin": origin, "model": _digest(model)}
+    return Tokenizer(model, origin) if right else None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -108,14 +163,28 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise UserError(f"{path} is no sentencepiece model: put back the original") from None
 
 
-def train_tokenizer(texts: Iterable[str], settings, cache_dir: Path, content: str) -> Tokenizer:
-    """Returns a tokenizer trained on `texts`, from the cache where it was trained before.
+def train_tokenizer(
+    texts: Iterable[str],
+    settings,
+    cache_dir: Path,
+    content: str,
+    *,
+    count: int = 0,
+    saved: Path | None = None,
+    say: Callable[[str], None] = print,
+) -> Tokenizer:
+    """Returns a tokenizer trained on `texts`, from a run or the cache where it was trained before.
+
+    The same text and settings make the same tokenizer in every process.
 
     Args:
-      texts: raw sentences; read only where the cache has no tokenizer for them, and a second time
+      texts: raw sentences; read only where there is no tokenizer for them yet, and a second time
         to explain a refusal.
       settings: `config.tokenizer`.
       content: fingerprint of `texts`.
+      count: how many they are; of more than `max_sentences` about so many are drawn.
+      saved: a file of a run; taken if it holds the tokenizer of such text and settings.
+      say: called with a line where the cache is damaged.
 
     Raises:
       UserError: the kind is unknown, or the vocabulary's size does not suit the text.
@@ -124,56 +193,136 @@ def train_tokenizer(texts: Iterable[str], settings, cache_dir: Path, content: st
         raise UserError(
             f"tokenizer.kind='{settings.kind}' is unknown: choose one of {', '.join(KINDS)}"
         )
-    key = repr(sorted(settings.items())) + content + sentencepiece.__version__
-    cached = cache_dir / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.model"
-    if not cached.exists():
-        model = _train(texts, settings, settings.kind)
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(cached, model)
-    return Tokenizer(cached.read_bytes())
+    described = repr(sorted(settings.items())) + content
+    origin = _digest(described.encode())
+    if saved is not None and (tokenizer := _saved(saved, origin)):
+        return tokenizer
+    key = _digest(f"{described}{sentencepiece.__version__}".encode())[:24]
+    for path in cache_dir.glob(f"{key}.*.model"):
+        # Its name says what it must hold.
+        if path.name == _cached_name(key, model := path.read_bytes()):
+            return Tokenizer(model, origin)
+        say(f"{path} is damaged: the tokenizer is trained again")
+        path.unlink(missing_ok=True)
+    model = _train(_Sample(texts, min(1.0, settings.max_sentences / max(1, count))), settings)
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    write_bytes(cache_dir / _cached_name(key, model), model)
+    return Tokenizer(model, origin)
 
 
-def _train(texts: Iterable[str], settings, kind: str) -> bytes:
-    model = io.BytesIO()
+def _cached_name(key: str, model: bytes) -> str:
+    return f"{key}.{_digest(model)[:16]}.model"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sample:
+    """Such a share of texts, the same whenever they are read; sentencepiece draws others always."""
+
+    texts: Iterable[str]
+    share: float
+
+    def __iter__(self) -> Iterator[str]:
+        if self.share >= 1.0:
+            return iter(self.texts)
+        draw = random.Random(SAMPLE_SEED).random
+        return (text for text in self.texts if draw() < self.share)
+
+
+def _train(texts: Iterable[str], settings) -> bytes:
+    """Returns a model in which characters leave room for longer pieces.
+
+    Where those of a script like Chinese would take more than half of the vocabulary, the rarest are
+    spelt in bytes.
+    """
+    spelt, model = _spelt_in_bytes(settings), b""
+    room = (settings.vocab_size - BYTES) // 2
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts),
-            model_writer=model,
-            model_type=kind,
-            vocab_size=settings.vocab_size,
-            character_coverage=settings.character_coverage,
-            normalization_rule_name=settings.normalization,
-            input_sentence_size=settings.max_sentences,
-            pad_id=PAD,
-            unk_id=UNKNOWN,
-            bos_id=BEGIN,
-            eos_id=END,
-            **(EXACT if settings.keep_spaces else {}),
-            # A word or character vocabulary is what occurs, up to so many.
-            hard_vocab_limit=kind in ("bpe", "unigram"),
-            use_all_vocab=False,
-            minloglevel=2,
-        )
+        model = _train_model(texts, settings, settings.kind)
+        if not spelt or _characters(model) <= max(room, ALPHABETS):
+            return model
     except (RuntimeError, ValueError) as error:
+        if not spelt or room < 1 or not _too_many_characters(str(error)):
+            raise RunError(_explain(str(error), texts, settings)) from None
+    try:
+        frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=END + 1 + room))
+        kept = "".join(frequent.pieces(range(END + 1, frequent.vocab_size))).replace("▁", "")
+        fewest = {"character_coverage": LEAST_COVERAGE, "required_chars": kept}
+        return _train_model(texts, settings, settings.kind, **fewest)
+    except (RuntimeError, ValueError) as error:
+        if model:
+            return model
         raise RunError(_explain(str(error), texts, settings)) from None
+
+
+def _spelt_in_bytes(settings) -> bool:
+    return settings.byte_fallback and settings.kind in BYTE_KINDS
+
+
+def _characters(model: bytes) -> int:
+    """How many pieces of a model are one character."""
+    pieces = ModelProto.FromString(model).pieces
+    return sum(piece.type == piece.NORMAL and len(piece.piece) == 1 for piece in pieces)
+
+
+def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
+    """Returns sentencepiece's model.
+
+    Args:
+      changes: of its options.
+    """
+    model = io.BytesIO()
+    options = {
+        "vocab_size": settings.vocab_size,
+        "character_coverage": settings.character_coverage,
+        "normalization_rule_name": settings.normalization,
+        "byte_fallback": settings.byte_fallback and kind in BYTE_KINDS,
+        **(EXACT if settings.keep_spaces else {}),
+        **changes,
+    }
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=model,
+        model_type=kind,
+        pad_id=PAD,
+        unk_id=UNKNOWN,
+        bos_id=BEGIN,
+        eos_id=END,
+        # A word or character vocabulary is what occurs, up to so many.
+        hard_vocab_limit=kind in ("bpe", "unigram"),
+        use_all_vocab=False,
+        minloglevel=2,
+        **options,
+    )
     return model.getvalue()
+
+
+def _too_many_characters(message: str) -> re.Match[str] | None:
+    """The match whose first group is the smallest vocabulary that holds them, if that is wrong."""
+    return re.search(r"required_chars\. \d+ vs (\d+)", message)
 
 
 def _explain(message: str, texts: Iterable[str], settings) -> str:
     """Says which key to change where sentencepiece refuses."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
+        characters = _train_model(texts, settings, "char")
+        least = Tokenizer(characters).vocab_size + BYTES * _spelt_in_bytes(settings)
         # The largest spells most sentences as a token or two, of which nothing can be learned.
-        advised = max(int(limit[1]) // 2, Tokenizer(_train(texts, settings, "char")).vocab_size)
         return (
             f"tokenizer.vocab_size={size} is more than the training text allows, at most "
-            f"{limit[1]}: set --config.tokenizer.vocab_size={advised}"
+            f"{limit[1]}: set --config.tokenizer.vocab_size={max(int(limit[1]) // 2, least)}"
         )
-    if limit := re.search(r"required_chars\. \d+ vs (\d+)", message):
+    if limit := _too_many_characters(message):
+        what, remedy = (
+            "the characters of the training text",
+            f"lower --config.tokenizer.character_coverage from {settings.character_coverage}",
+        )
+        if _spelt_in_bytes(settings):
+            what = f"{what} and the {BYTES} bytes that spell others"
+            remedy = "set --config.tokenizer.byte_fallback=False"
         return (
-            f"tokenizer.vocab_size={size} is less than the characters of the training text: set "
-            f"--config.tokenizer.vocab_size={limit[1]} or more, or lower "
-            f"--config.tokenizer.character_coverage from {settings.character_coverage}"
+            f"tokenizer.vocab_size={size} is less than {what}: set "
+            f"--config.tokenizer.vocab_size={limit[1]} or more, or {remedy}"
         )
     if "charsmap" in message:
         return (

@@ -26,7 +26,7 @@ from transformer.data.labelled_batches import (
     prepare_labelled,
 )
 from transformer.data.labelled_sources import open_labelled
-from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_model
+from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.files import write_json
 from transformer.losses import TokenSums, class_cross_entropy
@@ -54,6 +54,7 @@ class ClassificationTask:
       config: the whole experiment.
       warn: called with a line for what the user should know.
       like: another task, whose text is used where the config says the same of it.
+      folder: of the run, whose tokenizer is used if it is of the same text.
     """
 
     unit = "texts"
@@ -64,6 +65,7 @@ class ClassificationTask:
         config: Any,
         warn: Callable[[str], None] = print,
         like: "ClassificationTask | None" = None,
+        folder: Path | None = None,
     ):
         self.config, self.d_model, self.heads_vary = config, config.model.d_model, False
         if like is not None and text_of(like.config) == text_of(config):
@@ -75,8 +77,9 @@ class ClassificationTask:
             self._labels = labels = self._source.labels
             self._held_out = {s: list(self._source.splits[s]) for s in ("validation", "test")}
             self._check_splits()
+            text, saved = self._source.splits["train"], folder and folder / TOKENIZER
             self._texts, self._tokenizer = prepare_labelled(
-                self._source.splits["train"], labels, config.data, config.tokenizer
+                text, labels, config.data, config.tokenizer, saved, warn
             )
             self._encoded = self._encode()
         self.splits = tuple(self._held_out)
@@ -253,7 +256,7 @@ class ClassificationTask:
         return [items[i] for i in sorted(drawn)]
 
     def save_assets(self, workdir: Path) -> None:
-        save_model(workdir / TOKENIZER, self._tokenizer.model)
+        save_tokenizer(workdir / TOKENIZER, self._tokenizer)
         save_labels(workdir / LABELS, self._labels)
         weights = dict(zip(self._labels, self._class_weights.tolist(), strict=True))
         write_json(workdir / CLASS_WEIGHTS_FILE, weights)
@@ -270,6 +273,7 @@ class ClassificationTask:
         lines = [
             *self._source.describe(),
             f"{texts.unknown_share:.3%} unknown tokens; vocabulary {self._tokenizer.vocab_size}",
+            *texts.lost.describe(),
             f"{plan.epoch_length} batches an epoch, {plan.padding_share:.1%} padding, "
             f"shapes {shapes}",
         ]

@@ -15,7 +15,7 @@ import numpy as np
 from transformer.data import held_out
 from transformer.data.documents import open_documents
 from transformer.data.packing import Text, TextBatch, TextPlan, encode_text, pack_rows, prepare_text
-from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
+from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums
 from transformer.metrics import TokenMetrics, summarize
@@ -39,6 +39,7 @@ class LanguageModelTask:
       config: the whole experiment.
       warn: called with a line for what the user should know.
       like: another task, whose text is used where the config says the same of it.
+      folder: of the run, whose tokenizer is used if it is of the same text.
     """
 
     unit = "tokens"
@@ -49,6 +50,7 @@ class LanguageModelTask:
         config: Any,
         warn: Callable[[str], None] = print,
         like: "LanguageModelTask | None" = None,
+        folder: Path | None = None,
     ):
         self.config, self.d_model, self.heads_vary = config, config.model.d_model, False
         if like is not None and text_of(like.config) == text_of(config):
@@ -56,8 +58,9 @@ class LanguageModelTask:
             self._documents, self._held_out = like._documents, like._held_out
         else:
             documents = open_documents(config.data)
+            saved = folder and folder / TOKENIZER
             self._text, self._tokenizer = prepare_text(
-                documents["train"], config.data, config.tokenizer
+                documents["train"], config.data, config.tokenizer, saved, warn
             )
             self._documents = {split: own for split, own in documents.items() if split != "train"}
             self._held_out = _encode(self._documents, self._tokenizer, config)
@@ -201,7 +204,7 @@ class LanguageModelTask:
         }
 
     def save_assets(self, workdir: Path) -> None:
-        save_model(workdir / TOKENIZER, self._tokenizer.model)
+        save_tokenizer(workdir / TOKENIZER, self._tokenizer)
         held_out.save(workdir, self._documents)
 
     def fingerprint(self) -> str:
@@ -217,6 +220,7 @@ class LanguageModelTask:
             f"{what}: {tokens:,} tokens to train on, {others}; {text.unknown / tokens:.3%} "
             f"unknown; vocabulary {self._tokenizer.vocab_size}, {text.bytes / tokens:.2f} bytes a "
             "token",
+            *text.lost.describe(),
             f"{plan.epoch_length} batches an epoch, of {plan.rows} x {plan.context} tokens",
             f"  {' '.join(self._tokenizer.pieces(ids))} ...".replace("\n", "⏎"),
         ]

@@ -11,9 +11,9 @@ import jax
 
 from transformer.data import held_out
 from transformer.data.pairs import Pair
-from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview
+from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview, tokenizer_names
 from transformer.data.sources import open_source, set_aside_splits
-from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_model
+from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decode import PENALTIES
 from transformer.errors import RunError, UserError
 from transformer.losses import TokenSums
@@ -35,6 +35,7 @@ class TranslationTask:
       config: the whole experiment.
       warn: called with a line for what the user should know.
       like: another task, whose text is used where the config says the same of it.
+      folder: of the run, whose tokenizers are used if they are of the same text.
     """
 
     unit = "target tokens"
@@ -48,6 +49,7 @@ class TranslationTask:
         config: Any,
         warn: Callable[[str], None] = print,
         like: "TranslationTask | None" = None,
+        folder: Path | None = None,
     ):
         self.config = config
         self.warn = warn
@@ -59,7 +61,9 @@ class TranslationTask:
         else:
             self._pairs = open_source(config.data)
             self._check_splits()
-            self.corpus = prepare_corpus(self._pairs["train"], config.data, config.tokenizer)
+            self.corpus = prepare_corpus(
+                self._pairs["train"], config.data, config.tokenizer, folder, warn
+            )
         self.splits = _splits(config)
         self.predictor = make_translator(
             config, self.corpus.source_tokenizer, self.corpus.target_tokenizer, warn
@@ -252,6 +256,7 @@ class TranslationTask:
             f"{corpus.source_tokenizer.vocab_size} source, "
             f"{corpus.target_tokenizer.vocab_size} target"
             + (" (the same)" if self.config.tokenizer.joint else ""),
+            *corpus.lost.describe(),
             f"{plan.epoch_length} batches an epoch, {plan.padding_share:.1%} padding, "
             f"shapes {shapes}",
         ]
@@ -347,11 +352,9 @@ def _check_scores(settings: Any) -> None:
 
 def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None:
     """Writes `tokenizer.model`, or `tokenizer.source.model` and `tokenizer.target.model`."""
-    models = {"tokenizer.source.model": source.model, "tokenizer.target.model": target.model}
-    if source.model == target.model:
-        models = {"tokenizer.model": source.model}
-    for name, model in models.items():
-        save_model(workdir / name, model)
+    joint = source.model == target.model
+    for name, tokenizer in zip(tokenizer_names(joint), (source, target), strict=False):
+        save_tokenizer(workdir / name, tokenizer)
 
 
 def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
@@ -360,9 +363,6 @@ def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
     Raises:
       UserError: a file is missing or is no tokenizer.
     """
-    joint = workdir / "tokenizer.model"
-    names = [joint] * 2
-    if not joint.exists():
-        names = [workdir / f"tokenizer.{side}.model" for side in ("source", "target")]
-    source, target = map(load_tokenizer, names)
-    return source, target
+    joint = (workdir / tokenizer_names(True)[0]).exists()
+    tokenizers = [load_tokenizer(workdir / name) for name in tokenizer_names(joint)]
+    return tokenizers[0], tokenizers[-1]

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from transformer.data.pipeline import Batch, make_batch
-from transformer.data.tokenizer import BEGIN, END, PAD, Tokenizer
+from transformer.data.tokenizer import BEGIN, END, NEVER_WRITTEN, PAD, Tokenizer
 from transformer.decode import Hypotheses, beam_search
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.attention import look_ahead_mask
@@ -356,6 +356,7 @@ class Translator:
             end=END,
             penalty=self.decode.length_penalty,
             alpha=self.decode.alpha,
+            forbidden=NEVER_WRITTEN,
         )
 
     def _limit(self, length: int) -> int:
@@ -370,9 +371,8 @@ class Translator:
             self._encode_lines(self.target_tokenizer, targets, first_line),
         )
 
-    def _encode_lines(
-        self, tokenizer: Tokenizer, lines: Sequence[str], first_line: int
-    ) -> list[list[int]]:
+    def _encode_lines(self, tokenizer: Tokenizer, lines: Sequence[str], first_line: int):
+        """The tokens of each line, cut to what the model reads."""
         encoded = tokenizer.encode(lines)
         for i, ids in enumerate(encoded):
             if len(ids) + 1 > self.max_length:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN
+from transformer.data.tokenizer import BEGIN, END, NEVER_WRITTEN, PAD
 from transformer.decode import (
     Hypotheses,
     Prompts,
@@ -118,14 +118,12 @@ class Writer:
         return cache
 
     def _step(self, variables: Any, tokens: Any, cache: Any) -> tuple[Any, Any]:
-        """The next token's logits; what no text holds is never written."""
-        logits, cache = self.model.apply(variables, tokens, cache, method="step")
-        never = jnp.asarray([PAD, UNKNOWN, BEGIN, *([] if self.ends else [END])])
-        return logits.at[..., never].set(jnp.finfo(logits.dtype).min), cache
+        return self.model.apply(variables, tokens, cache, method="step")
 
     def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
         step = functools.partial(self._step, variables)
-        return sample(step, state, lengths, until, keys, rule, END if self.ends else NO_TOKEN)
+        end, never = (END, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, END))
+        return sample(step, state, lengths, until, keys, rule, end, never)
 
     def find(self, variables: Any, given: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts that start so, without the first token of each."""
@@ -145,5 +143,6 @@ class Writer:
             end=END,
             penalty=self.decode.length_penalty,
             alpha=self.decode.alpha,
+            forbidden=NEVER_WRITTEN,
             prompts=prompts,
         )

@@ -1,0 +1,88 @@
+"""What of the training text is not in a vocabulary, counted and named."""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import UInt8
+
+from transformer.data.tokenizer import UNKNOWN, Tokenizer
+from transformer.errors import RunError
+
+NAMED = 10  # of what is lost, the most frequent
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """The words, or characters, of a text that its vocabulary lacks.
+
+    Attributes:
+      what: "words" or "characters".
+      different: how many there are.
+      frequent: the most frequent, and how often each occurs.
+    """
+
+    what: str = "characters"
+    different: int = 0
+    frequent: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{text!r} ({count:,})" for text, count in self.frequent)
+        more = ", ..." if self.different > len(self.frequent) else ""
+        return f"{self.different:,} {self.what} are not in the vocabulary: {named}{more}"
+
+    def describe(self) -> list[str]:
+        """Returns the line to print at the start, none where nothing is lost."""
+        return [f"unknown: {self}"] if self.different else []
+
+    def to_array(self) -> UInt8[np.ndarray, "bytes"]:
+        """Returns what `from_array` reads."""
+        return np.frombuffer(json.dumps(dataclasses.asdict(self)).encode(), np.uint8)
+
+    @classmethod
+    def from_array(cls, array: UInt8[np.ndarray, "bytes"]) -> "Lost":
+        """Returns what `to_array` was called for."""
+        fields = json.loads(array.tobytes())
+        return cls(**{**fields, "frequent": tuple(map(tuple, fields["frequent"]))})
+
+
+NOTHING_LOST = Lost()
+
+
+class LostCounter:
+    """Counts what is lost of a text that is encoded in parts."""
+
+    def __init__(self):
+        self._what = Lost.what
+        self._counts: collections.Counter[str] = collections.Counter()
+
+    def add(
+        self, tokenizer: Tokenizer, texts: Iterable[str], encoded: Iterable[Sequence[int]]
+    ) -> None:
+        """Counts what is unknown of texts; to be called where there is something.
+
+        Args:
+          encoded: the tokens of each text.
+        """
+        self._what = "words" if tokenizer.kind == "word" else "characters"
+        strange = [text for text, ids in zip(texts, encoded, strict=True) if UNKNOWN in ids]
+        for piece in tokenizer.unknown_pieces(strange):
+            self._counts.update([piece] if self._what == "words" else piece)
+
+    def lost(self) -> Lost:
+        """Returns what was counted; of equally frequent ones the first in alphabetical order."""
+        ranked = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
+        return Lost(self._what, len(ranked), tuple(ranked[:NAMED]))
+
+
+def check_unknown(share: float, limit: float, lost: Lost) -> None:
+    """Raises RunError where more than a share `limit` of the training tokens is unknown."""
+    if share > limit:
+        raise RunError(
+            f"{share:.1%} of the training tokens are unknown, more than "
+            f"data.max_unknown_share={limit:.1%} ({lost}): raise --config.tokenizer.vocab_size or "
+            "--config.tokenizer.character_coverage, or set --config.tokenizer.byte_fallback=True "
+            "with bpe or unigram"
+        )
