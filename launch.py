@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from experiments.process import explain, run_process
+from transformer import signals
 from transformer.errors import UserError
 
 LINE_MODES = ("translate", "score", "generate", "classify")
@@ -231,4 +232,4 @@ def _hush(unraisable: Any) -> None:
 
 if __name__ == "__main__":
     sys.unraisablehook = _hush
-    sys.exit(run_process(lambda: main(sys.argv)))
+    signals.leave(run_process(lambda: main(sys.argv)))

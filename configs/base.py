@@ -197,7 +197,8 @@ def _train() -> ConfigDict:
     train.class_weights = "none"  # none | balanced: all classes weigh alike in a classifier's loss
     train.ema_decay = 0.0  # of weights, per update, for evaluation; 0: none
     train.log_every = 100  # steps
-    train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved with each
+    train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved before each
+    train.save_minutes = 10.0  # between checkpoints at most; 0: only before evaluations
     train.keep_last = 5  # checkpoints; at least evaluate.average
     # On validation: loss | nll | accuracy, of translations bleu | chrf, of classes macro_f1
     train.best_metric = "bleu"

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from transformer import signals
 from transformer.errors import UserError, one_line
 
 # What to do about an error of the system, by its number.
@@ -68,9 +69,12 @@ def run_process(main: Callable[[], int]) -> int:
     """
     _open_streams()
     try:
-        code = main()
+        with signals.EndSignals():
+            code = main()
         if code == 0:  # otherwise one line has said what is wrong
             sys.stdout.flush()
+    except signals.Interrupted as interrupted:
+        signals.end(interrupted.code)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:

@@ -1,9 +1,11 @@
 """Training a run to its end and scoring it: the modes `train` and `evaluate`."""
 
+import contextlib
+import errno
 import hashlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,22 +57,28 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
     workdir.claim(folder, config)
     task.save_assets(folder)
     report.record_data(task, folder)
-    steps = trainer.checkpoints.steps()
-    results = workdir.load_results(folder)
-    if results and trainer.member.finished(results["step"]):
-        _say(f"{folder} is finished, {steps[-1]} steps; its results:")
-        print_results(results, task.columns)
-        _say(
-            "Raise --config.train.steps or --config.train.epochs to go on, or use another "
-            "--workdir to begin anew."
-        )
-        return None
-    environment.record(folder)
-    for line in task.describe():
-        _say(line)
-    if trainer.run():
-        show(task, config, folder, score(task, config, folder))
-    return trainer.stop_signal
+    if trainer.member.finished():
+        trainer.member.close()
+        if workdir.is_finished(folder, newest := workdir.newest_step(folder)):
+            _say(f"{folder} is finished, {newest} steps; its results:")
+            print_results(workdir.load_results(folder), task.columns)
+            _say(
+                "Raise --config.train.steps or --config.train.epochs to go on, or use another "
+                "--workdir to begin anew."
+            )
+            return None
+    else:
+        environment.record(folder)
+        for line in task.describe():
+            _say(line)
+        if not trainer.run():
+            return trainer.stop_signal
+    if workdir.is_scored(folder, workdir.newest_step(folder)):  # and a kill or a full disk came
+        results = workdir.load_results(folder)
+    else:
+        results = score(task, config, folder)
+    show(task, config, folder, results)
+    return None
 
 
 def evaluate(config: Any, folder: Path) -> None:
@@ -142,6 +150,8 @@ def score(
     }
     if config.task == "translation":  # a later mode may have another decode.beam_size
         results[report_numbers.DECODE] = config.decode.to_dict()
+    # Before the results: a report that is there is of those that are there.
+    (place / report.REPORT).unlink(missing_ok=True)
     results |= notes or {}
     write_json(place / "results.json", results)
     return results
@@ -152,16 +162,31 @@ def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
     steps = results["averaged_steps"]
     _, variables, *_ = workdir.load_trained(folder, config, _say, steps)
     print_results(results, task.columns)
-    modes.REGISTRY[config.task].show(task, variables, folder, _say)
-    picture = folder / "figures" / "training.png"
-    try:
+    with _picture("examples", folder):
+        modes.REGISTRY[config.task].show(task, variables, folder, _say)
+    with _picture("training", folder):
+        picture = folder / "figures" / "training.png"
         _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
-    except ValueError as error:  # a folder that was copied without its metrics
-        _say(f"no picture of the training: {error}")
-    for picture in probe_figures.draw(folder):
-        _say(f"wrote {picture}")
+    with _picture("probes", folder):
+        for picture in probe_figures.draw(folder):
+            _say(f"wrote {picture}")
     trained = Trained(task.predictor, variables)
     _say(f"wrote {report.write(config, folder, results, trained)}")
+
+
+@contextlib.contextmanager
+def _picture(what: str, folder: Path) -> Iterator[None]:
+    """Lets a picture fail with a line, but for want of room: then nothing else has any either."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        reason = (str(error).strip().splitlines() or [""])[0][:200]
+        _say(
+            f"no picture of {what} ({type(error).__name__}: {reason}); the results are in "
+            f"{folder / 'results.json'}"
+        )
 
 
 def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:

@@ -45,6 +45,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "data.batch_sentences decode.seed decode.top_k optimizer.weight_decay "
         "optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
+        "train.save_minutes "
         "decode.max_ratio decode.max_extra evaluate.bootstrap evaluate.probe_statistics "
         "evaluate.probe_sentences",
     ),

@@ -269,7 +269,9 @@ class _Worker:
         return [lead.with_config(point.config, heads_vary=vary) for point in points]
 
     def _score(self, point: Planned, trial: Trial, task: Any) -> None:
-        if not (results := workdir.load_results(point.folder)):
+        if workdir.is_scored(point.folder, workdir.newest_step(point.folder)):
+            results = workdir.load_results(point.folder)
+        else:
             results = run.score(task, point.config, point.folder)
         value = results["validation"][point.config.train.best_metric]
         if not math.isfinite(value):

@@ -32,6 +32,7 @@ FREE_KEYS = (
     "train.log_every",
     "train.keep_last",
     "train.patience",
+    "train.save_minutes",
 )
 
 
@@ -165,3 +166,14 @@ def load_results(folder: Path) -> dict[str, Any] | None:
         raise UserError(
             f"{path} cannot be read ({error}): delete it; --mode=evaluate writes it anew"
         ) from None
+
+
+def is_scored(folder: Path, step: int) -> bool:
+    """Returns whether `results.json` holds the scores of a run that has come to `step`."""
+    results = load_results(folder)
+    return isinstance(results, dict) and results.get("step") == step
+
+
+def is_finished(folder: Path, step: int) -> bool:
+    """Returns whether nothing is left to do for a run that was trained to `step`."""
+    return is_scored(folder, step) and (folder / "report.html").exists()

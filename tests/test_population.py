@@ -157,10 +157,10 @@ def test_a_population_that_a_signal_stops_saves_and_goes_on(tmp_path, monkeypatc
     stopped = seeds(tmp_path, "stopped", **{"train.steps": 7})
     log = Population._log
 
-    def raise_signal(self, state, pending, step, *rest):
+    def raise_signal(self, state, step, *rest):
         if step == 5:
             signal.raise_signal(signal.SIGTERM)
-        return log(self, state, pending, step, *rest)
+        return log(self, state, step, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(Population, "_log", raise_signal)

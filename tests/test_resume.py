@@ -135,21 +135,6 @@ def test_probes_of_steps_that_are_taken_again_go_first(tmp_path):
     assert probes(tmp_path) == kept | others
 
 
-def test_a_probe_that_fails_costs_no_step(unbroken, tmp_path):
-    class Failing(Probed):
-        def probe(self, params):
-            raise MemoryError
-
-    config, whole = unbroken
-    first = lines(whole, "validation")[0]
-    with pytest.raises(MemoryError):
-        run(Failing(), config, tmp_path)
-    assert saved_steps(tmp_path) == [first["step"]]
-    assert lines(tmp_path, "validation") == [first]
-    assert run(Probed(), config, tmp_path)
-    assert identical(*(newest_state(Probed(), config, each) for each in (tmp_path, whole)))
-
-
 # -- the real command, killed for real
 
 KILLS = 12

@@ -309,12 +309,17 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     assert identical(last.opt_state, good.opt_state)
 
 
-def test_a_state_of_bad_steps_alone_is_not_saved_again(tmp_path):
+def test_a_state_of_bad_steps_alone_is_saved_only_where_the_run_ends(tmp_path):
     # From 5 on nothing is learned: 10 and 15 would only push good checkpoints out.
-    task = Unigrams(bad=range(5, 99))
     config = unigram_config(**{"train.max_bad_steps": 99, "train.steps": 17})
-    Trainer(task, config, tmp_path, quiet).run()
-    assert saved_steps(tmp_path) == [5]
+    said = []
+    assert Trainer(Unigrams(bad=range(5, 99)), config, tmp_path, said.append).run()
+    assert saved_steps(tmp_path) == [5, 17]
+    assert [line["step"] for line in lines(tmp_path, "validation")] == [5, 17]
+    assert "nothing was learned since step 5: step 15 is not saved or evaluated" in said
+    assert said[-1].startswith("training ended at step 17: train.steps=17")
+    assert "12 steps were skipped: loss or gradient was not finite" in said[-1]
+    assert Trainer(Unigrams(), config, tmp_path, quiet).member.finished()
 
 
 def test_a_run_goes_on_over_fewer_bad_steps_and_counts_them(tmp_path):
@@ -373,18 +378,25 @@ def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(tmp_path):
 
 
 def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
-    seconds = iter(range(10**6))
-    clock = types.SimpleNamespace(monotonic=lambda: float(next(seconds)))
-    monkeypatch.setattr(member, "time", clock)
-    changes = {"train.minutes": 0.2, "train.steps": 99, "train.evaluate_every": 7}
-    trained(tmp_path, **changes)
-    # A second a step and one for an evaluation.
-    assert saved_steps(tmp_path) == [7, 11]
-    assert lines(tmp_path, "train")[-1]["step"] == 11
-    trained(tmp_path, **changes)
-    assert saved_steps(tmp_path) == [7, 11]
-    trained(tmp_path, **{**changes, "train.minutes": 0.3})
-    assert 11 < saved_steps(tmp_path)[-1] < 99
+    now = 0.0
+
+    def pass_second(i=None):
+        nonlocal now
+        now += 1.0
+
+    class Timed(Unigrams):
+        def evaluate(self, params, split, final):
+            pass_second()
+            return super().evaluate(params, split, final)
+
+    monkeypatch.setattr(member, "time", types.SimpleNamespace(monotonic=lambda: now))
+    # A second a step and one for an evaluation; no line is due where the time is up.
+    changes = {"train.steps": 99, "train.evaluate_every": 7, "train.log_every": 50}
+    for minutes, saved in ((0.2, [7, 11]), (0.2, [7, 11]), (0.3, [7, 11, 14, 15])):
+        task = Timed(on_read=pass_second)
+        trained(tmp_path, task, **changes, **{"train.minutes": minutes})
+        assert saved_steps(tmp_path) == saved
+        assert lines(tmp_path, "train")[-1]["step"] == saved[-1]
 
 
 @pytest.mark.parametrize(
@@ -422,13 +434,15 @@ def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_p
 
 
 def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
+    def finished(**changes):
+        return Trainer(Unigrams(), unigram_config(**changes), tmp_path, quiet).member.finished()
+
     trainer = trained(tmp_path)
-    again = Trainer(Unigrams(), unigram_config(), tmp_path, quiet)
-    assert again.member.finished(12)
-    assert not Trainer(
-        Unigrams(), unigram_config(**{"train.steps": 13}), tmp_path, quiet
-    ).member.finished(12)
     assert trainer.total_steps == 12
+    assert finished()
+    assert not finished(**{"train.steps": 13})
+    (tmp_path / "checkpoints/12/evaluation.json").unlink()  # as after a kill while it was scored
+    assert not finished()
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,23 @@ import numpy as np
 from transformer import optim
 from transformer.checkpoint import SMALLER_IS_BETTER, Checkpoints
 from transformer.errors import RunError, UserError
-from transformer.files import write_arrays
+from transformer.files import write_arrays, write_json
 from transformer.metrics import MetricsWriter, TokenMetrics, summarize
 from transformer.model.stack import stacked_modules
-from transformer.tasks.base import Task
+from transformer.tasks.base import Probe, Task
 from transformer.train_step import TrainState, init_state, make_train_step
 
 PROBES = "probes"  # folder within a run's
+MOST_ATTEMPTS = 5  # to evaluate one state, before the run goes on without
 
 
 @dataclasses.dataclass
 class RunProgress:
     """What the loop remembers beside the state; saved with every checkpoint.
 
-    `seconds` are all of the run's, `training_seconds` those without evaluations and saves.
+    `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` is what was
+    trained since the last line; `line_sums`, see `TokenMetrics.to_list`, is filled in checkpoints
+    only.
     """
 
     fingerprint: str
@@ -37,6 +40,9 @@ class RunProgress:
     best: float | None = None
     best_step: int = 0
     evaluations_since_best: int = 0
+    line_seconds: float = 0.0
+    line_steps: int = 0
+    line_sums: list[float] = dataclasses.field(default_factory=list)
 
     def record(self, step: int, metric: str, value: float) -> None:
         """Notes an evaluation."""
@@ -82,6 +88,7 @@ class Member:
             config.train.best_metric,
         )
         self.progress = RunProgress(task.fingerprint())
+        self.saved_step = 0  # of the newest checkpoint, from which the run would go on
         self._writer: MetricsWriter | None = None
 
     def make_train_step(self) -> Callable:
@@ -121,18 +128,27 @@ class Member:
         Raises:
           UserError: see `Checkpoints.restore_newest`.
         """
-        restored = self.checkpoints.restore_newest(template, say, self.progress.fingerprint)
+        fingerprint = self.progress.fingerprint
+        self.progress, self.saved_step = RunProgress(fingerprint), 0
+        restored = self.checkpoints.restore_newest(template, say, fingerprint)
         if restored is None:
             return None
         state, saved = restored
         self.progress = RunProgress(**saved)
+        self.saved_step = int(state.step)
         return state
 
-    def start_writing(self, step: int) -> None:
-        """Opens the run's metrics for lines after `step`; probes of later steps go as well."""
-        self._writer = MetricsWriter(self.workdir, step)
+    def start_writing(self) -> None:
+        """Opens the run's metrics for what comes after the newest checkpoint.
+
+        Lines and probes of later steps go; if its evaluation is still to come, what one that was
+        broken off has written as well.
+        """
+        step = self.saved_step
+        evaluated = self.checkpoints.evaluated(step)
+        self._writer = MetricsWriter(self.workdir, step, evaluated)
         for path in probe_files(self.workdir):
-            if int(path.stem) > step:
+            if int(path.stem) >= step + evaluated:
                 path.unlink()
 
     def close(self) -> None:
@@ -141,34 +157,67 @@ class Member:
             self._writer.close()
         self.checkpoints.close()
 
-    def finished(self, step: int = 0) -> bool:
-        """Returns whether what is saved, or at least `step` steps, leave nothing to do."""
+    def finished(self) -> bool:
+        """Returns whether nothing is left to train or to evaluate after the newest checkpoint."""
         newest = self.checkpoints.steps()[-1:]
         saved = self.checkpoints.read_progress(newest[0]) if newest else None
-        if saved is None:
+        if saved is None or not self.ended(newest[0], RunProgress(**saved)):
             return False
-        return self.ended(max(step, newest[0]), RunProgress(**saved))
+        return self.checkpoints.evaluated(newest[0]) or self._attempts(newest[0]) >= MOST_ATTEMPTS
 
     def ended(self, step: int, progress: RunProgress | None = None) -> bool:
-        """Returns whether nothing is left to do after `step` steps.
+        """Returns whether nothing is left to train after `step` steps.
 
         Args:
           progress: in place of this run's own.
         """
+        return self.why_ended(step, progress) is not None
+
+    def why_ended(self, step: int, progress: RunProgress | None = None) -> str | None:
+        """Returns the setting that ends the run after `step` steps, or None where none does."""
         settings, progress = self.config.train, progress or self.progress
-        out_of_patience = 0 < settings.patience <= progress.evaluations_since_best
-        out_of_time = 0 < settings.minutes * 60 <= progress.seconds
-        return step >= self.total_steps or out_of_patience or out_of_time
+        if step >= self.total_steps:
+            by_epochs = self.total_steps < settings.steps
+            return (
+                f"train.{f'epochs={settings.epochs}' if by_epochs else f'steps={settings.steps}'}"
+            )
+        if 0 < settings.patience <= progress.evaluations_since_best:
+            return f"train.patience={settings.patience} evaluations without a better one"
+        if 0 < settings.minutes * 60 <= progress.seconds:
+            return f"train.minutes={settings.minutes}"
+        return None
+
+    def ending(self, step: int, bad_steps: int) -> str:
+        """Returns a line that says why the run ended, what was best, and what was skipped."""
+        line = f"training ended at step {step:,}: {self.why_ended(step) or 'it was pruned'}"
+        if self.progress.best is not None:
+            metric, best = self.config.train.best_metric, self.progress.best
+            line += f"; best {metric} {best:.4g} at step {self.progress.best_step:,}"
+        if bad_steps:
+            line += f"; {bad_steps:,} steps were skipped: loss or gradient was not finite"
+        return line
+
+    def seconds_left(self) -> float:
+        """Returns how long `train.minutes` lets the run go on."""
+        minutes = self.config.train.minutes
+        return max(0.0, minutes * 60 - self.progress.seconds) if minutes else math.inf
+
+    def spend(self, seconds: float, steps: int | None = None) -> None:
+        """Counts time; `steps` where it was training."""
+        self.progress.seconds += seconds
+        if steps is not None:
+            self.progress.training_seconds += seconds
+            self.progress.line_seconds += seconds
+            self.progress.line_steps += steps
 
     def log(
-        self, step: int, metrics: TokenMetrics, bad_run: int, bad_steps: int, seconds: float
+        self, step: int, metrics: TokenMetrics, bad_run: int, bad_steps: int
     ) -> dict[str, float]:
         """Writes a line of what was trained since the last one; returns its numbers.
 
         Args:
           metrics: of all batches since then.
           bad_run, bad_steps: of the state.
-          seconds: since then.
 
         Raises:
           RunError: too many steps in a row were not finite.
@@ -180,10 +229,8 @@ class Member:
                 f"{step}: lower --config.optimizer.learning_rate or set "
                 f"--config.optimizer.clip_norm; the last good checkpoint is step {last[0]}"
             )
-        tokens = float(metrics.nll.count)
-        self.progress.seconds += seconds
-        self.progress.training_seconds += seconds
-        self.progress.tokens += tokens
+        tokens, progress = float(metrics.nll.count), self.progress
+        progress.tokens += tokens
         update = (step - 1) // self.config.optimizer.accumulate + 1
         rate = optim.learning_rate(
             self.config.optimizer.schedule, update, self.hparams(), self.task.d_model
@@ -191,15 +238,76 @@ class Member:
         values = {
             **summarize(metrics),
             "learning_rate": float(rate),
-            "tokens_per_second": tokens / max(seconds, 1e-9),
-            "seconds": self.progress.seconds,
+            "tokens_per_second": tokens / max(progress.line_seconds, 1e-9),
+            "seconds": progress.seconds,
             "bad_steps": float(bad_steps),
         }
         self._writer.write(step, "train", values)
+        values["seconds_per_step"] = progress.line_seconds / max(1, progress.line_steps)
+        progress.line_seconds, progress.line_steps = 0.0, 0
         return values
 
-    def record(self, step: int, scores: dict[str, Any], seconds: float) -> dict[str, float]:
-        """Writes a line of an evaluation that took so long; returns its numbers.
+    def save(self, step: int, state: TrainState, pending: TokenMetrics | None = None) -> None:
+        """Starts to save a checkpoint.
+
+        Args:
+          pending: of all batches since the last line, on the host.
+        """
+        sums = [] if pending is None else pending.to_list()
+        self.checkpoints.save(step, state, {**dataclasses.asdict(self.progress), "line_sums": sums})
+        self.saved_step = step
+
+    def pending(self) -> TokenMetrics | None:
+        """Returns what was trained since the last line when the run was saved, if anything."""
+        sums = self.progress.line_sums
+        return TokenMetrics.from_list(sums) if sums else None
+
+    def due(self, step: int) -> bool:
+        """Returns whether the state after `step` steps is to be saved and evaluated."""
+        return step > 0 and (step % self.evaluate_every == 0 or self.ended(step))
+
+    def needs_evaluation(self, step: int, bad_run: int, say: Callable) -> bool:
+        """Returns whether a state that is due was not evaluated yet, and is worth it.
+
+        Args:
+          bad_run: of the state.
+          say: prints a line where it is not worth it.
+        """
+        if self.checkpoints.evaluated(step):
+            return False
+        if self._attempts(step) >= MOST_ATTEMPTS:
+            say(
+                f"the evaluation at step {step} failed {MOST_ATTEMPTS} times and is left out: is "
+                "--config.decode.batch_size or --config.evaluate.max_sentences too large?"
+            )
+            return False
+        last = max(self.checkpoints.scores(), default=0)
+        # The newest few are averaged, and the same weights again would push good ones out.
+        if not self.ended(step) and last and bad_run >= step - last:
+            say(f"nothing was learned since step {last}: step {step} is not saved or evaluated")
+            return False
+        return True
+
+    def begin_evaluation(self, step: int) -> None:
+        """Waits until a state is on the disk, and counts the attempt to evaluate it there."""
+        self.checkpoints.wait()
+        write_json(self._attempts_path(step), self._attempts(step) + 1)
+
+    def give_up_evaluation(self, step: int) -> None:
+        """Takes back an attempt that only a signal ended."""
+        write_json(self._attempts_path(step), self._attempts(step) - 1)
+
+    def write_probe(self, step: int, found: Probe) -> None:
+        """Writes what the attention heads look at after `step` steps, where the task has such."""
+        if not found.arrays:
+            return
+        folder = self.workdir / PROBES
+        folder.mkdir(exist_ok=True)
+        write_arrays(folder / f"{step:08d}.npz", {"step": np.array(step), **found.arrays})
+        self._writer.write(step, "heads", found.numbers)
+
+    def record(self, step: int, scores: dict[str, Any]) -> dict[str, float]:
+        """Writes a line of an evaluation, and records it with the checkpoint; returns its numbers.
 
         Raises:
           UserError: `train.best_metric` is not among them.
@@ -211,30 +319,20 @@ class Member:
                 f"train.best_metric='{metric}' is not measured: choose one of "
                 f"{', '.join(sorted(numbers))}"
             )
-        self.progress.seconds += seconds
         self.progress.record(step, metric, numbers[metric])
         self._writer.write(step, "validation", {**numbers, "seconds": self.progress.seconds})
+        progress = {**dataclasses.asdict(self.progress), "line_sums": []}
+        self.checkpoints.record_evaluation(step, numbers, progress)
         return numbers
 
-    def probe(self, step: int, params: Any) -> None:
-        """Writes what the attention heads look at after `step` steps, where the task has such."""
-        found = self.task.probe(params)
-        if not found.arrays:
-            return
-        folder = self.workdir / PROBES
-        folder.mkdir(exist_ok=True)
-        write_arrays(folder / f"{step:08d}.npz", {"step": np.array(step), **found.arrays})
-        self._writer.write(step, "heads", found.numbers)
+    def _attempts_path(self, step: int) -> Path:
+        return self.checkpoints.folder / str(step) / "evaluation_attempts.json"
 
-    def save(self, step: int, state: TrainState, numbers: dict[str, float]) -> None:
-        """Starts to save a checkpoint, with the numbers of an evaluation at this step if any."""
-        saved = self.checkpoints.steps()
-        if saved and int(state.bad_run) >= step - saved[-1]:
-            return  # nothing was learned since the last one
-        progress = dataclasses.asdict(self.progress)
-        self.checkpoints.save(step, state, progress)
-        if numbers:
-            self.checkpoints.record_evaluation(step, numbers, progress)
+    def _attempts(self, step: int) -> int:
+        try:
+            return int(self._attempts_path(step).read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
 
 
 class Stopwatch:

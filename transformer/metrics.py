@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import flax.struct
+import jax
 import sacrebleu
 from clu import metrics as clu_metrics
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
@@ -31,6 +32,18 @@ class TokenMetrics(clu_metrics.Collection):
             loss=clu_metrics.Average(sums.loss, sums.weight),
             nll=clu_metrics.Average(sums.nll, sums.weight),
             accuracy=clu_metrics.Average(sums.correct, sums.weight),
+        )
+
+    def to_list(self) -> list[float]:
+        """Returns the sums and counts of one run, which hold all bits of a float32."""
+        return [float(x) for x in jax.tree.leaves(self)]
+
+    @classmethod
+    def from_list(cls, numbers: Sequence[float]) -> "TokenMetrics":
+        """Returns what `to_list` was called on, bit for bit, on the host."""
+        leaves, structure = jax.tree.flatten(jax.device_get(cls.empty()))
+        return structure.unflatten(
+            [leaf.dtype.type(x) for leaf, x in zip(leaves, numbers, strict=True)]
         )
 
 
@@ -126,11 +139,12 @@ class MetricsWriter:
     Args:
       workdir: the run's folder.
       step: where the run goes on; lines of later steps, written before it was interrupted, go.
+      evaluated: whether that step's evaluation counts; otherwise its lines go as well.
     """
 
-    def __init__(self, workdir: Path, step: int):
+    def __init__(self, workdir: Path, step: int, evaluated: bool = True):
         self._path = workdir / "metrics.jsonl"
-        self._drop_after(step)
+        self._drop_after(step, evaluated)
         self._board = SummaryWriter(str(workdir), purge_step=step + 1 if step else None)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
@@ -145,17 +159,22 @@ class MetricsWriter:
         """Flushes what is not yet on disk."""
         self._board.close()
 
-    def _drop_after(self, step: int) -> None:
+    def _drop_after(self, step: int, evaluated: bool) -> None:
         if not self._path.exists():
             return
         lines = self._path.read_text().splitlines()
-        kept = [line for line in lines if _step_of(line) <= step]
+        kept = []
+        for line in lines:
+            place, split = _place_of(line)
+            if place < step or (place == step and (evaluated or split == "train")):
+                kept.append(line)
         write_text(self._path, "".join(line + "\n" for line in kept))
 
 
-def _step_of(line: str) -> int | float:
-    """The step of a line; a line that a kill cut short belongs to no step."""
+def _place_of(line: str) -> tuple[int | float, str]:
+    """The (step, split) of a line; a line that a kill cut short belongs to no step."""
     try:
-        return json.loads(line)["step"]
+        parsed = json.loads(line)
+        return parsed["step"], parsed["split"]
     except (ValueError, KeyError, TypeError):
-        return math.inf
+        return math.inf, ""

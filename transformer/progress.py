@@ -1,8 +1,11 @@
 """What a person sees while a run trains or translates: a bar on a terminal, lines elsewhere."""
 
 import contextlib
+import datetime
+import math
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,6 +13,10 @@ from clu import parameter_overview
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+
+REFRESH = 0.1  # seconds between two looks of the bar
+SILENCE = 30.0  # seconds without a line at most, where there is no terminal
+COMPILING = "compiling"
 
 
 @contextlib.contextmanager
@@ -41,51 +48,58 @@ def line_progress(
 
 
 class Progress:
-    """Shows step, loss, speed and the time left.
+    """Shows step, loss, speed and the time left: on a terminal as a bar, elsewhere as lines.
 
     Args:
       total: steps of the whole run.
       start: steps done before.
       say: prints a line where there is no terminal.
-      unit: what is counted a second.
+      unit: what is counted per second.
     """
 
     def __init__(self, total: int, start: int, say: Callable[[str], None], unit: str):
-        self._unit = unit
-        self._say = say
-        self._total = total
-        self._start = start
+        self._unit, self._say, self._total = unit, say, total
         self._terminal = sys.stderr.isatty()
         self._bar = RichProgress(
             TextColumn("step"),
             MofNCompleteColumn(),
             BarColumn(),
             TextColumn("{task.fields[text]}"),
-            TimeRemainingColumn(),
             console=Console(stderr=True),
             disable=not self._terminal,
         )
-        self._task = self._bar.add_task("train", total=total, completed=start, text="compiling")
+        self._task = self._bar.add_task("train", total=total, completed=start, text="")
+        self._first = self._step = start
+        self._begin = self._shown = self._since = time.monotonic()
+        self._most = math.inf  # seconds after which the run ends in any case
+        self._text = self._busy = ""
+        self._compiled = False
 
     def __enter__(self) -> "Progress":
         self._bar.start()
-        if not self._terminal and self._start < self._total:
-            self._say("compiling ...")
         return self
 
     def __exit__(self, *exception) -> None:
         self._bar.stop()
 
+    def step(self, step: int, seconds_left: float = math.inf) -> None:
+        """Shows that a step is done; is called after each, and cheap.
+
+        Args:
+          seconds_left: after which the run ends in any case.
+        """
+        self._step, self._most = step, seconds_left
+        now = time.monotonic()
+        if now - self._shown >= (REFRESH if self._terminal else SILENCE):
+            self._show(now, self._text if self._terminal else "")
+
     def update(self, step: int, values: dict[str, float]) -> None:
         """Shows the numbers of a log interval."""
         speed = f"{values['tokens_per_second']:,.0f} {self._unit}/s"
-        text = f"loss {values['loss']:.3f}  {speed}"
-        self._bar.update(self._task, completed=step, text=text)
-        if not self._terminal:
-            self._say(
-                f"step {step}/{self._total}  {text}  rate {values['learning_rate']:.2e}  "
-                f"{values['seconds']:.0f} s"
-            )
+        each = _duration(values["seconds_per_step"])
+        self._step, self._text = step, f"  loss {values['loss']:.3f}  {speed}  {each}"
+        more = f"  rate {values['learning_rate']:.2e}  {values['seconds']:.0f} s"
+        self._show(time.monotonic(), self._text + ("" if self._terminal else more))
 
     def note(self, step: int, scores: dict[str, float]) -> None:
         """Shows an evaluation, above the bar."""
@@ -93,6 +107,52 @@ class Progress:
         text = "  ".join(f"{name} {scores[name]:.4g}" for name in shown if name in scores)
         say = self._bar.console.print if self._terminal else self._say
         say(f"validation at step {step}: {text}")
+
+    @contextlib.contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Shows what the run does meanwhile, other than steps."""
+        self._busy, self._since = what, time.monotonic()
+        if self._terminal:
+            self._show(self._since, f"  {what}")
+        elif what == COMPILING and not self._compiled:
+            self._say(f"{COMPILING} ...")
+            self._shown = self._since
+        try:
+            yield
+        finally:
+            now = time.monotonic()
+            if what == COMPILING:  # tells nothing of how long the steps to come take
+                self._begin += now - self._since
+                self._compiled = True
+            if self._terminal:
+                self._show(now, self._text)
+
+    def tick(self) -> None:
+        """Shows how long the run has been busy; is called once a second or so."""
+        now = time.monotonic()
+        if self._terminal or now - self._shown >= SILENCE:
+            self._show(now, f"  {self._busy}, {now - self._since:.0f} s")
+
+    def _show(self, now: float, text: str) -> None:
+        self._shown = now
+        text += self._time_left(now)
+        if self._terminal:
+            self._bar.update(self._task, completed=self._step, text=text)
+        else:
+            self._say(f"step {self._step}/{self._total}{text}")
+
+    def _time_left(self, now: float) -> str:
+        """By the steps so far, whose evaluations and saves count with them."""
+        if self._step == self._first:
+            return ""
+        each = (now - self._begin) / (self._step - self._first)
+        left = min(each * (self._total - self._step), self._most)
+        return f"  {datetime.timedelta(seconds=round(left))} left"
+
+
+def _duration(seconds: float) -> str:
+    """The time that a step takes."""
+    return f"{seconds:.2f} s/step" if seconds >= 1 else f"{1000 * seconds:.3g} ms/step"
 
 
 def parameter_table(params: Mapping[str, Any]) -> str:

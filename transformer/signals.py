@@ -1,0 +1,175 @@
+"""SIGINT and SIGTERM: answered with a line at once, whatever the program is busy with."""
+
+import contextlib
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAME = 1.0  # seconds within which a second signal is the first, passed on by another program
+GRACE = 3.0  # seconds that an interrupted program has to end by itself
+
+T = TypeVar("T")
+_left: list[threading.Thread] = []  # at work on what nobody waits for any more
+
+
+class StoppedError(Exception):
+    """A signal came before the work was done."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ends the command, whose exit code is `code`."""
+
+    def __init__(self, number: int):
+        super().__init__(name(number))
+        self.code = 128 + number
+
+
+class _Answering:
+    """Within it, a signal is answered by a line, and a second one ends the process at once.
+
+    Python runs its handlers between two instructions of the main thread, which may be a minute
+    away while XLA compiles. So a thread of its own reads of each signal from a pipe.
+    """
+
+    answer = ""
+
+    def __init__(self, say: Callable[[str], None]):
+        self.received: int | None = None
+        self._say = say
+
+    def __enter__(self):
+        readable, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, args=(readable,), daemon=True)
+        self._watcher.start()
+        self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        self._previous_pipe = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *exception) -> None:
+        signal.set_wakeup_fd(self._previous_pipe)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._over.set()
+        os.close(self._pipe)
+        self._watcher.join(SAME)
+
+    def _watch(self, pipe: int) -> None:
+        first = 0.0
+        while byte := os.read(pipe, 1):
+            if byte[0] not in SIGNALS:
+                continue
+            if first and time.monotonic() - first > SAME:
+                end(128 + byte[0])
+            if not first:
+                first = time.monotonic()
+                with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+                    self._say(f"{name(byte[0])}: {self.answer}")
+                self._answered(byte[0])
+        os.close(pipe)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        """Is called in the main thread, as soon as Python comes to it."""
+
+    def _answered(self, number: int) -> None:
+        """Is called in the watching thread, after the line."""
+
+
+class StopSignals(_Answering):
+    """Within it, SIGINT and SIGTERM are remembered in `received` and end nothing by themselves.
+
+    Args:
+      say: prints a line.
+    """
+
+    answer = "saving, then ending; once more ends at once"
+
+    def __init__(self, say: Callable[[str], None]):
+        super().__init__(say)
+        self._events: queue.SimpleQueue = queue.SimpleQueue()
+
+    def wait_for(self, work: Callable[[], T], waiting: Callable[[], None]) -> T:
+        """Returns what `work()` does, which another thread calls: so a signal need not wait for it.
+
+        Args:
+          waiting: called once a second.
+
+        Raises:
+          StoppedError: a signal came first. What the work comes to is of no account then.
+          Exception: what `work` raises.
+        """
+        if self.received is not None:
+            raise StoppedError
+        self._events = events = queue.SimpleQueue()
+
+        def call() -> None:
+            try:
+                events.put((work(), None))
+            except BaseException as error:
+                events.put((None, error))
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        while self.received is None:
+            try:
+                event = events.get(timeout=1.0)
+            except queue.Empty:
+                waiting()
+                continue
+            if event is not None:
+                result, error = event
+                if error is not None:
+                    raise error
+                return result
+        _left.append(thread)
+        raise StoppedError
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self.received is None:
+            self.received = number
+        self._events.put(None)  # a queue that may be used within a handler
+
+
+class EndSignals(_Answering):
+    """Within it, SIGINT and SIGTERM raise `Interrupted`; soon the process ends in any case."""
+
+    answer = "ending"
+
+    def __init__(self):
+        super().__init__(lambda line: print(line, file=sys.stderr, flush=True))
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self.received is None:
+            self.received = number
+            raise Interrupted(number)
+
+    def _answered(self, number: int) -> None:
+        if not self._over.wait(GRACE):
+            end(128 + number)
+
+
+def name(number: int) -> str:
+    """Returns the name of a signal."""
+    return signal.Signals(number).name
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process; at once where a thread is still within what nothing can stop."""
+    if any(thread.is_alive() for thread in _left):
+        end(code)
+    sys.exit(code)
+
+
+def end(code: int) -> NoReturn:
+    """Ends the process without waiting for any thread, when all that was said is out."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
