@@ -1,6 +1,7 @@
 """Asynchronous checkpoints: the newest and the best ones, each with its evaluation."""
 
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -54,8 +55,16 @@ class Checkpoints:
         self.close()
 
     def steps(self) -> list[int]:
-        """Returns the steps that have a checkpoint, oldest first."""
-        return sorted(int(p.name) for p in self.folder.glob("*") if p.name.isdigit())
+        """Returns the steps that have a checkpoint, oldest first.
+
+        Raises:
+          UserError: the system refuses to list the folder.
+        """
+        try:
+            names = files.patiently(lambda: os.listdir(self.folder), self.folder, FileNotFoundError)
+        except FileNotFoundError:
+            names = []
+        return sorted(int(name) for name in names if name.isdigit())
 
     def drop_after(self, step: int) -> None:
         """Deletes all later checkpoints."""

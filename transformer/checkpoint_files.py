@@ -166,17 +166,20 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return content
 
 
-def patiently(read: Callable[[], Any], folder: Path) -> Any:
+def patiently(read: Callable[[], Any], folder: Path, but: type[Exception] = DamageError) -> Any:
     """Returns what `read` does; tries again where it fails, since trouble may pass.
 
+    Args:
+      folder: what is read, for the message.
+      but: an error of `read` that is not trouble, and is raised at once.
+
     Raises:
-      DamageError: `read` does: damage is not trouble.
       UserError: the trouble stays.
     """
     for pause in (*PAUSES, None):
         try:
             return read()
-        except DamageError:
+        except but:
             raise
         except Exception as error:
             if pause is None:
