@@ -1,12 +1,14 @@
 """What a person sees before and while a command runs."""
 
 import io
+import re
 import sys
 
 import numpy as np
 import pytest
 
 from conftest import tiny_model
+from transformer import progress
 from transformer.progress import Progress, line_progress, parameter_table
 
 
@@ -53,20 +55,106 @@ def test_lines_have_a_bar_where_stderr_is_a_terminal(stderr, hidden, shown, monk
     assert shown or text == ""
 
 
-@pytest.mark.parametrize(
-    ("stderr", "start", "said"),
-    [
-        (io.StringIO, 0, ["compiling ..."]),
-        (io.StringIO, 9, []),  # no step is left
-        (Terminal, 0, []),  # the bar says so
-    ],
-)
-def test_lines_begin_with_the_compilation_that_the_first_step_waits_for(
-    stderr, start, said, monkeypatch
-):
-    monkeypatch.setattr(sys, "stderr", stderr())
+NUMBERS = {
+    "loss": 2.5,
+    "tokens_per_second": 1200.0,
+    "seconds_per_step": 0.25,
+    "learning_rate": 1e-3,
+    "seconds": 40.0,
+}
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr(progress, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def said(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    return []
+
+
+def test_a_terminal_s_bar_moves_at_every_step_and_says_compiling_only_meanwhile(clock, monkeypatch):
+    terminal, seen = Terminal(), 0
+    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    lines = []
-    with Progress(9, start, lines.append, "tokens"):
-        assert lines == said
-    assert ("compiling" in sys.stderr.getvalue()) == (stderr is Terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def shown(bar) -> str:
+        """What has come to the terminal since the last look."""
+        nonlocal seen
+        bar._bar.refresh()
+        text = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.getvalue())
+        text, seen = text[seen:], len(text)
+        return text
+
+    with Progress(9, 0, pytest.fail, "tokens") as bar:
+        assert "compiling" not in shown(bar)
+        with bar.busy("compiling"):
+            assert "compiling" in shown(bar)
+            clock.now += 240
+            bar.tick()
+            assert "compiling, 240 s" in shown(bar)
+        assert "compiling" not in shown(bar)
+        for step in (1, 2, 3):
+            clock.now += 1
+            bar.step(step)
+            text = shown(bar)
+            assert f"{step}/9" in text
+            assert f"0:00:0{9 - step} left" in text  # a second each, without the compilation
+        bar.update(3, NUMBERS)
+        assert "loss 2.500  1,200 tokens/s  250 ms/step" in shown(bar)
+
+
+def test_elsewhere_there_is_a_line_at_each_log_interval_and_at_least_every_half_minute(clock, said):
+    with Progress(1000, 0, said.append, "tokens") as lines:
+        with lines.busy("compiling"):
+            assert said == ["compiling ..."]
+            for _ in range(61):
+                clock.now += 1
+                lines.tick()
+        assert said[1:] == ["step 0/1000  compiling, 30 s", "step 0/1000  compiling, 60 s"]
+        with lines.busy("compiling"):  # for batches of another shape
+            pass
+        assert len(said) == 3
+        for step in range(1, 64):
+            clock.now += 1
+            lines.step(step)
+        assert [line.split()[1] for line in said[3:]] == ["29/1000", "59/1000"]
+        lines.update(64, NUMBERS)
+        assert said[5].startswith("step 64/1000  loss 2.500  1,200 tokens/s  250 ms/step  rate")
+        lines.note(64, {"loss": 2.0, "bleu": 17.76})
+        assert said[6] == "validation at step 64: loss 2  bleu 17.76"
+
+
+def test_no_line_says_compiling_where_nothing_is_compiled(said):
+    with Progress(9, 9, said.append, "tokens"):
+        pass
+    assert said == []
+
+
+def test_the_time_left_counts_evaluations_and_ends_where_the_minutes_do(clock, said):
+    with Progress(100, 20, said.append, "tokens") as lines:
+        for step in range(21, 31):
+            clock.now += 1
+            lines.step(step)
+        with lines.busy("evaluation at step 30"):
+            clock.now += 40
+        clock.now += 1
+        lines.step(31)  # 51 seconds for 11 steps; 69 are left
+        assert said[-1] == "step 31/100  0:05:20 left"
+        clock.now += 30
+        lines.step(32, seconds_left=100.0)
+        assert said[-1] == "step 32/100  0:01:40 left"

@@ -8,6 +8,7 @@ from typing import Any
 
 import flax.struct
 import jax
+import numpy as np
 import sacrebleu
 from clu import metrics as clu_metrics
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
@@ -41,10 +42,8 @@ class TokenMetrics(clu_metrics.Collection):
     @classmethod
     def from_list(cls, numbers: Sequence[float]) -> "TokenMetrics":
         """Returns what `to_list` was called on, bit for bit, on the host."""
-        leaves, structure = jax.tree.flatten(jax.device_get(cls.empty()))
-        return structure.unflatten(
-            [leaf.dtype.type(x) for leaf, x in zip(leaves, numbers, strict=True)]
-        )
+        # Of an empty one, counts are integers: their sums would round otherwise.
+        return jax.tree.structure(cls.empty()).unflatten(map(np.float32, numbers))
 
 
 def summarize(metrics: TokenMetrics) -> dict[str, float]:
