@@ -217,11 +217,11 @@ def _read_experiment(name: str) -> Experiment:
 
 def _keep_compiled(config) -> None:
     """Lets XLA keep compiled programs beside the tokenizers, so that a second start is quick."""
-    import jax
+    from experiments.lines import warn
+    from transformer.compile_cache import keep_programs
 
-    cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser() / "xla"
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser()
+    keep_programs(cache / "programs", warn)
 
 
 def _hush(unraisable: Any) -> None:

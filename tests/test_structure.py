@@ -29,6 +29,7 @@ ALLOWED = {
     "transformer.optim": CORE,
     "transformer.checkpoint_files": CORE,
     "transformer.checkpoint": (*CORE, "transformer.checkpoint_files"),
+    "transformer.compile_cache": CORE,
     "transformer.metrics": (*CORE, "transformer.losses"),
     "transformer.alignment": CORE,
     "transformer.class_scores": CORE,
