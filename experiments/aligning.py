@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from experiments.alignment_figures import links_figure, scores_figure
+from experiments.figure_files import save_figure
 from experiments.head_links import (
     Head,
     Score,
@@ -76,8 +77,8 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
     print_scores(found.scores)
     write_csv(place, found.scores)
     files = [place, *(place.with_name(name) for name in ("error_rate.png", "links.png"))]
-    scores_figure(found.scores).savefig(files[1])
-    links_figure(pairs, gold, found).savefig(files[2])
+    save_figure(scores_figure(found.scores), files[1])
+    save_figure(links_figure(pairs, gold, found), files[2])
     return files + ([] if options.output is None else [Path(options.output)])
 
 

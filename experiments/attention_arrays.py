@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer.files import write_arrays
 from transformer.tasks.base import END_OF_SENTENCE, Attention
 
 
@@ -112,14 +113,14 @@ def save_maps(maps: AttentionMaps, folder: Path) -> None:
     and `written_tokens` as arrays of strings; `np.load` reads it without pickle.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(
-        folder / "attention.npz",
-        source_tokens=np.array(maps.source_tokens, dtype=np.str_),
-        target_tokens=np.array(maps.target_tokens, dtype=np.str_),
-        written_tokens=np.array(maps.written_tokens, dtype=np.str_),
+    arrays = {
+        "source_tokens": np.array(maps.source_tokens, dtype=np.str_),
+        "target_tokens": np.array(maps.target_tokens, dtype=np.str_),
+        "written_tokens": np.array(maps.written_tokens, dtype=np.str_),
         **maps.weights,
         **{f"value_norms/{kind}": norms for kind, norms in maps.value_norms.items()},
-    )
+    }
+    write_arrays(folder / "attention.npz", arrays)
 
 
 def hide_end_of_sentence(maps: AttentionMaps) -> AttentionMaps:

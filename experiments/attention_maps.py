@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from experiments.attention_arrays import KINDS, AttentionMaps
+from experiments.figure_files import save_figure
 
 # Zero is near the white of the page, and lightness falls evenly, so it also reads in grey print.
 COLOUR_MAP = "Blues"
@@ -53,14 +54,12 @@ def draw(
       The pictures' paths: all layers of `encoder_self`, then of `decoder_self`, then of `cross`,
       of these the kinds that have the layer and head.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     pictures = []
     for kind in (kind for kind in KINDS if maps.has(kind, layer, head)):
         for number in range(1, len(maps.weights[kind]) + 1) if layer is None else [layer]:
             one = "" if head is None else f"_head_{head}"
-            pictures.append(folder / f"{kind}_layer_{number}{one}.png")
-            build_figure(maps, kind, number, head).savefig(pictures[-1])
+            picture = Path(folder) / f"{kind}_layer_{number}{one}.png"
+            pictures.append(save_figure(build_figure(maps, kind, number, head), picture))
     return pictures
 
 

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from experiments import attention_page, class_figures
+from experiments.figure_files import save_figure
 from experiments.lines import Lines, warn
 from experiments.options import Options
 from experiments.workdir import load_results, load_trained
@@ -83,9 +84,7 @@ def draw_reading(
         class_figures.ReadText(tokens, weights, item.label, best[0].label)
         for (tokens, weights), item, best in zip(readings, items, found, strict=True)
     ]
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    class_figures.reading_figure(rows).savefig(picture)
-    return [picture]
+    return [save_figure(class_figures.reading_figure(rows), picture)]
 
 
 def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
@@ -117,7 +116,7 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
         truth = [labels.index(item.label) for item in mapped]
         drawn["map"] = class_figures.embedding_map(vectors, truth, labels)
     for name, figure in drawn.items():
-        figure.savefig(figures / f"{name}.png")
+        save_figure(figure, figures / f"{name}.png")
         say(f"wrote {figures / f'{name}.png'}")
     for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
         say(f"wrote {picture}")

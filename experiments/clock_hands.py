@@ -5,6 +5,7 @@ position moves the hand that points to it by the same angle: the first by a radi
 less. Which dimensions these are is read off an encoding's own numbers.
 """
 
+import io
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from experiments.position_plots import SIGNED
 from experiments.position_values import Encoding, alone, initial_params
 from experiments.training_curves import COLOURS
 from experiments.web_page import encode_floats, write_page
+from transformer.files import write_bytes
 from transformer.model.config import ModelConfig
 from transformer.model.positions import REGISTRY, acts_in
 
@@ -124,8 +126,9 @@ def draw_gif(clock: Clock, picture: Path) -> Path:
         frame = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
         frames.append(frame.quantize(PALETTE, dither=Image.Dither.NONE))
     picture.parent.mkdir(parents=True, exist_ok=True)
-    pace = {"duration": 1000 // POSITIONS_PER_SECOND, "loop": 0}
-    frames[0].save(picture, save_all=True, append_images=frames[1:], optimize=True, **pace)
+    pace, data = {"duration": 1000 // POSITIONS_PER_SECOND, "loop": 0}, io.BytesIO()
+    frames[0].save(data, "GIF", save_all=True, append_images=frames[1:], optimize=True, **pace)
+    write_bytes(picture, data.getvalue())
     return picture
 
 

@@ -42,11 +42,13 @@ from rich.table import Table
 
 from experiments.attention_maps import AS_TEXT, fonts_for, visible
 from experiments.command import Parser, exit_code, whole
+from experiments.figure_files import save_figure
 from experiments.lines import print_table
 from experiments.training_curves import COLOURS, DOTS_PER_INCH
 from experiments.vector_space import nearest
 from transformer.data.text_files import read_lines
 from transformer.errors import UserError
+from transformer.files import write_arrays
 
 # Two sentences of the kitchen, two of the sea, and one between them.
 SENTENCES = (
@@ -235,11 +237,12 @@ def run(arguments: Sequence[str]) -> None:
 
     options.output.mkdir(parents=True, exist_ok=True)
     picture = options.output / "cooccurrence.png"
-    build_figure(words, together, before, after, losses).savefig(picture)
-    np.savez_compressed(
-        picture.with_suffix(".npz"), words=np.array(words, dtype=np.str_), together=together,
-        vectors_before=first, vectors_after=last, before=before, after=after, losses=losses,
-    )  # fmt: skip
+    save_figure(build_figure(words, together, before, after, losses), picture)
+    arrays = {
+        "words": np.array(words, dtype=np.str_), "together": together, "vectors_before": first,
+        "vectors_after": last, "before": before, "after": after, "losses": losses,
+    }  # fmt: skip
+    write_arrays(picture.with_suffix(".npz"), arrays)
     print(picture)
 
 

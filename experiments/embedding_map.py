@@ -11,6 +11,7 @@ from rich.table import Table
 
 from experiments.attention_maps import visible
 from experiments.embedding_figures import KINDS, Map, map_figure, token_kinds
+from experiments.figure_files import save_figure
 from experiments.lines import print_table, warn
 from experiments.options import Options
 from experiments.vector_space import neighbours, pca, perplexity, tsne, unit_rows
@@ -18,6 +19,7 @@ from experiments.web_page import encode_integers, write_page
 from experiments.workdir import load_trained
 from transformer.data.tokenizer import UNKNOWN, Tokenizer
 from transformer.errors import UserError
+from transformer.files import write_arrays
 from transformer.tasks.base import TokenTable
 
 NEIGHBOURS = 10  # of a token, printed and shown
@@ -55,9 +57,9 @@ def embeddings(config: Any, folder: Path, options: Options) -> Iterator[Path]:
             arrays[f"{name}_{made.method}"] = made.points
             pages[-1]["maps"].append(page_map(made))
             picture = place / f"{name}_{made.method}.png"
-            map_figure(made, pieces).savefig(picture)
+            save_figure(map_figure(made, pieces), picture)
             yield picture
-    np.savez_compressed(place / "embeddings.npz", **arrays)
+    write_arrays(place / "embeddings.npz", arrays)
     yield place / "embeddings.npz"
     kinds = [name for name, *_ in KINDS]
     data = {"tables": pages, "vocabularies": list(vocabularies.values()), "kinds": kinds}

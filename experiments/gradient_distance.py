@@ -41,8 +41,10 @@ from rich.table import Table
 from configs import base
 from experiments.command import Parser, exit_code, whole
 from experiments.costs import count_parameters
+from experiments.figure_files import save_figure
 from experiments.lines import print_table
 from experiments.training_curves import COLOURS, MARKER_SHAPES, WIDTH, light_grid, new_figure
+from transformer.files import write_arrays
 from transformer.model import kinds
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
@@ -182,8 +184,8 @@ def run(arguments: Sequence[str]) -> None:
         table.add_row(name, f"{parameters:,}", *(f"{shares[k]:.1e}" for k in distances))
     print_table(table)
     picture = options.output / "gradients.png"
-    build_figure(norms).savefig(picture)
-    np.savez_compressed(picture.with_suffix(".npz"), **norms)
+    save_figure(build_figure(norms), picture)
+    write_arrays(picture.with_suffix(".npz"), norms)
     print(picture)
 
 

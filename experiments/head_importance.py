@@ -32,6 +32,7 @@ from scipy.stats import spearmanr
 
 from experiments import head_figures
 from experiments.attention_arrays import KINDS
+from experiments.figure_files import save_figure
 from experiments.lines import print_table, warn
 from experiments.options import Options
 from experiments.workdir import load_trained, make_writable
@@ -326,7 +327,7 @@ def write(ranking: Ranking, folder: Path) -> list[Path]:
     picture, table, numbers = (folder / f"head_importance.{end}" for end in ("png", "csv", "json"))
     rows = [dataclasses.asdict(head) for head in ranking.heads]
     unit = ranking.unit.split()[-1].removesuffix("s")
-    head_figures.build_figure(rows, ranking.by_importance, unit).savefig(picture)
+    save_figure(head_figures.build_figure(rows, ranking.by_importance, unit), picture)
     with whole_file(table) as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from experiments.figure_files import save_figure
 from experiments.position_values import Encoding
 from experiments.training_curves import COLOURS, light_grid, new_figure
 
@@ -50,7 +51,7 @@ def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Pa
             parts = filter(None, (encoding.name, hook, re.sub(r"\W+", "_", encoding.place)))
             picture = folder / f"{'_'.join(parts)}.png"
             with matplotlib.rc_context({"axes.titlesize": "medium"}):
-                FIGURES[hook](encoding, count).savefig(picture)
+                save_figure(FIGURES[hook](encoding, count), picture)
             yield picture
 
 

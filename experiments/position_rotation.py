@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments.figure_files import save_figure
 from experiments.position_plots import SIGNED, WIDTH
 from experiments.training_curves import COLOURS, light_grid, new_figure
 from transformer.model.positions import LONGEST_WAVELENGTH
@@ -113,9 +114,7 @@ def draw(errors: Mapping[str, Mapping[str, np.ndarray]], offset: int, picture: P
     bar = above.colorbar(image, ax=panels, ticks=[-1, 0, 1], pad=0.01, shrink=0.8)
     bar.set_label("entry of M")
     _draw_errors(below.subplots(), errors, offset)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture)
-    return picture
+    return save_figure(figure, picture)
 
 
 def _draw_errors(axes: Axes, errors: Mapping[str, Mapping[str, np.ndarray]], offset: int) -> None:

@@ -24,6 +24,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.attention_arrays import KINDS, names_of
 from experiments.attention_maps import AS_TEXT, COLOUR_MAP, fonts_for, visible
+from experiments.figure_files import save_figure
 from experiments.probes import Probe, of_same_sentence, read_probes
 from transformer.tasks.base import Attention
 
@@ -64,9 +65,7 @@ def draw(folder: Path) -> list[Path]:
             drawn[f"strip_{n + 1}"] = strip_figure(strip)
     pictures = []
     for name, figure in drawn.items():
-        pictures.append(place / f"{name}.png")
-        pictures[-1].parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(pictures[-1])
+        pictures.append(save_figure(figure, place / f"{name}.png"))
     for picture in place.glob("*.png"):
         if picture not in pictures and re.fullmatch(r"curves|strip_[0-9]+", picture.stem):
             picture.unlink()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from experiments.figure_files import save_figure
 from experiments.sweep_figures import INK, MOST_TOLD_APART, build_figures
 from experiments.sweep_notes import notes
 from experiments.sweep_reading import read_sweep
@@ -109,7 +110,7 @@ def write_answer(
         write_text(paths[-1], text)
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], facecolor="white")
+        save_figure(figure, paths[-1], facecolor="white")
     return paths
 
 

@@ -12,6 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from experiments.figure_files import save_figure
+
 # Steps and values of one curve, in the order of the steps.
 Curve = tuple[list[float], list[float]]
 
@@ -69,10 +71,7 @@ def draw(metrics_file: Path, picture: Path) -> Path:
     curves = read_curves(Path(metrics_file))
     clock = read_curves(Path(metrics_file), ("seconds",)).get(("seconds", "train"))
     figure = build_figure(curves, str(metrics_file), clock)
-    picture = Path(picture)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture)
-    return picture
+    return save_figure(figure, Path(picture))
 
 
 def read_curves(

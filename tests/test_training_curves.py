@@ -92,7 +92,7 @@ def test_training_and_validation_are_drawn_by_the_same_loss(metrics_file, excess
 )
 def test_minutes_do_not_overlap_and_stand_where_they_passed(clock):
     steps, seconds = clock
-    curves = {("nll", "train"): (steps, [1.0] * len(steps))}
+    curves = {("accuracy", "train"): (steps, [1.0] * len(steps))}
     figure = build_figure(curves, "file", (steps, seconds))
     figure.canvas.draw()
     [above] = figure.axes[0].child_axes
