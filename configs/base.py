@@ -256,5 +256,6 @@ def _sweep() -> ConfigDict:
     # auto: vmap on accelerators, turns on a CPU.
     sweep.together = "auto"
     sweep.largest = 64  # members of one vmapped program at most
+    sweep.retry_failed = False  # also train again the points that failed in an earlier start
     sweep.prune = False  # stop members that stand below the median of those before them (turns)
     return sweep

@@ -6,10 +6,12 @@ a process dies, says who is still alive.
 """
 
 import contextlib
+import gc
 import math
 import shlex
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import jax
 from ml_collections import ConfigDict
 from optuna.trial import Trial
 
-from experiments import environment, report, run, workdir
+from experiments import environment, report, run, sweep_errors, workdir
 from experiments.sweep_page import write_answer
 from experiments.sweep_plan import (
     Planned,
@@ -28,10 +30,12 @@ from experiments.sweep_plan import (
     state_bytes,
     structure,
 )
+from experiments.sweep_queue import Queue, Taken, waiting_for
 from experiments.sweep_results import Point
 from experiments.sweep_study import Study
 from transformer import tasks
 from transformer.errors import RunError, UserError
+from transformer.files import write_text
 from transformer.member import Member
 from transformer.population import Population
 from transformer.train import Trainer
@@ -76,14 +80,14 @@ def sweep(
     if only is not None:
         return _train_only(planned, only, say)
     folder.mkdir(parents=True, exist_ok=True)
-    with _waiting_for(folder):
+    with waiting_for(folder):
         study = Study(config, planned, space, folder)
     worker = _Worker(study, folder, say)
     if planned:
         worker.print_plan(planned)
     if (stopped_by := worker.work()) is not None:
         return stopped_by
-    with _waiting_for(folder):
+    with waiting_for(folder):
         _answer(study, folder, say)
     return None
 
@@ -110,6 +114,7 @@ class _Worker:
             settings.together == "vmap" or (settings.together == "auto" and on_accelerator)
         )
         self.largest = settings.largest if self.together else 1
+        self._queue = Queue(study, self.together, self.largest, self._fail)
         self._tasks: dict[str, Any] = {}  # by structure
         self._steps: dict[str, Callable] = {}  # compiled, by structure
         self._seconds: list[float] = []  # of each point done here
@@ -141,8 +146,12 @@ class _Worker:
         if self.together or not left:
             return ""
         done = [point for point in group if states.get(point.number) == "complete"]
-        results = [workdir.load_results(point.folder) for point in done]
-        seconds = [result["wall_seconds"] for result in results if result]
+        seconds = []
+        for point in done:
+            # A damaged file says nothing of time; the answer refuses it.
+            with contextlib.suppress(UserError):
+                seconds.append((workdir.load_results(point.folder) or {}).get("wall_seconds"))
+        seconds = [number for number in seconds if number]
         if not seconds:
             return ""
         minutes = left * sum(seconds) / len(seconds) / 60
@@ -152,55 +161,78 @@ class _Worker:
         """Takes points until none is left; returns the signal that ended it early, if one did."""
         while True:
             with contextlib.ExitStack() as locks:
-                with _waiting_for(self.folder):
-                    taken = self._take(locks)
+                with waiting_for(self.folder):
+                    taken = self._queue.take(locks)
                 if not taken:
                     return None
                 start = time.monotonic()
                 if (stopped_by := self._train(taken)) is not None:
+                    for _, trial in taken:
+                        self.study.forget_tries(trial)
                     return stopped_by
                 self._seconds += [(time.monotonic() - start) / len(taken)] * len(taken)
                 self._say_time_left()
 
-    def _take(self, locks: contextlib.ExitStack) -> list[tuple[Planned, Trial]]:
-        """Points of one structure whose folders are locked: abandoned ones first, then new."""
-        taken: list[tuple[Planned, Trial]] = []
-        for number, trial in self.study.begun().items():
-            point = self.study.point(number)
-            # Another worker may have ended it since it was read.
-            if (
-                self._fits(taken, point)
-                and _try_lock(locks, point.folder)
-                and self.study.states()[number] == "running"
-            ):
-                taken.append((point, trial))
-        if taken:
-            return taken
-        while self.study.points is not None or not taken:
-            if self.study.points is not None:
-                waiting = self.study.waiting()
-                if not waiting or not self._fits(taken, self.study.points[waiting[0]]):
-                    break
-            new = self.study.begin()
-            if new is None:
-                break
-            if _try_lock(locks, new[0].folder):  # otherwise --point trains it, and it stays begun
-                taken.append(new)
-        return taken
+    def _train(self, taken: Taken, again: bool = False) -> int | None:
+        """Trains, scores and tells the study; returns the signal that ended it, if one did.
 
-    def _fits(self, taken: list[tuple[Planned, Trial]], point: Planned) -> bool:
-        """Whether a point can train with those taken: alike, and as far."""
-        if len(taken) >= self.largest:
-            return False
-        other = taken[0][0] if taken else point
-        same = self._key(point.config) == self._key(other.config)
-        return same and workdir.newest_step(point.folder) == workdir.newest_step(other.folder)
+        An error of one point ends that point alone: those that train together are divided until
+        it is found, and go on from what they saved.
 
-    def _key(self, config: ConfigDict) -> str:
-        return structure(config, self.together)
+        Args:
+          again: whether what memory held before was let go for this attempt.
 
-    def _train(self, taken: list[tuple[Planned, Trial]]) -> int | None:
-        """Trains, scores and tells the study; returns the signal that ended it, if one did."""
+        Raises:
+          Exception: it concerns the whole sweep.
+        """
+        try:
+            return self._train_all(taken)
+        except Exception as error:
+            if sweep_errors.concerns_all(error):
+                raise
+            reason, told = sweep_errors.reason(error), traceback.format_exc()
+            mistake = isinstance(error, UserError)
+            out_of_memory = sweep_errors.is_out_of_memory(error)
+        # Here the error, whose frames hold the states, is gone.
+        self._release()
+        states = self.study.states()
+        taken = [(point, trial) for point, trial in taken if states[point.number] == "running"]
+        if len(taken) > 1:
+            return self._divide(taken, reason, out_of_memory)
+        for point, trial in taken:
+            if out_of_memory and not again:
+                self.say(f"{point.name}: {reason}; trying once more, alone in memory")
+                return self._train(taken, again=True)
+            if not mistake and not out_of_memory:
+                file = self.folder / "errors" / f"{point.number:03d}.txt"
+                file.parent.mkdir(exist_ok=True)
+                write_text(file, told)
+                reason += f"; see {file}"
+            self._fail(point, trial, reason)
+        return None
+
+    def _divide(self, taken: Taken, reason: str, out_of_memory: bool) -> int | None:
+        """Trains the one half, then the other."""
+        size = (len(taken) + 1) // 2
+        if out_of_memory:
+            self._queue.limit(taken[0][0], size)
+        halves = taken[:size], taken[size:]
+        names = [", ".join(str(point.number) for point, _ in half) for half in halves]
+        self.say(f"{reason}: training {names[0]} and {names[1]} apart, from what was saved")
+        for half in halves:
+            if (stopped_by := self._train(half)) is not None:
+                return stopped_by
+        return None
+
+    def _release(self) -> None:
+        """Lets go of tasks and compiled programs, and so of all that they hold in memory."""
+        self._tasks.clear()
+        self._steps.clear()
+        jax.clear_caches()
+        gc.collect()
+
+    def _train_all(self, taken: Taken) -> int | None:
+        """Trains, scores and tells the study, see `_train`."""
         for point, _ in taken:
             self.say(point.name)
         try:
@@ -209,18 +241,19 @@ class _Worker:
             for point, trial in taken:
                 self._fail(point, trial, str(error))
             return None
+        except UserError as error:  # the text is not there, or cannot be read
+            raise sweep_errors.SweepError(str(error)) from error
         if len(taken) == 1:
             return self._train_one(*taken[0], made[0])
         return self._train_together(taken, made)
 
-    def _train_together(self, taken: list[tuple[Planned, Trial]], made: list[Any]) -> int | None:
+    def _train_together(self, taken: Taken, made: list[Any]) -> int | None:
         points = [point for point, _ in taken]
         population = Population(
             made, [point.config for point in points], [point.folder for point in points], self.say
         )
         population.on_failure = lambda i, reason: self._fail(*taken[i], reason)
-        for point, member in zip(points, population.members, strict=True):
-            _prepare(point, member)
+        _prepare(points, population.members)
         if not population.run():
             return population.stop_signal
         for i, ((point, trial), task) in enumerate(zip(taken, made, strict=True)):
@@ -233,7 +266,7 @@ class _Worker:
         step = self._steps.get(key)
         trainer = Trainer(task, point.config, point.folder, self.say, train_step=step, probes=False)
         self._steps[key] = trainer.train_step
-        _prepare(point, trainer.member)
+        _prepare([point], [trainer.member])
         pruned = False
 
         def report(step: int, numbers: dict[str, float]) -> bool:
@@ -259,7 +292,7 @@ class _Worker:
     def _make_tasks(self, points: list[Planned]) -> list[Any]:
         """The points' tasks; those of one structure share text, model and compiled programs."""
         config = finest_heads(points)
-        key = f"{self._key(config)} {config.model.num_heads}"
+        key = f"{structure(config, self.together)} {config.model.num_heads}"
         if key not in self._tasks:
             first = next(iter(self._tasks.values()), None)
             make = tasks.REGISTRY[config.task]
@@ -313,7 +346,18 @@ def _answer(study: Study, folder: Path, say: Say) -> None:
     say((folder / "results.md").read_text(encoding="utf-8"))
 
 
-def _prepare(point: Planned, member: Member) -> None:
+def _prepare(points: Sequence[Planned], members: Sequence[Member]) -> None:
+    """Makes each point's folder a run of its config; where one cannot be, all are closed."""
+    try:
+        for point, member in zip(points, members, strict=True):
+            _prepare_one(point, member)
+    except BaseException:
+        for member in members:
+            member.close()
+        raise
+
+
+def _prepare_one(point: Planned, member: Member) -> None:
     """Makes the point's folder a run of its config, whose old scores do not count."""
     member.checkpoints.check_fingerprint(member.task.fingerprint())
     workdir.claim(point.folder, point.config)
@@ -322,23 +366,3 @@ def _prepare(point: Planned, member: Member) -> None:
         (point.folder / "results.json").unlink(missing_ok=True)
         environment.record(point.folder)
         report.record_data(member.task, point.folder)
-
-
-@contextlib.contextmanager
-def _waiting_for(folder: Path):
-    """Holds the sweep's lock, after whoever has it."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            if _try_lock(stack, folder):
-                yield
-                return
-        time.sleep(0.1)
-
-
-def _try_lock(locks: contextlib.ExitStack, folder: Path) -> bool:
-    """Locks a run's folder for as long as `locks` is open; returns whether that was possible."""
-    try:
-        locks.enter_context(workdir.locked(folder))
-    except UserError:
-        return False
-    return True

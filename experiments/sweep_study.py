@@ -16,6 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from experiments.settings import flatten
+from experiments.sweep_errors import SweepError
 from experiments.sweep_plan import Planned, group_points, plan_point
 from transformer.checkpoint import SMALLER_IS_BETTER
 from transformer.errors import UserError
@@ -33,8 +34,8 @@ SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPES
 # What may change when a sweep goes on: how it is run and compared, and where its text lies.
 FREE_KEYS = (
     *("name", "sweep.storage", "sweep.together", "sweep.largest", "sweep.trials"),
-    *("sweep.baseline", "sweep.prune", "data.path", "data.cache_dir", "data.tfds_dir"),
-    "data.prefetch",
+    *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
+    *("data.path", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
 )
 
 
@@ -78,19 +79,21 @@ class Study:
             for point in itertools.chain(*group_points(points or (), True, LARGEST)):
                 if point.number not in known:
                     self._study.enqueue_trial({}, user_attrs={"point": point.number})
+            if config.sweep.retry_failed:
+                self._list_failed_again()
 
     @contextlib.contextmanager
     def reached(self) -> Iterator[None]:
         """Turns a storage's failure into one line.
 
         Raises:
-          UserError: it failed.
+          SweepError: it failed.
         """
         try:
             yield
         except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
             reason = " ".join(str(error.__cause__ or error).split())[:200]
-            raise UserError(
+            raise SweepError(
                 f"the sweep's storage {_without_password(self.storage)} cannot be reached "
                 f"({reason}): what was trained is in {self.folder}; check --config.sweep.storage, "
                 "and start the same command again"
@@ -137,18 +140,20 @@ class Study:
         A point that a search draws and that cannot be has failed, and the next one is drawn.
         """
         while self.points is None:
-            count = len(self._trials())
-            if count >= self.config.sweep.trials:
+            numbers = self.states()
+            count = len(numbers)
+            if count >= self.config.sweep.trials and not self._trials(TrialState.WAITING):
                 return None
             # Seeded anew for each point, so that no two workers draw the same one.
             sampler = SAMPLERS[self.config.sweep.search]
             self._study.sampler = sampler(seed=self.config.sweep.seed + count)
-            trial = self._study.ask()
+            trial = self._study.ask()  # one that is listed again, or a new one
             values = {key: _suggest(trial, key, range_) for key, range_ in self.space.items()}
-            trial.set_user_attr("point", trial.number)
+            number = trial.user_attrs.get("point", max(numbers, default=-1) + 1)
+            trial.set_user_attr("point", number)
             trial.set_user_attr("values", json.dumps(values))
             try:
-                return plan_point(self.config, values, trial.number, self.folder), trial
+                return plan_point(self.config, values, number, self.folder), trial
             except UserError as error:
                 self.end(trial, None, "failed", str(error))
         if not self._trials(TrialState.WAITING):
@@ -163,6 +168,21 @@ class Study:
             if note:
                 trial.set_user_attr("note", note)
             self._study.tell(trial, value if state == "complete" else None, states[state])
+
+    def tries(self, trial: Trial, step: int) -> int:
+        """Returns how often workers took the point when this was its newest step."""
+        at, count = trial.user_attrs.get("tries", (step, 0))
+        return count if at == step else 0
+
+    def count_try(self, trial: Trial, step: int) -> None:
+        """Remembers that a worker takes the point at this step."""
+        with self.reached():
+            trial.set_user_attr("tries", (step, self.tries(trial, step) + 1))
+
+    def forget_tries(self, trial: Trial) -> None:
+        """Forgets them: a worker that was asked to stop was not killed by the point."""
+        with self.reached():
+            trial.set_user_attr("tries", (0, 0))
 
     def report(self, trial: Trial, value: float, step: int) -> bool:
         """Tells a score during the training; returns whether the point shall be pruned."""
@@ -179,6 +199,14 @@ class Study:
     def _trials(self, *states: TrialState) -> list[FrozenTrial]:
         with self.reached():
             return self._study.get_trials(deepcopy=False, states=states or None)
+
+    def _list_failed_again(self) -> None:
+        """Lists what has failed once more: an ended trial stays as it is, and the newest counts."""
+        ended = {_number(trial): trial for trial in self._trials()}
+        for number, trial in ended.items():
+            if trial.state == TrialState.FAIL and (self.points is not None or trial.params):
+                told = {k: v for k, v in trial.user_attrs.items() if k in ("point", "values")}
+                self._study.enqueue_trial(dict(trial.params), {**told, "point": number})
 
     def _check_same(self) -> None:
         """Raises UserError where the study was begun with other points, or another config."""
