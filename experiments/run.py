@@ -162,12 +162,12 @@ def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
     steps = results["averaged_steps"]
     _, variables, *_ = workdir.load_trained(folder, config, _say, steps)
     print_results(results, task.columns)
-    with _picture("examples", folder):
+    with _picture("the examples", folder):
         modes.REGISTRY[config.task].show(task, variables, folder, _say)
-    with _picture("training", folder):
+    with _picture("the training", folder):
         picture = folder / "figures" / "training.png"
         _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
-    with _picture("probes", folder):
+    with _picture("the probes", folder):
         for picture in probe_figures.draw(folder):
             _say(f"wrote {picture}")
     trained = Trained(task.predictor, variables)
