@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from runs import identical, lines, newest_state, quiet, toy_config
+from transformer.member import Member
 from transformer.population import Population
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -169,6 +170,51 @@ def test_a_population_that_a_signal_stops_saves_and_goes_on(tmp_path, monkeypatc
     assert (tmp_path / "stopped/1/checkpoints/5").is_dir()
     assert seeds(tmp_path, "stopped", **{"train.steps": 7}).run()
     assert same_runs(tmp_path, whole, "whole", "stopped")
+
+
+def test_a_population_saved_by_the_clock_within_a_log_interval_has_the_same_lines(
+    tmp_path, monkeypatch
+):
+    changes = {"train.steps": 7, "train.log_every": 4, "train.evaluate_every": 6}
+    whole = seeds(tmp_path, "whole", **changes)
+    assert whole.run()
+    often = {**changes, "train.save_minutes": 1e-9}
+    due = Population._due
+
+    def killed(self, state, step):
+        if step == 3:
+            raise KeyboardInterrupt
+        return due(self, state, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Population, "_due", killed)
+        with pytest.raises(KeyboardInterrupt):
+            seeds(tmp_path, "broken", **often).run()
+    assert [path.name for path in (tmp_path / "broken/1/checkpoints").iterdir()] == ["2"]
+    assert seeds(tmp_path, "broken", **often).run()
+    assert same_runs(tmp_path, whole, "whole", "broken")
+
+
+def test_a_population_killed_between_the_records_of_an_evaluation_has_each_line_once(
+    tmp_path, monkeypatch
+):
+    whole = seeds(tmp_path, "whole", **{"train.steps": 7})
+    assert whole.run()
+    record = Member.record
+
+    def killed(self, step, scores):
+        if self.workdir.name == "1" and step == 6:
+            raise KeyboardInterrupt
+        return record(self, step, scores)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Member, "record", killed)
+        with pytest.raises(KeyboardInterrupt):
+            seeds(tmp_path, "broken", **{"train.steps": 7}).run()
+    scored = [lines(tmp_path / f"broken/{i}", "validation")[-1]["step"] for i in (0, 1)]
+    assert scored == [6, 3]
+    assert seeds(tmp_path, "broken", **{"train.steps": 7}).run()
+    assert same_runs(tmp_path, whole, "whole", "broken")
 
 
 def test_members_that_are_out_of_time_are_scored_and_saved(tmp_path):
