@@ -17,6 +17,7 @@ from transformer.model.positions import (
     REGISTRY,
     STACK_HOOKS,
     acts_in,
+    use_hooks,
 )
 
 AS_INITIALISED = "as initialised"
@@ -154,9 +155,8 @@ def alone(config: ModelConfig, name: str, **changes: Any) -> ModelConfig:
 
 def initial_params(config: ModelConfig, name: str, seed: int) -> Mapping[str, Any]:
     """Returns the parameters that an encoding starts with."""
-    inputs = jnp.zeros((1, 1, config.d_model)), jnp.arange(1)
-    init = jax.jit(functools.partial(REGISTRY[name](config).init, method="add"))
-    return init(jax.random.key(seed), *inputs).get("params", {})
+    init = jax.jit(functools.partial(REGISTRY[name](config).init, method=use_hooks))
+    return init(jax.random.key(seed)).get("params", {})
 
 
 def _trained_places(config: ModelConfig, trained: Trained, name: str) -> list[Encoding]:

@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import reference
 from transformer.model.config import ModelConfig
+from transformer.model.layers import ACTIVATIONS
+from transformer.model.positions import LAYER_HOOKS, REGISTRY, STACK_HOOKS, acts_in, use_hooks
 from transformer.model.transformer import Transformer
 
 # Accelerators multiply float32 in fewer bits unless told otherwise.
@@ -29,6 +32,28 @@ def pytest_unconfigure(config):
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ["TESTS_XLA_CACHE"], ignore_errors=True)
 
+
+def added_activation(name):
+    """Of an activation without an equation in `reference`: its own, as it is."""
+    function, gated = ACTIVATIONS[name]
+    return lambda x: np.asarray(function(jnp.asarray(x, jnp.float32)), np.float64), gated
+
+
+def added_shapes(name, config, place):
+    """Of an encoding without equations in `reference`: what it asks for itself."""
+    hooks = {"stack": STACK_HOOKS, "layer": LAYER_HOOKS}[place]
+    if not acts_in(name, hooks):
+        return {}
+
+    def init(key):
+        return REGISTRY[name](config).init(key, hooks, method=use_hooks)
+
+    params = jax.eval_shape(init, jax.random.key(0)).get("params", {})
+    return jax.tree.map(lambda x: x.shape, params)
+
+
+# So that the tests over the registries meet what somebody adds to them as well.
+reference.added_activation, reference.added_shapes = added_activation, added_shapes
 
 BATCH, SOURCE_LENGTH, TARGET_LENGTH = 3, 5, 7
 # No two axes have one length, so that a transposed pair cannot go unseen: 2 heads of size 11.

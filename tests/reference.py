@@ -12,7 +12,14 @@ import math
 
 import numpy as np
 
-from reference_positions import bias, encodings, positional_encoding, relative_vector, rotary
+from reference_positions import (
+    WRITTEN,
+    bias,
+    encodings,
+    positional_encoding,
+    relative_vector,
+    rotary,
+)
 
 # --- 3.2 attention
 
@@ -123,12 +130,24 @@ ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu}
 GATED = {"reglu": relu, "geglu": gelu, "swiglu": silu}
 
 
+def added_activation(name):
+    """(function, whether it is gated) of one that is not written here; `conftest` says which."""
+    raise KeyError(name)
+
+
+def activation_of(name):
+    """(function, whether it is gated)."""
+    if name in GATED or name in ACTIVATIONS:
+        return {**GATED, **ACTIVATIONS}[name], name in GATED
+    return added_activation(name)
+
+
 def feed_forward(p, x, activation):
     """Equation 2."""
-    if activation in GATED:
-        inner = GATED[activation](linear(p["inner"], x)) * linear(p["gate"], x)
-    else:
-        inner = ACTIVATIONS[activation](linear(p["inner"], x))
+    activate, gated = activation_of(activation)
+    inner = activate(linear(p["inner"], x))
+    if gated:
+        inner = inner * linear(p["gate"], x)
     return linear(p["outer"], inner)
 
 
@@ -264,9 +283,10 @@ def attention_shapes(config, stack):
         shapes |= {"query_key_scale": ()}
     if config.query_key_norm == "layer":
         shapes |= {"query_norm": {"scale": (size,)}, "key_norm": {"scale": (size,)}}
-    if "relative_shaw" in encodings(config, stack):
-        table = (2 * config.shaw_distance + 1, size)
-        shapes |= {"positions": {"relative_shaw": {"keys": table, "values": table}}}
+    table = (2 * config.shaw_distance + 1, size)
+    own = {"relative_shaw": {"keys": table, "values": table}}
+    if positions := only_used(own, config, stack, "layer"):
+        shapes |= {"positions": positions}
     return shapes
 
 
@@ -276,7 +296,7 @@ def layer_shapes(config, side):
     if side == "decoder" and config.num_encoder_layers:
         shapes["cross_attention"] = attention_shapes(config, "cross")
     shapes["feed_forward"] = {"inner": dense_shapes(d, f, True), "outer": dense_shapes(f, d, True)}
-    if config.activation in GATED:
+    if activation_of(config.activation)[1]:
         shapes["feed_forward"]["gate"] = dense_shapes(d, f, True)
     norms = ("norm_in", "norm_out") if config.norm_position == "both" else ("norm",)
     return shapes | {
@@ -289,7 +309,24 @@ def position_shapes(config, stack):
         "learned": {"table": (config.max_length, config.d_model)},
         "relative_bias": {"table": (config.bias_buckets, config.num_heads)},
     }
-    return {name: shapes[name] for name in encodings(config, stack) if name in shapes}
+    return only_used(shapes, config, stack, "stack")
+
+
+def only_used(shapes, config, stack, place):
+    """The shapes of the encodings that a stack has, those of added ones too, where they are any."""
+    found = {
+        name: shapes.get(name) if name in WRITTEN else added_shapes(name, config, place)
+        for name in encodings(config, stack)
+    }
+    return {name: own for name, own in found.items() if own}
+
+
+def added_shapes(name, config, place):
+    """The parameters of an encoding that is not written here; `conftest` says which.
+
+    `place` is "stack" for those of the hooks that act once a stack, or "layer".
+    """
+    raise KeyError(name)
 
 
 def parameter_shapes(config):
@@ -344,7 +381,8 @@ def parameters(config, seed=0):
         elif name == "table":
             values = shape[-1] ** -0.5 * normal
         else:
-            values = {"bias": 0.0, "scale": 1.0, "query_key_scale": 3.0}[name] + 0.2 * normal
+            start = {"bias": 0.0, "scale": 1.0, "query_key_scale": 3.0}
+            values = start.get(name, 0.0) + 0.2 * normal
         return np.asarray(values, np.float32)
 
     return draw((), parameter_shapes(config))

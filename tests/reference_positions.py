@@ -8,6 +8,18 @@ import math
 
 import numpy as np
 
+# The encodings whose equations stand here.
+WRITTEN = (
+    "sinusoidal",
+    "split",
+    "learned",
+    "rotary",
+    "relative_bias",
+    "relative_shaw",
+    "alibi",
+    "none",
+)
+
 
 def encodings(config, stack):
     """The names in the sum of encodings that a stack has."""

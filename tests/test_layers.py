@@ -48,7 +48,7 @@ def test_feed_forward_is_equation_2_with_any_activation(activation):
 
     np.testing.assert_allclose(ours, expected(activation), rtol=1e-5, atol=1e-5)
     others = reference.GATED if "gate" in p else reference.ACTIVATIONS
-    for other in set(others) - {activation}:  # control
+    for other in set(others) - {activation} if activation in others else ():  # control
         assert np.abs(ours - expected(other)).max() > 0.01
 
 

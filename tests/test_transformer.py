@@ -9,6 +9,7 @@ import pytest
 
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
+from reference_positions import WRITTEN
 from transformer.model import transformer as transformer_module
 from transformer.model.config import NORM_POSITIONS, TIED_EMBEDDINGS
 from transformer.model.layers import ACTIVATIONS, DropoutRates
@@ -22,7 +23,7 @@ def covering_cases():
     """Every pair of an encoding and an activation; the other choices take turns among them."""
     others = list(itertools.product(TIED_EMBEDDINGS, (True, False), NORM_POSITIONS))
     names = ("positions", "activation", "tied_embeddings", "attention_bias", "norm_position")
-    for n, pair in enumerate(itertools.product(REGISTRY, ACTIVATIONS)):
+    for n, pair in enumerate(itertools.product(WRITTEN, ACTIVATIONS)):
         turn = (n + n // len(others)) % len(others)  # the second round is one further
         yield dict(zip(names, (*pair, *others[turn]), strict=True))
 
@@ -43,7 +44,7 @@ def name_of(case):
 
 def test_the_cases_hold_every_choice_with_every_norm_position():
     choices = {
-        "positions": REGISTRY,
+        "positions": WRITTEN,
         "activation": ACTIVATIONS,
         "tied_embeddings": TIED_EMBEDDINGS,
         "attention_bias": (True, False),

@@ -279,6 +279,24 @@ def acts_in(name: str, hooks: Sequence[str]) -> bool:
     return any(getattr(encoding, hook) is not getattr(NoPositions, hook) for hook in hooks)
 
 
+def use_hooks(encoding: NoPositions, hooks: Sequence[str] = (*STACK_HOOKS, *LAYER_HOOKS)) -> None:
+    """Calls these hooks of an encoding, with one query and one key.
+
+    As the method of `init` it draws all parameters, also of a hook that is `nn.compact`.
+    """
+    config, here = encoding.config, jnp.arange(1)
+    heads = jnp.zeros((1, 1, config.num_heads, config.head_width))
+    arguments = {
+        "add": (jnp.zeros((1, 1, config.d_model)), here),
+        "bias": (here, here),
+        "rotate": (heads, here),
+        "score": (heads, here, here),
+        "mix": (jnp.ones((1, config.num_heads, 1, 1)), here, here),
+    }
+    for hook in hooks:
+        getattr(encoding, hook)(*arguments[hook])
+
+
 def sinusoid_angles(positions: Int[Array, "*B L"], width: int) -> Float[Array, "*B L half"]:
     """Returns pos / 10000^(2i / width) in radians for i below width / 2 [3.5]."""
     frequencies = LONGEST_WAVELENGTH ** (-jnp.arange(0, width, 2) / width)
