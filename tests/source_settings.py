@@ -44,7 +44,7 @@ def settings(**changes) -> SimpleNamespace:
 def refused(*parts):
     """Expects a UserError of one line that holds every part."""
     with pytest.raises(UserError) as error:
-        yield
+        yield error
     message = str(error.value)
     assert "\n" not in message
     assert [part for part in parts if str(part) not in message] == [], message

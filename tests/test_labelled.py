@@ -211,3 +211,65 @@ def test_too_much_to_set_aside_is_refused(files, way):
 def test_an_unknown_way_to_set_aside_is_refused(files):
     with refused("--config.data.set_aside='start'", "hash, end"):
         files({"a.tsv": HUNDRED}, **NUMBERS, set_aside="start")
+
+
+# Columns that are not the labels.
+
+
+def reviews(header: str) -> str:
+    """300 texts with a number, and labels in the last column."""
+    rows = (f'{i},"A review, the {i}th of its kind",{"yn"[i % 2]}\n' for i in range(300))
+    return header + "".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "keys", "parts"),
+    [
+        (
+            "a.csv",
+            reviews(""),
+            NUMBERS,
+            ("label_field='0' is hardly the column of the classes", "the columns '0', 'A review,"),
+        ),
+        (
+            "a.csv",
+            reviews("id,text,label\n"),
+            {"label_field": "id"},
+            ("300 different labels of 300 texts (the labels '0', '1', '10', '100', '101' and 295",
+             "the columns 'id', 'text', 'label'"),
+        ),
+        (
+            "a.tsv",
+            "".join(f"{i}\tlong {'x' * 500} {i}\t{i % 2}\n" for i in range(300)),
+            {"text_field": "2", "label_field": "1"},
+            ("label_field='1' is hardly", "the columns '0', 'long xxx"),
+        ),
+        (
+            "a.jsonl",
+            jsonl({"id": str(i), "text": f"t {i}", "label": i % 2} for i in range(300)),
+            {"label_field": "id"},
+            ("label_field='id' is hardly", "its fields are 'id', 'text', 'label'"),
+        ),
+        ("a.csv", reviews(""), {}, ("no column data.text_field='text'", "numbers of columns")),
+    ],
+)  # fmt: skip
+def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_flags_to_set(
+    files, name, content, keys, parts
+):
+    with refused("--config.data.label_field", "--config.data.text_field", *parts) as error:
+        files({name: content}, **keys)
+    assert len(str(error.value)) < 900
+
+
+def test_many_classes_with_several_texts_each_are_labels(files):
+    content = "".join(f"class {i % 80}\ttext {i}\n" for i in range(240))
+    assert len(files({"a.tsv": content}, **NUMBERS).labels) == 80  # the control
+    assert len(files({"a.tsv": content[: content.index("class 9\t")]}, **NUMBERS).labels) == 9
+
+
+def test_labels_that_the_training_text_lacks_are_quoted_shortly(files):
+    train = "".join(f"{'ab'[i % 2]}\ttext {i}\n" for i in range(9))
+    test = "".join(f"{i} {'long' * 90}\ttext {i}\n" for i in range(200))
+    with refused("the test text has the labels '0 longlong", "and 195 more") as error:
+        files({"a.tsv": train, "b.tsv": test}, **NUMBERS, test_source="b.tsv")
+    assert len(str(error.value)) < 600

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.errors import UserError
 
+NOT_FINITE = -1  # what is drawn where no logits are numbers
 NEVER = -1.0e9  # log-probability of what must not happen; finite, so that sums stay numbers
 
 
@@ -291,10 +292,14 @@ def sample(
 
 
 def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) -> Int[Array, "B"]:
-    """Returns a token of each row, drawn by the rule; the most probable at temperature 0."""
+    """Returns a token of each row, drawn by the rule; the most probable at temperature 0.
+
+    It is NOT_FINITE where the logits are no scores to draw by.
+    """
     drawn = jax.vmap(jax.random.categorical)(keys, keep_probable(logits, rule))
     best = jnp.argmax(logits, axis=-1)
-    return jnp.where(rule.temperature > 0, drawn, best).astype(jnp.int32)
+    token = jnp.where(rule.temperature > 0, drawn, best).astype(jnp.int32)
+    return jnp.where(jnp.isfinite(logits.max(axis=-1)), token, NOT_FINITE)
 
 
 def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:

@@ -3,6 +3,7 @@
 Everything is streamed, however large.
 """
 
+import contextlib
 import csv
 import dataclasses
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer.data.text_files import locate, read_lines
-from transformer.errors import UserError
+from transformer.errors import UserError, shorten
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 
@@ -72,6 +73,23 @@ class LabelledFile:
             return self._objects(lines)
         return self._table(_csv_rows(lines) if kind_of(self.source) == ".csv" else _tsv_rows(lines))
 
+    def describe(self) -> str:
+        """Returns what the columns of the first record hold, for messages."""
+        for line in read_lines(self.source):
+            if not line.strip():
+                continue
+            kind = kind_of(self.source)
+            if kind == ".jsonl":
+                with contextlib.suppress(ValueError, AttributeError):
+                    return f"its fields are {_listed(map(repr, json.loads(line).keys()))}"
+                return "its first line is not an object"
+            rows = _csv_rows([line]) if kind == ".csv" else _tsv_rows([line])
+            cells = next(rows)[1]
+            if not isinstance(cells, csv.Error):
+                return f"its first line has the columns {_listed(map(repr, cells))}"
+            return "its first line is not CSV"
+        return "it has no lines"
+
     def _objects(self, lines: Iterable[str]) -> Iterator[Labelled | Broken]:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -116,9 +134,10 @@ class LabelledFile:
         for key, field in keys:
             if field not in names:
                 raise UserError(
-                    f"{where} names no column data.{key}={field!r}: set --config.data.{key} to one "
-                    f"of {', '.join(names)}; or, of a file without a header line, both fields to "
-                    "numbers of columns, from 0"
+                    f"{where} names no column data.{key}={shorten(field)!r}: its columns are "
+                    f"{_listed(names)}: set --config.data.{key} to the name of one; or, of a file "
+                    "without a header line, --config.data.text_field and --config.data.label_field "
+                    "to numbers of columns, from 0"
                 )
         return tuple(map(names.index, self.fields)), True
 
@@ -185,8 +204,16 @@ def _values(line: str, fields: tuple[str, str]) -> Iterator[Any]:
         raise _BrokenError(f"no JSON object, but {type(record).__name__}")
     for field in fields:
         if field not in record:
-            raise _BrokenError(f"no field {field!r} among {', '.join(map(repr, record)) or 'none'}")
+            raise _BrokenError(
+                f"no field {shorten(field)!r}; its fields are {_listed(map(repr, record))}: set "
+                "--config.data.text_field and --config.data.label_field"
+            )
         yield record[field]
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names as a message quotes them."""
+    return shorten(", ".join(shorten(name, 40) for name in names) or "none")
 
 
 def _labelled(text: Any, label: Any) -> Labelled:

@@ -6,7 +6,7 @@ then.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from transformer.data import opinions, tfds
@@ -14,8 +14,12 @@ from transformer.data.labelled import Broken, Labelled, LabelledFile, labelled_f
 from transformer.data.set_aside import check_not_empty, set_aside
 from transformer.data.sources import set_aside_splits
 from transformer.data.splits import SPLITS, check_sizes
-from transformer.errors import UserError
+from transformer.errors import UserError, shorten
 
+# More labels than this share of the texts, and than FEW_LABELS, are not classes but names of rows.
+MOST_LABELS = 0.5
+FEW_LABELS = 20
+SHOWN = 5  # labels that a message quotes
 Splits = Mapping[str, Iterable[Labelled]]
 
 
@@ -64,8 +68,10 @@ def open_labelled(settings: Any) -> LabelledSource:
     splits, broken = REGISTRY[settings.source](settings)
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
     labels = tuple(sorted(sizes["train"]))
+    if len(labels) > MOST_LABELS * sum(sizes["train"].values()) and len(labels) > FEW_LABELS:
+        raise UserError(_not_labels(settings, labels, sum(sizes["train"].values())))
     if len(labels) < 2:
-        found = f"only the label {labels[0]!r}" if labels else "no texts"
+        found = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
         raise UserError(
             f"the training text has {found}, and a classifier needs two classes: check "
             f"--config.data.{FIRST_KEY[settings.source]}"
@@ -73,11 +79,29 @@ def open_labelled(settings: Any) -> LabelledSource:
     for split in SPLITS[1:]:
         if new := sorted(set(sizes[split]) - set(labels)):
             raise UserError(
-                f"the {split} text has the labels {', '.join(map(repr, new))}, which the training "
-                f"text never has ({', '.join(map(repr, labels))}): mend them, or train on such "
-                "texts too"
+                f"the {split} text has {_few(new)}, which the training text never has "
+                f"({_few(labels)}): correct them, or train on such texts too"
             )
     return LabelledSource(splits, labels, sizes, broken)
+
+
+def _few(labels: Sequence[str]) -> str:
+    """Labels as a message quotes them: the first, and how many there are."""
+    shown = ", ".join(repr(shorten(label, 40)) for label in labels[:SHOWN])
+    return f"the labels {shown}" + (f" and {len(labels) - SHOWN:,} more" * (len(labels) > SHOWN))
+
+
+def _not_labels(settings: Any, labels: Sequence[str], texts: int) -> str:
+    """What is said where labels are as many as texts: they are numbers of rows, or the texts."""
+    found = f"{len(labels):,} different labels of {texts:,} texts ({_few(labels)})"
+    if settings.source != "files":
+        return f"{found}: these are not classes: check --config.data.tfds_fields"
+    file = labelled_file(settings, "train")
+    return (
+        f"{file.source} has {found}, so data.label_field={shorten(file.fields[1])!r} is hardly "
+        f"the column of the classes; {file.describe()}: set --config.data.label_field and "
+        "--config.data.text_field (names in a header line, or numbers from 0)"
+    )
 
 
 def _opinions(settings: Any) -> tuple[Splits, dict[str, int]]:

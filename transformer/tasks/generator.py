@@ -1,6 +1,7 @@
 """A trained language model in use: a prompt in, text out."""
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Attention, TokenTable
 from transformer.tasks.groups import static_rows
 from transformer.tasks.head_probe import BatchAttention
+from transformer.tasks.hypotheses import not_finite
 from transformer.tasks.writer import Writer
 
 
@@ -141,7 +143,11 @@ class Generator:
                 self._read(line, first_line + first + i)
                 for i, line in enumerate(lines[first : first + rows])
             ]
-            yield from self._score_rows(variables, encoded, rows)
+            found = self._score_rows(variables, encoded, rows)
+            for number, (log_prob, tokens) in enumerate(found, first_line + first):
+                if not math.isfinite(log_prob):
+                    raise not_finite(number, "score")
+                yield log_prob, tokens
 
     def _score_rows(
         self, variables: Any, encoded: list[list[int]], rows: int
@@ -208,6 +214,8 @@ class Generator:
         if self.decode.search == "beam":
             for first in range(0, len(given), size):
                 results += self._find(variables, given[first : first + size])
+            if [] in results:
+                raise not_finite(first_line + results.index([]), "text")
             return results
         copies = [(ids, (first_line + i, n)) for i, ids in enumerate(given) for n in range(best)]
         texts: list[str] = []

@@ -24,6 +24,7 @@ from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Attention, TokenTable
 from transformer.tasks.groups import length_groups, static_rows
 from transformer.tasks.head_probe import BatchAttention
+from transformer.tasks.hypotheses import not_finite
 
 
 class Prediction(NamedTuple):
@@ -150,11 +151,15 @@ class TextClassifier:
           first_line: number of the first line, for warnings; None for no warnings.
         """
         encoded = self._read(lines, first_line)
+        probabilities = self.probabilities(variables, encoded)
+        for number, own in enumerate(probabilities, first_line or 1):
+            if not np.isfinite(own).all():
+                raise not_finite(number, "class")
         return [
             [Prediction(self.labels[i], float(own[i])) for i in np.argsort(-own, kind="stable")]
             if len(ids) > 1
             else []
-            for ids, own in zip(encoded, self.probabilities(variables, encoded), strict=True)
+            for ids, own in zip(encoded, probabilities, strict=True)
         ]
 
     def embeddings(self, variables: Any, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:

@@ -1,6 +1,7 @@
 """A trained model in use: text in, text out."""
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -116,6 +117,9 @@ class Translator:
           beam: in place of `decode.beam_size`.
           first_line: number of the first line, for warnings.
           done: called with the number of lines that are done since the last call.
+
+        Raises:
+          RunError: a line's scores are not finite.
         """
         results = [[BLANK] for _ in lines]
         left = len(lines)
@@ -173,6 +177,8 @@ class Translator:
             nll = self._row_nll(variables, batch)
             for row, i in enumerate(rows):
                 results[i] = (-float(nll[row]), len(encoded[1][i]) + 1)
+                if not math.isfinite(nll[row]):
+                    raise not_finite(first_line + i, "score")
             done(len(rows))
         return iter(results)
 

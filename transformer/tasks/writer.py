@@ -10,6 +10,7 @@ import numpy as np
 
 from transformer.data.tokenizer import BEGIN, END, NEVER_WRITTEN, PAD
 from transformer.decode import (
+    NOT_FINITE,
     Hypotheses,
     Prompts,
     Sample,
@@ -19,6 +20,7 @@ from transformer.decode import (
     start_sample,
 )
 from transformer.tasks.groups import static_rows
+from transformer.tasks.hypotheses import not_finite
 from transformer.tasks.memory import check_search
 
 NO_TOKEN = -1
@@ -50,7 +52,10 @@ class Writer:
 
         Args:
           rows: the given tokens, at least one, and two numbers that tell a row's random key from
-            others'.
+            others': the line's, and the copy's.
+
+        Raises:
+          RunError: logits are not numbers.
         """
         settings = self.decode
         rule = SamplingRule(settings.temperature, settings.top_k, settings.top_p)
@@ -81,6 +86,9 @@ class Writer:
                     for i, ids in enumerate(given)
                 ]
                 at = until
+                for ids, (_, (line, _)) in zip(new, rows, strict=True):
+                    if NOT_FINITE in ids:
+                        raise not_finite(line, "text")
                 new = [self._take(ids, left, i) for i, ids in enumerate(new)]
                 for ids, more in zip(written, new, strict=True):
                     ids += more
