@@ -285,7 +285,13 @@ class Checkpoints:
         kept.update(steps[-1:], evaluated[-self.keep_last :], up_to_best[-self.keep_last :])
         for step in steps:
             if step not in kept:
-                files.delete(self._path(step))
+                try:
+                    files.delete(self._path(step))
+                except OSError as error:
+                    raise UserError(
+                        f"checkpoint {step} could not be deleted below {self.folder} "
+                        f"({first_line(error)}): allow it and start the same command again"
+                    ) from error
                 self._evaluations.pop(step, None)
 
     def _put_aside(self, steps: Sequence[int]) -> None:
