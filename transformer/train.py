@@ -339,13 +339,13 @@ class Trainer(Loop):
 
 
 class StepQueue:
-    """Lets the host run ahead of the devices by many short steps, or by one long step.
+    """Lets the host run ahead of the devices by many short steps, and by no long one.
 
     A signal has to wait for all that are under way.
     """
 
     MOST = 32
-    LONG = 0.05  # seconds
+    SHORT, LONG = 0.05, 1.0  # seconds
 
     def __init__(self):
         self._ahead = 1
@@ -355,8 +355,11 @@ class StepQueue:
         if len(results) > self._ahead:
             start = time.monotonic()
             jax.block_until_ready(results[-1 - self._ahead])
-            long = time.monotonic() - start > self.LONG
-            self._ahead = 1 if long else min(self.MOST, 2 * self._ahead)
+            seconds = time.monotonic() - start
+            if seconds > self.SHORT:
+                self._ahead = 0 if seconds > self.LONG else 1
+            else:
+                self._ahead = min(self.MOST, 2 * self._ahead or 1)
 
 
 def warn_of_warmup(settings: Any, total_steps: int, say: Callable) -> None:
