@@ -18,6 +18,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from experiments.process import named_output
+from transformer.data.text_files import decode_line
 from transformer.errors import UserError
 from transformer.files import whole_file
 
@@ -160,12 +161,7 @@ class Lines:
             yield lines
 
     def _decode(self, line: bytes, number: int) -> str:
-        try:
-            # What editors of one kind put before the first line is not part of it.
-            return line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError:
-            name = self.path or "standard input"
-            raise UserError(f"{name}, line {number}, is not UTF-8: convert it first") from None
+        return decode_line(line, self.path or "standard input", number).rstrip("\r\n")
 
 
 def _descriptor(stream: BinaryIO) -> int | None:

@@ -43,8 +43,11 @@ def make(
     tmp_path: Path, texts=TEXTS, content="texts", count=0, saved=None, say=print, **changes
 ) -> Tokenizer:
     settings = base.get_config().tokenizer.copy_and_resolve_references()
+    name = changes.pop("name", "the training text")
     settings.update({"vocab_size": CHARACTERS + 7, "kind": "bpe", **changes})
-    return train_tokenizer(texts, settings, tmp_path, content, count=count, saved=saved, say=say)
+    return train_tokenizer(
+        texts, settings, tmp_path, content, count=count, saved=saved, name=name, say=say
+    )
 
 
 def message(tmp_path: Path, **changes) -> str:
@@ -386,3 +389,23 @@ def test_every_config_of_real_text_spells_what_it_lacks(name):
     assert settings.kind in BYTE_KINDS
     # A text of two million characters: fewer than a hundred of them are left to the bytes.
     assert 1 - settings.character_coverage < 5e-5
+
+
+# -- lines that nothing can be learned of
+
+
+@pytest.mark.parametrize(("keep", "most"), [(False, "4,192"), (True, "1,048,576")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_of_one_endless_line_is_refused_and_named(kind, keep, most, tmp_path):
+    texts = ["", "a b " * 500_000]
+    assert message(tmp_path, texts=texts, kind=kind, keep_spaces=keep, name="old.txt") == (
+        f"old.txt: line 2 has 2,000,000 bytes, and none has up to the {most} of which a tokenizer "
+        "learns: break it into lines of a sentence or a paragraph"
+    )
+    # The control: one short line is enough.
+    assert make(tmp_path, [*texts, *TEXTS], kind=kind, keep_spaces=keep, vocab_size=50)
+
+
+def test_blank_lines_alone_are_refused(tmp_path):
+    wanted = "the training text has only blank lines: name a file with sentences"
+    assert message(tmp_path, texts=["", "  "]) == wanted

@@ -334,6 +334,15 @@ def test_learned_positions_are_never_overrun_in_use(tiny):
     assert all("model.max_length=32" in line for line in warnings)
 
 
+def test_input_of_wide_characters_is_told_its_encoding(tiny, tmp_path):
+    path = tmp_path / "wide"
+    path.write_text("a b\nc d\n", encoding="utf-16")
+    arguments = "--mode=translate", f"--workdir={tiny.workdir}"
+    says = "line 1: the text is not UTF-8 but UTF-16", "`iconv -f UTF-16 -t UTF-8`"
+    refused(*arguments, f"--input={path}", says=(str(path), *says))
+    refused(*arguments, stdin=path.read_bytes(), says=("standard input", *says))
+
+
 def test_no_search_writes_unknown_padding_or_begin_however_probable(tiny, loaded, monkeypatch):
     translator, variables = loaded
     lines, size = sentences(20), translator.target_tokenizer.vocab_size

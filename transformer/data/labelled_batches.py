@@ -13,6 +13,7 @@ from jaxtyping import Int
 
 from transformer.data.buckets import BucketPlan
 from transformer.data.labelled import Labelled
+from transformer.data.text_files import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BEGIN, PAD, UNKNOWN, Ids, Tokenizer, train_tokenizer
 from transformer.data.unknown import Lost, LostCounter, check_unknown
@@ -139,7 +140,14 @@ def prepare_labelled(
         digest.update(f"{len(item.label)} {item.label}".encode())
     content = texts_digest.hexdigest()
     tokenizer = train_tokenizer(
-        _Plain(items), settings, cache, content, count=count, saved=saved, say=say
+        _Plain(items),
+        settings,
+        cache,
+        content,
+        count=count,
+        saved=saved,
+        name=training_text(data),
+        say=say,
     )
     key = f"{content} {digest.hexdigest()} {tokenizer.digest} {data.max_tokens}"
 

@@ -12,6 +12,7 @@ from jaxtyping import Int
 
 from transformer.data.buckets import even_part
 from transformer.data.stream import shuffle, stream
+from transformer.data.text_files import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer, train_tokenizer
 from transformer.data.unknown import NOTHING_LOST, Lost, LostCounter, check_unknown
@@ -124,7 +125,14 @@ def prepare_text(
         lines += text.count("\n") + 1
     content, whole = digest.hexdigest(), data.documents == "file"
     tokenizer = train_tokenizer(
-        _Lines(documents), settings, cache, content, count=lines, saved=saved, say=say
+        _Lines(documents),
+        settings,
+        cache,
+        content,
+        count=lines,
+        saved=saved,
+        name=training_text(data),
+        say=say,
     )
     key = hashlib.sha256(f"{content} {tokenizer.digest} {whole}".encode()).hexdigest()[:24]
 

@@ -3,6 +3,7 @@
 Everything is streamed, however large.
 """
 
+import codecs
 import dataclasses
 import difflib
 import gzip
@@ -18,6 +19,14 @@ from typing import Any
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 
+HEAD = 4096  # bytes that show an encoding
+# Byte order marks; the longer first, since one begins with another.
+WIDE = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -33,7 +42,7 @@ def read_lines(path: Path) -> Iterator[str]:
     try:
         with _open(path) as file:
             for number, line in enumerate(file, 1):
-                yield _decode(line, path, number).removesuffix("\n").removesuffix("\r")
+                yield decode_line(line, path, number).removesuffix("\n").removesuffix("\r")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(
             f"{path} is a damaged or incomplete gzip file ({error}): copy or download it again"
@@ -48,14 +57,41 @@ def _open(path: Path) -> io.BufferedIOBase:
     return gzip.open(path, "rb") if zipped else open(path, "rb")
 
 
-def _decode(line: bytes, path: Path, number: int) -> str:
+def decode_line(line: bytes, name: Path | str, number: int) -> str:
+    """Returns a line of UTF-8 text, its end included.
+
+    Args:
+      name: of the file, for messages.
+      number: of the line, from one; before the first there may be a byte order mark.
+
+    Raises:
+      UserError: it is of another encoding, which is named where the bytes tell it.
+    """
+    encoding = _wide_encoding(line[:HEAD]) if number == 1 else ""
     try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        if not encoding:
+            return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        what = "the text"
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}, line {number}: byte 0x{line[error.start]:02X} is not UTF-8: convert the "
-            "file, for example with `iconv -f LATIN1 -t UTF-8`"
-        ) from error
+        encoding = "UTF-16" if b"\0" in line else "LATIN1"
+        what = f"byte 0x{line[error.start]:02X}"
+    likely = "" if encoding == "LATIN1" else f" but {encoding}"
+    raise UserError(
+        f"{name}, line {number}: {what} is not UTF-8{likely}: convert the file, for example with "
+        f"`iconv -f {encoding} -t UTF-8`"
+    ) from None
+
+
+def _wide_encoding(head: bytes) -> str:
+    """The encoding, as iconv calls it, of a text in two or four bytes a character; else ''."""
+    for mark, encoding in WIDE:
+        if head.startswith(mark):
+            return encoding
+    if len(head) < 4 or 4 * head.count(0) < len(head):
+        return ""
+    zeros = [4 * head[i::4].count(0) > len(head) / 2 for i in range(4)]
+    width = 32 if sum(zeros) == 3 else 16
+    return f"UTF-{width}{'BE' if zeros[0] else 'LE'}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +158,16 @@ def parallel_text(settings: Any, split: str) -> TwoFiles | Columns:
             "target), the first being 0"
         )
     return Columns(path, columns)
+
+
+def training_text(settings: Any) -> str:
+    """Returns what to call the training text in messages: by its file where it has one.
+
+    Args:
+      settings: `config.data`.
+    """
+    of_file = f" (data.train_source={settings.train_source!r})"
+    return "the training text" + (of_file if settings.source == "files" else "")
 
 
 def locate(settings: Any, key: str) -> Path:

@@ -35,6 +35,7 @@ EXACT = {
 }
 SAMPLE_SEED = 0  # of the sentences that train a tokenizer, of texts larger than it reads
 ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with all its signs has
+LONGEST_LINE = 4192  # bytes, sentencepiece's default
 LEAST_COVERAGE = 0.98  # that sentencepiece takes
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
@@ -171,6 +172,7 @@ def train_tokenizer(
     *,
     count: int = 0,
     saved: Path | None = None,
+    name: str = "the training text",
     say: Callable[[str], None] = print,
 ) -> Tokenizer:
     """Returns a tokenizer trained on `texts`, from a run or the cache where it was trained before.
@@ -184,6 +186,7 @@ def train_tokenizer(
       content: fingerprint of `texts`.
       count: how many they are; of more than `max_sentences` about so many are drawn.
       saved: a file of a run; taken if it holds the tokenizer of such text and settings.
+      name: of the texts, for messages.
       say: called with a line where the cache is damaged.
 
     Raises:
@@ -204,7 +207,8 @@ def train_tokenizer(
             return Tokenizer(model, origin)
         say(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
-    model = _train(_Sample(texts, min(1.0, settings.max_sentences / max(1, count))), settings)
+    sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name)
+    model = _train(sample, settings)
     cache_dir.mkdir(parents=True, exist_ok=True)
     write_bytes(cache_dir / _cached_name(key, model), model)
     return Tokenizer(model, origin)
@@ -220,6 +224,7 @@ class _Sample:
 
     texts: Iterable[str]
     share: float
+    name: str
 
     def __iter__(self) -> Iterator[str]:
         if self.share >= 1.0:
@@ -228,7 +233,7 @@ class _Sample:
         return (text for text in self.texts if draw() < self.share)
 
 
-def _train(texts: Iterable[str], settings) -> bytes:
+def _train(texts: _Sample, settings) -> bytes:
     """Returns a model in which characters leave room for longer pieces.
 
     Where those of a script like Chinese would take more than half of the vocabulary, the rarest are
@@ -301,7 +306,7 @@ def _too_many_characters(message: str) -> re.Match[str] | None:
     return re.search(r"required_chars\. \d+ vs (\d+)", message)
 
 
-def _explain(message: str, texts: Iterable[str], settings) -> str:
+def _explain(message: str, texts: _Sample, settings) -> str:
     """Says which key to change where sentencepiece refuses."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
@@ -323,6 +328,16 @@ def _explain(message: str, texts: Iterable[str], settings) -> str:
         return (
             f"tokenizer.vocab_size={size} is less than {what}: set "
             f"--config.tokenizer.vocab_size={limit[1]} or more, or {remedy}"
+        )
+    if "sentences_.empty()" in message:
+        most = EXACT["max_sentence_length"] if settings.keep_spaces else LONGEST_LINE
+        sizes = enumerate((len(text.encode()) for text in texts.texts), 1)
+        number, size = next((pair for pair in sizes if pair[1] > most), (1, 0))
+        return (
+            f"{texts.name}: line {number} has {size:,} bytes, and none has up to the {most:,} of "
+            "which a tokenizer learns: break it into lines of a sentence or a paragraph"
+            if size
+            else f"{texts.name} has only blank lines: name a file with sentences"
         )
     if "charsmap" in message:
         return (
