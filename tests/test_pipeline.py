@@ -523,3 +523,25 @@ def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_remedy(tmp_p
         corpus = prepare_corpus(pairs, *settings(tmp_path, **limits))
         assert corpus.unknown_share == 0.25
         assert corpus.lost.frequent == (("b", 2),)
+
+
+def test_named_held_out_text_stays_whole_and_what_is_wrong_with_it_is_said(tmp_path):
+    bad = [Pair("a" * 3000, "b" * 3000), Pair("", "b"), Pair("a", "b" * 90), Pair("c", " ")]
+    held_out = {
+        "validation": [*bad[:2], PAIRS[3], Pair(f" {PAIRS[5].source} ", PAIRS[5].target), *bad[2:]],
+        "test": [Pair("neu", "new"), Pair(PAIRS[3].source, "other")],
+    }
+    found = prepare_corpus(PAIRS, *settings(tmp_path), held_out=held_out).held_out
+    assert found["validation"].describe("validation") == [
+        "validation: all 6 pairs are scored, though cleaning would drop 2 with an empty side, 1 "
+        "over --config.data.max_characters, 1 over --config.data.max_length_ratio; empty in line "
+        "2, 6",
+        "validation: 2 of 6 pairs occur in the training text",
+    ]
+    assert found["validation"].counts() == {
+        "of them with an empty side": 2,
+        "of them over --config.data.max_characters": 1,
+        "of them over --config.data.max_length_ratio": 1,
+        "of them in the training text": 2,
+    }
+    assert (found["test"].describe("test"), found["test"].counts()) == ([], {})

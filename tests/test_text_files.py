@@ -2,6 +2,7 @@
 
 import collections
 import gzip
+import math
 import random
 import tracemalloc
 import unicodedata
@@ -203,6 +204,36 @@ def test_text_in_another_encoding_is_refused_with_its_line(files, tmp_path, enco
         files({"train.de": GERMAN.encode(encoding), "train.en": ENGLISH})
 
 
+WIDE = {
+    "utf-16": "UTF-16",
+    "utf-32": "UTF-32",
+    "utf-16-le": "UTF-16LE",
+    "utf-16-be": "UTF-16BE",
+    "utf-32-le": "UTF-32LE",
+    "utf-32-be": "UTF-32BE",
+}
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("encoding", WIDE)
+def test_text_of_wide_characters_is_told_its_encoding(files, tmp_path, encoding, zipped):
+    data = GERMAN.encode(encoding)
+    says = f"not UTF-8 but {WIDE[encoding]}:", f"`iconv -f {WIDE[encoding]} -t UTF-8`"
+    with refused(f"{tmp_path / 'train.de'}, line 1: the text is", *says):
+        files({"train.de": gzip.compress(data) if zipped else data, "train.en": ENGLISH})
+
+
+def test_wide_characters_without_a_mark_are_seen_by_their_zeros_in_a_later_line(files, tmp_path):
+    data = "Да. Ёлка\nНет, žluťoučký\n".encode("utf-16-le")
+    with refused(tmp_path / "train.de", "not UTF-8 but UTF-16:", "iconv -f UTF-16"):
+        files({"train.de": data, "train.en": ENGLISH})
+
+
+def test_a_zero_in_good_text_is_a_character(files):
+    splits = files({"train.de": "a\0b\nc\n", "train.en": "a\nb\n"})
+    assert [pair.source for pair in splits["train"]] == ["a\0b", "c"]
+
+
 @pytest.mark.parametrize("zipped", [False, True])
 def test_an_empty_file_is_refused(files, tmp_path, zipped):
     empty = gzip.compress(b"") if zipped else b""
@@ -350,3 +381,25 @@ def test_a_text_too_small_to_set_aside_from_is_refused(files, tmp_path, text):
         "--config.data.validation_source and --config.data.test_source",
     ):
         files({"all.tsv": text}, **TSV, validation_size=11, test_size=7)
+
+
+@pytest.mark.parametrize("way", ["hash", "end"])
+def test_what_is_set_aside_keeps_the_rules_of_cleaning_and_has_its_size(files, way):
+    lines = [f"Satz {i}\tsentence {i}" for i in range(60)]
+    lines += [f"Satz {i} {'x' * 500}\tsentence {i} {'y' * 500}" for i in range(60, 80)]
+    lines += [f"Ja {i}\tThis goes on and on, and it is another sentence." for i in range(80, 110)]
+    lines += [f"Leer {i}\t" for i in range(110, 120)]
+    random.Random(2).shuffle(lines)
+    rules = {"max_characters": 100, "max_length_ratio": 2.0, "set_aside": way}
+    sizes = {"validation_size": 17, "test_size": 19}
+    splits = split_texts(files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **rules))
+    held = splits["validation"] + splits["test"]
+    assert len(held) == 36
+    assert all(pair.source.startswith("Satz") and len(pair.source) < 100 for pair in held)
+    # What breaks them stays in the training text, whose cleaning drops and counts it.
+    everything = sorted(f"{p.source}\t{p.target}" for pairs in splits.values() for p in pairs)
+    assert everything == sorted(lines)
+    # The control: rules that let all pass take others too.
+    loose = {**rules, "max_characters": 2000, "max_length_ratio": math.inf}
+    splits = split_texts(files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **loose))
+    assert not all(pair.source.startswith("Satz") for pair in splits["test"])

@@ -54,6 +54,18 @@ class CleaningRules:
                     f"--config.data.{name}={value} would drop every pair: set it to 1 or more"
                 )
 
+    def fault(self, source: str, target: str) -> str:
+        """Returns the first rule that two sides break, as `CleaningReport` calls it; '' if none.
+
+        Args:
+          source, target: without white space around them.
+        """
+        if not source or not target:
+            return "empty"
+        if max(len(source), len(target)) > self.max_characters:
+            return "too_long"
+        return "length_ratio" if self.unlike(source, target) else ""
+
     def unlike(self, source: str, target: str) -> bool:
         """Whether the lengths differ by more than `max_length_ratio`."""
         characters = len(source), len(target)
@@ -89,6 +101,12 @@ class CleaningReport:
     duplicate: int = 0
     too_many_tokens: int = 0
 
+    def count(self, fault: str) -> None:
+        """Counts a pair up, by what is wrong with it; '' is kept."""
+        self.total += 1
+        name = fault or "kept"
+        setattr(self, name, getattr(self, name) + 1)
+
     @property
     def dropped(self) -> dict[str, int]:
         """How many pairs were dropped, by reason, of those reasons that there were."""
@@ -118,20 +136,15 @@ def clean(pairs: Iterable[Pair], rules: CleaningRules, report: CleaningReport) -
     """
     seen: set[int] = set()
     for pair in pairs:
-        report.total += 1
         source, target = pair.source.strip(), pair.target.strip()
-        if not source or not target:
-            report.empty += 1
-        elif max(len(source), len(target)) > rules.max_characters:
-            report.too_long += 1
-        elif rules.unlike(source, target):
-            report.length_ratio += 1
-        elif rules.remove_duplicates and (key := _hash(source, target)) in seen:
-            report.duplicate += 1
-        else:
-            if rules.remove_duplicates:
+        fault = rules.fault(source, target)
+        if not fault and rules.remove_duplicates:
+            if (key := _hash(source, target)) in seen:
+                fault = "duplicate"
+            else:
                 seen.add(key)
-            report.kept += 1
+        report.count(fault)
+        if not fault:
             yield pair._replace(source=source, target=target)
 
 

@@ -11,7 +11,9 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.data.buckets import BucketPlan
+from transformer.data.held_out_pairs import HeldOut, HeldOutCounter
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair, check_kept, clean, rules_of
+from transformer.data.text_files import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer, train_tokenizer
 from transformer.data.unknown import Lost, LostCounter, check_unknown
@@ -53,7 +55,7 @@ def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length
 class Corpus:
     """Training text, cleaned and encoded, with its tokenizers and what cleaning found.
 
-    `lost` is what of it the tokenizers do not know.
+    `lost` is what of it the tokenizers do not know, `held_out` what was found of other splits.
     """
 
     source: TokenStore
@@ -63,6 +65,7 @@ class Corpus:
     report: CleaningReport
     unknown_share: float
     lost: Lost
+    held_out: Mapping[str, HeldOut]
 
 
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
@@ -76,6 +79,7 @@ def prepare_corpus(
     tokenizer,
     folder: Path | None = None,
     say: Callable[[str], None] = print,
+    held_out: Mapping[str, Iterable[Pair]] | None = None,
 ) -> Corpus:
     """Returns the training corpus; tokenizers and encoded text come from the cache if they can.
 
@@ -86,6 +90,7 @@ def prepare_corpus(
       tokenizer: `config.tokenizer`.
       folder: of a run, whose tokenizers are taken if they are of this text.
       say: called with a line where the cache is damaged.
+      held_out: the pairs of other splits, to look for in the training text.
 
     Raises:
       UserError: nothing is left after cleaning, the vocabulary does not suit the text, or too
@@ -93,7 +98,8 @@ def prepare_corpus(
     """
     cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
     rules = rules_of(data)
-    report, contents = _read(pairs, rules)
+    others = HeldOutCounter(held_out or {}, rules)
+    report, contents = _read(pairs, rules, others)
 
     def train(name: str, *sides: int) -> Tokenizer:
         return train_tokenizer(
@@ -103,6 +109,7 @@ def prepare_corpus(
             "".join(contents[side] for side in sides),
             count=report.kept * len(sides),
             saved=folder and folder / name,
+            name=training_text(data),
             say=say,
         )
 
@@ -131,14 +138,18 @@ def prepare_corpus(
         report,
         unknown / tokens,
         lost,
+        others.held_out(),
     )
 
 
-def _read(pairs: Iterable[Pair], rules: CleaningRules) -> tuple[CleaningReport, list[str]]:
+def _read(
+    pairs: Iterable[Pair], rules: CleaningRules, others: HeldOutCounter
+) -> tuple[CleaningReport, list[str]]:
     """Returns what cleaning finds, and a fingerprint of each side of what it keeps."""
     report = CleaningReport()
     digests = hashlib.sha256(), hashlib.sha256()
     for pair in clean(pairs, rules, report):
+        others.look(pair)
         for digest, text in zip(digests, pair[:2], strict=True):
             digest.update(text.encode() + b"\n")
     check_kept(report)

@@ -31,7 +31,7 @@ def set_aside(
 ) -> dict[str, Iterable[Item]]:
     """Returns the training text and the splits taken out of it, after reading it once.
 
-    With "end", the last items are taken, the splits in the order of `sizes`.
+    With "end", the last items with a key are taken, the splits in the order of `sizes`.
 
     With "hash", who is taken depends on the seed and on the key alone, never on its place: the keys
     with the smallest hashes, until the splits are full. All items of a key go the same way, so none
@@ -42,7 +42,7 @@ def set_aside(
       text: held nowhere, but read by each iteration of the training split.
       sizes: of the splits to take, in items.
       settings: `config.data`, for `set_aside`, one of `WAYS`, and `seed`.
-      key: what an item is known by; items whose key is empty are not taken by "hash".
+      key: what an item is known by; items whose key is empty are not taken.
 
     Raises:
       UserError: the text is empty or too small, or cannot be read.
@@ -53,7 +53,7 @@ def set_aside(
             f"{', '.join(WAYS)}"
         )
     if settings.set_aside == "end":
-        return _from_end(text, sizes)
+        return _from_end(text, sizes, key)
     groups, count = _smallest(text, sum(sizes.values()), settings.seed, key)
     check_not_empty(text, count)
     taken = _fill(groups, sizes)
@@ -84,17 +84,20 @@ def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -
     )
 
 
-def _from_end(text: Text[Item], sizes: Mapping[str, int]) -> dict[str, Iterable[Item]]:
+def _from_end(
+    text: Text[Item], sizes: Mapping[str, int], key: Callable[[Item], str]
+) -> dict[str, Iterable[Item]]:
     wanted, count = sum(sizes.values()), 0
-    last: collections.deque[Item] = collections.deque(maxlen=wanted)
-    for item in text:
-        last.append(item)
-        count += 1
+    last: collections.deque[tuple[int, Item]] = collections.deque(maxlen=wanted)
+    for count, item in enumerate(text, 1):
+        if key(item):
+            last.append((count, item))
     check_not_empty(text, count)
-    _check_sizes(text, sizes, count, full=True)
-    items = iter(last)
+    _check_sizes(text, sizes, count, full=len(last) == wanted)
+    items = (item for _, item in last)
     held = {split: list(itertools.islice(items, size)) for split, size in sizes.items()}
-    return {"train": _First(text, count - wanted) if wanted else text, **held}
+    taken = frozenset(number for number, _ in last)
+    return {"train": _Others(text, taken) if taken else text, **held}
 
 
 def _smallest(
@@ -149,14 +152,14 @@ class _Remaining:
 
 
 @dataclasses.dataclass(frozen=True)
-class _First:
-    """The first `count` items of a text."""
+class _Others:
+    """The items of a text without those of some numbers, from one."""
 
     text: Iterable
-    count: int
+    taken: frozenset[int]
 
     def __iter__(self) -> Iterator:
-        return itertools.islice(self.text, self.count)
+        return (item for number, item in enumerate(self.text, 1) if number not in self.taken)
 
 
 def _rank(name: str, seed: int) -> int:

@@ -5,13 +5,14 @@ read again and again from their start. Text and TFDS are streamed, however large
 wrong with files or names is said when they are opened, before anything is trained.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from transformer.data import grammar, tfds
-from transformer.data.pairs import Pair
+from transformer.data.pairs import CleaningRules, Pair, rules_of
 from transformer.data.set_aside import check_not_empty, set_aside
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.text_files import parallel_text
@@ -73,8 +74,9 @@ def _generated(
 def _files(settings: Any) -> Splits:
     """Returns the parallel text of the files that the settings name.
 
-    A validation or test set without a file is set aside from the training text, see `set_aside`.
-    All text is read once here, so that none of it can fail later.
+    A validation or test set without a file is set aside from the training text, see `set_aside`:
+    of the pairs that keep the rules of cleaning, so that each has its size. All text is read once
+    here, so that none of it can fail later.
     """
     taken = set_aside_splits(settings)
     splits = {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
@@ -82,12 +84,19 @@ def _files(settings: Any) -> Splits:
         if split != "train":  # which set_aside reads
             check_not_empty(text, sum(1 for _ in text))
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
-    return splits | set_aside(splits["train"], sizes, settings, _key)
+    key = _Key(rules_of(settings))
+    return splits | set_aside(splits["train"], sizes, settings, key)
 
 
-def _key(pair: Pair) -> str:
-    """The source sentence, without white space around it; nothing where a side is empty."""
-    return pair.source.strip() if pair.target.strip() else ""
+@dataclasses.dataclass(frozen=True)
+class _Key:
+    """The source sentence, without white space around it; nothing where a pair breaks the rules."""
+
+    rules: CleaningRules
+
+    def __call__(self, pair: Pair) -> str:
+        source = pair.source.strip()
+        return "" if self.rules.fault(source, pair.target.strip()) else source
 
 
 def _tfds(settings: Any) -> Splits:

@@ -13,6 +13,7 @@ from transformer.data import held_out
 from transformer.data.pairs import Pair
 from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview, tokenizer_names
 from transformer.data.sources import open_source, set_aside_splits
+from transformer.data.splits import SPLITS
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decode import PENALTIES
 from transformer.errors import RunError, UserError
@@ -61,9 +62,8 @@ class TranslationTask:
         else:
             self._pairs = open_source(config.data)
             self._check_splits()
-            self.corpus = prepare_corpus(
-                self._pairs["train"], config.data, config.tokenizer, folder, warn
-            )
+            train, scored = self._pairs["train"], {s: self._pairs[s] for s in SPLITS[1:]}
+            self.corpus = prepare_corpus(train, config.data, config.tokenizer, folder, warn, scored)
         self.splits = _splits(config)
         self.predictor = make_translator(
             config, self.corpus.source_tokenizer, self.corpus.target_tokenizer, warn
@@ -252,6 +252,7 @@ class TranslationTask:
         shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
         lines = [
             self._kept(),
+            *(line for split, own in corpus.held_out.items() for line in own.describe(split)),
             f"{corpus.unknown_share:.3%} unknown tokens; vocabularies: "
             f"{corpus.source_tokenizer.vocab_size} source, "
             f"{corpus.target_tokenizer.vocab_size} target"
@@ -269,6 +270,7 @@ class TranslationTask:
         plan, corpus = self.plan, self.corpus
         counts = {split: len(list(self._pairs[split])) for split in self.splits}
         counts = {"train": corpus.report.kept, **counts}
+        found = {split: own.counts() for split, own in corpus.held_out.items()}
         sizes = {
             side: tokenizer.vocab_size
             for side, tokenizer in (
@@ -278,7 +280,10 @@ class TranslationTask:
         }
         joint = self.config.tokenizer.joint
         return {
-            "splits": {split: {"sentence pairs": count} for split, count in counts.items()},
+            "splits": {
+                split: {"sentence pairs": count, **found.get(split, {})}
+                for split, count in counts.items()
+            },
             "cleaning": {
                 "read": corpus.report.total,
                 "kept": corpus.report.kept,
