@@ -1,7 +1,7 @@
 """Trains, scores and uses models: `python launch.py --config=configs/quickstart.py --workdir=run`.
 
-Modes other than `train` need only --workdir. Any key of the config is a flag:
-`--config.model.num_heads=4`.
+A run that was started, and modes other than `train`, need only --workdir. Any key of the config is
+a flag: `--config.model.num_heads=4`.
 """
 
 import functools
@@ -26,7 +26,7 @@ MODES = (
     *LINE_MODES,
 )
 
-flags.DEFINE_string("config", None, "file of the experiment's config; `train` needs it")
+flags.DEFINE_string("config", None, "file of the experiment's config; a new run needs it")
 flags.DEFINE_string("workdir", None, "folder of the run")
 flags.DEFINE_enum("mode", "train", MODES, "what to do")
 flags.DEFINE_integer("point", None, "train, of a sweep: the number of the one point to train")
@@ -115,26 +115,36 @@ def _parse(argv: list[str]) -> list[tuple[str, str]]:
 
 def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
     # Imported here, so that a misspelt flag is answered before jax has started.
-    from experiments import run, settings
+    from experiments import run, safety, settings
     from experiments.workdir import load_config
 
-    if FLAGS.mode == "train" and FLAGS.config is None:
-        raise UserError("--config is missing: name the experiment, such as configs/quickstart.py")
+    training = FLAGS.mode == "train"
+    if training and FLAGS.config is None and not (workdir / "config.json").exists():
+        raise UserError(
+            "--config is missing: name the experiment, such as configs/quickstart.py; --workdir "
+            f"alone goes on with a run, and {workdir} holds none"
+        )
     experiment = None if FLAGS.config is None else _read_experiment(FLAGS.config)
     config = load_config(workdir) if experiment is None else experiment.config
+    if experiment is None:
+        safety.forget_places(config, training)
     for key, text in overrides:
         settings.override(config, key, text)
     settings.check(config)
+    if experiment is None:
+        safety.check_fetched(config, [key for key, _ in overrides])
+        if training and (line := safety.describe_text(config, workdir)):
+            print(line, flush=True)
     _keep_compiled(config)
     if FLAGS.point is not None and not (experiment and experiment.is_sweep):
         raise UserError("--point is for sweeps: --config names none")
-    if FLAGS.mode == "train" and experiment.is_sweep:
+    if training and experiment and experiment.is_sweep:
         from experiments.sweep import sweep
 
         say = functools.partial(print, flush=True)
         if stopped_by := sweep(config, *experiment[1:], workdir, FLAGS.point, say):
             return 128 + stopped_by
-    elif FLAGS.mode == "train":
+    elif training:
         if stopped_by := run.train(config, workdir):
             return 128 + stopped_by
     elif FLAGS.mode == "evaluate":
@@ -216,10 +226,15 @@ def _read_experiment(name: str) -> Experiment:
 
 
 def _keep_compiled(config) -> None:
-    """Lets XLA keep compiled programs beside the tokenizers, so that a second start is quick."""
+    """Lets XLA keep compiled programs beside the tokenizers, so that a second start is quick.
+
+    Where the environment says where, and no flag or config does, they are kept there.
+    """
     from experiments.lines import warn
     from transformer.compile_cache import keep_programs
 
+    if not config.data.cache_dir and "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
     cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser()
     keep_programs(cache / "programs", warn)
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 from PIL import Image
 
-from experiments import report_numbers, report_texts, training_curves, web_page
+from experiments import records, report_numbers, report_texts, training_curves, web_page
 from experiments.environment import ENVIRONMENT
 from experiments.lines import warn
 from experiments.options import Options
 from experiments.report_attention import Trained
 from experiments.report_texts import Group
-from experiments.workdir import check_same_run, load_results, load_trained
+from experiments.workdir import check_same_run, load_config, load_results, load_trained
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.files import write_json
@@ -39,6 +39,8 @@ PICTURES = {
     "positions/*.png": "Positional encodings",
     "embeddings/*.png": "Token embeddings",
 }
+# All that Pillow raises of broken pictures, and of those too large to be opened.
+BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 MOST_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
 # Of a picture: pixels an inch as it is drawn, as it is shown and as the page holds it, by which its
 # smallest labels stay readable, and the width in pixels up to which it is held whole.
@@ -105,7 +107,10 @@ def write(
       trained: the model they are of; None where it is not there.
       missing: says why, to the reader, where it is not there.
     """
-    environment, data = _load(folder / ENVIRONMENT), _load(folder / DATA)
+    environment = records.read_environment(folder / ENVIRONMENT)
+    data = records.read_data(folder / DATA)
+    # What is shown is the run's config: what a mode is told does not train it again.
+    recorded = load_config(folder)
     split = report_numbers.main_split(results)
     pictures, left_out = _pictures(folder / "figures")
     task = tasks.REGISTRY[config.task]
@@ -133,11 +138,11 @@ def write(
         pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
         data=data and _data_tables(data),
         preview=data and data.get("preview"),
-        differing=report_numbers.config_table(config),
-        command=report_numbers.command(config),
-        config=json.dumps(config.to_dict(), indent=2, ensure_ascii=False),
+        differing=report_numbers.config_table(recorded),
+        command=report_numbers.command(recorded),
+        config=json.dumps(recorded.to_dict(), indent=2, ensure_ascii=False),
         downloads={
-            "config.json": _json_link(config.to_dict()),
+            "config.json": _json_link(recorded.to_dict()),
             "results.json": _json_link(results),
         },
         environment=environment and report_numbers.environment_table(environment),
@@ -193,7 +198,7 @@ def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
             name = str(path.relative_to(figures.parent))
             try:
                 picture = _picture(path, f"{caption}: {title}" if "*" in pattern else caption)
-            except (OSError, SyntaxError, ValueError):  # all that Pillow raises of broken files
+            except BROKEN:
                 left_out.append(f"{name} (cannot be read)")
                 continue
             if len(picture.source) > room:
@@ -211,7 +216,8 @@ def _in_natural_order(path: Path) -> list[tuple[int, str]]:
 
 def _picture(path: Path, caption: str) -> Picture:
     """A picture of fewer pixels where it is wide, and 256 colours, a fourth of the bytes of all."""
-    with Image.open(path) as image:
+    # Of other kinds, whatever a file is called, some are programs: PostScript.
+    with Image.open(path, formats=["PNG"]) as image:
         picture = image.convert("RGB")
     shown = [round(side * SHOWN / DRAWN) for side in picture.size]
     widest = max(HELD_WHOLE, round(picture.width * HELD / DRAWN))
@@ -229,11 +235,3 @@ def _picture(path: Path, caption: str) -> Picture:
 def _json_link(value: Any) -> str:
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     return f"data:application/json;base64,{base64.b64encode(text.encode()).decode('ascii')}"
-
-
-def _load(path: Path) -> dict[str, Any] | None:
-    """What a file of the run holds; None where it is missing or damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None

@@ -24,6 +24,7 @@ FURTHER = {
     "seconds": Measure("seconds", "seconds to score", format=",.1f"),
 }
 DECODE, WEIGHTS = "decode", "weights"  # keys of results.json
+LATEST = 2**32  # seconds since 1970
 SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
 COUNTED = ("sentences", "tokens", "texts")  # what a score is a mean over, by the name of a count
 
@@ -174,7 +175,7 @@ def cleaning_table(data: dict[str, Any]) -> Table | None:
         return None
     read = cleaning["read"]
     counts = {"read": read, **cleaning["dropped"], "kept": cleaning["kept"]}
-    rows = [[name, f"{count:,}", f"{count / read:.2%}"] for name, count in counts.items()]
+    rows = [[name, f"{count:,}", f"{count / max(1, read):.2%}"] for name, count in counts.items()]
     return Table("Cleaning of the training text", ["pairs", "number", "share"], rows)
 
 
@@ -246,7 +247,7 @@ def started(folder: Path, environment: dict[str, Any] | None) -> str | None:
         names = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*")]
         if not (seconds := [int(name) for name in names if name.isdecimal()]):
             return None
-        time = datetime.datetime.fromtimestamp(max(seconds), datetime.UTC)
+        time = datetime.datetime.fromtimestamp(min(max(seconds), LATEST), datetime.UTC)
     return f"{time:%Y-%m-%d %H:%M} UTC"
 
 

@@ -16,6 +16,7 @@ from experiments import (
     environment,
     modes,
     probe_figures,
+    records,
     report,
     report_numbers,
     training_curves,
@@ -44,7 +45,7 @@ def train(config: Any, folder: Path) -> int | None:
     Raises:
       UserError: see `TranslationTask`, `Trainer.run`, `workdir.claim` and `workdir.locked`.
     """
-    workdir.check_same_run(folder, config)
+    workdir.check_same_run(folder, config, training=True)
     task = tasks.REGISTRY[config.task](config, _say, folder=folder)
     # Opening the checkpoints clears away those half written: none may be another process's.
     with workdir.locked(folder):
@@ -54,26 +55,28 @@ def train(config: Any, folder: Path) -> int | None:
 def _train(task: Any, config: Any, folder: Path) -> int | None:
     trainer = Trainer(task, config, folder, _say)
     trainer.checkpoints.check_fingerprint(task.fingerprint())
+    newest, finished = workdir.newest_step(folder), trainer.member.finished()
+    if finished and workdir.is_finished(folder, newest):
+        trainer.member.close()
+        _say(f"{folder} is finished, {newest} steps; its results:")
+        print_results(workdir.load_results(folder), task.columns)
+        _say(
+            "Raise --config.train.steps or --config.train.epochs to go on, or use another "
+            "--workdir to start from the beginning."
+        )
+        return None
     workdir.claim(folder, config)
     task.save_assets(folder)
     report.record_data(task, folder)
-    if trainer.member.finished():
+    if finished:  # but not scored or reported: a kill or a full disk came
         trainer.member.close()
-        if workdir.is_finished(folder, newest := workdir.newest_step(folder)):
-            _say(f"{folder} is finished, {newest} steps; its results:")
-            print_results(workdir.load_results(folder), task.columns)
-            _say(
-                "Raise --config.train.steps or --config.train.epochs to go on, or use another "
-                "--workdir to begin anew."
-            )
-            return None
     else:
         environment.record(folder)
         for line in task.describe():
             _say(line)
         if not trainer.run():
             return trainer.stop_signal
-    if workdir.is_scored(folder, workdir.newest_step(folder)):  # and a kill or a full disk came
+    if workdir.is_scored(folder, workdir.newest_step(folder)):
         results = workdir.load_results(folder)
     else:
         results = score(task, config, folder)
@@ -93,6 +96,9 @@ def evaluate(config: Any, folder: Path) -> None:
     """
     workdir.check_same_run(folder, config)
     others = workdir.other_settings(folder, config)
+    # The report will need them, and damage is better known before the scoring takes its time.
+    records.read_data(folder / report.DATA)
+    records.read_environment(folder / environment.ENVIRONMENT)
     task = tasks.REGISTRY[config.task].from_folder(folder, config, _say)
     if not others:
         show(task, config, folder, score(task, config, folder))

@@ -2,7 +2,8 @@
 
 import contextlib
 import fcntl
-import json
+import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,10 +12,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import weights
-from experiments.settings import complete, flatten
+from experiments.records import read_results
+from experiments.safety import PLACES, check_links
+from experiments.settings import check, complete, flatten
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.files import write_json
+from transformer.reading import read_json
 
 # What may change when a run goes on: how long, how it is scored and where its text lies.
 FREE_KEYS = (
@@ -30,10 +34,15 @@ FREE_KEYS = (
     "train.epochs",
     "train.minutes",
     "train.log_every",
+    "train.evaluate_every",
+    "train.save_minutes",
     "train.keep_last",
     "train.patience",
-    "train.save_minutes",
+    "train.max_bad_steps",
 )
+
+
+ESSENTIAL = ("task", "model", "data", "tokenizer")  # without them a config is not a run's
 
 
 @contextlib.contextmanager
@@ -77,31 +86,63 @@ def claim(folder: Path, config: ConfigDict) -> None:
     Raises:
       UserError: see `check_same_run`.
     """
-    check_same_run(folder, config)
+    check_same_run(folder, config, training=True)
     folder.mkdir(parents=True, exist_ok=True)
+    _drop_partial_files(folder)
     write_json(folder / "config.json", config.to_dict())
 
 
-def check_same_run(folder: Path, config: ConfigDict) -> None:
-    """Checks that the folder holds a run of this config, or none yet.
+def _drop_partial_files(folder: Path) -> None:
+    """Deletes what processes that are dead began to write; see `files.whole_file`."""
+    for place, folders, names in os.walk(folder):
+        if place == str(folder) and "checkpoints" in folders:
+            folders.remove("checkpoints")
+        for name in names:
+            found = re.fullmatch(r".+\.([0-9]+)\.partial", name)
+            if found and not _is_alive(int(found[1])):
+                Path(place, name).unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    """Whether another process of this machine has this number."""
+    if process == os.getpid():  # which has not begun to write
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> None:
+    """Checks that the folder holds a run of this config, or none yet, and nothing that leads out.
+
+    Args:
+      training: whether where the text lies must be the same as well.
 
     Raises:
-      UserError: it is a file, or holds a run of another config, whose differing keys are named.
+      UserError: it is a file, or holds a run of another config, whose differing keys are named,
+        or a link to elsewhere.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--workdir {folder} is a file: name a folder")
+    check_links(folder)
     if not (folder / "config.json").exists():
         return
     theirs, ours = flatten(load_config(folder)), flatten(config)
     differing = [
         f"{key} (there {theirs[key]!r}, here {ours[key]!r})"
         for key in sorted(ours)
-        if theirs[key] != ours[key] and not key.startswith(FREE_KEYS)
+        if theirs[key] != ours[key]
+        and not key.startswith(FREE_KEYS)
+        and (training or not PLACES.fullmatch(key))
     ]
     if differing:
         raise UserError(
             f"{folder} holds a run of another config: {'; '.join(differing)}. Use another "
-            "--workdir, or the config of this one"
+            "--workdir, or name it alone, without --config, to use the config that is there"
         )
 
 
@@ -119,16 +160,23 @@ def load_config(folder: Path) -> ConfigDict:
     """Returns the config that made a run; keys that are newer than the run have their default.
 
     Raises:
-      UserError: the folder is no run, or its config cannot be read.
+      UserError: the folder is no run, or its config cannot be read, or a link leads out of it.
     """
+    check_links(folder)
     path = folder / "config.json"
     if not path.exists():
         raise UserError(f"{folder} holds no run (no config.json): train first, or check --workdir")
+    remedy = "put back the original"
+    saved = read_json(path, dict, remedy)
     try:
-        saved = json.loads(path.read_text())
-        return complete(ConfigDict(saved) if isinstance(saved, dict) else saved)
+        config = complete(ConfigDict(saved))
+        check(config)
     except (ValueError, UserError) as error:
-        raise UserError(f"{path} cannot be read ({error}): put back the original") from None
+        raise UserError(f"{path} cannot be read ({error}): {remedy}") from None
+    # Keys that it lacks have defaults, but a run's config has each of these.
+    if missing := [name for name in ESSENTIAL if name not in saved]:
+        raise UserError(f"{path} cannot be read ({missing[0]} is missing): {remedy}")
+    return config
 
 
 def load_trained(
@@ -143,7 +191,15 @@ def load_trained(
       UserError: tokenizer or checkpoint is missing, or config, tokenizer and checkpoint do not
         belong together.
     """
+    folder = folder.absolute()  # as Orbax needs it
     check_same_run(folder, config)
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}: check --workdir")
+    if not (folder / "checkpoints").is_dir():
+        raise UserError(
+            f"{folder} has no checkpoint yet (no folder checkpoints): train until one is saved, or "
+            "check --workdir"
+        )
     predictor = tasks.REGISTRY[config.task].load(folder, config, warn)
     params, used, progress = weights.load(
         folder, config, predictor.param_shapes(), predictor.fingerprint(), warn, steps
@@ -157,21 +213,13 @@ def load_results(folder: Path) -> dict[str, Any] | None:
     Raises:
       UserError: the file is damaged.
     """
-    path = folder / "results.json"
-    if not path.exists():
-        return None
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(
-            f"{path} cannot be read ({error}): delete it; --mode=evaluate writes it anew"
-        ) from None
+    return read_results(folder / "results.json")
 
 
 def is_scored(folder: Path, step: int) -> bool:
     """Returns whether `results.json` holds the scores of a run that has come to `step`."""
     results = load_results(folder)
-    return isinstance(results, dict) and results.get("step") == step
+    return results is not None and results["step"] == step
 
 
 def is_finished(folder: Path, step: int) -> bool:

@@ -23,6 +23,8 @@ def pytest_configure(config):
     """Lets all tests of a session, in however many processes, share what XLA compiles."""
     if not hasattr(config, "workerinput"):
         os.environ["TESTS_XLA_CACHE"] = tempfile.mkdtemp(prefix="tests_xla_")
+        # Where commands without a cache folder keep it, too.
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["TESTS_XLA_CACHE"]
     jax.config.update("jax_compilation_cache_dir", os.environ["TESTS_XLA_CACHE"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 

@@ -161,7 +161,7 @@ class MetricsWriter:
     def _drop_after(self, step: int, evaluated: bool) -> None:
         if not self._path.exists():
             return
-        lines = self._path.read_text().splitlines()
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
         kept = []
         for line in lines:
             place, split = _place_of(line)
@@ -171,9 +171,10 @@ class MetricsWriter:
 
 
 def _place_of(line: str) -> tuple[int | float, str]:
-    """The (step, split) of a line; a line that a kill cut short belongs to no step."""
+    """The (step, split) of a line; a line that is cut short or damaged belongs to no step."""
     try:
         parsed = json.loads(line)
-        return parsed["step"], parsed["split"]
-    except (ValueError, KeyError, TypeError):
+        step, split = parsed["step"], parsed["split"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return math.inf, ""
+    return (step if isinstance(step, int) else math.inf), split

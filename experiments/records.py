@@ -1,0 +1,129 @@
+"""What a run leaves in JSON beside its checkpoints, read with its shape checked."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+from configs import base
+from experiments.settings import assign, check
+from transformer.data.held_out import SPLITS
+from transformer.errors import UserError
+from transformer.reading import Each, mismatch, read_json
+
+NOTHING = type(None)
+COUNTS = ("sentences", "tokens", "texts")  # what a score is a mean over, by the name of a count
+RESULTS = {
+    "step": int,
+    "averaged_steps": [int],
+    "parameters": int,
+    "wall_seconds": float,
+    "tokens_per_second?": (float, NOTHING),
+    "flops_per_token?": (int, NOTHING),
+    "decode?": dict,
+    **{f"{split}?": dict for split in SPLITS},
+    "validation": dict,
+}
+# Of a split's scores; all others are numbers.
+CLASS = {"precision": float, "recall": float, "f1": float, "texts": int}
+RELIABILITY = {"confidence": [float], "accuracy": [float], "count": [float]}
+NOT_NUMBERS = {"classes": Each(CLASS), "confusion": [[int]], "reliability": RELIABILITY}
+DATA = {
+    "splits": Each(Each(int)),
+    "unknown_share": float,
+    "vocabulary": Each(int),
+    "batches_per_epoch": int,
+    "shapes": [[int]],
+    "padding_share?": float,
+    "cleaning?": {"read": int, "kept": int, "dropped": Each(int)},
+    "broken_lines?": Each(int),
+    "preview?": [Each(str)],
+}
+ENVIRONMENT = {
+    "started": str,
+    "python": str,
+    "platform": str,
+    "processor": str,
+    "cores": (int, NOTHING),
+    "devices": {"kind": str, "count": int},
+    "code": ({"commit": str, "changed": bool}, NOTHING),
+    "packages": Each(str),
+}
+
+
+def read_results(path: Path) -> dict[str, Any] | None:
+    """Returns a run's scores, or None where it has none yet.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    if not path.exists():
+        return None
+    remedy = "delete it; --mode=evaluate writes it again"
+    results = read_json(path, RESULTS, remedy)
+    if wrong := _wrong_scores(results) or _wrong_search(results.get("decode", {})):
+        raise UserError(f"{path} cannot be read ({wrong}): {remedy}")
+    return results
+
+
+def _wrong_scores(results: dict[str, Any]) -> str | None:
+    """What is wrong with the scores of a split."""
+    for split in SPLITS:
+        if (scores := results.get(split)) is None:
+            continue
+        for name, value in scores.items():
+            shape = NOT_NUMBERS.get(name, str if name.endswith("_signature") else float)
+            if wrong := mismatch(value, shape, f"{split}.{name}"):
+                return wrong
+        if "loss" not in scores:
+            return f"{split}.loss is missing"
+        if not any(name in scores for name in (*COUNTS, "classes")):
+            return f"{split}.{COUNTS[0]} is missing"
+    if not results["averaged_steps"]:
+        return "averaged_steps is empty"
+    return None
+
+
+def _wrong_search(decode: dict[str, Any]) -> str | None:
+    """What is wrong with the settings of the search."""
+    config = base.get_config()
+    if decode and (missing := sorted({*config.decode} - {*decode})):
+        return f"decode.{missing[0]} is missing"
+    try:
+        for key, value in decode.items():
+            assign(config, f"decode.{key}", value)
+        check(config)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def read_data(path: Path) -> dict[str, Any] | None:
+    """Returns what a task made of its text, see `Task.data_summary`; None where that is missing.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    if not path.exists():
+        return None
+    remedy = "delete it; without it a report has no tables of the text"
+    data = read_json(path, DATA, remedy)
+    if wrong := [shape for shape in data["shapes"] if len(shape) != 2]:
+        raise UserError(f"{path} cannot be read (a shape has {len(wrong[0])} numbers): {remedy}")
+    return data
+
+
+def read_environment(path: Path) -> dict[str, Any] | None:
+    """Returns where a run trained, see `environment.record`; None where that is missing.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    if not path.exists():
+        return None
+    remedy = "delete it; without it a report has no table of the environment"
+    environment = read_json(path, ENVIRONMENT, remedy)
+    try:
+        datetime.datetime.fromisoformat(environment["started"])
+    except ValueError:
+        raise UserError(f"{path} cannot be read (started is not a time): {remedy}") from None
+    return environment

@@ -1,0 +1,84 @@
+"""What a run's folder may not choose: it may be a stranger's, and is to be safe to open.
+
+A config says where text and caches lie, and a cache holds machine code. So nothing of it that
+names a place is used but by training, which says what it reads; the cache is the user's own.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from configs import base
+from experiments.settings import assign, flatten
+from transformer.errors import UserError
+
+PLACES = re.compile(r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage")
+CACHE = "data.cache_dir"
+# Of `evaluate.sacrebleu_tokenizer`: those that sacreBLEU fetches from the network.
+FETCHED = ("spm", "flores101", "flores200")
+# What may lie elsewhere: checkpoints are large, and it is read alone by all modes but training.
+MAY_BE_LINKED = "checkpoints"
+
+
+def forget_places(config: ConfigDict, training: bool) -> None:
+    """Sets what names a place in the config of a run's folder to its default.
+
+    Args:
+      training: whether the text's places stay, for a run that goes on.
+    """
+    defaults = flatten(base.get_config())
+    for key in flatten(config):
+        if key == CACHE or (PLACES.fullmatch(key) and not training):
+            assign(config, key, defaults[key])
+
+
+def describe_text(config: ConfigDict, folder: Path) -> str | None:
+    """Returns a line on what a run that goes on reads, as its own config says; None of nothing."""
+    data, texts = config.data, []
+    if data.source == "files":
+        names = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
+        place = Path(data.path or ".").expanduser().absolute()
+        texts = [str(place / Path(name).expanduser()) for name in names if name]
+    elif data.source == "tfds":
+        texts = [f"{data.tfds_name!a} in {data.tfds_dir or 'the folder of TensorFlow Datasets'}"]
+    if not texts:
+        return None
+    return f"reads {', '.join(texts)}, as {folder / 'config.json'} says"
+
+
+def check_fetched(config: ConfigDict, given: Iterable[str]) -> None:
+    """Raises UserError where a run's config would have something fetched from the network.
+
+    Args:
+      given: the keys that the user gave.
+    """
+    key = "evaluate.sacrebleu_tokenizer"
+    if config.evaluate.sacrebleu_tokenizer in FETCHED and key not in given:
+        name = config.evaluate.sacrebleu_tokenizer
+        raise UserError(
+            f"{key}={name!r} of the run's config fetches a model from the network: give "
+            f"--config.{key}={name} to let it, or =13a"
+        )
+
+
+def check_links(folder: Path) -> None:
+    """Raises UserError where a symbolic link leads out of a run's folder.
+
+    What is read or written there would be somewhere else. The folder itself may be a link, and so
+    may its `checkpoints`.
+    """
+    root = folder.resolve()
+    for place, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if not path.is_symlink() or (name == MAY_BE_LINKED and place == str(root)):
+                continue
+            target = Path(os.path.realpath(path))
+            if not target.is_relative_to(root):
+                raise UserError(
+                    f"{folder / path.relative_to(root)} is a symbolic link out of the run's "
+                    f"folder, to {target}: delete it, or put what is needed in its place"
+                )
