@@ -137,7 +137,8 @@ def state_bytes(config: ConfigDict) -> int:
         model = REGISTRY[config.model.kind](_model_config(config))
         init = functools.partial(model.init, method=_forward)
     shapes = jax.eval_shape(init, jax.random.key(0), tokens, mask)
-    copies = 4 + bool(config.train.ema_decay)  # and Adam's two
+    # And Adam's two, and the sum of the gradients of an update's batches.
+    copies = 4 + bool(config.train.ema_decay) + (config.optimizer.accumulate > 1)
     return copies * sum(4 * math.prod(x.shape) for x in jax.tree.leaves(shapes))
 
 

@@ -72,6 +72,8 @@ def test_a_plan_knows_how_much_memory_a_run_holds():
     feed_forward, norms = 2 * d * f + f + d, 5 * 2 * d
     parameters = v * d + 3 * 4 * d * d + 2 * feed_forward + norms + 2 * 2 * d
     assert sweep_plan.state_bytes(config) == 4 * 4 * parameters
+    config.optimizer.accumulate, config.train.ema_decay = 2, 0.9
+    assert sweep_plan.state_bytes(config) == 6 * 4 * parameters
 
 
 def test_a_plan_knows_the_memory_of_the_model_that_it_names():

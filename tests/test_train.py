@@ -29,7 +29,7 @@ from transformer.files import write_json
 from transformer.losses import TokenSums
 from transformer.member import RunProgress
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
+from transformer.train import Trainer, warn_of_warmup
 from transformer.train_step import init_state, make_train_step
 
 HPARAMS = {
@@ -288,6 +288,23 @@ def test_the_logged_rate_is_the_schedule_s_of_that_update(tmp_path):
     rates = [line["learning_rate"] for line in lines(tmp_path, "train")]
     noam = [0.1 * 4**-0.5 * min(u**-0.5, u * 2**-1.5) for u in (1, 2, 3, 4)]
     np.testing.assert_allclose(rates, np.repeat(noam, 3), rtol=1e-6)
+
+
+def test_rates_and_warnings_count_the_run_s_last_update_of_fewer_batches(tmp_path):
+    changes = {
+        "optimizer.schedule": "cosine",
+        "optimizer.warmup_steps": 1,
+        "optimizer.accumulate": 4,
+        "train.steps": 10,
+    }
+    trained(tmp_path, **changes)
+    rates = [line["learning_rate"] for line in lines(tmp_path, "train")]
+    # Three updates: the peak, half of it and its end.
+    np.testing.assert_allclose(rates, np.repeat([0.1, 0.05, 0.0], [4, 4, 2]), atol=1e-7)
+    said = []
+    config = unigram_config(**{**changes, "optimizer.warmup_steps": 2})
+    warn_of_warmup(config.optimizer, 10, said.append)
+    assert "3 updates are planned" in said[0]
 
 
 def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_state(tmp_path):
