@@ -75,7 +75,14 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+# A command takes seconds: these two end much as the ones before them.
+OFTEN = [
+    pytest.param(place, marks=[pytest.mark.slow] if place in ("its record", "the pictures") else [])
+    for place in PLACES
+]
+
+
+@pytest.mark.parametrize("place", OFTEN)
 def test_a_run_that_went_on_and_was_killed_at_its_end_is_scored_and_reported_by_the_next_start(
     place, tiny, raised, copy, monkeypatch
 ):
@@ -123,7 +130,7 @@ def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(tiny, 
     wrong = RuntimeError("no fonts\nat all")
     ended = broken_off(monkeypatch, training_curves, "draw", tiny, copy, error=wrong)
     assert ended.code == 0, ended.err
-    assert "no picture of training (RuntimeError: no fonts)" in ended.out
+    assert "no picture of the training (RuntimeError: no fonts)" in ended.out
     assert (copy / "report.html").exists()
     assert "is finished" in train(tiny, copy).out
 

@@ -230,7 +230,7 @@ def results(folder: Path) -> dict:
 
 
 @pytest.mark.slow
-def test_the_command_killed_thirty_times_loses_a_step_at_most_and_ends_as_the_unbroken_one(
+def test_the_command_killed_thirty_times_loses_two_steps_at_most_and_ends_as_the_unbroken_one(
     tmp_path, capsys
 ):
     whole, broken, cache = tmp_path / "whole", tmp_path / "broken", tmp_path / "cache"
