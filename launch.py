@@ -116,10 +116,12 @@ def _parse(argv: list[str]) -> list[tuple[str, str]]:
 def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
     # Imported here, so that a misspelt flag is answered before jax has started.
     from experiments import run, safety, settings
+    from experiments.sweep_trials import refuse_sweep
     from experiments.workdir import load_config
 
     training = FLAGS.mode == "train"
     if training and FLAGS.config is None and not (workdir / "config.json").exists():
+        refuse_sweep(workdir)
         raise UserError(
             "--config is missing: name the experiment, such as configs/quickstart.py; --workdir "
             f"alone goes on with a run, and {workdir} holds none"

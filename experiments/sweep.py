@@ -8,8 +8,6 @@ a process dies, says who is still alive.
 import contextlib
 import gc
 import math
-import shlex
-import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +19,6 @@ from ml_collections import ConfigDict
 from optuna.trial import Trial
 
 from experiments import environment, report, run, sweep_errors, workdir
-from experiments.sweep_page import write_answer
 from experiments.sweep_plan import (
     Planned,
     finest_heads,
@@ -31,8 +28,9 @@ from experiments.sweep_plan import (
     structure,
 )
 from experiments.sweep_queue import Queue, Taken, waiting_for
-from experiments.sweep_results import Point
-from experiments.sweep_study import Study
+from experiments.sweep_study import Study, find_points
+from experiments.sweep_summary import numbers_of, started_by, summarise
+from experiments.sweep_trials import write_command
 from transformer import tasks
 from transformer.errors import RunError, UserError
 from transformer.files import write_text
@@ -72,34 +70,42 @@ def sweep(
         needed = "sweep(), which yields its points" if grid else "space(), which it draws from"
         raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
     planned = plan_points(config, points, folder) if grid else None
-    if planned and config.sweep.baseline >= len(planned):
-        raise UserError(
-            f"config.sweep.baseline={config.sweep.baseline} is no point: this sweep has 0 to "
-            f"{len(planned) - 1}"
-        )
     if only is not None:
-        return _train_only(planned, only, say)
+        return _train_only(config, planned, folder, only, say)
     folder.mkdir(parents=True, exist_ok=True)
     with waiting_for(folder):
         study = Study(config, planned, space, folder)
+        write_command(folder, started_by())
+    if study.points is not None and config.sweep.baseline not in study.points:
+        raise UserError(
+            f"config.sweep.baseline={config.sweep.baseline} is not a trial: this sweep has "
+            f"{numbers_of(study.points)}"
+        )
     worker = _Worker(study, folder, say)
-    if planned:
-        worker.print_plan(planned)
+    if study.points is not None:
+        worker.print_plan(list(study.points.values()))
     if (stopped_by := worker.work()) is not None:
         return stopped_by
     with waiting_for(folder):
-        _answer(study, folder, say)
+        summarise(study, folder, say)
     return None
 
 
-def _train_only(planned: Sequence[Planned] | None, only: int, say: Say) -> int | None:
+def _train_only(
+    config: ConfigDict,
+    planned: Sequence[Planned] | None,
+    folder: Path,
+    only: int,
+    say: Say,
+) -> int | None:
     """Trains one point of a grid; the sweep finds it done when it comes to it."""
     if planned is None:
         raise UserError("--point needs config.sweep.search='grid': a search draws its points")
-    if not 0 <= only < len(planned):
-        raise UserError(f"--point={only} is not there: this sweep has 0 to {len(planned) - 1}")
-    say(planned[only].name)
-    return run.train(planned[only].config, planned[only].folder)
+    points = find_points(config, planned, folder)
+    if only not in points:
+        raise UserError(f"--point={only} is not there: this sweep has {numbers_of(points)}")
+    say(points[only].name)
+    return run.train(points[only].config, points[only].folder)
 
 
 class _Worker:
@@ -322,28 +328,6 @@ class _Worker:
         if left:
             minutes = left * sum(self._seconds) / len(self._seconds) / 60
             self.say(f"{left} points left, about {minutes:.0f} minutes of one worker")
-
-
-def _answer(study: Study, folder: Path, say: Say) -> None:
-    """Writes the answer over what is complete, and says where."""
-    states, notes = study.states(), study.notes()
-    points = [
-        Point(number, values, folder / "points" / f"{number:03d}", states[number], notes[number])
-        for number, values in study.values().items()
-        if number in states
-    ]
-    if working := [number for number, state in states.items() if state in ("waiting", "running")]:
-        say(f"points {', '.join(map(str, working))} are with another worker; the answer is partial")
-        if "complete" not in states.values():
-            return
-    config = study.config
-    # A storage's address may hold a password.
-    flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
-    command = f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"
-    baseline = config.sweep.baseline if study.points is not None else None
-    for path in write_answer(config.task, points, folder, config.name, command, baseline):
-        say(f"wrote {path}")
-    say((folder / "results.md").read_text(encoding="utf-8"))
 
 
 def _prepare(points: Sequence[Planned], members: Sequence[Member]) -> None:

@@ -105,7 +105,18 @@ def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folde
         _check_model(own)
     except UserError as error:
         raise UserError(f"point {number} of the sweep: {error}") from None
-    return Planned(number, dict(values), own.lock(), folder / "points" / f"{number:03d}")
+    return Planned(number, dict(values), own.lock(), point_folder(folder, number))
+
+
+def point_folder(folder: Path, number: int) -> Path:
+    """Returns the folder of a point's run within the sweep's."""
+    return folder / "points" / f"{number:03d}"
+
+
+def at_number(point: Planned, number: int) -> Planned:
+    """Returns the point under another number."""
+    folder = point_folder(point.folder.parents[1], number)
+    return dataclasses.replace(point, number=number, folder=folder)
 
 
 def _check_model(config: ConfigDict) -> None:

@@ -3,21 +3,18 @@
 import contextlib
 import itertools
 import json
-import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
 from ml_collections import ConfigDict
 from optuna.trial import FrozenTrial, Trial, TrialState
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from experiments.settings import flatten
-from experiments.sweep_errors import SweepError
+from experiments.sweep_listing import fixed_keys, list_differences, number_points, settings
 from experiments.sweep_plan import Planned, group_points, plan_point
+from experiments.sweep_storage import identity, reached, read_identity, storage_of
 from transformer.checkpoint import SMALLER_IS_BETTER
 from transformer.errors import UserError
 
@@ -31,12 +28,6 @@ STATES = {
 KINDS = ("log", "uniform", "int")
 LARGEST = 2**31  # members of a group, when points are only put into an order
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
-# What may change when a sweep goes on: how it is run and compared, and where its text lies.
-FREE_KEYS = (
-    *("name", "sweep.storage", "sweep.together", "sweep.largest", "sweep.trials"),
-    *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
-    *("data.path", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
-)
 
 
 class Study:
@@ -47,6 +38,10 @@ class Study:
       points: those of a grid; None where the search draws them from `space`.
       space: for a search, each dotted key's choices (a list) or range, see `_suggest`.
       folder: the sweep's.
+
+    Attributes:
+      points: of a grid, by number; what another worker adds to the sweep comes in later. None for
+        a search.
 
     Raises:
       UserError: the storage cannot be reached, or holds a sweep of another config.
@@ -59,8 +54,10 @@ class Study:
         space: Mapping[str, Any] | None,
         folder: Path,
     ):
-        self.config, self.points, self.space, self.folder = config, points, space, folder
-        self.storage = config.sweep.storage or f"sqlite:///{folder / 'study.db'}"
+        self.config, self.space, self.folder = config, space, folder
+        self.points: dict[int, Planned] | None = None
+        self._left_out: dict[int, dict[str, Any]] = {}
+        self.storage = storage_of(config, folder)
         if space is not None:
             _check_space(space)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -68,40 +65,28 @@ class Study:
         with self.reached():
             self._study = optuna.create_study(
                 storage=self.storage,
-                study_name=f"{config.name} {_identity(folder)}",
+                study_name=identity(folder, config.name),
                 direction="minimize" if smaller else "maximize",
                 pruner=optuna.pruners.MedianPruner(n_startup_trials=3),
                 load_if_exists=True,
             )
             self._check_same()
-            known = self.states()  # all, unless a worker was killed here
-            # Those of one structure follow one another, so that a worker finds them together.
-            for point in itertools.chain(*group_points(points or (), True, LARGEST)):
-                if point.number not in known:
-                    self._study.enqueue_trial({}, user_attrs={"point": point.number})
+            if points is not None:
+                self._list(points)
             if config.sweep.retry_failed:
                 self._list_failed_again()
 
-    @contextlib.contextmanager
-    def reached(self) -> Iterator[None]:
-        """Turns a storage's failure into one line.
-
-        Raises:
-          SweepError: it failed.
-        """
-        try:
-            yield
-        except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
-            reason = " ".join(str(error.__cause__ or error).split())[:200]
-            raise SweepError(
-                f"the sweep's storage {_without_password(self.storage)} cannot be reached "
-                f"({reason}): what was trained is in {self.folder}; check --config.sweep.storage, "
-                "and start the same command again"
-            ) from None
+    def reached(self) -> contextlib.AbstractContextManager[None]:
+        """Turns a storage's failure into one line, a `SweepError`."""
+        return reached(self.storage, self.folder)
 
     def waiting(self) -> list[int]:
         """Returns the numbers of the points that nobody has begun, as they will be taken."""
         return [_number(trial) for trial in self._trials(TrialState.WAITING)]
+
+    def left_out(self) -> dict[int, dict[str, Any]]:
+        """Returns what the points set that were listed once and are not now, by number."""
+        return self._left_out
 
     def begun(self) -> dict[int, Trial]:
         """Returns the points that were begun and not ended, by number.
@@ -125,7 +110,7 @@ class Study:
     def values(self) -> dict[int, dict[str, Any]]:
         """Returns what each point sets, by number; of a search, those drawn so far."""
         if self.points is not None:
-            return {point.number: point.values for point in self.points}
+            return {number: point.values for number, point in self.points.items()}
         return {_number(t): json.loads(t.user_attrs.get("values", "{}")) for t in self._trials()}
 
     def point(self, number: int) -> Planned:
@@ -156,10 +141,11 @@ class Study:
                 return plan_point(self.config, values, number, self.folder), trial
             except UserError as error:
                 self.end(trial, None, "failed", str(error))
-        if not self._trials(TrialState.WAITING):
-            return None
-        trial = self._study.ask()
-        return self.points[trial.user_attrs["point"]], trial
+        # Not `ask`, which would also take those that are left out.
+        for frozen in self._trials(TrialState.WAITING):
+            if self._study._storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING):
+                return self.points[_number(frozen)], Trial(self._study, frozen._trial_id)
+        return None
 
     def end(self, trial: Trial, value: float | None, state: str, note: str = "") -> None:
         """Tells what a point has come to: "complete" with its score, "pruned" or "failed"."""
@@ -197,49 +183,76 @@ class Study:
         return {_number(t): t.user_attrs.get("note", "") for t in self._trials()}
 
     def _trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """Those of the points of this sweep, in the order of their listing."""
         with self.reached():
-            return self._study.get_trials(deepcopy=False, states=states or None)
+            found = self._study.get_trials(deepcopy=False, states=states or None)
+        if self.points is None:
+            return found
+        for trial in found:
+            number = _number(trial)
+            if number not in self.points and number not in self._left_out:
+                # Another worker has added it: its list is a newer one.
+                values = json.loads(trial.user_attrs["values"])
+                self.points[number] = plan_point(self.config, values, number, self.folder)
+        return [trial for trial in found if _number(trial) in self.points]
+
+    def _list(self, points: Sequence[Planned]) -> None:
+        """Numbers the points, and lists those that are new."""
+        listed = self._trials()
+        known = {t.user_attrs["settings"]: _number(t) for t in listed}
+        self.points = number_points(self.config, points, known)
+        self._left_out = {
+            number: json.loads(trial.user_attrs["values"])
+            for trial in listed
+            if (number := _number(trial)) not in self.points
+        }
+        new = [point for number, point in self.points.items() if number not in known.values()]
+        # Those of one structure follow one another, so that a worker finds them together.
+        for point in itertools.chain(*group_points(new, True, LARGEST)):
+            told = {
+                "point": point.number,
+                "values": json.dumps(point.values),
+                "settings": settings(self.config, point),
+            }
+            self._study.enqueue_trial({}, told)
 
     def _list_failed_again(self) -> None:
         """Lists what has failed once more: an ended trial stays as it is, and the newest counts."""
         ended = {_number(trial): trial for trial in self._trials()}
         for number, trial in ended.items():
             if trial.state == TrialState.FAIL and (self.points is not None or trial.params):
-                told = {k: v for k, v in trial.user_attrs.items() if k in ("point", "values")}
+                kept = ("point", "values", "settings")
+                told = {key: value for key, value in trial.user_attrs.items() if key in kept}
                 self._study.enqueue_trial(dict(trial.params), {**told, "point": number})
 
     def _check_same(self) -> None:
-        """Raises UserError where the study was begun with other points, or another config."""
-        ours = {k: v for k, v in flatten(self.config).items() if not k.startswith(FREE_KEYS)}
-        points = [p.values for p in self.points] if self.points is not None else self.space
-        ours = json.loads(json.dumps({**ours, "points": points}, default=list))
+        """Raises UserError where the study was begun with another config, or another space."""
+        spaces = {f"space() {key}": choice for key, choice in (self.space or {}).items()}
+        ours = json.loads(json.dumps({**fixed_keys(self.config), **spaces}, default=list))
         theirs = self._study.user_attrs.get("config")
         if theirs is None:
             self._study.set_user_attr("config", ours)
             return
-        differing = [k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k)]
-        if differing:
-            key = min(differing)
+        if differing := list_differences(theirs, ours):
             raise UserError(
-                f"{self.folder} holds a sweep of another config: {key} was "
-                f"{theirs.get(key)!r} and is {ours.get(key)!r}"[:400]
-                + ". Use another --workdir, or the config of that one"
+                f"{self.folder} holds a sweep of another config: {differing}. Use another "
+                "--workdir, or the config of that one"
             )
 
 
-def _identity(folder: Path) -> str:
-    """What tells this folder's study from others in one database; made where it is missing."""
-    path = folder / "study.id"
-    if not path.exists():
-        path.write_text(uuid.uuid4().hex)
-    return path.read_text()
+def find_points(config: ConfigDict, points: Sequence[Planned], folder: Path) -> dict[int, Planned]:
+    """Returns the points by number, as the study of the folder counts them if there is one.
 
-
-def _without_password(storage: str) -> str:
-    try:
-        return make_url(storage).render_as_string(hide_password=True)
-    except ArgumentError:
-        return storage
+    Raises:
+      SweepError: the storage cannot be reached.
+    """
+    known = {}
+    if name := read_identity(folder):
+        storage = storage_of(config, folder)
+        with reached(storage, folder), contextlib.suppress(KeyError):  # it has no such study
+            study = optuna.load_study(study_name=name, storage=storage)
+            known = {t.user_attrs["settings"]: _number(t) for t in study.get_trials(deepcopy=False)}
+    return number_points(config, points, known)
 
 
 def _check_space(space: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from experiments import weights
 from experiments.records import read_results
 from experiments.safety import PLACES, check_links
 from experiments.settings import check, complete, flatten
+from experiments.sweep_trials import refuse_sweep
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.files import write_json
@@ -165,6 +166,7 @@ def load_config(folder: Path) -> ConfigDict:
     check_links(folder)
     path = folder / "config.json"
     if not path.exists():
+        refuse_sweep(folder)
         raise UserError(f"{folder} holds no run (no config.json): train first, or check --workdir")
     remedy = "put back the original"
     saved = read_json(path, dict, remedy)

@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,6 +85,32 @@ def test_a_finished_sweep_trains_nothing_again(finished):
     assert "2 done" in ended.out
     assert rows(folder) == before
     assert stamps == [p.stat().st_mtime_ns for p in sorted(folder.glob("points/*/metrics.jsonl"))]
+
+
+def test_a_value_that_is_added_to_a_finished_sweep_extends_it(finished, tmp_path):
+    _, before, _ = finished
+    folder = tmp_path / "sweep"
+    shutil.copytree(before, folder)
+    points = """
+def sweep():
+    for seed in (7, 0):
+        yield {"seed": seed}
+"""
+    config = tmp_path / "config.py"
+    config.write_text(finished[0].read_text().split("\ndef sweep")[0] + points)
+    stamps = [(folder / f"points/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
+    ended = command(f"--config={config}", f"--workdir={folder}")
+    assert ended.code == 0, ended.err
+    assert "trials 1 of" in ended.out  # it is no longer listed
+    assert "2 points in 1 group of one structure, 1 done" in ended.out
+    assert stamps == [(folder / f"points/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
+    assert [(row["number"], row["seed"]) for row in rows(folder)] == [("2", "7"), ("0", "0")]
+    assert rows(folder)[1]["test_loss"] == rows(before)[0]["test_loss"]
+    # Changing what all start from is refused, with the difference.
+    refused(
+        *(f"--config={config}", f"--workdir={folder}", "--config.model.d_ff=9"),
+        says="model.d_ff was 8 and is 9",
+    )
 
 
 HEADS = """

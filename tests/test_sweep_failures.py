@@ -294,7 +294,7 @@ def test_a_damaged_results_file_of_a_done_trial_does_not_stop_the_others(tmp_pat
     (point.folder / "results.json").write_text("{")
     said = []
     worker = sweep._Worker(study, tmp_path, said.append)
-    worker.print_plan(list(study.points))
+    worker.print_plan(list(study.points.values()))
     worker.work()
     assert set(study.states().values()) == {"complete"}
 
