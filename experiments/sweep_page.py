@@ -30,21 +30,30 @@ STYLE = """
   :root { --ink: #e6e6e8; --paper: #161618; --line: #3a3a3f; --mark: #1e2a36; }
 }
 body { color: var(--ink); background: var(--paper); font: 1rem/1.5 system-ui, sans-serif;
-  max-width: 72rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
+  margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+/* Only the table may be wider than text is read well. */
+h1, pre, .notes, figure { max-width: 72rem; margin-left: auto; margin-right: auto; }
 h1 { font-size: 1.5rem; line-height: 1.25; }
 pre { white-space: pre-wrap; border-left: 3px solid var(--line); padding-left: .75rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+/* What is too wide moves within its box; a shadow at its right edge says that there is more. */
+.wide { overflow-x: auto; max-width: 100%; background:
+  linear-gradient(to left, var(--paper) 30%, transparent) right / 3rem 100% no-repeat local,
+  linear-gradient(to left, var(--line), transparent) right / 1rem 100% no-repeat scroll; }
+.wide:focus-visible { outline: 2px solid; }
+table { margin: 0 auto; border-collapse: collapse; font-size: .875rem;
+  font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--line); }
-th { vertical-align: bottom; }
+th { vertical-align: bottom; white-space: normal; overflow-wrap: normal; }
 th.name, td.name { text-align: left; }
+td.name { white-space: normal; overflow-wrap: break-word; max-width: min(20rem, 40vw); }
+tr > :first-child { position: sticky; left: 0; background: var(--paper); }
 th button { all: unset; cursor: pointer; font-weight: 600; }
 th button:focus-visible { outline: 2px solid; }
 th[aria-sort=ascending] button::after { content: " ↑"; }
 th[aria-sort=descending] button::after { content: " ↓"; }
 tr.baseline td { background: var(--mark); font-weight: 600; }
-figure { margin: 1.5rem 0; }
+figure { margin-top: 1.5rem; margin-bottom: 1.5rem; }
 svg { display: block; width: 100%; min-width: 30rem; max-width: 52rem; height: auto; }
 figcaption, .notes { font-size: .875rem; }
 code { font-size: .8rem; }
@@ -137,7 +146,8 @@ def build_page(sweep: Sweep, figures: dict[str, Figure], title: str, command: st
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>",
             f"<h1>{escape(title)}</h1>\n<pre><code>{escape(command)}</code></pre>",
-            f'<div class="wide">\n{_to_table(sweep)}\n</div>',
+            '<div class="wide" role="region" aria-label="results of all settings" tabindex="0">',
+            f"{_to_table(sweep)}\n</div>",
             f'<div class="notes">\n{"".join(told)}\n</div>',
             *drawn,
             f"<script>{SCRIPT}</script>\n</body>\n</html>\n",

@@ -1,9 +1,12 @@
 """The table of a sweep, a row a setting, as Markdown; and the one of its points, as CSV."""
 
+import contextlib
 import csv
 import dataclasses
 import io
 import math
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from experiments.sweep_measures import Measure
@@ -12,7 +15,9 @@ from experiments.sweep_reading import SPLITS
 from experiments.sweep_results import CONFIDENCE, Comparison, Setting, Spread, Sweep
 
 NONE = "-"
-
+# And what else tears a line or a cell apart.
+ENDS_OF_LINES = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+FORMULA = ("=", "+", "-", "@")  # what programs take for the start of one
 
 COSTS = (
     Measure("tokens_per_second", "tokens/s", format=",.0f", spread=False),
@@ -42,8 +47,19 @@ class Table:
 
 
 def value_text(value: Any) -> str:
-    """A config's value as people read it; an empty string shows."""
-    return f"{value:g}" if isinstance(value, float) else str(value) or '""'
+    """A config's value as people read it, in one line; an empty string shows."""
+    text = f"{value:g}" if isinstance(value, float) else str(value) or '""'
+    return _escape(text)
+
+
+def _escape(text: str) -> str:
+    """The text with its ends of lines written out, as `\\n`."""
+    return ENDS_OF_LINES.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """The text without ends of lines."""
+    return " ".join(ENDS_OF_LINES.sub(" ", text).split())
 
 
 def short_names(keys: list[str]) -> dict[str, str]:
@@ -101,7 +117,7 @@ def missing(sweep: Sweep) -> list[str]:
     return [
         f"point {point.number}, {point.state}: "
         + (", ".join(f"{k}={value_text(v)}" for k, v in point.values.items()) or "as configured")
-        + (f" ({point.note})" if point.note else "")
+        + (f" ({one_line(point.note)})" if point.note else "")
         for point in sweep.points
         if point.state != "complete"
     ]
@@ -112,7 +128,7 @@ def to_markdown(sweep: Sweep, title: str, command: str) -> str:
     table = build_table(sweep)
 
     def line(texts):
-        return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+        return "| " + " | ".join(one_line(text).replace("|", "\\|") for text in texts) + " |"
 
     rows = [
         line(f"**{cell.text}**" if setting is sweep.baseline else cell.text for cell in row)
@@ -120,7 +136,10 @@ def to_markdown(sweep: Sweep, title: str, command: str) -> str:
     ]
     names = max(1, len(sweep.keys))  # columns of text, to the left
     ruler = line("---" if column < names else "---:" for column, _ in enumerate(table.titles))
-    parts = [f"# {title}", f"```\n{command}\n```", "\n".join([line(table.titles), ruler, *rows])]
+    longest = max(map(len, re.findall("`+", command)), default=0)
+    fence = "`" * max(3, longest + 1)
+    parts = [f"# {one_line(title)}", f"{fence}\n{command}\n{fence}"]
+    parts.append("\n".join([line(table.titles), ruler, *rows]))
     parts += notes(sweep)
     parts.append("\n".join(f"- {name}: `{text}`" for name, text in signatures(sweep).items()))
     if lines := missing(sweep):
@@ -132,7 +151,8 @@ def to_csv(sweep: Sweep) -> str:
     """The points as CSV, a row each, with every score of every split and its signature.
 
     The columns that start with `p_` are of the comparison of a point's whole setting. What a run
-    tells in lists and tables, as a confusion matrix, is left to its `results.json`.
+    tells in lists and tables, as a confusion matrix, is left to its `results.json`. Text that a
+    spreadsheet would take for a formula has a single quote before it.
     """
     outcomes = {outcome.point.number: outcome.results for outcome in sweep.outcomes}
     keys = dict.fromkeys(key for point in sweep.points for key in point.values)
@@ -145,17 +165,37 @@ def to_csv(sweep: Sweep) -> str:
     )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+
+    def write(cells: Iterable[Any]) -> None:
+        writer.writerow(map(_plain, cells))
+
     titles = [f"{split}_{name}" for split, name in scores]
     tested = _tested(sweep)
-    writer.writerow(["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS])
+    write(["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS])
     for point in sweep.points:
         results = outcomes.get(point.number, {})
         values = [point.values.get(key) for key in keys]
         measured = [(results.get(split) or {}).get(name) for split, name in scores]
         costs = [results.get(name) for name in RUN_COLUMNS]
         test = tested.get(point.number, [None] * len(TEST_COLUMNS))
-        writer.writerow([point.number, *values, point.state, *measured, *costs, *test])
+        write([point.number, *values, point.state, *measured, *costs, *test])
     return text.getvalue()
+
+
+def _plain(cell: Any) -> Any:
+    """A cell of one line that no spreadsheet computes: a formula gets a quote before it.
+
+    Numbers stay what they are, negative ones too.
+    """
+    if not isinstance(cell, str):
+        return cell
+    cell = _escape(cell)
+    if not cell.startswith(FORMULA):
+        return cell
+    with contextlib.suppress(ValueError):
+        float(cell)
+        return cell
+    return f"'{cell}"
 
 
 def _tested(sweep: Sweep) -> dict[int, list[Any]]:

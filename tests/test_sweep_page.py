@@ -107,6 +107,26 @@ def test_the_page_fits_a_phone_and_the_dark(tmp_path):
     assert not re.search(r'<svg[^>]*width="', text)
 
 
+def test_a_wide_table_moves_within_its_own_box(tmp_path):
+    longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": "s"}
+    points = [
+        write_point(tmp_path, n, {f"model.{k}": f"{k} {n}" for k in "abcdefgh"}, longer=longer)
+        for n in range(2)
+    ]
+    _, text = answer(points, tmp_path)
+    page = Page(text)
+    tags = [(tag, attributes) for tag, attributes in page.tags if tag in ("div", "table")]
+    [(tag, box)] = [tags[i - 1] for i, (tag, _) in enumerate(tags) if tag == "table"]
+    assert (tag, box["class"], box["tabindex"]) == ("div", "wide", "0")  # keys move it, too
+    styles = dict(re.findall(r"^([^{}\n]+) {(.*?)}", text, re.M | re.S))
+    assert "overflow-x: auto" in styles[".wide"]
+    assert "max-width: 100%" in styles[".wide"]
+    # The text is narrow, the box is as wide as the window, and titles break.
+    assert "max-width" not in styles["body"]
+    assert "max-width: 72rem" in styles["h1, pre, .notes, figure"]
+    assert "white-space: normal" in styles["th"]
+
+
 def test_hostile_text_is_shown_as_it_is(tmp_path):
     points = [
         write_point(tmp_path, n, {"model.kind": f"{n}{HOSTILE}", "seed": 1}) for n in range(2)

@@ -1,9 +1,12 @@
 """A sweep's numbers are those of a hand count or of sacreBLEU; what does not compare is refused."""
 
 import csv
+import dataclasses
 import io
+import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -62,6 +65,16 @@ def test_bleu_of_counts_is_that_of_sacrebleu_for_any_part_of_the_corpus(rows):
     texts = translations(REFERENCES, 0.2, 0)
     expected = sacrebleu.corpus_bleu(texts[rows], [REFERENCES[rows]]).score
     np.testing.assert_allclose(bleu(counted(0.2)[rows]), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["wrong"] * 3, ["the old", "old", "a"], ["the old letter x"] * 3, ["", "", ""], ["the"] * 3],
+)
+def test_bleu_of_few_or_no_matches_is_that_of_sacrebleu(texts):
+    references = ["the old letter on this", "chair was read by a friend", "who never came home"]
+    expected = sacrebleu.corpus_bleu(texts, [references]).score
+    np.testing.assert_allclose(bleu(count_ngrams(texts, references)), expected, rtol=1e-12)
 
 
 def test_only_seeds_that_both_have_are_compared(tmp_path):
@@ -307,3 +320,43 @@ def test_a_score_that_is_no_number_is_shown_and_sorted_last(tmp_path):
     second = dict(zip(table.titles, table.rows[1], strict=True))
     assert (second["BLEU"].text, second["BLEU"].order) == ("nan", "")
     assert (second["95% interval"].text, second["difference"].text) == ("-", "-")
+
+
+FORMULAS = ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", "\t=1", "\r=1"]
+
+
+def test_no_cell_of_the_csv_is_a_formula_and_numbers_stay_numbers(tmp_path):
+    points = [
+        write_point(tmp_path, n, {"model.kind": text, "=a.key": -0.5}, test={"nll": -1.25e-7})
+        for n, text in enumerate(FORMULAS)
+    ]
+    points.append(write_point(tmp_path, 9, {"model.kind": "-1e-3"}))
+    text = to_csv(read_sweep("translation", points))
+    titles, *rows = csv.reader(io.StringIO(text))
+    for cell in itertools.chain(titles, *rows):
+        if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+            float(cell)
+    kinds = [row[titles.index("model.kind")] for row in rows]
+    assert kinds == [*(f"'{text}" for text in FORMULAS[:4]), "\\t=1", "\\r=1", "-1e-3"]
+    assert "'=a.key" in titles
+    assert float(rows[0][titles.index("'=a.key")]) == -0.5
+    assert float(rows[0][titles.index("test_nll")]) == -1.25e-7
+
+
+TORN = "one\ntwo|three\r\nfour\u2028five\\|six"
+
+
+def test_a_value_of_several_lines_and_bars_stays_one_cell_of_the_markdown(tmp_path):
+    points = [write_point(tmp_path, n, {"model.kind": f"{n}{TORN}"}) for n in range(2)]
+    lost = write_point(tmp_path, 2, {"model.kind": TORN}, state="failed")
+    points.append(dataclasses.replace(lost, note="it broke\n| here"))
+    text = to_markdown(read_sweep("translation", points, 0), "A\ntitle", "a\n```\ncommand")
+    lines = text.splitlines()
+    assert lines[:6] == ["# A title", "", "````", "a", "```", "command"]
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 4
+    # Bars that are not escaped divide cells.
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
+    assert "one\\ntwo\\|three\\r\\nfour" in table[3]
+    assert "(it broke | here)" in lines[-1]
+    assert lines[-1].startswith("- point 2, failed: ")
