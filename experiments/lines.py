@@ -18,7 +18,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from experiments.process import named_output
-from transformer.data.text_files import decode_line
+from transformer.data.text_files import GZIP_MAGIC, decode_line
 from transformer.errors import UserError
 from transformer.files import whole_file
 
@@ -161,7 +161,10 @@ class Lines:
             yield lines
 
     def _decode(self, line: bytes, number: int) -> str:
-        return decode_line(line, self.path or "standard input", number).rstrip("\r\n")
+        name = self.path or "standard input"
+        if number == 1 and line.startswith(GZIP_MAGIC):
+            raise UserError(f"{name} is a gzip file: unpack it first with gunzip")
+        return decode_line(line, name, number).rstrip("\r\n")
 
 
 def _descriptor(stream: BinaryIO) -> int | None:

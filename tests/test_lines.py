@@ -1,11 +1,13 @@
 """Lines that are typed or arrive through a pipe are answered one by one, and cost no more rows."""
 
 import contextlib
+import gzip
 import io
 import os
 import pty
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from experiments import lines, workdir
 from tiny_run import shared_run
+from transformer.errors import UserError
 from transformer.tasks.groups import static_rows
 
 LAUNCH = Path(__file__).parent.parent / "launch.py"
@@ -153,3 +156,52 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     translator.translate(variables, ["a b"] * 3)
     translator.translate(variables, ["a b"] * 20)  # config.decode.batch_size=8
     assert seen == [4, 8, 8, 8]
+
+
+# -- what a text may be
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("a b\nc\n".encode("utf-16"), "is UTF-16: convert it first with `iconv -f UTF-16"),
+        ("a b\nc\n".encode("utf-16-le"), "is UTF-16: convert"),
+        ("a b\nc\n".encode("utf-16-be"), "is UTF-16: convert"),
+        ("été\n".encode("latin-1"), "line 1, is not UTF-8: byte 0xE9"),
+        (b"a\n\xed\xa0\x80\n", "line 2, is not UTF-8: byte 0xED"),  # half a surrogate
+        (gzip.compress(b"a\n"), "is a gzip file: unpack"),
+    ],
+)
+def test_a_text_in_another_encoding_is_named_with_what_converts_it(
+    content, says, typed, tmp_path, monkeypatch
+):
+    (tmp_path / "text").write_bytes(content)
+    name = "standard input" if typed else tmp_path / "text"
+    with pipe_as_stdin(monkeypatch) as end:
+        end.write(content)
+        end.close()
+        chunks = lines.Lines(None if typed else tmp_path / "text").chunks()
+        with pytest.raises(UserError, match=f"{name}.* ?{says}"):
+            list(chunks)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\r\r\nb\rc\r\n", ["a", "b\rc"]),
+        (b"\x00\n\x00a\x00\n", ["\x00", "\x00a\x00"]),
+        (b"x" * 10**6 + b"\ny", ["x" * 10**6, "y"]),
+        ("\ufeffa\u2028b\x85c\n".encode(), ["a\u2028b\x85c"]),
+    ],
+)
+def test_odd_lines_are_the_same_from_a_file_and_from_a_fifo(content, expected, tmp_path):
+    (tmp_path / "text").write_bytes(content)
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("text", "fifo"):
+        if name == "fifo":
+            threading.Thread(target=(tmp_path / "fifo").write_bytes, args=(content,)).start()
+        assert list(lines.read_lines(tmp_path / name)) == expected
