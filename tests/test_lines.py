@@ -165,11 +165,14 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("a b\nc\n".encode("utf-16"), "is UTF-16: convert it first with `iconv -f UTF-16"),
-        ("a b\nc\n".encode("utf-16-le"), "is UTF-16: convert"),
-        ("a b\nc\n".encode("utf-16-be"), "is UTF-16: convert"),
-        ("été\n".encode("latin-1"), "line 1, is not UTF-8: byte 0xE9"),
-        (b"a\n\xed\xa0\x80\n", "line 2, is not UTF-8: byte 0xED"),  # half a surrogate
+        (
+            "a b\nc\n".encode("utf-16"),
+            "not UTF-8 but UTF-16: convert the file, for example with `iconv -f UTF-16",
+        ),
+        ("a b\nc\n".encode("utf-16-le"), "not UTF-8 but UTF-16"),
+        ("a b\nc\n".encode("utf-16-be"), "not UTF-8 but UTF-16"),
+        ("été\n".encode("latin-1"), "line 1: byte 0xE9 is not UTF-8"),
+        (b"a\n\xed\xa0\x80\n", "line 2: byte 0xED is not UTF-8"),  # half a surrogate
         (gzip.compress(b"a\n"), "is a gzip file: unpack"),
     ],
 )

@@ -10,10 +10,13 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import pytest
+from matplotlib.figure import Figure
 
+from experiments.figure_files import save_figure
 from experiments.process import explain
 from tiny_run import command, refused, shared_run
 from transformer.errors import LONGEST_LINE, RunError, one_line, shorten
+from transformer.metrics import MetricsWriter
 from transformer.tasks.memory import check_search
 
 ROOT = Path(__file__).parent.parent
@@ -166,3 +169,66 @@ def test_a_long_value_keeps_its_ends_and_a_long_message_its_remedy():
 
 def test_a_value_cannot_break_a_message_or_move_the_cursor():
     assert one_line("a\nb\r\x1b[2Jc \udcff é") == "a b \\x1b[2Jc \\udcff é"
+
+
+# -- files
+
+
+def full_disk(path, monkeypatch):
+    """Lets every write of a file of this name fail as on a full disk, which names no file."""
+    sync = os.fsync
+
+    def fail(descriptor):
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).name.startswith(path.name):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs names of descriptors")
+@pytest.mark.parametrize("name", ["out.txt", "links.png", "metrics.jsonl"])
+def test_a_full_disk_is_blamed_on_the_file_and_leaves_nothing_partial(
+    tiny, tmp_path, monkeypatch, name
+):
+    path = tmp_path / name
+    full_disk(path, monkeypatch)
+    if name == "metrics.jsonl":
+        writer = MetricsWriter(tmp_path, 0)
+        monkeypatch.setattr("json.dumps", lambda line: fail_as_full())
+        with pytest.raises(OSError, match="No space") as caught:
+            writer.write(1, "train", {"loss": 1.0})
+        writer.close()
+        assert caught.value.filename == str(path)
+        return
+    if name == "links.png":
+        with pytest.raises(OSError, match="No space") as caught:
+            save_figure(Figure(), path)
+        assert caught.value.filename == str(path)
+    else:
+        arguments = ["--mode=translate", f"--workdir={tiny.workdir}", f"--output={path}"]
+        ended = refused(*arguments, stdin=b"a\n", says=f"{path}: No space left on device: make")
+        assert str(tiny.workdir) not in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def fail_as_full():
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_an_output_that_is_interrupted_is_as_it_was(tiny, tmp_path, monkeypatch):
+    (tmp_path / "out").write_text("precious")
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("transformer.tasks.translator.Translator.translate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        command(
+            "--mode=translate",
+            f"--workdir={tiny.workdir}",
+            f"--output={tmp_path / 'out'}",
+            stdin=b"a\n",
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_text() == "precious"

@@ -149,8 +149,12 @@ class MetricsWriter:
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Writes the numbers of one step; not-a-number becomes null, as JSON has none."""
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
-        with self._path.open("a") as file:
-            file.write(json.dumps({"step": step, "split": split, **finite}) + "\n")
+        try:
+            with self._path.open("a") as file:
+                file.write(json.dumps({"step": step, "split": split, **finite}) + "\n")
+        except OSError as error:
+            error.filename = str(self._path)  # a full disk names none
+            raise
         for name, value in values.items():
             self._board.add_scalar(f"{split}/{name}", value, step)
 
