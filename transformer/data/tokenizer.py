@@ -329,7 +329,7 @@ def _explain(message: str, texts: _Sample, settings) -> str:
             f"tokenizer.vocab_size={size} is less than {what}: set "
             f"--config.tokenizer.vocab_size={limit[1]} or more, or {remedy}"
         )
-    if "sentences_.empty()" in message:
+    if "sentences_.empty()" in message or "all_chars_count" in message:
         most = EXACT["max_sentence_length"] if settings.keep_spaces else LONGEST_LINE
         sizes = enumerate((len(text.encode()) for text in texts.texts), 1)
         number, size = next((pair for pair in sizes if pair[1] > most), (1, 0))
