@@ -89,7 +89,8 @@ def reliability_figure(curves: dict[str, Reliability]) -> Figure:
         below.stairs(curve.count / curve.count.sum(), np.arange(bins + 1) / bins, **style)
     above.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     below.set(xlabel="confidence", ylabel="share of texts", ylim=(0, None))
-    above.legend(frameon=False, fontsize=8, loc="upper left")
+    for text in above.legend(frameon=False, fontsize=8, loc="upper left").get_texts():
+        text.set(**AS_TEXT)
     for axes in (above, below):
         light_grid(axes)
     return figure
@@ -138,8 +139,9 @@ def embedding_map(
     axes.spines[:].set_color("0.8")
     # Solid marks in the legend: at a few points' size, faint ones cannot be told apart.
     legend = figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    for handle in legend.legend_handles:
+    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
         handle.set(alpha=1, markersize=5)
+        text.set(**AS_TEXT)
     return figure
 
 

@@ -212,7 +212,7 @@ def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:
     for column in columns:
         table.add_column(column.replace("_", " "), justify="right")
     for split, scores in splits.items():
-        table.add_row(split, *(_cell(scores, column) for column in columns))
+        table.add_row(split, *(_cell(scores, name) if name in scores else "" for name in columns))
     print_table(table)
     for column in columns:
         if f"{column}_signature" in first:

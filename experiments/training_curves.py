@@ -215,7 +215,7 @@ def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
     # The rate that training used stands alone and is named by its axis.
     alone = len(curves) == 1 and panel.best is None
     for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
-        label = f"{split} {panel.metrics[metric]}"
+        label = f"{split} {panel.metrics[metric]}".replace("$", r"\$")  # it is not a formula
         training, minimised = split == "train", (metric, split) == ("loss", "train")
         if minimised and ("nll", split) in curves:
             label = AS_MINIMISED

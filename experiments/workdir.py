@@ -197,6 +197,7 @@ def load_trained(
     check_same_run(folder, config)
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: check --workdir")
+    predictor = tasks.REGISTRY[config.task].load(folder, config, warn)
     if not (folder / "checkpoints").is_dir():
         raise UserError(
             f"{folder} has no checkpoint yet (no folder checkpoints): train until one is saved, or "

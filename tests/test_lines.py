@@ -167,7 +167,7 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     [
         (
             "a b\nc\n".encode("utf-16"),
-            "not UTF-8 but UTF-16: convert the file, for example with `iconv -f UTF-16",
+            "UTF-16: convert the file, for example with `iconv -f UTF-16",
         ),
         ("a b\nc\n".encode("utf-16-le"), "not UTF-8 but UTF-16"),
         ("a b\nc\n".encode("utf-16-be"), "not UTF-8 but UTF-16"),
