@@ -203,7 +203,6 @@ def load_trained(
             f"{folder} has no checkpoint yet (no folder checkpoints): train until one is saved, or "
             "check --workdir"
         )
-    predictor = tasks.REGISTRY[config.task].load(folder, config, warn)
     params, used, progress = weights.load(
         folder, config, predictor.param_shapes(), predictor.fingerprint(), warn, steps
     )
