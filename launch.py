@@ -7,6 +7,7 @@ a flag: `--config.model.num_heads=4`.
 import functools
 import importlib.machinery
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Mapping

@@ -403,7 +403,7 @@ def test_a_text_of_one_endless_line_is_refused_and_named(kind, keep, most, tmp_p
         "learns: break it into lines of a sentence or a paragraph"
     )
     # The control: one short line is enough.
-    assert make(tmp_path, [*texts, *TEXTS], kind=kind, keep_spaces=keep, vocab_size=44)
+    assert make(tmp_path, [*texts, *TEXTS], kind=kind, keep_spaces=keep, vocab_size=42)
 
 
 def test_blank_lines_alone_are_refused(tmp_path):

@@ -87,7 +87,7 @@ def _wide_encoding(head: bytes) -> str:
     for mark, encoding in WIDE:
         if head.startswith(mark):
             return encoding
-    if 3 * head.count(0) < len(head):
+    if len(head) < 4 or 3 * head.count(0) < len(head):
         return ""
     zeros = [4 * head[i::4].count(0) > len(head) / 2 for i in range(4)]
     width = 32 if sum(zeros) == 3 else 16
