@@ -218,7 +218,7 @@ def without_line(path):
         (
             None,
             ["data.max_characters=2"],
-            ("no training text is left", "over --config.data.max_characters"),
+            ("too few different", "over --config.data.max_characters"),
         ),
         (
             None,

@@ -27,6 +27,7 @@ from transformer.data.pipeline import (
     prepare_corpus,
 )
 from transformer.data.tokenizer import BEGIN, END, PAD
+from transformer.data.unknown import NOTHING_LOST
 from transformer.errors import UserError
 from transformer.tasks.translation import save_tokenizers
 
@@ -277,7 +278,7 @@ def kinds_of_plans(count, seed, rows, multiple):
     store = make_store([6] * count, np.random.default_rng(11))
     settings = {"tokens": rows * 7, "num_buckets": 1, "multiple": multiple}
     pairs = BatchPlan(store, store, seed, **settings)
-    texts = EncodedTexts(store, np.arange(count) % 2, 0, 0)
+    texts = EncodedTexts(store, np.arange(count) % 2, 0, 0, NOTHING_LOST)
     labelled = LabelledPlan(texts, seed, **{**settings, "tokens": rows * 6})
     running = Text(make_store([6 * (count + 1)], np.random.default_rng(11)), True, 1, 0, 0, 0, "")
     packed = TextPlan(running, seed, rows, 6)

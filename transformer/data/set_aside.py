@@ -16,6 +16,10 @@ Item_co = TypeVar("Item_co", covariant=True)
 WAYS = ("hash", "end")
 
 
+class TooFewError(UserError):
+    """A text has not so many items as are to be taken out of it."""
+
+
 @runtime_checkable
 class Text(Protocol[Item_co]):
     """The items of a file, read anew by each iteration."""
@@ -77,7 +81,7 @@ def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -
     if full and count > sum(sizes.values()):
         return
     asked = " and ".join(f"--config.data.{split}_size={n}" for split, n in sizes.items())
-    raise UserError(
+    raise TooFewError(
         f"{text.source} has {count:,} examples, and too few different ones, to set aside {asked}: "
         "lower the sizes, or name files in "
         + " and ".join(f"--config.data.{split}_source" for split in sizes)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from transformer.data import grammar, tfds
-from transformer.data.pairs import CleaningRules, Pair, rules_of
-from transformer.data.set_aside import check_not_empty, set_aside
+from transformer.data.pairs import CleaningReport, CleaningRules, Pair, rules_of
+from transformer.data.set_aside import TooFewError, check_not_empty, set_aside
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.text_files import parallel_text
 from transformer.errors import UserError
@@ -84,8 +84,17 @@ def _files(settings: Any) -> Splits:
         if split != "train":  # which set_aside reads
             check_not_empty(text, sum(1 for _ in text))
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
-    key = _Key(rules_of(settings))
-    return splits | set_aside(splits["train"], sizes, settings, key)
+    rules, text = rules_of(settings), splits["train"]
+    try:
+        return splits | set_aside(text, sizes, settings, _Key(rules))
+    except TooFewError as error:
+        report = CleaningReport()
+        for pair in text:
+            report.count(rules.fault(pair.source.strip(), pair.target.strip()))
+        if not report.dropped:
+            raise
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
+        raise UserError(f"{error}; not held out are pairs that cleaning drops: {reasons}") from None
 
 
 @dataclasses.dataclass(frozen=True)
