@@ -130,7 +130,7 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
     """
     current = _value(config, key)
     if isinstance(current, float) and type(value) is int:
-        value = float(value)
+        value = float(value) if abs(value) <= LARGEST else math.inf  # which no range has
     if type(value) is not type(current):
         raise UserError(_wrong_type(key, value, current))
     _set(config, key, tuple(value) if isinstance(value, list) else value)

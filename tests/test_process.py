@@ -52,7 +52,7 @@ def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
         ("print('x')", ">&- 2>&-", "0\n"),
         ("print('x'); print('y', file=sys.stderr)", "2>&-", "0\n"),
         ("print('x' * 10**6)", "| head -c 1", "0\n"),
-        ("print('x'); signal.raise_signal(signal.SIGINT)", "", "130\n"),
+        ("print('x'); signal.raise_signal(signal.SIGINT)", "", "SIGINT: ending\n130\n"),
         ("print('\\udcff'); print('\\udcff', file=sys.stderr)", "", "\\udcff\n0\n"),
         (
             "print('x')",
