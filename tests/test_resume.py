@@ -186,9 +186,10 @@ def saving(folder: Path) -> bool:
 
 
 def evaluating(folder: Path, target: int) -> bool:
-    begun = (folder / "checkpoints").glob("*/evaluation_attempts.json")
+    begun = (folder / "checkpoints").glob("[0-9]*/evaluation_attempts.json")
     return any(
-        int(path.parent.name) >= target and not (path.parent / "evaluation.json").exists()
+        int(path.parent.name.removesuffix(".partial")) >= target
+        and not (path.parent / "evaluation.json").exists()
         for path in begun
     )
 
