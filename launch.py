@@ -229,7 +229,7 @@ def _read_experiment(name: str) -> Experiment:
 
 
 def _keep_compiled(config) -> None:
-    """Lets XLA keep compiled programs beside the tokenizers, so that a second start is quick.
+    """Lets XLA keep compiled programs next to the tokenizers, so that a second start is quick.
 
     Where the environment says where, and no flag or config does, they are kept there.
     """

@@ -1,4 +1,4 @@
-"""What a run leaves in JSON beside its checkpoints, read with its shape checked."""
+"""What a run leaves in JSON next to its checkpoints, read with its shape checked."""
 
 import datetime
 from pathlib import Path

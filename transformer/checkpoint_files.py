@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +15,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from transformer.errors import UserError
-from transformer.files import write_json
+from transformer.files import sync, write_json
 
 RECORD, EVALUATION = "checkpoint.json", "evaluation.json"
 # Folders of a checkpoint: weights lie apart, so that those who use them read nothing else.
@@ -67,9 +66,9 @@ def write(folder: Path, state: Any, progress: Mapping[str, Any]) -> None:
         }
         write_sealed(partial / RECORD, record)
         for path in (partial, *partial.rglob("*")):
-            _sync(path)
+            sync(path)
         partial.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -265,11 +264,3 @@ def _digest_array(x: np.ndarray) -> str:
 
 def _digest_json(content: Any) -> str:
     return _digest(json.dumps(content, sort_keys=True).encode())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -77,7 +77,7 @@ def keep_programs(folder: Path, say: Callable[[str], None]) -> None:
         return ProgramCache(Path(path), say), path
 
     compilation_cache.get_file_cache = get_file_cache
-    # XLA's own files beside them would be read unchecked.
+    # XLA's own files next to them would be read unchecked.
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -32,7 +32,7 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[IO]:
             # Without it the new name may reach the disk before the content does.
             os.fsync(file.fileno())
         partial.replace(path)
-        _sync_folder(path.parent)
+        sync(path.parent)
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(partial)):
@@ -63,8 +63,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         np.savez_compressed(file, **arrays)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Returns when a file or a folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
