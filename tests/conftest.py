@@ -1,5 +1,6 @@
 """Tiny models with a different prime for every axis, shared by the tests of the core."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -21,6 +22,8 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 def pytest_configure(config):
     """Lets all tests of a session, in however many processes, share what XLA compiles."""
+    # Traced programs are millions of objects that stay: to look through them often takes minutes.
+    gc.set_threshold(50_000, 20, 100)
     if not hasattr(config, "workerinput"):
         os.environ["TESTS_XLA_CACHE"] = tempfile.mkdtemp(prefix="tests_xla_")
         # Where commands without a cache folder keep it, too.

@@ -63,6 +63,7 @@ ACTIVATIONS = {
 }
 
 
+@pytest.mark.slow
 # A process of its own, since the tests over a registry are made when their files are read: 20 s.
 def test_what_someone_adds_is_met_by_all_tests_over_its_registry(tmp_path):
     (tmp_path / "made_up.py").write_text(MADE_UP)

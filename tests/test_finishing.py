@@ -82,6 +82,7 @@ OFTEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", OFTEN)
 def test_a_run_that_went_on_and_was_killed_at_its_end_is_scored_and_reported_by_the_next_start(
     place, tiny, raised, copy, monkeypatch
@@ -135,6 +136,7 @@ def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(tiny, 
     assert "is finished" in train(tiny, copy).out
 
 
+@pytest.mark.slow
 def test_a_trial_whose_scores_are_of_an_older_step_is_scored_again(tmp_path):
     config, folder = write_config(tmp_path, count=1), tmp_path / "sweep"
     trial, flags = folder / "points/000", (f"--config={config}", f"--workdir={folder}")

@@ -134,6 +134,7 @@ def same_runs(tmp_path, whole, *names) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_population_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
     whole = seeds(tmp_path, "whole", **{"train.steps": 7})
     assert whole.run()
@@ -195,6 +196,7 @@ def test_a_population_saved_by_the_clock_within_a_log_interval_has_the_same_line
     assert same_runs(tmp_path, whole, "whole", "broken")
 
 
+@pytest.mark.slow
 def test_a_population_killed_between_the_records_of_an_evaluation_has_each_line_once(
     tmp_path, monkeypatch
 ):

@@ -149,6 +149,7 @@ def hostile(copy, tmp_path):
     return copy
 
 
+@pytest.mark.slow
 def test_no_mode_reads_or_writes_where_a_stranger_s_config_says(hostile, tmp_path):
     outside = tmp_path / "outside"
     before = sorted(outside.rglob("*"))
@@ -314,6 +315,7 @@ def test_records_with_any_other_value_are_refused_or_shown(copy, name, change):
     assert refusals or change in ("negative", "as text")
 
 
+@pytest.mark.slow
 def test_lines_of_the_metrics_that_are_damaged_are_passed_over(copy, tmp_path):
     path = copy / "metrics.jsonl"
     lines = ["[]", '"x"', "null", '{"step": "9", "loss": 1}', '{"step": 9, "loss": "1"}', "{"]
