@@ -28,7 +28,7 @@ class Fakes:
     """Trainers and populations that fail as told, and count.
 
     Args:
-      errors: what training raises, by seed; each is made anew.
+      errors: what training raises, by seed; each is made when it is raised.
       most: members that fit into memory.
     """
 
