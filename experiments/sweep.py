@@ -273,12 +273,13 @@ class _Worker:
         trainer = Trainer(task, point.config, point.folder, self.say, train_step=step, probes=False)
         self._steps[key] = trainer.train_step
         _prepare([point], [trainer.member])
-        pruned = False
+        pruned, total_steps = False, trainer.total_steps
 
+        # It must not name the trainer: in a cycle its states would stay beside the next trial's.
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
             hopeless = self.study.report(trial, numbers[point.config.train.best_metric], step)
-            pruned = hopeless and step < trainer.total_steps
+            pruned = hopeless and step < total_steps
             return pruned
 
         trainer.on_evaluation = report

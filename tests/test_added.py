@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 # As they would stand in layers.py and positions.py: activations, one of them gated, and encodings
 # without parameters, with those of `setup`, and with those of an `nn.compact` hook.

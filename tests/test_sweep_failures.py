@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import weakref
 from types import SimpleNamespace
 
@@ -22,6 +23,14 @@ FULL_MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes."
 
 def out_of_memory():
     return jax.errors.JaxRuntimeError(FULL_MEMORY)
+
+
+@pytest.fixture(autouse=True)
+def no_luck():
+    """Objects in a cycle stay, unless the code itself has them looked for."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 class Fakes:
