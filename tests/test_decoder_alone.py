@@ -1,5 +1,7 @@
 """The decoder without an encoder: a language model, whose rows may hold several documents."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,8 +26,13 @@ WITH_EQUATIONS = [kind for kind in KINDS if kind.get("positions", "none") in WRI
 
 
 def logits(model, variables, tokens, mask, segments=None):
-    features = model.apply(variables, tokens, None, None, mask, None, segments, method="decode")
-    return model.apply(variables, features, method="logits")
+    @jax.jit
+    def compute(variables, tokens, mask, segments):
+        arguments = tokens, None, None, mask, None, segments
+        features = model.apply(variables, *arguments, method="decode")
+        return model.apply(variables, features, method="logits")
+
+    return compute(variables, tokens, mask, segments)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +101,10 @@ def test_stepwise_logits_are_those_of_the_full_pass(kind):
     tokens = jnp.asarray(np.random.default_rng(0).integers(V, size=(B, P, L)))
     nothing = jnp.zeros((B, 0), jnp.int32)
     cache = model.apply(variables, nothing, nothing > 0, P, L + 2, method="start")
+    step = jax.jit(functools.partial(model.apply, method="step"))
     found = []
     for place in range(L):
-        out, cache = model.apply(variables, tokens[:, :, place], cache, method="step")
+        out, cache = step(variables, tokens[:, :, place], cache)
         found.append(out)
     rows = tokens.reshape(B * P, L)
     expected = logits(model, variables, rows, jnp.ones_like(rows, bool))

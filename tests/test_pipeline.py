@@ -291,7 +291,7 @@ def kinds_of_plans(count, seed, rows, multiple):
 @pytest.mark.parametrize("rows", [8, 32])
 def test_batches_of_any_plan_hold_as_many_sentences_as_one_another(rows, multiple):
     met = set()
-    for count in (1, 2, 7, 8, 9, 31, 32, 33, 63, 65, 97, 129, 255, 257, 1000):
+    for count in (1, 2, 7, 8, 9, 32, 33, 65, 97, 257):
         for kind, plan, held, _ in kinds_of_plans(count, 5, rows, multiple):
             for epoch in (0, 3):
                 first = epoch * plan.epoch_length

@@ -1,5 +1,8 @@
 """Decoding a token at a time with a cache gives the logits of the full pass, whoever's history."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -45,8 +48,10 @@ def search(model, variables, reorder):
     """Random tokens and parents. Returns the logits [STEPS, B, P, V] and each one's own history."""
     rng = np.random.default_rng(0)
     source, _, source_mask, _ = tiny_inputs()
+    start = jax.jit(functools.partial(model.apply, method="start"), static_argnums=(3, 4))
+    one_step = jax.jit(functools.partial(model.apply, method="step"))
     # Room for more steps than are done: what is still empty must not be read.
-    cache = model.apply(variables, source, source_mask, P, STEPS + 4, method="start")
+    cache = start(variables, source, source_mask, P, STEPS + 4)
     histories = np.zeros((B, P, 0), int)
     logits, all_histories = [], []
     for step in range(STEPS):
@@ -56,7 +61,7 @@ def search(model, variables, reorder):
             cache = reorder(cache, jnp.asarray(parents))
         tokens = rng.integers(V, size=(B, P))
         histories = np.concatenate([histories, tokens[:, :, None]], axis=2)
-        out, cache = model.apply(variables, jnp.asarray(tokens), cache, method="step")
+        out, cache = one_step(variables, jnp.asarray(tokens), cache)
         logits.append(out)
         all_histories.append(np.pad(histories, [(0, 0), (0, 0), (0, STEPS - step - 1)]))
     return np.array(logits), np.array(all_histories)
@@ -71,7 +76,7 @@ def full_pass(model, variables, histories):
         return jnp.tile(jnp.repeat(x, P, axis=0), (STEPS, 1))
 
     mask = jnp.ones(target.shape, bool)
-    logits = model.apply(variables, each(source), target, each(source_mask), mask)
+    logits = jax.jit(model.apply)(variables, each(source), target, each(source_mask), mask)
     logits = np.asarray(logits).reshape(STEPS, B, P, STEPS, V)
     return np.array([logits[step, :, :, step] for step in range(STEPS)])
 

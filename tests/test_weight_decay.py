@@ -25,6 +25,8 @@ VECTORS = ("bias", "scale", "query_key_scale")
 
 def decayed(params, stacked, accumulate=1):
     """Names of the parameters that an update without any gradient changes, without layers."""
+    # Which they are must not depend on sizes; those of one number are quick.
+    params = jax.tree.map(lambda x: np.ones((1,) * x.ndim, x.dtype), params)
     optimizer = make_optimizer("adamw", 0.9, 0.98, 1e-9, 0.0, accumulate, stacked)
     gradient = jax.tree.map(jnp.zeros_like, params)
     numbers = {"learning_rate": 0.1, "weight_decay": 0.5}
