@@ -117,7 +117,7 @@ def _parse(argv: list[str]) -> list[tuple[str, str]]:
 def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
     # Imported here, so that a misspelt flag is answered before jax has started.
     from experiments import run, safety, settings
-    from experiments.sweep_trials import refuse_sweep
+    from experiments.trials import refuse_sweep
     from experiments.workdir import load_config
 
     training = FLAGS.mode == "train"
@@ -142,7 +142,7 @@ def _run(workdir: Path, overrides: list[tuple[str, str]]) -> int:
     if FLAGS.point is not None and not (experiment and experiment.is_sweep):
         raise UserError("--point is for sweeps: --config names none")
     if training and experiment and experiment.is_sweep:
-        from experiments.sweep import sweep
+        from experiments.sweeps.sweep import sweep
 
         say = functools.partial(print, flush=True)
         if stopped_by := sweep(config, *experiment[1:], workdir, FLAGS.point, say):
@@ -234,7 +234,7 @@ def _keep_compiled(config) -> None:
     Where the environment says where, and no flag or config does, they are kept there.
     """
     from experiments.lines import warn
-    from transformer.compile_cache import keep_programs
+    from transformer.storage.compile_cache import keep_programs
 
     if not config.data.cache_dir and "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return

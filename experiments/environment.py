@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from transformer.files import write_json
+from transformer.storage.files import write_json
 
 ENVIRONMENT = "environment.json"
 CODE = Path(__file__).parents[1]

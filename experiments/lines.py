@@ -20,7 +20,7 @@ from rich.table import Column, Table
 from experiments.process import named_output
 from transformer.data.text_files import GZIP_MAGIC, decode_line
 from transformer.errors import UserError
-from transformer.files import whole_file
+from transformer.storage.files import whole_file
 
 PIPE_COLUMNS, MOST_COLUMNS = 120, 100_000  # characters: of a pipe at least, and of any table
 FRAME, FRAME_OF_CELL = 1, 3  # characters: of a table's left side; of a cell's blanks and right side

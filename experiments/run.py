@@ -11,23 +11,15 @@ from typing import Any
 
 from rich.table import Table
 
-from experiments import (
-    costs,
-    environment,
-    modes,
-    probe_figures,
-    records,
-    report,
-    report_numbers,
-    training_curves,
-    weights,
-    workdir,
-)
+from experiments import costs, environment, modes, records, weights, workdir
+from experiments.attention import probe_figures
+from experiments.display import training_curves
 from experiments.lines import print_table
-from experiments.report_attention import Trained
+from experiments.report import numbers, page
+from experiments.report.attention import Trained
 from transformer import tasks
-from transformer.checkpoint import check_fingerprint
-from transformer.files import write_json, write_text
+from transformer.storage.checkpoint import check_fingerprint
+from transformer.storage.files import write_json, write_text
 from transformer.train import Trainer
 
 EVALUATIONS = "evaluations"  # folder within a run's, of evaluations with other settings
@@ -67,7 +59,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
         return None
     workdir.claim(folder, config)
     task.save_assets(folder)
-    report.record_data(task, folder)
+    page.record_data(task, folder)
     if finished:  # but not scored or reported: a kill or a full disk came
         trainer.member.close()
     else:
@@ -97,7 +89,7 @@ def evaluate(config: Any, folder: Path) -> None:
     workdir.check_same_run(folder, config)
     others = workdir.other_settings(folder, config)
     # The report will need them, and damage is better known before the scoring takes its time.
-    records.read_data(folder / report.DATA)
+    records.read_data(folder / page.DATA)
     records.read_environment(folder / environment.ENVIRONMENT)
     task = tasks.REGISTRY[config.task].from_folder(folder, config, _say)
     if not others:
@@ -148,16 +140,16 @@ def score(
     results |= {
         "step": workdir.newest_step(folder),
         "averaged_steps": steps,
-        report_numbers.WEIGHTS: chosen,
+        numbers.WEIGHTS: chosen,
         "parameters": costs.count_parameters(variables["params"]),
         "wall_seconds": round(progress["seconds"], 1),
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
         "flops_per_token": costs.flops_per_token(variables["params"], task.predictor.model),
     }
     if config.task == "translation":  # a later mode may have another decode.beam_size
-        results[report_numbers.DECODE] = config.decode.to_dict()
+        results[numbers.DECODE] = config.decode.to_dict()
     # Before the results: a report that is there is of those that are there.
-    (place / report.REPORT).unlink(missing_ok=True)
+    (place / page.REPORT).unlink(missing_ok=True)
     results |= notes or {}
     write_json(place / "results.json", results)
     return results
@@ -177,7 +169,7 @@ def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
         for picture in probe_figures.draw(folder):
             _say(f"wrote {picture}")
     trained = Trained(task.predictor, variables)
-    _say(f"wrote {report.write(config, folder, results, trained)}")
+    _say(f"wrote {page.write(config, folder, results, trained)}")
 
 
 @contextlib.contextmanager
@@ -205,7 +197,7 @@ def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:
     mean = f"mean of {averaged} checkpoints, " if averaged > 1 else ""
     title = f"step {results['step']:,}, {mean}{results['parameters']:,} parameters"
     table = Table(title=title)
-    splits = report_numbers.splits_of(results)
+    splits = numbers.splits_of(results)
     first = next(iter(splits.values()))
     columns = [column for column in columns if column in first]
     table.add_column("split")

@@ -13,9 +13,10 @@ from experiments.weights import RULES
 from transformer.data.set_aside import WAYS
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
-from transformer.model import cells, kinds, recurrent_attention
+from transformer.model import kinds
 from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import check_choice
+from transformer.model.recurrent import attention, cells
 from transformer.optim import OPTIMIZERS, SCHEDULES
 from transformer.tasks import REGISTRY
 from transformer.tasks.classification import CLASS_WEIGHTS
@@ -73,7 +74,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "model.kind": (*kinds.REGISTRY, BAG),
     "model.pooling": POOLINGS,
     "model.cell": cells.REGISTRY,
-    "model.recurrent_attention": recurrent_attention.REGISTRY,
+    "model.recurrent_attention": attention.REGISTRY,
     "data.set_aside": WAYS,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,

@@ -11,9 +11,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer.checkpoint import SMALLER_IS_BETTER, Checkpoints, all_damaged
-from transformer.checkpoint_files import DamageError, patiently, read_sealed, write_sealed
 from transformer.errors import UserError
+from transformer.storage.checkpoint import SMALLER_IS_BETTER, Checkpoints, all_damaged
+from transformer.storage.checkpoint_files import DamageError, patiently, read_sealed, write_sealed
 
 WEIGHTS = "weights.json"
 RULES = ("auto", "best", "last", "average")

@@ -15,11 +15,11 @@ from experiments import weights
 from experiments.records import read_results
 from experiments.safety import PLACES, check_links
 from experiments.settings import check, complete, flatten
-from experiments.sweep_trials import refuse_sweep
+from experiments.trials import refuse_sweep
 from transformer import tasks
 from transformer.errors import UserError
-from transformer.files import write_json
-from transformer.reading import read_json
+from transformer.storage.files import write_json
+from transformer.storage.reading import read_json
 
 # What may change when a run goes on: how long, how it is scored and where its text lies.
 FREE_KEYS = (

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from places import ROOT
+
 OURS = ("transformer", "experiments", "configs", "launch")
 CODE = sorted(
     path
@@ -15,11 +16,11 @@ CODE = sorted(
 TEXT = [*CODE, *sorted((ROOT / "tests").glob("*.py")), *sorted(ROOT.glob("*.md"))]
 
 # What a part may import of ours beside itself; the longest name that fits a module is its part.
-CORE = ("transformer.errors", "transformer.files", "transformer.reading")
+CORE = ("transformer.errors", "transformer.storage.files", "transformer.storage.reading")
 ALLOWED = {
     "transformer.errors": (),
-    "transformer.files": (),
-    "transformer.reading": ("transformer.errors",),
+    "transformer.storage.files": (),
+    "transformer.storage.reading": ("transformer.errors",),
     "transformer.progress": (),
     "transformer.signals": (),
     "transformer.model": CORE,
@@ -27,13 +28,13 @@ ALLOWED = {
     "transformer.losses": CORE,
     "transformer.decode": CORE,
     "transformer.optim": CORE,
-    "transformer.checkpoint_files": CORE,
-    "transformer.checkpoint": (*CORE, "transformer.checkpoint_files"),
-    "transformer.compile_cache": CORE,
+    "transformer.storage.checkpoint_files": CORE,
+    "transformer.storage.checkpoint": (*CORE, "transformer.storage.checkpoint_files"),
+    "transformer.storage.compile_cache": CORE,
     "transformer.metrics": (*CORE, "transformer.losses"),
-    "transformer.alignment": CORE,
-    "transformer.class_scores": CORE,
-    "transformer.head_statistics": (),
+    "transformer.analysis.alignment": CORE,
+    "transformer.metrics.classification": CORE,
+    "transformer.analysis.statistics": (),
     "transformer.train_step": (
         *CORE,
         "transformer.losses",
@@ -42,18 +43,18 @@ ALLOWED = {
     ),
     "transformer.tasks": (
         *CORE,
-        "transformer.alignment",
-        "transformer.class_scores",
+        "transformer.analysis.alignment",
+        "transformer.metrics.classification",
         "transformer.data",
         "transformer.decode",
-        "transformer.head_statistics",
+        "transformer.analysis.statistics",
         "transformer.losses",
         "transformer.metrics",
         "transformer.model",
     ),
     "transformer.member": (
         *CORE,
-        "transformer.checkpoint",
+        "transformer.storage.checkpoint",
         "transformer.metrics",
         "transformer.model.stack",
         "transformer.optim",
@@ -127,12 +128,12 @@ def test_imports_go_one_way(path):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("transformer.model.layers", "from transformer.data.pipeline import Batch"),
+        ("transformer.model.layers", "from transformer.data.parallel.batches import Batch"),
         ("transformer.model.layers", "def f():\n    import transformer.data.pairs"),
         ("transformer.losses", "from transformer import optim"),
         ("transformer.decode", "from transformer.model import layers"),
         ("transformer.train", "from transformer.model import layers"),
-        ("transformer.train", "from transformer.data.pipeline import Batch"),
+        ("transformer.train", "from transformer.data.parallel.batches import Batch"),
         ("transformer.tasks.translation", "from transformer.train import Trainer"),
         ("transformer.tasks.base", "from experiments import run"),
         ("experiments.run", "import launch"),

@@ -12,12 +12,14 @@ import jax
 import numpy as np
 
 from transformer import optim
-from transformer.checkpoint import SMALLER_IS_BETTER, Checkpoints
+from transformer.analysis.head_probe import Probe
 from transformer.errors import RunError, UserError
-from transformer.files import write_arrays, write_json
-from transformer.metrics import MetricsWriter, TokenMetrics, summarize
+from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.stack import stacked_modules
-from transformer.tasks.base import Probe, Task
+from transformer.storage.checkpoint import SMALLER_IS_BETTER, Checkpoints
+from transformer.storage.files import write_arrays, write_json
+from transformer.storage.metrics_file import MetricsWriter
+from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
 
 PROBES = "probes"  # folder within a run's

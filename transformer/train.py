@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer import signals
 from transformer.errors import RunError, UserError
 from transformer.member import Member, Stopwatch
-from transformer.metrics import TokenMetrics
+from transformer.metrics.tokens import TokenMetrics
 from transformer.progress import Progress, parameter_table
 from transformer.signals import StoppedError, StopSignals
 from transformer.tasks.base import Task

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer import optim
 from transformer.losses import TokenSums
-from transformer.metrics import TokenMetrics
+from transformer.metrics.tokens import TokenMetrics
 
 
 @flax.struct.dataclass

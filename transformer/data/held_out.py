@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer.data.labelled import Labelled
+from transformer.data.labels import Labelled
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
-from transformer.files import write_bytes
-from transformer.reading import read_json_lines
+from transformer.storage.files import write_bytes
+from transformer.storage.reading import read_json_lines
 
 FOLDER = "held_out"
 SPLITS = ("validation", "test", "longer")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from transformer.files import whole_file, write_json
+from transformer.storage.files import whole_file, write_json
 
 DIGESTS = "digests.json"  # of the files of a folder, by name
 

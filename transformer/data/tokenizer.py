@@ -18,7 +18,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from transformer.errors import RunError, UserError
-from transformer.files import write_bytes, write_json
+from transformer.storage.files import write_bytes, write_json
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence

@@ -30,7 +30,7 @@ class ModelConfig:
     target_vocab_size: int
     kind: str
     cell: str
-    recurrent_attention: str
+    attention: str
     d_model: int
     d_ff: int
     num_heads: int
@@ -61,13 +61,12 @@ class ModelConfig:
 
     def __post_init__(self):
         # The registries live beside the classes they list, which take a ModelConfig.
-        from transformer.model import cells, kinds, layers, recurrent_attention
+        from transformer.model import kinds, layers
+        from transformer.model.recurrent import attention, cells
 
         check_choice("model.kind", self.kind, kinds.REGISTRY)
         check_choice("model.cell", self.cell, cells.REGISTRY)
-        check_choice(
-            "model.recurrent_attention", self.recurrent_attention, recurrent_attention.REGISTRY
-        )
+        check_choice("model.recurrent_attention", self.recurrent_attention, attention.REGISTRY)
         for name in ("d_model", "d_ff", "num_heads", "max_length", "source_vocab_size",
                      "target_vocab_size", "shaw_distance", "bias_distance"):  # fmt: skip
             if getattr(self, name) < 1:

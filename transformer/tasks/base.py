@@ -1,85 +1,15 @@
 """What the training loop needs to know of a task, and nothing more."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
-import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from transformer.data.tokenizer import Tokenizer
+from transformer.analysis.head_probe import Probe
+from transformer.inference.base import Predictor
 from transformer.losses import TokenSums
-
-END_OF_SENTENCE = "</s>"
-COMES_NEXT = "(next)"  # names what is written after the last token of a text that may go on
-
-
-class Attention(NamedTuple):
-    """What a model attends to while it reads one text, or a source and its translation.
-
-    Kinds are "encoder_self" (both axes are the source), "decoder_self" (both are the target) and
-    "cross" (queries are the target, keys the source), of those that the model has.
-
-    Attributes:
-      weights: of each layer and head, by kind; a query's row sums to one.
-      value_norms: the norm of what a key adds to a layer's output where all of a head's weight is
-        on it, by kind; none of a model that has no such heads, see `MultiHeadAttention`.
-      source_tokens: those that the encoder reads; a translator's end in end-of-sentence.
-      target_tokens: those that the decoder reads. A side that a model lacks has no tokens.
-    """
-
-    weights: Mapping[str, Float[np.ndarray, "layers H L M"]]
-    value_norms: Mapping[str, Float[np.ndarray, "layers H M"]]
-    source_tokens: list[str]
-    target_tokens: list[str]
-
-    @property
-    def written_tokens(self) -> list[str]:
-        """What the decoder writes in each row of its attention: the token after the one it reads.
-
-        A translation ends in end-of-sentence; what a language model writes after its text is
-        `COMES_NEXT`.
-        """
-        last = END_OF_SENTENCE if self.source_tokens else COMES_NEXT
-        return [*self.target_tokens[1:], last][: len(self.target_tokens)]
-
-    @classmethod
-    def of_first_text(
-        cls,
-        model: Any,
-        intermediates: Mapping[str, Any],
-        source_tokens: list[str],
-        target_tokens: list[str],
-    ) -> "Attention":
-        """Returns the attention over the first text of a batch, without its padding.
-
-        Args:
-          model: a kind of encoder and decoder, see `model.kinds`.
-          intermediates: what it sowed while it read the batch.
-        """
-        source, target = len(source_tokens), len(target_tokens)
-        sides = {
-            "encoder_self": (source, source),
-            "decoder_self": (target, target),
-            "cross": (target, source),
-        }
-        weights = {
-            kind: np.stack([w[0, :, : sides[kind][0], : sides[kind][1]] for w in layers])
-            for kind, layers in jax.device_get(model.attention_weights(intermediates)).items()
-        }
-        value_norms = {
-            kind: np.stack([norms[0, :, : sides[kind][1]] for norms in layers])
-            for kind, layers in jax.device_get(model.value_norms(intermediates)).items()
-        }
-        return cls(weights, value_norms, source_tokens, target_tokens)
-
-
-class TokenTable(NamedTuple):
-    """A table of token embeddings: row i of `vectors` is of what `tokenizer` calls i."""
-
-    vectors: Float[np.ndarray, "V D"]
-    tokenizer: Tokenizer
 
 
 @runtime_checkable
@@ -93,42 +23,6 @@ class Plan(Protocol):
     def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
         """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
         ...
-
-
-@runtime_checkable
-class Predictor(Protocol):
-    """A model in use, with given variables: text in, text or scores out."""
-
-    model: Any  # the network, with its `config`
-
-    def param_shapes(self) -> Any:
-        """Returns the parameters' shapes and dtypes, without their values."""
-        ...
-
-    def fingerprint(self) -> str:
-        """Returns what a checkpoint must agree with: the tokenizers' digests."""
-        ...
-
-    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
-        """Returns the tables of token embeddings by what they are for, joined by `_`.
-
-        Tied ones are one table: "source_target_output" of a translator that ties all three.
-        """
-        ...
-
-
-class Probe(NamedTuple):
-    """What the attention heads of a model look at in fixed texts.
-
-    Attributes:
-      arrays: what to save of it, by names that `experiments/probes.py` lists; empty where there
-        is nothing to probe.
-      numbers: what to log of it: the mean of each statistic over the heads of a kind, and the
-        smallest alignment error rate.
-    """
-
-    arrays: dict[str, np.ndarray]
-    numbers: dict[str, float]
 
 
 @runtime_checkable

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from transformer.class_scores import class_scores
+from transformer.analysis.head_probe import HeadProbe, Probe, divide
 from transformer.data import held_out
-from transformer.data.labelled import Labelled
-from transformer.data.labelled_batches import (
+from transformer.data.labelled.batches import (
     NO_LABEL,
     EncodedTexts,
     LabelledBatch,
@@ -25,19 +24,19 @@ from transformer.data.labelled_batches import (
     make_labelled_batch,
     prepare_labelled,
 )
-from transformer.data.labelled_sources import open_labelled
+from transformer.data.labelled.sources import open_labelled
+from transformer.data.labels import Labelled
 from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
-from transformer.files import write_json
+from transformer.inference.classifier import TextClassifier
 from transformer.losses import TokenSums, class_cross_entropy
+from transformer.metrics.classification import class_scores
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
 from transformer.model.positions import longest
-from transformer.reading import Each, read_json
-from transformer.tasks.base import Probe
-from transformer.tasks.head_probe import HeadProbe, divide
+from transformer.storage.files import write_json
+from transformer.storage.reading import Each, read_json
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
-from transformer.tasks.text_classifier import TextClassifier
 
 TOKENIZER, LABELS = "tokenizer.model", "labels.json"
 CLASS_WEIGHTS_FILE = "class_weights.json"

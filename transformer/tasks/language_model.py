@@ -12,19 +12,25 @@ from typing import Any
 import jax
 import numpy as np
 
+from transformer.analysis.head_probe import READABLE, HeadProbe, Probe, batch_rows, kept_first
 from transformer.data import held_out
-from transformer.data.documents import open_documents
-from transformer.data.packing import Text, TextBatch, TextPlan, encode_text, pack_rows, prepare_text
+from transformer.data.documents.packing import (
+    Text,
+    TextBatch,
+    TextPlan,
+    encode_text,
+    pack_rows,
+    prepare_text,
+)
+from transformer.data.documents.sources import open_documents
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
+from transformer.inference.generator import Generator
 from transformer.losses import TokenSums
-from transformer.metrics import TokenMetrics, summarize
+from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.config import ModelConfig
 from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
-from transformer.tasks.base import Probe
-from transformer.tasks.generator import Generator
-from transformer.tasks.head_probe import READABLE, HeadProbe, batch_rows, kept_first
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 
 TOKENIZER = "tokenizer.model"

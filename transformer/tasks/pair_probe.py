@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from transformer.alignment import GoldLinks, words_of_text
+from transformer.analysis.alignment import GoldLinks, words_of_text
+from transformer.analysis.head_probe import HeadProbe, LinkedPair, divide
 from transformer.data.pairs import Pair
-from transformer.data.pipeline import make_batch
+from transformer.data.parallel.batches import make_batch
 from transformer.data.tokenizer import PAD
-from transformer.tasks.head_probe import HeadProbe, LinkedPair, divide
-from transformer.tasks.translator import Translator
+from transformer.inference.translator import Translator
 
 
 def probe_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -> HeadProbe:

@@ -9,24 +9,30 @@ from typing import Any
 
 import jax
 
+from transformer.analysis.head_probe import HeadProbe, Probe
 from transformer.data import held_out
 from transformer.data.pairs import Pair
-from transformer.data.pipeline import Batch, BatchPlan, prepare_corpus, preview, tokenizer_names
-from transformer.data.sources import open_source, set_aside_splits
+from transformer.data.parallel.batches import (
+    Batch,
+    BatchPlan,
+    prepare_corpus,
+    preview,
+    tokenizer_names,
+)
+from transformer.data.parallel.sources import open_source, set_aside_splits
 from transformer.data.splits import SPLITS
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decode import PENALTIES
 from transformer.errors import RunError, UserError
+from transformer.inference.translator import Translation, Translator
 from transformer.losses import TokenSums
-from transformer.metrics import TokenMetrics, corpus_scores, summarize
+from transformer.metrics.text import corpus_scores
+from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.config import ModelConfig
 from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
-from transformer.tasks.base import Probe
-from transformer.tasks.head_probe import HeadProbe
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 from transformer.tasks.pair_probe import probe_of_pairs
-from transformer.tasks.translator import Translation, Translator
 
 
 class TranslationTask:

@@ -1,0 +1,309 @@
+"""The attention explorer: every head of a sentence in one HTML file that needs no network.
+
+The page draws matrices, lines and all heads at once, for the sentence that was asked for and for
+the probe sentences that a run kept at its evaluations; `experiments/web/explorer/explorer.html` says how
+it is steered. Its numbers are the float32 arrays, bit for bit.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.attention import maps as attention_maps
+from experiments.attention.arrays import (
+    END_OF_SENTENCE,
+    KINDS,
+    AttentionMaps,
+    hide_end_of_sentence,
+    save_maps,
+)
+from experiments.attention.probes import of_same_sentence, read_probes
+from experiments.display import web_page
+from experiments.options import Options
+from experiments.workdir import load_results
+from transformer.analysis.attention import Attention
+from transformer.errors import UserError
+
+# Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
+LARGEST = 1_800_000
+MOST_FRAMES = 32  # checkpoints of a sentence that are read: no slider needs more
+FEWEST_FRAMES = 4  # checkpoints of a sentence: rather fewer sentences than fewer of these
+LONGEST_TOKEN, LONGEST_TITLE = 60, 300  # characters
+LONGEST_NAME, DIGEST = 40, 6  # characters of a folder's name: of the text, and to tell texts apart
+
+
+class Example(NamedTuple):
+    """A sentence and its attention at one checkpoint or several.
+
+    Attributes:
+      labels: what to call each checkpoint, in their order.
+      frames: the maps at each checkpoint, over the same tokens.
+      omitted: how many of the tokens (of the source, of the target) the maps leave out.
+    """
+
+    labels: tuple[str, ...]
+    frames: tuple[AttentionMaps, ...]
+    omitted: tuple[int, int] = (0, 0)
+
+
+def text_folder(run: Path, text: str, translation: str | None = None) -> Path:
+    """Returns the folder, in a run's, for the attention of a text: each text has its own.
+
+    Args:
+      translation: the one that is given, if any; with another, the folder is another.
+    """
+    readable = re.sub(r"\W+", "_", text).strip("_")[:LONGEST_NAME]
+    digest = hashlib.sha256(repr((text, translation)).encode()).hexdigest()[:DIGEST]
+    name = "_".join(part for part in ("attention", readable, digest) if part)
+    return run / "figures" / name
+
+
+def draw_attention(
+    seen: Attention,
+    steps: Sequence[int],
+    place: Path,
+    run: Path,
+    options: Options,
+    say: Callable[[str], None],
+) -> list[Path]:
+    """Draws a text's attention weights below `place`; returns the pictures and the explorer.
+
+    Args:
+      steps: the checkpoints that the model is the mean of.
+      run: folder of the run, whose probes the explorer shows beside the text.
+      options: `layer` and `head` are drawn alone, and are where the explorer opens; `hide_end`
+        is of both, though the explorer can bring it back; the arrays, `save_maps`, have all.
+      say: called with a line on what there was no room for.
+
+    Raises:
+      UserError: there is no such layer or head.
+    """
+    maps = AttentionMaps.of(seen)
+    _check_exists(maps, options)
+    save_maps(maps, place)
+    drawn = hide_end_of_sentence(maps) if options.hide_end else maps
+    pictures = attention_maps.draw(drawn, place, options.layer, options.head)
+    numbers = ", ".join(f"{step:,}" for step in sorted(steps))
+    label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
+    given, page = Example((label,), (maps,)), place / "explorer.html"
+    return [*pictures, write_explorer(page, given, read_examples(run), options, say)]
+
+
+def show_attention(seen: Attention, run: Path, say: Callable[[str], None]) -> None:
+    """Draws what a finished run attends to in an example; nothing of a model without attention."""
+    if seen.weights:
+        steps = load_results(run)["averaged_steps"]
+        place = run / "figures" / "attention"
+        for file in draw_attention(seen, steps, place, run, Options(), say):
+            say(f"wrote {file}")
+
+
+def write_explorer(
+    path: Path,
+    given: Example,
+    probed: Sequence[Example],
+    options: Options,
+    say: Callable[[str], None],
+) -> Path:
+    """Writes the explorer of a sentence and, as far as there is room, of a run's probes.
+
+    A sentence too long for the page is cut, probes are thinned; both the page and `say` tell.
+
+    Args:
+      given: the sentence that the page opens at.
+      probed: further sentences; see `read_examples`.
+      options: `layer`, `head` and `hide_end` say what it shows first, all heads where neither of
+        the first two does.
+
+    Returns:
+      `path`.
+    """
+    examples, notes = fit(given, probed)
+    for note in notes:
+        say(note)
+    data = {
+        "kinds": {kind: names._asdict() for kind, names in KINDS.items()},
+        "examples": [_encode(example) for example in examples],
+        "notes": notes,
+        "open": _first_view(given.frames[-1], options),
+    }
+    title = f"Attention: {data['examples'][0]['title']}"
+    return web_page.write_page(path, "explorer.html", title=title, data=data)
+
+
+def read_examples(folder: Path) -> list[Example]:
+    """Returns the probe sentences that a run kept, each at up to `MOST_FRAMES` checkpoints.
+
+    Those are evenly chosen, from the first to the last. There are none where there are no probes.
+    """
+    probes = [probe for probe in read_probes(folder) if probe.sentences]
+    examples = []
+    for n in range(len(probes[-1].sentences) if probes else 0):
+        frames = {
+            f"step {probe.step:,}": AttentionMaps.of(probe.sentences[n])
+            for probe in _evenly(of_same_sentence(probes, n), MOST_FRAMES)
+        }
+        examples.append(Example(tuple(frames), tuple(frames.values())))
+    return examples
+
+
+def fit(given: Example, probed: Sequence[Example]) -> tuple[list[Example], list[str]]:
+    """Returns what of these examples a page has room for, and a line on each thing left out.
+
+    The given sentence has precedence: it loses its last tokens, but for the source's
+    end-of-sentence, only where it does not fit by itself. Of the probe sentences there are as many
+    as leave room for `FEWEST_FRAMES` checkpoints, or one, and of the checkpoints, evenly chosen
+    from the first to the last, as many as fit.
+    """
+    notes = []
+    first = _shorten(given, LARGEST)
+    if any(first.omitted):
+        sides = zip(first.omitted, ("source", "target"), strict=True)
+        counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
+        notes.append(
+            f"too long for a page under 2 MB: the explorer leaves out the last {counts}, and the "
+            "sums of its rows fall short of 1 by what these get; attention.npz has them all"
+        )
+    room = LARGEST - sum(map(_size, first.frames))
+    kept = list(probed)
+    while len(kept) > 1 and _frames_that_fit(kept, room) < min(FEWEST_FRAMES, _most_frames(kept)):
+        kept.pop()
+    if kept and not _frames_that_fit(kept, room):
+        kept.pop()
+    if len(kept) < len(probed):
+        notes.append(
+            f"the explorer has room for {len(kept)} of the run's {len(probed)} probe sentences"
+        )
+    if kept and (frames := _frames_that_fit(kept, room)) < _most_frames(kept):
+        notes.append(
+            f"the explorer has room for {frames} of the {_most_frames(kept)} checkpoints at which "
+            "the run kept probes"
+        )
+        kept = [_thin(example, frames) for example in kept]
+    return [first, *kept], notes
+
+
+def _most_frames(examples: Sequence[Example]) -> int:
+    return max(len(example.frames) for example in examples)
+
+
+def _frames_that_fit(examples: Sequence[Example], room: int) -> int:
+    """The largest number of checkpoints an example at which all fit into so many characters."""
+    for count in range(_most_frames(examples), 0, -1):
+        if sum(_size(e.frames[0]) * min(count, len(e.frames)) for e in examples) <= room:
+            return count
+    return 0
+
+
+def _size(maps: AttentionMaps, length: int | None = None) -> int:
+    """The characters that the maps take, or would over so many tokens a side: 4 for 3 bytes."""
+    total = 0
+    for kind, weights in maps.weights.items():
+        queries, keys = (min(length or count, count) for count in weights.shape[2:])
+        rows = [queries, 1] if kind in maps.value_norms else [queries]
+        numbers = (weights.shape[0] * weights.shape[1] * keys * count for count in rows)
+        total += sum(4 * math.ceil(4 * count / 3) for count in numbers)
+    return total
+
+
+def _thin(example: Example, count: int) -> Example:
+    """The example at so many of its checkpoints; of one alone, the last."""
+    labels, frames = (_evenly(each, count) for each in (example.labels, example.frames))
+    return example._replace(labels=tuple(labels), frames=tuple(frames))
+
+
+def _evenly(items: Sequence[Any], count: int) -> list[Any]:
+    """So many of the items from the first to the last; of one alone, the last."""
+    total = len(items)
+    chosen = np.linspace(total - 1, 0, min(count, total)).round().astype(int)[::-1]
+    return [items[i] for i in chosen]
+
+
+def _shorten(example: Example, room: int) -> Example:
+    """The example with as many tokens a side as there is room for."""
+    sides = example.frames[0].source_tokens, example.frames[0].target_tokens
+    length = max(map(len, sides))
+    while length > 1 and sum(_size(maps, length) for maps in example.frames) > room:
+        length -= 1
+    frames = tuple(_first_tokens(maps, length) for maps in example.frames)
+    return Example(example.labels, frames, tuple(max(0, len(s) - length) for s in sides))
+
+
+def _first_tokens(maps: AttentionMaps, length: int) -> AttentionMaps:
+    """The maps over the first tokens of both sides and the source's end-of-sentence."""
+    source, target = (
+        _kept_places(tokens, length) for tokens in (maps.source_tokens, maps.target_tokens)
+    )
+    places = {"source": source, "target": target, "written": target}
+    return AttentionMaps(
+        {
+            kind: array[:, :, places[KINDS[kind].queries]][..., places[KINDS[kind].keys]]
+            for kind, array in maps.weights.items()
+        },
+        tuple(maps.source_tokens[i] for i in source),
+        tuple(maps.target_tokens[i] for i in target),
+        tuple(maps.written_tokens[i] for i in target),
+        {kind: array[..., places[KINDS[kind].keys]] for kind, array in maps.value_norms.items()},
+    )
+
+
+def _kept_places(tokens: Sequence[str], length: int) -> list[int]:
+    places = list(range(min(length, len(tokens))))
+    if places and tokens[-1] == END_OF_SENTENCE:
+        places[-1] = len(tokens) - 1
+    return places
+
+
+def _check_exists(maps: AttentionMaps, options: Options) -> None:
+    """Raises UserError where no kind has the layer and head that are asked for."""
+    if any(maps.has(kind, options.layer, options.head) for kind in KINDS):
+        return
+    shapes = [weights.shape for weights in maps.weights.values()]
+    layers, heads = (max(shape[axis] for shape in shapes) for axis in (0, 1))
+    for name, asked, most in (("layer", options.layer, layers), ("head", options.head, heads)):
+        if asked is not None and not 1 <= asked <= most:
+            raise UserError(f"--{name}={asked} does not exist: this model has {name}s 1 to {most}")
+
+
+def _first_view(maps: AttentionMaps, options: Options) -> dict[str, Any]:
+    """Where the page opens: of the kinds that have the layer and head, the last."""
+    return {
+        "kind": [kind for kind in KINDS if maps.has(kind, options.layer, options.head)][-1],
+        "layer": options.layer or 1,
+        "head": options.head or 1,
+        "view": "heads" if options.layer is None and options.head is None else "matrix",
+        "end": "hidden" if options.hide_end else "shown",
+    }
+
+
+def _encode(example: Example) -> dict[str, Any]:
+    """An example as the page's script reads it."""
+    maps = example.frames[-1]
+    source, target = _text(maps.source_tokens), _text(maps.target_tokens)
+    return {
+        "title": source or target,
+        "translation": target if source else "",
+        "source": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.source_tokens],
+        "target": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.target_tokens],
+        "written": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.written_tokens],
+        "omitted": dict(zip(("source", "target"), example.omitted, strict=True)),
+        "frames": [
+            {
+                "label": label,
+                "weights": {k: web_page.encode_floats(x) for k, x in maps.weights.items()},
+                "norms": {k: web_page.encode_floats(x) for k, x in maps.value_norms.items()},
+            }
+            for label, maps in zip(example.labels, example.frames, strict=True)
+        ],
+    }
+
+
+def _text(tokens: Sequence[str]) -> str:
+    """The tokens as a text to be known by."""
+    pieces = [token for token in tokens if token not in ("<s>", END_OF_SENTENCE)]
+    return web_page.shortened("".join(pieces).replace("▁", " ").strip(), LONGEST_TITLE)

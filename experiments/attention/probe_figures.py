@@ -1,0 +1,268 @@
+"""How attention heads changed over a run: curves of their statistics, and strips of maps.
+
+`figures/probes/curves.png` has a column for each kind of attention and a panel for each of its
+statistics, in which a line is a head and its colour the layer. `figures/probes/strip_<n>.png`
+shows the n-th probed sentence, n from 1: a row is a head, a column a checkpoint.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+from experiments.attention.arrays import KINDS, names_of
+from experiments.attention.maps import AS_TEXT, COLOUR_MAP, fonts_for, visible
+from experiments.attention.probes import Probe, of_same_sentence, read_probes
+from experiments.display.figure_files import save_figure
+from transformer.analysis.attention import Attention
+
+# Statistic -> its name with the unit; those without bounds of 0 and 1 have their own axes.
+PANELS = {
+    "relative_entropy": "entropy / largest possible",
+    "diagonality": "diagonality",
+    "end_share": "share on </s>",
+    "distance": "mean distance (tokens)",
+    # `--mode=align` scores the test set instead.
+    "aer": "alignment error rate\n(probed pairs, by output)",
+}
+UNBOUNDED = ("distance",)
+# The rows of the figure: no kind has two of one row, and kinds that have none leave a gap.
+ROWS = (("relative_entropy",), ("diagonality",), ("end_share",), ("distance", "aer"))
+DOTS_PER_INCH = 200
+PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
+FEW = 30  # checkpoints that still show as single marks
+SMALLEST_WIDTH = 3.4  # inches: the longest line of a strip's title
+STEPS, HEADS = 8, 6  # columns and rows of a strip at most
+WIDEST, AROUND = 12.0, 1.9  # inches: of a strip, and of what stands on both sides of its maps
+CELL, LARGEST_SIDE, GAP = 0.125, 2.4, 0.13  # inches: of a token, of a map of many, between maps
+# Points, points, multiple of the size; a report shows them at `report.SHOWN` pixels an inch.
+LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 7.5, 6.5, 1.2
+
+
+def draw(folder: Path) -> list[Path]:
+    """Draws the probes of a run below its `figures/probes`; returns the pictures, none of none.
+
+    Pictures of an earlier run with more probes go.
+    """
+    probes, place = read_probes(folder), folder / "figures" / "probes"
+    drawn = {}
+    if any(probe.statistics for probe in probes):
+        drawn["curves"] = curves_figure(probes)
+    for n in range(len(probes[-1].sentences) if probes else 0):
+        if strip := find_strip(probes, n):
+            drawn[f"strip_{n + 1}"] = strip_figure(strip)
+    pictures = []
+    for name, figure in drawn.items():
+        pictures.append(save_figure(figure, place / f"{name}.png"))
+    for picture in place.glob("*.png"):
+        if picture not in pictures and re.fullmatch(r"curves|strip_[0-9]+", picture.stem):
+            picture.unlink()
+    return pictures
+
+
+# -- curves
+
+
+def curves_figure(probes: Sequence[Probe]) -> Figure:
+    """Returns the figure of all heads' statistics over the steps, a column a kind."""
+    kinds = [kind for kind in KINDS if any(kind in probe.statistics for probe in probes)]
+    panels = [
+        {kind: name for kind in kinds for name in row if _curves(probes, kind, name)}
+        for row in ROWS
+    ]
+    panels, depth = [row for row in panels if row], max(map(_depth, probes))
+    size = (PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * len(panels) + 0.7)
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(panels), len(kinds), sharex=True, squeeze=False)
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, depth))
+    for (row, names), (column, kind) in itertools.product(enumerate(panels), enumerate(kinds)):
+        if kind in names:
+            curves = _curves(probes, kind, names[kind])
+            _draw_heads(grid[row, column], *curves, names[kind], colours)
+        else:
+            grid[row, column].set_axis_off()
+    for axes, kind in zip(grid[0], kinds, strict=True):
+        axes.set_title(KINDS[kind][0], fontsize=10, pad=8)
+    for axes in grid[-1]:
+        axes.set_xlabel("training step", fontsize=8)
+    figure.align_ylabels(grid)
+    layers = [Line2D([], [], color=c, label=f"layer {i}") for i, c in enumerate(colours, 1)]
+    across = min(depth, 3 * len(kinds))
+    figure.legend(
+        handles=layers, loc="outside lower center", ncols=across, fontsize=8, frameon=False
+    )
+    return figure
+
+
+def _depth(probe: Probe) -> int:
+    """The layers of the deepest stack."""
+    return max((len(a) for own in probe.statistics.values() for a in own.values()), default=1)
+
+
+def _curves(probes: Sequence[Probe], kind: str, name: str) -> tuple[list[int], np.ndarray] | None:
+    """The steps that have a statistic, and its values [steps, layers, H]; None without any."""
+    found = {p.step: p.statistics[kind][name] for p in probes if name in p.statistics.get(kind, {})}
+    return (list(found), np.stack(list(found.values()))) if found else None
+
+
+def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, colours) -> None:
+    marker = "o" if len(steps) <= FEW else None
+    for layer in range(values.shape[1]):
+        own = {"color": colours[layer], "linewidth": 1.1, "alpha": 0.85}
+        axes.plot(steps, values[:, layer], marker=marker, markersize=2.5, **own)
+    axes.set_ylabel(PANELS[name], fontsize=8)
+    axes.set_ylim(0, None if name in UNBOUNDED else 1.02)
+    axes.tick_params(labelsize=7)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if name == "aer" and not np.isnan(values).all():
+        place, layer, head = np.unravel_index(np.nanargmin(values), values.shape)
+        best = f"best {values[place, layer, head]:.2f}: layer {layer + 1}, head {head + 1}, "
+        text = f"{best}step {steps[place]:,}"
+        axes.set_title(text, fontsize=7, loc="right", pad=2)
+
+
+# -- strips of maps
+
+
+class Strip(NamedTuple):
+    """One sentence's maps over the steps.
+
+    Attributes:
+      steps: of the columns.
+      heads: layer and head of each row, both from zero.
+      maps: of each column, the sentence's attention then.
+    """
+
+    kind: str
+    steps: list[int]
+    heads: list[tuple[int, int]]
+    maps: list[Attention]
+
+
+def find_strip(probes: Sequence[Probe], n: int) -> Strip | None:
+    """Returns what to draw of the n-th sentence of the last probe, n from zero; None of nothing.
+
+    It is cross-attention where there is such. Where all heads are too many, those are shown which
+    align best in the end; without known links, those whose attention is the least spread out.
+    """
+    last = probes[-1].sentences[n]
+    kinds = [kind for kind in ("cross", *KINDS) if kind in last.weights]
+    same = of_same_sentence(probes, n)
+    if not kinds:
+        return None
+    kind = kinds[0]
+    queries, keys = names_of(last, kind)
+    room = int((WIDEST - AROUND + GAP) / (_cell(queries, keys) * len(keys) + GAP))
+    count = min(max(2, room), STEPS, len(same))
+    chosen = np.unique(np.linspace(0, len(same) - 1, count).round().astype(int))
+    heads = [tuple(head) for head in np.ndindex(last.weights[kind].shape[:2])]
+    own = probes[-1].statistics.get(kind, {})
+    ranks = own.get("aer", own.get("relative_entropy"))
+    if ranks is not None:
+        heads = sorted(sorted(heads, key=lambda head: ranks[head])[:HEADS])
+    picked = [same[i] for i in chosen]
+    maps = [probe.sentences[n] for probe in picked]
+    return Strip(kind, [probe.step for probe in picked], heads[:HEADS], maps)
+
+
+def strip_figure(strip: Strip) -> Figure:
+    """Returns the figure of a strip, whose maps are named as those of `attention_arrays`."""
+    names, first = KINDS[strip.kind], strip.maps[0]
+    queries, keys = names_of(first, strip.kind)
+    cell = _cell(queries, keys)
+    gap = round(GAP / cell)
+    # One image of all maps: axes of their own would take seconds to draw.
+    rows = len(queries) + gap, len(strip.heads)
+    columns = len(keys) + gap, len(strip.steps)
+    height, width = (pitch * count - gap for pitch, count in (rows, columns))
+    image = np.full((height, width), np.nan, np.float32)
+    size = max(SMALLEST_WIDTH, cell * width + AROUND), cell * height + 1.8
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    frame = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}
+    for column, attention in enumerate(strip.maps):
+        weights = attention.weights[strip.kind]  # which may be read from a file here
+        for row, head in enumerate(strip.heads):
+            y, x = row * rows[0], column * columns[0]
+            image[y : y + len(queries), x : x + len(keys)] = weights[head]
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), len(keys), len(queries), **frame))
+    mesh = axes.imshow(image, cmap=COLOUR_MAP, vmin=0, vmax=1)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=1.5, width=0.5, pad=1.5)
+    _name_ticks(axes.yaxis, queries, cell, rows)
+    _name_ticks(axes.xaxis, keys, cell, columns, rotation=90)
+    _name_maps(axes, strip, rows[0], columns[0], gap)
+    bar = figure.colorbar(
+        mesh, ax=axes, ticks=[0, 0.5, 1], shrink=1 / rows[1], aspect=10, anchor=(0, 1)
+    )
+    bar.outline.set_linewidth(0.5)
+    bar.set_label("attention weight", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    text = f"{names.title}\nrows: {names.rows}, columns: {names.columns}"
+    figure.suptitle(text, fontsize=9)
+    return figure
+
+
+def _cell(queries: Sequence[str], keys: Sequence[str]) -> float:
+    """The inches of a token."""
+    return min(CELL, LARGEST_SIDE / max(len(queries), len(keys)))
+
+
+def _name_maps(axes: Axes, strip: Strip, down: int, across: int, gap: int) -> None:
+    """Writes the step over each column of maps, and the head beside each row.
+
+    Args:
+      down, across: from one map to the next, in cells, of which `gap` lie between them.
+    """
+    text = {"textcoords": "offset points", "fontsize": 8, "annotation_clip": False}
+    for column, step in enumerate(strip.steps):
+        place = column * across + (across - gap) / 2 - 0.5, -0.5
+        axes.annotate(f"step {step:,}", place, (0, 4), ha="center", va="bottom", **text)
+    for row, (layer, head) in enumerate(strip.heads):
+        place = len(strip.steps) * across - gap - 0.5, row * down + (down - gap) / 2 - 0.5
+        label = f"layer {layer + 1}\nhead {head + 1}"
+        axes.annotate(label, place, (5, 0), ha="left", va="center", **text)
+
+
+def _name_ticks(
+    axis, tokens: Sequence[str], cell: float, maps: tuple[int, int], rotation: float = 0
+) -> None:
+    """Names the tokens along an axis of several maps, every n-th where there is no room for more.
+
+    Args:
+      cell: inches of a token.
+      maps: the cells from one map to the next, and how many maps there are.
+    """
+    pitch = 72 * cell  # points from one token to the next
+    size = min(max(pitch / LINE_HEIGHT, SMALLEST_FONT), LARGEST_FONT)
+    step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
+    families, covered = fonts_for(frozenset("".join(tokens)))
+    font = FontProperties(family=families, size=size)
+    own = np.arange(0, len(tokens), step)
+    texts = [visible(token, covered) for token in tokens[::step]] * maps[1]
+    places = (np.arange(maps[1])[:, None] * maps[0] + own).ravel()
+    style = {
+        "rotation": rotation,
+        "ha": "right",
+        "va": "center_baseline",
+        "rotation_mode": "anchor",
+    }
+    axis.set_ticks(places, labels=texts, fontproperties=font, **style, **AS_TEXT)

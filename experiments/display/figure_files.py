@@ -1,0 +1,29 @@
+"""Figures as files that are whole or as they were."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from transformer.storage.files import write_bytes
+
+
+def save_figure(figure: Figure, picture: Path, **options: Any) -> Path:
+    """Writes a figure; see `transformer.storage.files.whole_file`.
+
+    Args:
+      picture: its suffix (`.png`, `.pdf`, `.svg`) is the format; its folder is made if missing.
+      options: of `Figure.savefig`.
+
+    Returns:
+      `picture`.
+
+    Raises:
+      OSError: the disk refuses; the error names the file.
+    """
+    data = io.BytesIO()
+    figure.savefig(data, format=picture.suffix.removeprefix("."), **options)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(picture, data.getvalue())
+    return picture

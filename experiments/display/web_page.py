@@ -1,0 +1,109 @@
+"""Pages that are one file: their styles, scripts, numbers and pictures stand inside.
+
+The templates lie in `experiments/web` and its folders; each extends `page.html`, which has what all share.
+"""
+
+import base64
+import html
+import io
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from transformer.storage.files import write_text
+
+TEMPLATES = Path(__file__).parents[1] / "web"
+
+
+def write_page(path: Path, template: str, **values: Any) -> Path:
+    """Writes a page that needs no network and no file beside it.
+
+    Values are escaped; a template writes data for its script as `{{ name | json }}`.
+
+    Args:
+      path: where to write; its folder is made if missing, and the file is whole or as it was.
+      template: name of a file in `experiments/web`.
+      values: what the template names.
+
+    Returns:
+      `path`.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([TEMPLATES, *filter(Path.is_dir, TEMPLATES.iterdir())]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["json"] = to_json
+    text = environment.get_template(template).render(**values)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
+    return path
+
+
+def to_json(value: Any) -> markupsafe.Markup:
+    """Returns JSON that may stand within a `<script>`: no text in it can end that element."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return markupsafe.Markup(text)
+
+
+def encode_floats(array: np.ndarray) -> dict[str, Any]:
+    """Returns an array for a page's script: its shape, and its float32 numbers bit for bit.
+
+    They are in base64, little-endian and in C order, a third of what decimals would take.
+    """
+    return _encode(array, "<f4")
+
+
+def encode_integers(array: np.ndarray) -> dict[str, Any]:
+    """Returns an array of int8, uint8, uint16 or uint32 as `encode_floats` does, by its type."""
+    return _encode(array, array.dtype.newbyteorder("<"))
+
+
+def _encode(array: np.ndarray, kind: Any) -> dict[str, Any]:
+    numbers = np.ascontiguousarray(array, dtype=kind)
+    return {
+        "shape": list(numbers.shape),
+        numbers.dtype.name: base64.b64encode(numbers.tobytes()).decode("ascii"),
+    }
+
+
+def shortened(text: str, most: int) -> str:
+    """Returns a text of at most so many characters, the last of which tells that more came."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def figure_svg(
+    figure: Figure, name: str, caption: str, colours: Mapping[str, str]
+) -> markupsafe.Markup:
+    """Returns a figure as an element of a page, in the page's own colours.
+
+    Args:
+      name: tells its parts from those of the page's other figures.
+      caption: what screen readers say of it.
+      colours: of the figure, "#rrggbb" in lower case, and of the page in their place.
+    """
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # names its parts always alike
+        figure.savefig(text, format="svg", transparent=True)
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :].strip()
+    for of_figure, of_page in colours.items():
+        svg = svg.replace(of_figure, of_page)
+    # What only a file of its own needs; comments repeat the text that the letters draw.
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    view = re.search(r'viewBox="[^"]*"', svg)[0]
+    # Black is what a letter without a colour has.
+    opening = f'<svg {view} fill="currentColor" role="img" aria-label="{html.escape(caption)}">'
+    return markupsafe.Markup(re.sub(r"^<svg[^>]*>", lambda _: opening, svg))

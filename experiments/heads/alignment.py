@@ -1,0 +1,169 @@
+"""The mode `align`: every cross-attention head as a word aligner, scored, and the best one used."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from experiments.display.figure_files import save_figure
+from experiments.heads.alignment_figures import links_figure, scores_figure
+from experiments.heads.links import (
+    Head,
+    Score,
+    attended_words,
+    best_of,
+    first_of,
+    links_of,
+    read_csv,
+    score_heads,
+    write_csv,
+)
+from experiments.heads.pharaoh import format_links, read_links
+from experiments.lines import (
+    input_file,
+    open_output,
+    print_table,
+    read_lines,
+    two_columns,
+    warn,
+)
+from experiments.options import Options
+from experiments.workdir import check_same_run, load_trained, make_writable
+from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
+from transformer.data import held_out
+from transformer.data.pairs import Pair
+from transformer.errors import UserError
+from transformer.progress import line_progress
+
+SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
+NO_ATTENTION = (
+    "config.model.recurrent_attention=none: this model has no attention to {use}; train one with "
+    "--config.model.recurrent_attention=additive"
+)
+
+
+def align(config: Any, folder: Path, options: Options) -> list[Path]:
+    """Scores all heads of cross-attention against gold links; returns the table and the pictures.
+
+    Pairs are those of `options.input`, or the test set, and links those of `options.links`, or
+    those that the data knows. With `options.output`, the links of the best head are written to it.
+    With an input whose links nobody knows, nothing is scored, and its links are those of the head
+    that was best when this run was last scored.
+
+    Raises:
+      UserError: pairs or links cannot be read or do not fit each other, nobody knows the links, or
+        the model has no attention.
+    """
+    if config.model.kind == "recurrent" and config.model.recurrent_attention == "none":
+        raise UserError(NO_ATTENTION.format(use="align words by"))
+    check_same_run(folder, config)
+    pairs = _pairs(folder, options)
+    if options.input is not None and options.links is None:
+        return _align(config, folder, options, pairs)
+    gold = _gold(config, options, pairs)
+    read = [Path(name) for name in (options.input, options.links) if name is not None]
+    with contextlib.ExitStack() as stack:
+        if options.output is not None:  # which may be impossible, and is better known before
+            output = stack.enter_context(open_output(options.output, *read))
+        translator, variables, *_ = load_trained(folder, config, warn)
+        place = folder / SCORES
+        make_writable(place.parent)
+        with line_progress(len(pairs), hidden=False) as advance:
+            found = score_heads(translator, variables, pairs, gold, advance)
+        if options.output is not None:
+            output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))
+    print_scores(found.scores)
+    write_csv(place, found.scores)
+    files = [place, *(place.with_name(name) for name in ("error_rate.png", "links.png"))]
+    save_figure(scores_figure(found.scores), files[1])
+    save_figure(links_figure(pairs, gold, found), files[2])
+    return files + ([] if options.output is None else [Path(options.output)])
+
+
+def _pairs(folder: Path, options: Options) -> list[Pair]:
+    """The pairs to align; of a blank line both sides are empty."""
+    path = input_file(options.input)
+    if path is None:
+        return held_out.read_pairs(folder, "test")
+    return [
+        Pair(*(two_columns(line, f"{path}, line {number}", "align") if line.strip() else ("", "")))
+        for number, line in enumerate(read_lines(path), 1)
+    ]
+
+
+def _gold(config: Any, options: Options, pairs: Sequence[Pair]) -> list[GoldLinks]:
+    """The links that `options.links` or else the data knows."""
+    if options.links is not None:
+        sizes = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+        gold = read_links(Path(options.links), sizes, options.input or "the test set")
+    else:
+        gold = [GoldLinks(pair.alignment) for pair in pairs if pair.alignment is not None]
+        if len(gold) < len(pairs):
+            raise UserError(
+                f"config.data.source={config.data.source} does not say which words are "
+                "translations of each other: give --input=FILE, source<TAB>target a line, and "
+                "--links=FILE, their links in Pharaoh format"
+            )
+    if not any(links.sure for links in gold):
+        if options.links is None:
+            what = f"the test set of config.data.source={config.data.source} has no link"
+        else:
+            what = f"--links {options.links} has no sure link, written 0-0"
+        raise UserError(f"{what}: nothing to score")
+    return gold
+
+
+def _known_head(path: Path) -> Head:
+    """The best head of the last time that heads were scored."""
+    if not path.exists():
+        raise UserError(
+            "--links is missing: give the gold links of --input in Pharaoh format; once heads are "
+            "scored, the best of them aligns other text without"
+        )
+    scores = read_csv(path)
+    best = best_of(scores)
+    warn(f"links by {best}: its error rate was {scores[best].error_rate:.3f}, see {path}")
+    return best
+
+
+def _align(config: Any, folder: Path, options: Options, pairs: Sequence[Pair]) -> list[Path]:
+    """Writes the links that the head known as the best makes, a line a pair."""
+    head = _known_head(folder / SCORES)
+    if options.output is None:
+        raise UserError("--output is missing: name the file for the links, or give --links")
+    translator, variables, *_ = load_trained(folder, config, warn)
+    with (
+        open_output(options.output, Path(options.input), folder / SCORES) as output,
+        line_progress(len(pairs), hidden=False) as advance,
+    ):
+        for weights in attended_words(translator, variables, pairs, advance):
+            own = weights[list(ROWS).index(head.rows), head.layer - 1, head.number - 1]
+            output.write(format_links(links_of(first_of(most_attended(own)))) + "\n")
+    return [Path(options.output)]
+
+
+def print_scores(scores: dict[Head, Score]) -> None:
+    """Prints a row for each head and mean of heads, the scores by both kinds of rows beside it."""
+    table = Table(
+        title="heads of cross-attention as word aligners",
+        caption="AER: alignment error rate. output, input: a target word's links are those of the "
+        f"step that writes it, or that reads it. * the best head: {best_of(scores)}; it was chosen "
+        "on these pairs, so that its scores are optimistic",
+    )
+    table.add_column("layer", justify="right")
+    table.add_column("head", justify="right")
+    for rows in ROWS:
+        for name in (f"{rows}: AER", "precision", "recall"):
+            table.add_column(name, justify="right")
+    best = best_of(scores)
+    first, *_ = ROWS
+    for head in [head for head in scores if head.rows == first]:
+        cells = [
+            f"{number:.3f}" + "*" * (name == "error_rate" and head._replace(rows=rows) == best)
+            for rows in ROWS
+            for name, number in scores[head._replace(rows=rows)]._asdict().items()
+        ]
+        table.add_row(*(str(n or "mean") for n in head[1:]), *cells, end_section=not head.alone)
+    print_table(table, keys=2)

@@ -1,0 +1,55 @@
+"""Predicted labels of a sweep's runs: which are right, and whether two classifiers differ."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from experiments.measures.texts import Texts, UnreadableError, count_words, digest, read_lines
+
+PREDICTIONS = "predictions/test.tsv"
+COLUMNS = 4  # true label, predicted label, its probability, text
+
+
+def read_predictions(folder: Path, scores: dict[str, Any]) -> Texts:
+    """What a run made of its test set; `counts` [texts, 1] are 1 of a right label, else 0.
+
+    Args:
+      folder: the run's.
+      scores: of its test set; nothing of them is needed.
+
+    Raises:
+      UnreadableError: the file is missing or damaged.
+    """
+    path = folder / PREDICTIONS
+    rows = [line.split("\t") for line in read_lines(path)]
+    for number, row in enumerate(rows, 1):
+        if len(row) != COLUMNS:
+            raise UnreadableError(
+                path, f"line {number} has {len(row)} columns instead of {COLUMNS}"
+            )
+    truth, predicted, _, texts = zip(*rows, strict=True)
+    right = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
+    given = digest(f"{label}\t{text}" for label, text in zip(truth, texts, strict=True))
+    return Texts(right[:, None].astype(np.int64), right, count_words(texts), {PREDICTIONS: given})
+
+
+def accuracy(counts: np.ndarray) -> float:
+    """The share of right labels, 0 to 1, of texts with these counts [texts, 1]."""
+    return float(counts.mean())
+
+
+def mcnemar_test(counts: np.ndarray, baseline: np.ndarray) -> tuple[float, str]:
+    """The two-sided p-value of a difference in accuracy on one test set, and the test's signature.
+
+    Were two classifiers alike, of the texts that only one of them has right each would have half.
+
+    Args:
+      counts: int64 [texts, 1]: 1 of a right label, else 0; the baseline's is of the same texts.
+
+    Source: McNemar 1947, exact as in Fagerland et al. 2013.
+    """
+    won, lost = int((counts > baseline).sum()), int((counts < baseline).sum())
+    p_value = float(stats.binomtest(won, won + lost).pvalue) if won + lost else 1.0
+    return p_value, "exact|two-sided"

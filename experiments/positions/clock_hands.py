@@ -1,0 +1,160 @@
+"""Sinusoids as the hands of clocks: how a row of the heat map arises, as GIF and as a page.
+
+Two dimensions that are the sine and the cosine of one angle are a point on a circle, and each
+position moves the hand that points to it by the same angle: the first by a radian, each next one by
+less. Which dimensions these are is read off an encoding's own numbers.
+"""
+
+import io
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, ConnectionPatch
+from PIL import Image
+
+from experiments.display.training_curves import COLOURS
+from experiments.display.web_page import encode_floats, write_page
+from experiments.positions.plots import SIGNED
+from experiments.positions.values import Encoding, alone, initial_params
+from transformer.model.config import ModelConfig
+from transformer.model.positions import REGISTRY, acts_in
+from transformer.storage.files import write_bytes
+
+# Dimensions: so few that each hand and each cell can be seen. Their frequencies span the same range
+# as those of a wider model, which has more between them.
+WIDTH = 16
+POSITIONS = 48
+POSITIONS_PER_SECOND = 4
+INCHES, DOTS_PER_INCH, PALETTE = (6.4, 4.0), 100, 64  # PALETTE: colours of a frame
+ON_CIRCLE = 1e-4  # distance from it that is rounding
+COLOURS_TOLD = 33  # of the colour map: odd, so that zero has its own
+
+# Dimensions (sine, cosine) of each hand, the fastest first.
+Hands = list[tuple[int, int]]
+
+
+class Clock(NamedTuple):
+    """An encoding that adds circles.
+
+    Attributes:
+      name: a key of REGISTRY.
+      summary: what it says of itself.
+      table: [L, D], what it adds at positions from zero.
+      hands: which dimensions are on one circle.
+    """
+
+    name: str
+    summary: str
+    table: np.ndarray
+    hands: Hands
+
+
+def clocks_of(config: ModelConfig) -> list[Clock]:
+    """Returns the encodings of REGISTRY that add nothing but circles.
+
+    Args:
+      config: of any model; its width is left out.
+    """
+    heads = {"num_heads": 1, "num_kv_heads": 0, "head_size": 0}
+    length = max(POSITIONS, config.max_length)
+    clocks = []
+    for name in (name for name in REGISTRY if acts_in(name, ["add"])):
+        small = alone(config, name, d_model=WIDTH, max_length=length, **heads)
+        encoding = Encoding(name, small, initial_params(small, name, 0))
+        table = encoding.table(POSITIONS)
+        if hands := hands_of(table):
+            clocks.append(Clock(name, encoding.summary, table, hands))
+    return clocks
+
+
+def hands_of(table: np.ndarray) -> Hands:
+    """Returns the pairs of dimensions that are points on a unit circle; none unless all are.
+
+    Position 0 is where the cosine is 1, and the hand begins there.
+    """
+    squares = np.square(np.asarray(table, np.float64))
+    distances = np.abs(squares[:, :, None] + squares[:, None] - 1).max(axis=0)
+    sines = np.flatnonzero(np.abs(table[0]) < 0.5)
+    hands = [(int(sine), int(distances[sine].argmin())) for sine in sines]
+    paired = {dimension for hand in hands for dimension in hand}
+    if len(paired) < table.shape[1] or any(distances[hand] > ON_CIRCLE for hand in hands):
+        return []
+    return hands
+
+
+def draw_gif(clock: Clock, picture: Path) -> Path:
+    """Writes the hands' walk through all positions, a frame each, as a GIF; returns `picture`."""
+    _, _, table, hands = clock
+    figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH)
+    canvas = FigureCanvasAgg(figure)
+    strip = figure.add_axes((0.09, 0.6, 0.89, 0.06))
+    rows = figure.add_axes((0.09, 0.12, 0.89, 0.46), sharex=strip)
+    moving = [_draw_hand(figure, strip, number, hand) for number, hand in enumerate(hands)]
+    style = {"cmap": SIGNED, "vmin": -1, "vmax": 1, "aspect": "auto", "interpolation": "nearest"}
+    vector, image = strip.imshow(table[:1], **style), rows.imshow(table, **style)
+    strip.set(yticks=[])
+    strip.tick_params(bottom=False, labelbottom=False)
+    strip.set_ylabel("pe(p)", rotation=0, ha="right", va="center")
+    rows.set(xlabel="dimension, from 0", ylabel="position p, from 0", xticks=range(len(table[0])))
+    heading = figure.text(0.535, 0.95, "", ha="center")
+    artists = [vector, image, heading, *itertools.chain(*moving)]
+    for artist in artists:
+        artist.set_animated(True)
+    canvas.draw()
+    still = canvas.copy_from_bbox(figure.bbox)  # all that never moves is drawn once
+    frames = []
+    for position in range(len(table)):
+        for (line, point), (sine, cosine) in zip(moving, hands, strict=True):
+            x, y = table[position, cosine], table[position, sine]
+            line.set_data([0, x], [0, y])
+            point.set_data([x], [y])
+        vector.set_data(table[position : position + 1])
+        image.set_data(np.where(np.arange(len(table))[:, None] <= position, table, np.nan))
+        heading.set_text(f"{clock.name}, position {position}")
+        canvas.restore_region(still)
+        for artist in artists:
+            figure.draw_artist(artist)
+        frame = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+        frames.append(frame.quantize(PALETTE, dither=Image.Dither.NONE))
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    pace, data = {"duration": 1000 // POSITIONS_PER_SECOND, "loop": 0}, io.BytesIO()
+    frames[0].save(data, "GIF", save_all=True, append_images=frames[1:], optimize=True, **pace)
+    write_bytes(picture, data.getvalue())
+    return picture
+
+
+def write_clocks(clocks: Sequence[Clock], page: Path) -> Path:
+    """Writes the hands as a page with a slider over the positions; returns `page`."""
+    shades = [to_hex(colour) for colour in colormaps[SIGNED](np.linspace(0, 1, COLOURS_TOLD))]
+    told = [{**clock._asdict(), "table": encode_floats(clock.table)} for clock in clocks]
+    values = {"title": "Positional encodings as the hands of clocks", "width": WIDTH}
+    data = {"shades": shades, "encodings": told}
+    return write_page(page, "positions.html", clocks=data, last=POSITIONS - 1, **values)
+
+
+def _draw_hand(
+    figure: Figure, strip: Axes, number: int, hand: tuple[int, int]
+) -> tuple[Line2D, Line2D]:
+    """A circle over the strip, tied to the cells that it makes; returns its moving parts."""
+    box = strip.get_position()
+    width = 2 * box.width / WIDTH
+    axes = figure.add_axes((box.x0 + number * width, 0.73, width, 0.2), aspect="equal")
+    axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2))
+    axes.axis("off")
+    axes.add_patch(Circle((0, 0), 1, fill=False, color="0.6"))
+    for dimension in hand:
+        ends = {"xyA": (0, -1), "coordsA": axes.transData, "xyB": (dimension, -0.5)}
+        line = ConnectionPatch(**ends, coordsB=strip.transData, color="0.75", linewidth=0.8)
+        figure.add_artist(line)
+    [line] = axes.plot([], [], color=COLOURS[0], linewidth=2)
+    [point] = axes.plot([], [], color=COLOURS[1], marker="o", markersize=6)
+    return line, point

@@ -1,0 +1,72 @@
+"""The mode `positions`: pictures of every positional encoding, and a page with clock hands."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from experiments.lines import warn
+from experiments.options import Options
+from experiments.positions import clock_hands, plots, rotation
+from experiments.positions.values import Trained, encodings
+from experiments.workdir import check_same_run, load_trained
+from transformer.model.config import ModelConfig
+
+MOST_POSITIONS = 128
+
+
+def positions(config: Any, folder: Path, options: Options) -> Iterator[Path]:
+    """Draws what every encoding does in a model of this size; yields the files.
+
+    Encodings that the run's model has are drawn with its parameters; all others, and those of a
+    folder without a checkpoint, with parameters as they are initialised. The folder is made if
+    missing.
+
+    Raises:
+      UserError: the folder holds another run, or a checkpoint that cannot be used.
+    """
+    check_same_run(folder, config)
+    trained = None
+    if (folder / "checkpoints").is_dir():
+        _, variables, steps, _ = load_trained(folder, config, warn)
+        trained = Trained(variables["params"], list(steps))
+    model = model_config(config)
+    count = min(MOST_POSITIONS, model.max_length)
+    place = folder / "figures" / "positions"
+    found = list(encodings(model, config.seed, trained, warn))
+    yield from plots.draw(found, count, place)
+    offset = min(rotation.OFFSET, count - 1)
+    tables = {
+        " ".join((encoding.name, encoding.place)).strip(): encoding.table(count)
+        for encoding in found
+        if "add" in encoding.hooks
+    }
+    errors = rotation.errors_of(tables, offset)
+    for line in rotation.describe(errors, offset):
+        print(line)
+    yield rotation.draw(errors, offset, place / "rotation_by_offset.png")
+    clocks = clock_hands.clocks_of(model)
+    for clock in clocks:
+        yield clock_hands.draw_gif(clock, place / f"clock_hands_{clock.name}.gif")
+    yield clock_hands.write_clocks(clocks, place / "positions.html")
+
+
+def model_config(config: Any) -> ModelConfig:
+    """Returns the sizes of a config as those of a Transformer, whatever kind its model is.
+
+    Raises:
+      UserError: they are none of a Transformer.
+    """
+    fields = dataclasses.fields(ModelConfig)
+    values = {
+        field.name: config.model[field.name] for field in fields if field.name in config.model
+    }
+    if values["kind"] != "transformer":  # its number of heads counts for nothing, and may not fit
+        heads = math.gcd(values["d_model"], values["num_heads"])
+        values |= {"num_heads": heads, "num_kv_heads": 0, "head_size": 0}
+    # Pictures are made of any encoding, whatever the model has and however many layers there are.
+    values |= {"kind": "transformer", "num_encoder_layers": 1, "num_decoder_layers": 1}
+    values |= {"positions": "none", "encoder_positions": "", "decoder_positions": ""}
+    values |= {"cross_positions": "none", "source_vocab_size": 1, "target_vocab_size": 1}
+    return ModelConfig(**values)

@@ -1,0 +1,117 @@
+"""Small heat maps of attention for a page: numbers that its picture is drawn from, and no file."""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.attention.maps import visible
+from transformer.data.parallel.batches import make_batch
+
+MOST_TOKENS = 48  # a side
+CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture
+FAINTEST = 0.01  # weights below are not drawn
+AXES = ("written ↓", "read →")  # what rows and columns are, in the corner between their names
+
+
+class Trained(NamedTuple):
+    """A run's model in use."""
+
+    predictor: Any
+    variables: Any
+
+
+class AttentionMap(NamedTuple):
+    """A heat map as a picture of its page draws it: places and sizes in the picture's units.
+
+    `rows` and `columns` are (place, token); `cells` are (x, y, share of the full colour), `cell`
+    wide and high; `axes` says what rows and columns are.
+    """
+
+    label: str
+    width: float
+    height: float
+    left: float
+    top: float
+    rows: list[tuple[float, str]]
+    columns: list[tuple[float, str]]
+    cells: list[tuple[float, float, float]]
+    cell: float
+    axes: tuple[str, str] = AXES
+
+
+def cross_attention(
+    trained: Trained, sources: Sequence[str], translations: Sequence[str]
+) -> list[AttentionMap | None]:
+    """Returns the mean attention of the last layer's heads while translations are written.
+
+    A row is named by the token that is written in it, see `attention_arrays`. There is
+    None of a model without attention, or where a side has more than `MOST_TOKENS` or than the
+    model reads.
+    """
+    predictor, maps = trained.predictor, [None] * len(sources)
+    settings, length = predictor.model.config, min(MOST_TOKENS, predictor.max_length)
+    read, written = (
+        tokenizer.encode(texts)
+        for tokenizer, texts in (
+            (predictor.source_tokenizer, sources),
+            (predictor.target_tokenizer, translations),
+        )
+    )
+    # Each has its end beside its tokens.
+    drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
+    if not drawn or (settings.kind, settings.recurrent_attention) == ("recurrent", "none"):
+        return maps
+    batch = make_batch([read[i] for i in drawn], [written[i] for i in drawn], len(drawn), length)
+    means = jax.device_get(_mean_of_last_layer(predictor)(trained.variables, batch))
+    for mean, i in zip(means, drawn, strict=True):
+        rows = [*predictor.target_tokenizer.pieces(written[i]), "</s>"]
+        columns = [*predictor.source_tokenizer.pieces(read[i]), "</s>"]
+        maps[i] = attention_map(mean[: len(rows), : len(columns)], rows, columns)
+    return maps
+
+
+def _mean_of_last_layer(predictor: Any) -> Callable:
+    """Compiled as a whole, so that no weights but these leave it."""
+    return jax.jit(
+        lambda variables, batch: (
+            predictor.batch_attention(variables, batch)["cross"].weights[-1].mean(axis=1)
+        )
+    )
+
+
+def attention_map(
+    weights: np.ndarray, row_tokens: Sequence[str], column_tokens: Sequence[str]
+) -> AttentionMap:
+    """Returns weights from 0 to 1, queries in rows, as a heat map of named rows and columns."""
+    rows, columns = list(map(_label, row_tokens)), list(map(_label, column_tokens))
+    left, top = (10 + max(map(_width, [*tokens, AXES[0]])) for tokens in (rows, columns))
+    cells = [
+        (left + CELL * j, top + CELL * i, round(float(weight), 2))
+        for (i, j), weight in np.ndenumerate(weights)
+        if weight >= FAINTEST
+    ]
+    return AttentionMap(
+        f"Heat map of attention: {len(rows)} tokens written, {len(columns)} tokens read",
+        left + CELL * len(columns) + 2,
+        top + CELL * len(rows) + 2,
+        left,
+        top,
+        [(top + CELL * (i + 0.5), token) for i, token in enumerate(rows)],
+        [(left + CELL * (j + 0.5), token) for j, token in enumerate(columns)],
+        cells,
+        CELL,
+    )
+
+
+def _label(token: str) -> str:
+    """A token as a label; the page's own fonts are taken to have all of its characters."""
+    return visible(token, frozenset(token))
+
+
+def _width(text: str) -> float:
+    """What a label takes, at most, in the letters of the picture."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return LETTER * (len(text) - wide) + WIDE_LETTER * wide

@@ -1,0 +1,158 @@
+"""Whose fault a wrong translation is: the model's, or that of the search that looked for it."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import sacrebleu
+
+from experiments.lines import read_lines
+from experiments.report.attention import Trained
+from transformer.decode import PENALTIES
+from transformer.errors import UserError
+
+EXACT, SEARCH, MODEL = "exact", "search", "model"
+# What a reference must be ahead by, as a share of the translation's score and in itself:
+# scores are kept with four decimals, and other programs than the search's round otherwise.
+LEAD = 1e-3
+
+
+class Sentence(NamedTuple):
+    """A sentence of a scored split.
+
+    Attributes:
+      line: its number, from one.
+      chrf: of the translation, from 0 to 100.
+      log_prob: of the translation, in nats; NaN where the run did not keep it.
+      tokens: of the translation, its end included; 0 of a blank line, and where unknown.
+    """
+
+    line: int
+    source: str
+    reference: str
+    translation: str
+    chrf: float
+    log_prob: float
+    tokens: int
+
+
+class Reference(NamedTuple):
+    """A reference as the model reads it.
+
+    Attributes:
+      log_prob: in nats.
+      tokens: its end included.
+      is_found: whether the translation has the same tokens, whatever their texts are.
+    """
+
+    log_prob: float
+    tokens: int
+    is_found: bool
+
+
+class Judged(NamedTuple):
+    """A sentence, the scores by which the search compares, and what became of it.
+
+    `found` and `given` are those of the translation and of the reference.
+    """
+
+    sentence: Sentence
+    found: float
+    given: float
+    kind: str
+
+
+def read_sentences(folder: Path, split: str) -> list[Sentence]:
+    """Returns the sentences of a split with what a run made of them.
+
+    Raises:
+      UserError: the texts are missing, or of unlike numbers of lines.
+    """
+    place = folder / "translations"
+    names = [f"{split}{kind}.txt" for kind in (".source", ".reference", "")]
+    if missing := [name for name in names if not (place / name).exists()]:
+        raise UserError(f"translations/{missing[0]} is missing: --mode=evaluate writes it")
+    texts = [list(read_lines(place / name)) for name in names]
+    scores = place / f"{split}.scores.tsv"
+    numbers = list(read_lines(scores)) if scores.exists() else ["nan\t0"] * len(texts[0])
+    if len({len(lines) for lines in (*texts, numbers)}) > 1:
+        raise UserError(
+            f"the files translations/{split}.* do not belong together: --mode=evaluate writes them "
+            "anew"
+        )
+    chrf = sacrebleu.CHRF()
+    sentences = []
+    for line, (source, reference, translation, number) in enumerate(
+        zip(*texts, numbers, strict=True), 1
+    ):
+        log_prob, tokens = number.split("\t")
+        own = chrf.sentence_score(translation, [reference]).score
+        sentences.append(
+            Sentence(line, source, reference, translation, own, float(log_prob), int(tokens))
+        )
+    return sentences
+
+
+def score_references(trained: Trained, sentences: Sequence[Sentence]) -> list[Reference | None]:
+    """Returns what a model makes of the references, None of those too long to be read whole."""
+    predictor = trained.predictor
+    references, translations = (
+        predictor.target_tokenizer.encode(texts)
+        for texts in (
+            [sentence.reference for sentence in sentences],
+            [sentence.translation for sentence in sentences],
+        )
+    )
+    whole = [len(ids) < predictor.max_length for ids in references]
+    scored = predictor.score(
+        trained.variables,
+        [sentence.source for sentence in sentences],
+        [own.reference if fits else "" for own, fits in zip(sentences, whole, strict=True)],
+    )
+    return [
+        Reference(*score, ids == found) if fits else None
+        for score, ids, found, fits in zip(scored, references, translations, whole, strict=True)
+    ]
+
+
+def judge(
+    sentences: Sequence[Sentence], references: Sequence[Reference | None], decode: Any
+) -> list[Judged]:
+    """Returns sentences with what became of them.
+
+    Those are left out of which nothing was decoded or whose reference is not known.
+
+    A translation that equals its reference is `EXACT`. Of the others it is a `SEARCH` error where
+    the reference scores higher, by more than rounding may, for the search should have preferred
+    it; otherwise a `MODEL` error, for the model prefers what is wrong. Search errors of which the
+    reference is no witness are not seen: their true number may be higher.
+
+    Args:
+      decode: `config.decode` of the search that found the translations.
+
+    Source: Stahlberg and Byrne 2019, "On NMT Search Errors and Model Errors: Cat Got Your
+    Tongue?", who find all search errors by exact search.
+    """
+    judged = []
+    for sentence, reference in zip(sentences, references, strict=True):
+        if not sentence.tokens or reference is None:
+            continue
+        found = penalised(sentence.log_prob, sentence.tokens, decode)
+        given = penalised(reference.log_prob, reference.tokens, decode)
+        kind = SEARCH if given - found > LEAD * max(1.0, abs(found)) else MODEL
+        if reference.is_found or sentence.translation == sentence.reference:
+            kind = EXACT
+        judged.append(Judged(sentence, found, given, kind))
+    return judged
+
+
+def penalised(log_prob: float, tokens: int, decode: Any) -> float:
+    """Returns the score by which a search compares: log-probability over the length penalty."""
+    return log_prob / float(PENALTIES[decode.length_penalty](np.float64(tokens), decode.alpha))
+
+
+def are_scored(sentences: Sequence[Sentence]) -> bool:
+    """Whether the run kept the log-probabilities of its translations."""
+    return not any(math.isnan(sentence.log_prob) for sentence in sentences)

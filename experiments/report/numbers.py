@@ -1,0 +1,276 @@
+"""The numbers of a run as tables for its report: scores, costs, text, config and environment."""
+
+import datetime
+import math
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from configs import base
+from experiments.measures.registry import REGISTRY, Measure
+from experiments.settings import flatten
+from transformer.data.held_out import SPLITS
+
+NOT_NUMBERS = ("_ci", "_signature")  # ends of names that tell something of a number
+# Beside the measures that sweeps of a task know.
+FURTHER = {
+    "perplexity": Measure("perplexity", "perplexity", format=",.3f"),
+    "loss": Measure("loss", "loss (nats)", format=",.4f"),
+    "nll": Measure("nll", "nll (nats)", format=",.4f"),
+    "accuracy": Measure("accuracy", "token accuracy (%)", 100),
+    "seconds": Measure("seconds", "seconds to score", format=",.1f"),
+}
+DECODE, WEIGHTS = "decode", "weights"  # keys of results.json
+LATEST = 2**32  # seconds since 1970
+SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
+COUNTED = ("sentences", "tokens", "texts")  # what a score is a mean over, by the name of a count
+
+
+class Table(NamedTuple):
+    """A table of text; the first cell of each row names it."""
+
+    caption: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+def splits_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the scores of each split."""
+    return {name: scores for name, scores in results.items() if name in SPLITS}
+
+
+def main_split(results: dict[str, Any]) -> str:
+    """Returns the split that a run is judged by: the test set, where it has one."""
+    splits = splits_of(results)
+    return "test" if "test" in splits else next(iter(splits))
+
+
+def main_score(task: str, results: dict[str, Any]) -> str:
+    """Returns a sentence that says how good a run is, and how sure that is."""
+    split, measure = main_split(results), REGISTRY[task].main
+    scores = results[split]
+    text, interval = _cell(measure, scores), f"{measure.name}_ci" in scores
+    count = next((f"{scores[name]:,} {name}" for name in COUNTED if name in scores), None)
+    if count is None:  # a classifier's, of which there are so many of each class
+        count = f"{sum(own['texts'] for own in scores['classes'].values()):,} texts"
+    sure = "± is half a 95% bootstrap interval over them" if interval else "no interval is known"
+    title, is_share, _ = measure.title.partition(" (%)")
+    share = "%" if is_share else ""
+    return f"{title[0].upper()}{title[1:]} {text}{share} on the {count} of the {split} set; {sure}."
+
+
+def score_table(task: str, results: dict[str, Any]) -> Table:
+    """Returns all numbers of all splits, a row each, what a run is judged by first."""
+    splits = splits_of(results)
+    found = {
+        name: None
+        for scores in splits.values()
+        for name, value in scores.items()
+        if isinstance(value, int | float) and not name.endswith(NOT_NUMBERS)
+    }
+    measures = REGISTRY[task].main, *REGISTRY[task].further
+    if all(_same_loss(scores) for scores in splits.values()):
+        found.pop("loss", None)  # which differs from nll where classes have weights
+    expanded = [own for measure in measures for own in measure.expand([results])]
+    known = {own.name: own for own in expanded if own.path.startswith("test.")}
+    order = [*(name for name in known if name in found), *(n for n in found if n not in known)]
+    rows = []
+    for name in order:
+        measure = known.get(name) or FURTHER.get(name) or Measure(name, name.replace("_", " "))
+        cells = [_cell(measure, scores) for scores in splits.values()]
+        rows.append([measure.title, *cells])
+    caption = "Scores; ± is half a 95% bootstrap interval over the sentences or texts"
+    return Table(caption, ["score", *splits], rows)
+
+
+def _same_loss(scores: dict[str, Any]) -> bool:
+    """Whether the loss of a split is its nll, as it is without weights of classes."""
+    loss, nll = scores.get("loss"), scores.get("nll")
+    return nll is not None and (loss is None or math.isclose(loss, nll, rel_tol=1e-6))
+
+
+def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns (score, signature) of the main split; scores of unlike signatures do not compare."""
+    scores = results[main_split(results)]
+    return [
+        (name.removesuffix("_signature"), text)
+        for name, text in scores.items()
+        if name.endswith("_signature")
+    ]
+
+
+def decode_of(config: Any, results: dict[str, Any]) -> Any:
+    """Returns `config.decode` of the final scores, which may not be the config's of today.
+
+    Older results do not tell it: for them it is the config's.
+    """
+    return ConfigDict(results[DECODE]) if DECODE in results else config.decode
+
+
+def decode_table(config: Any, results: dict[str, Any]) -> Table | None:
+    """Returns what found the translations that are scored, of a run that translates."""
+    if config.task != "translation":
+        return None
+    decode = decode_of(config, results)
+    rows = [[f"decode.{name}", _shown(decode[name])] for name in SEARCHED_WITH]
+    told = "" if DECODE in results else ", by the config: results.json does not tell"
+    return Table(f"The search that made the scored translations{told}", ["", ""], rows)
+
+
+def cost_table(results: dict[str, Any], unit: str) -> Table:
+    """Returns what a run took."""
+    steps = results["averaged_steps"]
+    rows = [
+        ["step", f"{results['step']:,}"],
+        ["scored weights", _weights(steps)],
+        ["parameters", f"{results['parameters']:,}"],
+        ["time of the run", duration(results["wall_seconds"])],
+    ]
+    if speed := results.get("tokens_per_second"):
+        rows.append([f"{unit} a second while training", f"{speed:,.0f}"])
+    if work := results.get("flops_per_token"):
+        rows.append(["operations to train on a token, without attention's own", f"{work:,}"])
+    return Table("What the run took", ["", ""], rows)
+
+
+def duration(seconds: float) -> str:
+    """Returns a length of time in the two units that fit it."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def class_table(scores: dict[str, Any]) -> Table | None:
+    """Returns precision, recall and F1 of each class of a classifier."""
+    if "classes" not in scores:
+        return None
+    rows = [
+        [label, *(f"{100 * own[name]:.1f}" for name in ("precision", "recall", "f1"))]
+        + [f"{own['texts']:,}"]
+        for label, own in scores["classes"].items()
+    ]
+    head = ["class", "precision (%)", "recall (%)", "F1 (%)", "texts"]
+    return Table("Classes", head, rows)
+
+
+# -- text
+
+
+def split_table(data: dict[str, Any]) -> Table:
+    """Returns how much text each split has."""
+    splits = data["splits"]
+    names = dict.fromkeys(name for counts in splits.values() for name in counts)
+    rows = [[name, *(f"{counts.get(name, 0):,}" for counts in splits.values())] for name in names]
+    return Table("Text of each split", ["", *splits], rows)
+
+
+def cleaning_table(data: dict[str, Any]) -> Table | None:
+    """Returns what cleaning dropped of the training text and why, where the task cleans."""
+    if not (cleaning := data.get("cleaning")):
+        return None
+    read = cleaning["read"]
+    counts = {"read": read, **cleaning["dropped"], "kept": cleaning["kept"]}
+    rows = [[name, f"{count:,}", f"{count / max(1, read):.2%}"] for name, count in counts.items()]
+    return Table("Cleaning of the training text", ["pairs", "number", "share"], rows)
+
+
+def batch_table(data: dict[str, Any]) -> Table:
+    """Returns what the text was made into."""
+    shapes = ", ".join(f"{rows} × {tokens}" for rows, tokens in data["shapes"])
+    rows = [
+        [f"vocabulary, {side}", f"{size:,} pieces"] for side, size in data["vocabulary"].items()
+    ]
+    rows.append(["unknown tokens of the training text", f"{data['unknown_share']:.3%}"])
+    rows.append(["batches an epoch", f"{data['batches_per_epoch']:,}"])
+    if "padding_share" in data:
+        rows.append(["padding of them", f"{data['padding_share']:.1%}"])
+    rows.append(["shapes, rows × tokens", shapes])
+    broken = data.get("broken_lines", {})
+    rows += [[f"broken lines passed over in {path}", f"{n:,}"] for path, n in broken.items()]
+    return Table("Tokens and batches", ["", ""], rows)
+
+
+# -- config and environment
+
+
+def differing(config: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yields (key, value, default) of what a config does not have from `configs/base.py`."""
+    defaults = flatten(base.get_config())
+    for key, value in flatten(config).items():
+        if value != defaults[key]:
+            yield key, value, defaults[key]
+
+
+def config_table(config: Any) -> Table:
+    """Returns what a config does not have from `configs/base.py`."""
+    rows = [[key, _shown(value), _shown(default)] for key, value, default in differing(config)]
+    return Table("Keys that differ from configs/base.py", ["key", "value", "default"], rows)
+
+
+def command(config: Any) -> str:
+    """Returns the shell command that trains with this config anew, whatever file it came from."""
+    flags = [f"--config.{key}={_as_flag(value)}" for key, value, _ in differing(config)]
+    parts = ["python launch.py", "--config=configs/base.py", "--workdir=runs/again"]
+    return " \\\n    ".join([" ".join(parts), *map(shlex.quote, flags)])
+
+
+def environment_table(environment: dict[str, Any]) -> Table:
+    """Returns where a run trained when it was last started."""
+    devices, code = environment["devices"], environment["code"]
+    commit = "no git checkout of its own"
+    if code:
+        commit = code["commit"] + (", with local changes" if code["changed"] else "")
+    rows = [
+        ["processor", f"{environment['processor']}, {environment['cores']} cores"],
+        ["devices of jax", f"{devices['count']} × {devices['kind']}"],
+        ["system", environment["platform"]],
+        ["commit of the code", commit],
+        ["python", environment["python"]],
+        *([name, version] for name, version in environment["packages"].items()),
+    ]
+    return Table("Environment when the training was last started", ["", ""], rows)
+
+
+def started(folder: Path, environment: dict[str, Any] | None) -> str | None:
+    """Returns when a run's training last started, in UTC; None where no file tells.
+
+    Older runs tell it in the names of TensorBoard's files alone.
+    """
+    if environment:
+        time = datetime.datetime.fromisoformat(environment["started"])
+    else:
+        names = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*")]
+        if not (seconds := [int(name) for name in names if name.isdecimal()]):
+            return None
+        time = datetime.datetime.fromtimestamp(min(max(seconds), LATEST), datetime.UTC)
+    return f"{time:%Y-%m-%d %H:%M} UTC"
+
+
+def _weights(steps: Iterable[int]) -> str:
+    steps = sorted(steps)
+    listed = ", ".join(f"{step:,}" for step in steps)
+    return f"mean of steps {listed}" if len(steps) > 1 else f"of step {listed}"
+
+
+def _cell(measure: Measure, scores: dict[str, Any]) -> str:
+    value = scores.get(measure.name)
+    if value is None:
+        return ""
+    if isinstance(value, int):  # a count
+        return f"{value:,}"
+    text = measure.show(value)
+    interval = scores.get(f"{measure.name}_ci")
+    return text if interval is None else f"{text} ± {measure.show(interval)}"
+
+
+def _shown(value: Any) -> str:
+    return "''" if value == "" else _as_flag(value)
+
+
+def _as_flag(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,239 @@
+"""The report of a run: one page, to send to somebody, with all that a run left to judge it by.
+
+It is made of the files in the run's folder and its checkpoint alone, so that it can be made again
+where the data is not.
+"""
+
+import base64
+import io
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+from PIL import Image
+
+from experiments import records
+from experiments.display import training_curves, web_page
+from experiments.environment import ENVIRONMENT
+from experiments.lines import warn
+from experiments.options import Options
+from experiments.report import numbers, texts
+from experiments.report.attention import Trained
+from experiments.report.texts import Group
+from experiments.workdir import check_same_run, load_config, load_results, load_trained
+from transformer import tasks
+from transformer.errors import UserError
+from transformer.storage.files import write_json
+
+REPORT, DATA = "report.html", "data.json"
+# Pictures of `figures/` that a report shows where they are, and what they are.
+PICTURES = {
+    "confusion.png": "Confusion matrix of the test set: rows are true classes",
+    "reliability.png": "Reliability: accuracy against confidence on the test set",
+    "map.png": "Texts of the test set by what the model makes of them (t-SNE)",
+    "reading.png": "What attention pooling reads: darker is more",
+    "probes/*.png": "Attention of a few fixed sentences while training",
+    "alignment/*.png": "Cross-attention against gold word links",
+    "heads/*.png": "What the attention heads are worth",
+    "positions/*.png": "Positional encodings",
+    "embeddings/*.png": "Token embeddings",
+}
+# All that Pillow raises of broken pictures, and of those too large to be opened.
+BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+MOST_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
+# Of a picture: pixels an inch as it is drawn, as it is shown and as the page holds it, by which its
+# smallest labels stay readable, and the width in pixels up to which it is held whole.
+DRAWN, SHOWN, HELD, HELD_WHOLE = 200, 110, 130, 1400
+DIGITS = re.compile(r"(\d+)")
+# Of the curves' figure, and what the page has for it.
+COLOURS = {
+    "#000000": "currentColor",
+    "#e6e6e6": "var(--line)",
+    "#0072b2": "var(--blue)",
+    "#d55e00": "var(--orange)",
+    "#009e73": "var(--green)",
+}
+
+
+class Picture(NamedTuple):
+    """A picture inside the page, and the size in pixels at which it is shown."""
+
+    source: str
+    caption: str
+    width: int
+    height: int
+
+
+def report(config: ConfigDict, folder: Path, options: Options) -> Iterable[Path]:
+    """Makes the report of a run anew, with what its checkpoint says where that is still there.
+
+    Raises:
+      UserError: the folder holds no run of this config, or one without results.
+    """
+    check_same_run(folder, config)
+    results = load_results(folder)
+    if results is None:
+        raise UserError(
+            f"{folder} has no results.json, so there is nothing to report: train to the end, or "
+            "score what there is by --mode=evaluate"
+        )
+    trained, missing = None, ""
+    try:
+        predictor, variables, steps, _ = load_trained(folder, config, warn)
+    except UserError as error:
+        missing = str(error)
+    else:
+        if list(steps) == results["averaged_steps"]:
+            trained = Trained(predictor, variables)
+        else:
+            missing = (
+                "the checkpoints are not those of the results: --mode=evaluate scores them anew"
+            )
+    return [write(config, folder, results, trained, missing)]
+
+
+def write(
+    config: ConfigDict,
+    folder: Path,
+    results: dict[str, Any],
+    trained: Trained | None,
+    missing: str = "",
+) -> Path:
+    """Writes `report.html` into a run's folder; returns it.
+
+    Args:
+      results: what `results.json` holds.
+      trained: the model they are of; None where it is not there.
+      missing: says why, to the reader, where it is not there.
+    """
+    environment = records.read_environment(folder / ENVIRONMENT)
+    data = records.read_data(folder / DATA)
+    # What is shown is the run's config: what a mode is told does not train it again.
+    recorded = load_config(folder)
+    split = numbers.main_split(results)
+    pictures, left_out = _pictures(folder / "figures")
+    task = tasks.REGISTRY[config.task]
+    return web_page.write_page(
+        folder / REPORT,
+        "report.html",
+        title=f"{folder.resolve().name}: training report",
+        name=config.name,
+        task=config.task.replace("_", " "),
+        started=numbers.started(folder, environment),
+        step=f"{results['step']:,}",
+        parameters=f"{results['parameters']:,}",
+        time=numbers.duration(results["wall_seconds"]),
+        main_score=numbers.main_score(config.task, results),
+        scores=numbers.score_table(config.task, results),
+        classes=numbers.class_table(results[split]),
+        split=split,
+        signatures=numbers.signatures(results),
+        costs=numbers.cost_table(results, task.unit),
+        curves=_curves(folder / "metrics.jsonl"),
+        decoding=numbers.decode_table(config, results),
+        groups=_groups(config, folder, results, trained, missing),
+        pictures=pictures,
+        left_out=left_out,
+        pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
+        data=data and _data_tables(data),
+        preview=data and data.get("preview"),
+        differing=numbers.config_table(recorded),
+        command=numbers.command(recorded),
+        config=json.dumps(recorded.to_dict(), indent=2, ensure_ascii=False),
+        downloads={
+            "config.json": _json_link(recorded.to_dict()),
+            "results.json": _json_link(results),
+        },
+        environment=environment and numbers.environment_table(environment),
+    )
+
+
+def record_data(task: Any, folder: Path) -> None:
+    """Writes what a task made of its text, for reports that are made without it."""
+    write_json(folder / DATA, task.data_summary())
+
+
+def _groups(
+    config: ConfigDict,
+    folder: Path,
+    results: dict[str, Any],
+    trained: Trained | None,
+    missing: str,
+) -> list[Group]:
+    decode, split = numbers.decode_of(config, results), numbers.main_split(results)
+    try:
+        return texts.REGISTRY[config.task](decode, folder, split, trained, missing)
+    except UserError as error:
+        return [Group("samples", "Texts", [str(error)], [], [])]
+
+
+def _data_tables(data: dict[str, Any]) -> list[numbers.Table]:
+    made: tuple[Callable, ...] = (
+        numbers.cleaning_table,
+        numbers.split_table,
+        numbers.batch_table,
+    )
+    return [table for make in made if (table := make(data))]
+
+
+def _curves(metrics: Path) -> Any:
+    """The picture of the training in the page's colours; a line of text where there is none."""
+    caption = "Loss, scores and learning rate over the steps of the training"
+    try:
+        clock = training_curves.read_curves(metrics, ("seconds",)).get(("seconds", "train"))
+        curves = training_curves.read_curves(metrics)
+        figure = training_curves.build_figure(curves, metrics.name, clock)
+    except ValueError as error:  # a folder that was copied without its metrics
+        return f"No curves: {error}"
+    return web_page.figure_svg(figure, "curves", caption, COLOURS)
+
+
+def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
+    """The pictures that there are, and the names of those left out: too large, or damaged."""
+    shown, left_out, room = [], [], MOST_PICTURE_BYTES
+    for pattern, caption in PICTURES.items():
+        for path in sorted(figures.glob(pattern), key=_in_natural_order):
+            title = path.stem.replace("_", " ")
+            name = str(path.relative_to(figures.parent))
+            try:
+                picture = _picture(path, f"{caption}: {title}" if "*" in pattern else caption)
+            except BROKEN:
+                left_out.append(f"{name} (cannot be read)")
+                continue
+            if len(picture.source) > room:
+                left_out.append(name)
+                continue
+            room -= len(picture.source)
+            shown.append(picture)
+    return shown, left_out
+
+
+def _in_natural_order(path: Path) -> list[tuple[int, str]]:
+    """The key that sorts strip_2 before strip_10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in DIGITS.split(path.name)]
+
+
+def _picture(path: Path, caption: str) -> Picture:
+    """A picture of fewer pixels where it is wide, and 256 colours, a fourth of the bytes of all."""
+    # Of other kinds, whatever a file is called, some are programs: PostScript.
+    with Image.open(path, formats=["PNG"]) as image:
+        picture = image.convert("RGB")
+    shown = [round(side * SHOWN / DRAWN) for side in picture.size]
+    widest = max(HELD_WHOLE, round(picture.width * HELD / DRAWN))
+    if picture.width > widest:
+        height = round(picture.height * widest / picture.width)
+        picture = picture.resize((widest, height), Image.Resampling.LANCZOS)
+    small = io.BytesIO()
+    # Colours stand for numbers, and this way none is far from what it was.
+    colours = picture.quantize(256, Image.Quantize.MAXCOVERAGE)
+    colours.save(small, "PNG", optimize=True)
+    data = base64.b64encode(small.getvalue()).decode("ascii")
+    return Picture(f"data:image/png;base64,{data}", caption, *shown)
+
+
+def _json_link(value: Any) -> str:
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return f"data:application/json;base64,{base64.b64encode(text.encode()).decode('ascii')}"

@@ -1,0 +1,163 @@
+"""How fast many runs train: as one program, one after another, and each in a process of its own.
+
+    python -m experiments.studies.benchmark --members=1,4,16 --steps=20 --processes=16
+
+The models are quickstart's and differ in their seeds. First the steps alone: every member takes
+the same number, together and in turn, once to compile and then several times, the two ways
+alternating; the median is printed. Then, with `--processes`, whole runs of `--run-steps` steps with
+all that belongs to them (start, text, compilation, evaluation, scores), once as the points of one
+sweep and once as so many commands.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from rich.table import Table
+
+from configs import quickstart
+from experiments.lines import print_table
+from transformer.population import Population
+from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
+
+ROOT = Path(__file__).parents[2]
+REPEATS = 3
+SWEEP = """
+from configs import quickstart
+
+def get_config():
+    return quickstart.get_config()
+
+def sweep():
+    for seed in range(COUNT):
+        yield {"seed": seed}
+"""
+
+
+def main() -> None:
+    """Runs the benchmark that the command line describes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--members", default="1,4,16", help="sizes of the population")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of each member")
+    parser.add_argument("--processes", type=int, default=0, help="whole runs; 0 for none")
+    parser.add_argument("--run-steps", type=int, default=100, help="training steps of a whole run")
+    options = parser.parse_args()
+    device = jax.devices()[0]
+    title = f"{jax.device_count()} x {device.device_kind}, {options.steps} steps of each member"
+    table = Table(title=title)
+    for column in ("members", "together, s", "in turn, s", "speed-up", "MB a member"):
+        table.add_column(column, justify="right")
+    lead = TranslationTask(quickstart.get_config(), lambda line: None)
+    for count in map(int, options.members.split(",")):
+        together, in_turn, megabytes = measure_steps(lead, count, options.steps)
+        numbers = (f"{together:.2f}", f"{in_turn:.2f}", f"{in_turn / together:.2f}")
+        table.add_row(str(count), *numbers, f"{megabytes:.1f}")
+    print_table(table)
+    if options.processes:
+        sweep, processes = measure_runs(options.processes, options.run_steps)
+        print(
+            f"{options.processes} whole runs of {options.run_steps} steps: {sweep:.0f} s as one "
+            f"sweep, {processes:.0f} s as commands of their own, ratio {sweep / processes:.2f}"
+        )
+
+
+def measure_steps(lead: TranslationTask, count: int, steps: int) -> tuple[float, float, float]:
+    """Returns the seconds of `steps` steps of `count` members together and in turn, and megabytes.
+
+    The latter are of parameters and optimizer state of one member.
+    """
+    configs = [quickstart.get_config() for _ in range(count)]
+    for seed, config in enumerate(configs):
+        config.seed = seed
+    tasks = [lead.with_config(config) for config in configs]
+    with tempfile.TemporaryDirectory() as name:
+        folders = [Path(name) / str(i) for i in range(2 * count)]
+        population = Population(tasks, configs, folders[:count], print)
+        ways = (
+            _together(population, steps),
+            _in_turn(tasks, configs, folders[count:], steps),
+        )
+        seconds = [[_timed(way) for way in ways] for _ in range(1 + REPEATS)][1:]
+        state = population.members[0].fresh_state()
+        for member in population.members:
+            member.close()
+    megabytes = sum(x.nbytes for x in jax.tree.leaves(state)) / 1e6
+    return *np.median(seconds, axis=0).tolist(), megabytes
+
+
+def _timed(way: Callable[[], None]) -> float:
+    start = time.monotonic()
+    way()
+    return time.monotonic() - start
+
+
+def _together(population: Population, steps: int) -> Callable[[], None]:
+    """What trains all members as one program."""
+    members = population.members
+    state = population.put([member.fresh_state() for member in members])
+    active = population.put([np.bool_(True)] * len(members))
+    plans = [member.task.plan for member in members]
+    batches = [population.put([plan[i] for plan in plans]) for i in range(steps)]
+
+    def train() -> None:
+        nonlocal state
+        for batch in batches:
+            state, _ = population.train_step(state, batch, population.hparams, active)
+        jax.block_until_ready(state)
+
+    return train
+
+
+def _in_turn(tasks: Sequence, configs: Sequence, folders: Sequence, steps: int):
+    """What trains one member after another, through the same compiled step."""
+    trainers: list[Trainer] = []
+    for each in zip(tasks, configs, folders, strict=True):
+        shared = trainers[0].train_step if trainers else None
+        trainers.append(Trainer(*each, print, train_step=shared))
+        trainers[-1].checkpoints.close()
+    states = [trainer.fresh_state() for trainer in trainers]
+    batches = [[t.put(t.task.plan[i]) for i in range(steps)] for t in trainers]
+
+    def train() -> None:
+        for i, trainer in enumerate(trainers):
+            for batch in batches[i]:
+                states[i], _ = trainer.train_step(states[i], batch, trainer.hparams)
+            jax.block_until_ready(states[i])
+
+    return train
+
+
+def measure_runs(count: int, steps: int) -> tuple[float, float]:
+    """Returns the seconds of `count` whole runs as one sweep, and as one command after another.
+
+    Each way starts with an empty cache of texts and compiled programs.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "sweep.py").write_text(SWEEP.replace("COUNT", str(count)))
+        common = [f"--config.train.steps={steps}", f"--config.train.evaluate_every={steps}"]
+
+        def launch(config: Path, workdir: str, *flags: str) -> None:
+            cache = f"--config.data.cache_dir={folder / workdir.split('_')[0]}_cache"
+            command = [sys.executable, "launch.py", f"--config={config}", *common, cache, *flags]
+            command.append(f"--workdir={folder / workdir}")
+            subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+
+        sweep = _timed(lambda: launch(folder / "sweep.py", "sweep"))
+        alone = ROOT / "configs/quickstart.py"
+        processes = sum(
+            _timed(lambda i=i: launch(alone, f"alone_{i}", f"--config.seed={i}"))
+            for i in range(count)
+        )
+    return sweep, processes
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""Word embeddings from co-occurrence: words that share a sentence are pulled together.
+
+    python -m experiments.studies.cooccurrence
+    python -m experiments.studies.cooccurrence --sentences=my_text.txt --output=runs/my_words
+
+Each word is one vector, drawn from a normal distribution and trained until the cosine of each two
+words says whether some sentence holds both. The vectors v_1 ... v_V minimise
+
+    loss = 2 / (V (V - 1)) * sum over i < j of (cos(v_i, v_j) - t_ij)^2,
+
+where t_ij is 1 if a sentence holds both words and 0 if none does: orthogonal, since more than two
+groups of words cannot all point away from one another. A word of two sentences that share no other
+cannot do justice to both: it ends between their directions, at cosines near 1 / sqrt(2).
+
+That words with like contexts have like meanings is the distributional hypothesis. The loss knows
+only who meets whom. But words that never meet and have neighbours in common come out nearer than
+words that have none, although the target of both is 0: the third line that the command prints.
+
+Source: Harris 1954, "Distributional Structure". The least squares over pairs are those of
+Pennington et al. 2014, "GloVe: Global Vectors for Word Representation", equation 8, with
+differences: its cosine is an inner product with two biases, its target the logarithm of the
+count, its weight grows with the count and is 0 for pairs that never meet, and each of its words
+has a second vector as context.
+"""
+
+import functools
+import string
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rich.markup import escape
+from rich.table import Table
+
+from experiments.attention.maps import AS_TEXT, fonts_for, visible
+from experiments.display.figure_files import save_figure
+from experiments.display.training_curves import COLOURS, DOTS_PER_INCH
+from experiments.display.vector_space import nearest
+from experiments.lines import print_table
+from experiments.studies.command import Parser, exit_code, whole
+from transformer.data.text_files import read_lines
+from transformer.errors import UserError
+from transformer.storage.files import write_arrays
+
+# Two sentences of the kitchen, two of the sea, and one between them.
+SENTENCES = (
+    "Cooks stir hot soup with spoons.",
+    "Cooks heat soup in copper pots.",
+    "Sailors bring fresh fish to cooks.",
+    "Sailors steer ships through waves.",
+    "Ships cross waves under white sails.",
+)
+PUNCTUATION = string.punctuation + "“”„‘’‚«»‹›…–—¿¡"
+MOST_WORDS = 1000  # every pair is compared, and drawn
+LEARNING_RATE = 0.05
+COLOUR_MAP = "RdBu_r"  # red and blue stay apart for the colour-blind; white is 0
+CELL, SMALLEST_SIDE, LARGEST_SIDE = 0.11, 1.6, 8.0  # inches: of a word, and of a heat map
+LARGEST_FONT, SMALLEST_FONT = 7.0, 5.0  # points
+LOSS_HEIGHT = 0.9  # inches
+
+
+def split_words(sentences: Sequence[str], source: str) -> list[list[str]]:
+    """Returns the words of each sentence, in lower case and without punctuation around them.
+
+    Sentences without words are left out.
+
+    Args:
+      source: what messages call the text; its sentences are lines, counted from one.
+
+    Raises:
+      UserError: there are no words, too many, or just one in a sentence, which has no pair.
+    """
+    split = []
+    for number, sentence in enumerate(sentences, 1):
+        stripped = (word.strip(PUNCTUATION).lower() for word in sentence.split())
+        words = list(dict.fromkeys(filter(None, stripped)))
+        if len(words) == 1:
+            raise UserError(
+                f"{source}, line {number}: {words[0]!r} is alone: give each sentence two "
+                "different words or more, or delete the line"
+            )
+        split += [words] * bool(words)
+    if not split:
+        raise UserError(f"{source} holds no words: write a sentence a line")
+    if (count := len({word for words in split for word in words})) > MOST_WORDS:
+        raise UserError(
+            f"{source} has {count:,} different words: at most {MOST_WORDS:,} can be compared each "
+            "with each; give fewer lines"
+        )
+    return split
+
+
+def co_occurrence(sentences: Sequence[Sequence[str]]) -> tuple[list[str], Bool[np.ndarray, "V V"]]:
+    """Returns the words in the order of their first appearance, and who shares a sentence.
+
+    The matrix is symmetric; each word shares a sentence with itself.
+    """
+    words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
+    member = np.array([[word in sentence for word in words] for sentence in sentences], np.int64)
+    return words, member.T @ member > 0
+
+
+def cosines(vectors: Float[Array, "V D"]) -> Float[Array, "V V"]:
+    """Returns the cosine of each two vectors."""
+    unit = vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+    return unit @ unit.T
+
+
+def pair_loss(vectors: Float[Array, "V D"], together: Bool[Array, "V V"]) -> Float[Array, ""]:
+    """Returns the loss of the module's docstring, for which each pair counts once."""
+    # Here each pair counts twice, and a word against itself adds nothing: 1 - 1.
+    error = jnp.where(jnp.eye(len(vectors), dtype=bool), 0, cosines(vectors) - together)
+    return jnp.sum(error**2) / (len(vectors) * (len(vectors) - 1))
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def train(
+    vectors: Float[Array, "V D"], together: Bool[Array, "V V"], steps: int
+) -> tuple[Float[Array, "V D"], Float[Array, "steps"]]:
+    """Returns the vectors after `steps` of Adam, and the loss before each step."""
+    optimizer = optax.adam(LEARNING_RATE)
+
+    def step(carry, _):
+        vectors, state = carry
+        loss, gradient = jax.value_and_grad(pair_loss)(vectors, together)
+        updates, state = optimizer.update(gradient, state)
+        return (optax.apply_updates(vectors, updates), state), loss
+
+    (vectors, _), losses = jax.lax.scan(step, (vectors, optimizer.init(vectors)), length=steps)
+    return vectors, losses
+
+
+def mean_cosines(
+    similarity: Float[np.ndarray, "V V"], together: Bool[np.ndarray, "V V"]
+) -> dict[str, float]:
+    """Returns the mean cosine of the pairs of each kind, of those kinds that there are."""
+    once = np.triu(np.ones_like(together), 1)
+    linked = together.astype(np.int64) @ together > 0
+    kinds = {
+        "in one sentence": together & once,
+        "in none, with a neighbour in common": linked & ~together & once,
+        "in none, without": ~linked & once,
+    }
+    return {kind: float(similarity[pairs].mean()) for kind, pairs in kinds.items() if pairs.any()}
+
+
+def neighbours(
+    similarity: Float[np.ndarray, "V V"], words: Sequence[str], count: int = 3
+) -> list[str]:
+    """Returns, for each word, its nearest others with their cosines, the nearest first."""
+    return [
+        ", ".join(f"{words[j]} {similarity[i, j]:.2f}" for j in found)
+        for i, found in enumerate(nearest(similarity, count))
+    ]
+
+
+def build_figure(words: Sequence[str], together, before, after, losses) -> Figure:
+    """The cosines [V, V] before and after as heat maps, dots where words meet; and the loss.
+
+    Beyond some 100 words only every n-th is named. The figure is outside pyplot.
+    """
+    side = min(max(CELL * len(words), SMALLEST_SIDE), LARGEST_SIDE)
+    size = (2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    ratios = {"height_ratios": (side, LOSS_HEIGHT)}
+    panels = figure.subplot_mosaic([["before", "after"], ["loss", "loss"]], gridspec_kw=ratios)
+    maps, axes = [panels["before"], panels["after"]], panels["loss"]
+    for panel, similarity, time in zip(maps, (before, after), ("before", "after"), strict=True):
+        mesh = _draw_map(panel, words, similarity, together, 72 * side / len(words))
+        panel.set_title(f"{time} training", fontsize=9)
+    maps[1].tick_params(labelleft=False)
+    bar = figure.colorbar(mesh, ax=maps, aspect=30, pad=0.01, ticks=[-1, -0.5, 0, 0.5, 1])
+    bar.set_label("cosine (dots: words of one sentence)", fontsize=8)
+    bar.outline.set_linewidth(0.5)
+    axes.plot(losses, color=COLOURS[0], linewidth=1.3)
+    axes.set_xlabel("training step", fontsize=8)
+    axes.set_ylabel("loss", fontsize=8)
+    axes.set(xlim=(0, len(losses)), ylim=(0, None))
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    for small in (axes, bar.ax):
+        small.tick_params(labelsize=7, length=2, width=0.5)
+    return figure
+
+
+def _draw_map(axes: Axes, words, similarity, together, pitch: float):
+    """One heat map, with `pitch` points from one word to the next; returns what the colours are."""
+    mesh = axes.imshow(similarity, cmap=COLOUR_MAP, vmin=-1, vmax=1)
+    rows, columns = np.nonzero(together & ~np.eye(len(words), dtype=bool))
+    inks = np.where(np.abs(similarity[rows, columns]) > 0.55, "white", "black")
+    axes.scatter(columns, rows, s=(0.18 * pitch) ** 2, color=inks, linewidths=0)
+    font = min(max(pitch / 1.1, SMALLEST_FONT), LARGEST_FONT)
+    shown = range(0, len(words), int(np.ceil(1.1 * font / pitch - 1e-6)))
+    families, covered = fonts_for(frozenset("".join(words)))
+    labels = [visible(words[i], covered) for i in shown]
+    axes.set_yticks(shown, labels, fontsize=font, fontfamily=families, **AS_TEXT)
+    axes.set_xticks(shown, labels, fontsize=font, fontfamily=families, rotation=90, **AS_TEXT)
+    axes.tick_params(length=2, width=0.5, pad=2)
+    axes.spines[:].set(linewidth=0.5, color="0.5")
+    return mesh
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Trains the vectors that the command line describes; prints and draws what comes out.
+
+    Raises:
+      UserError: a flag or the text is wrong.
+    """
+    parser = Parser(__doc__)
+    parser.add_argument("--sentences", type=Path, help="UTF-8 text, a sentence a line")
+    parser.add_argument("--output", type=Path, default="runs/cooccurrence", help="folder to fill")
+    parser.add_argument("--steps", type=whole(1, 1_000_000), default=200, help="training steps")
+    parser.add_argument("--width", type=whole(1, 1024), default=16, help="numbers in a vector")
+    parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="of the first vectors")
+    options = parser.parse_args(arguments)
+    lines = SENTENCES if options.sentences is None else read_lines(options.sentences)
+    words, together = co_occurrence(split_words(lines, str(options.sentences)))
+    first = jax.random.normal(jax.random.key(options.seed), (len(words), options.width))
+    last, losses = train(first, together, options.steps)
+    before, after, losses = (np.asarray(x) for x in (cosines(first), cosines(last), losses))
+
+    kinds = mean_cosines(before, together), mean_cosines(after, together)
+    means = [(kind, *(f"{means[kind]:.2f}" for means in kinds)) for kind in kinds[0]]
+    nearest = zip(words, neighbours(before, words), neighbours(after, words), strict=True)
+    _print_table("The nearest words and their cosines", "word", nearest)
+    _print_table("Mean cosine of two words", "words", means)
+    print(f"loss {losses[0]:.4f} before training, {pair_loss(last, together):.4f} after")
+
+    options.output.mkdir(parents=True, exist_ok=True)
+    picture = options.output / "cooccurrence.png"
+    save_figure(build_figure(words, together, before, after, losses), picture)
+    arrays = {
+        "words": np.array(words, dtype=np.str_), "together": together, "vectors_before": first,
+        "vectors_after": last, "before": before, "after": after, "losses": losses,
+    }  # fmt: skip
+    write_arrays(picture.with_suffix(".npz"), arrays)
+    print(picture)
+
+
+def _print_table(title: str, first_column: str, rows: Iterable[Sequence[str]]) -> None:
+    table = Table(title=title)
+    for column in (first_column, "before training", "after training"):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    print_table(table)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(run, sys.argv[1:]))

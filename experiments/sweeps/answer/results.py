@@ -1,0 +1,251 @@
+"""What the points of a sweep scored: their spread over seeds, and how they differ."""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from experiments.display.training_curves import Curve
+from experiments.measures.registry import Measure, TaskMeasures
+from experiments.measures.texts import Texts
+from experiments.sweeps.answer.significance import holm, paired_t_test
+
+SEED = "seed"  # runs that differ in nothing else repeat one setting
+CONFIDENCE = 0.95
+LOST = ("pruned", "failed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One run of a sweep.
+
+    Attributes:
+      number: from 0, in the order of the plan.
+      values: what it sets, by dotted config key: `{"model.positions": "split", "seed": 1}`.
+      folder: its run's folder.
+      state: complete, failed, pruned, waiting or running.
+      note: why it failed.
+    """
+
+    number: int
+    values: dict[str, Any]
+    folder: Path
+    state: str
+    note: str = ""
+
+    @property
+    def seed(self) -> Any:
+        """The seed; None where the sweep sets none."""
+        return self.values.get(SEED)
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The values without the seed."""
+        return {key: value for key, value in self.values.items() if key != SEED}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a complete point left.
+
+    Attributes:
+      point: the point.
+      results: its `results.json`.
+      texts: what it made of each text of the test set; None where its task keeps none.
+      curves: of validation, by metric, over steps.
+    """
+
+    point: Point
+    results: dict[str, Any]
+    texts: Texts | None
+    curves: dict[str, Curve]
+
+    def score(self, path: str) -> float | None:
+        """The number at a dotted path of the results, as `test.bleu`; None where there is none."""
+        value: Any = self.results
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A mean of n numbers, and how far they lie apart; NaN for what one number cannot tell.
+
+    Attributes:
+      mean: in the unit of the numbers, as the others.
+      deviation: of the sample, its squares over n - 1.
+      interval: half the width of the 95% confidence interval of the mean, by Student's t.
+    """
+
+    n: int
+    mean: float
+    deviation: float
+    interval: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """The points whose values are equal but for the seed, of which at least one is complete.
+
+    Attributes:
+      outcomes: of the complete ones.
+      others: those that are not complete.
+    """
+
+    values: dict[str, Any]
+    outcomes: list[Outcome]
+    others: list[Point] = dataclasses.field(default_factory=list)
+
+    @property
+    def lost(self) -> list[Point]:
+        """The points that were pruned or failed.
+
+        It is mostly the worse seeds that end so: the mean of those that are left is too good.
+        """
+        return [point for point in self.others if point.state in LOST]
+
+    def over_seeds(self, path: str) -> Spread | None:
+        """The spread of the number at a path of the results; None unless every seed has it."""
+        numbers = [outcome.score(path) for outcome in self.outcomes]
+        known = [number for number in numbers if number is not None]
+        return spread(known) if len(known) == len(numbers) else None
+
+    def curve(self, metric: str) -> tuple[list[float], np.ndarray]:
+        """Steps, and values [seeds, steps] of validation, at the steps that every seed has.
+
+        Where only some seeds have a step, their mean would jump for no reason but their absence.
+        """
+        curves = [
+            dict(zip(*outcome.curves.get(metric, ([], [])), strict=True))
+            for outcome in self.outcomes
+        ]
+        steps = sorted(set(curves[0]).intersection(*curves[1:]))
+        return steps, np.array([[curve[step] for step in steps] for curve in curves])
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A setting beside the baseline, over the seeds that both have.
+
+    Attributes:
+      difference: of the main measure, in the unit of the results: the setting's less the
+        baseline's, of each seed.
+      p_value: two-sided. Over seeds where there are several, else over the texts of the test set;
+        None where there is neither, or the difference is not a number.
+      signature: of the test.
+      corrected: the p-value, corrected for the number of comparisons in the sweep.
+    """
+
+    difference: Spread
+    p_value: float | None
+    signature: str = ""
+    corrected: float | None = None
+
+    @property
+    def over_seeds(self) -> bool:
+        """Whether the p-value is of the seeds, not of the texts."""
+        return self.difference.n > 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """The points of a sweep, and what compares of them.
+
+    Attributes:
+      points: all of them.
+      settings: those with a complete point, in order of first appearance.
+      baseline: the one that the others are compared with, or None.
+      measures: the task's, of the split that all runs have.
+    """
+
+    points: list[Point]
+    settings: list[Setting]
+    baseline: Setting | None
+    measures: TaskMeasures
+
+    @functools.cached_property
+    def keys(self) -> list[str]:
+        """The swept keys in order of first appearance, without the seed."""
+        return list(dict.fromkeys(key for point in self.points for key in point.setting))
+
+    @functools.cached_property
+    def outcomes(self) -> list[Outcome]:
+        """Those of all settings, one setting's after another's."""
+        return [outcome for setting in self.settings for outcome in setting.outcomes]
+
+    @functools.cached_property
+    def scores(self) -> list[Measure]:
+        """All measures of scores, the main one first; some may have no number here."""
+        results = [outcome.results for outcome in self.outcomes]
+        further = (measure.expand(results) for measure in self.measures.further)
+        return [self.measures.main, *itertools.chain(*further)]
+
+    def has(self, path: str) -> bool:
+        """Whether a setting has a number at a path of the results."""
+        return any(setting.over_seeds(path) for setting in self.settings)
+
+    @functools.cached_property
+    def varied(self) -> list[str]:
+        """The keys in which settings differ; all keys where there is but one setting."""
+        first, *others = (setting.values for setting in self.settings)
+        differing = [key for key in self.keys if any(o.get(key) != first.get(key) for o in others)]
+        return differing or self.keys
+
+    @functools.cached_property
+    def comparisons(self) -> list[Comparison | None]:
+        """Of each setting, with p-values corrected for all of them; None for the baseline.
+
+        Also None where a setting shares no seed with the baseline, or either has lost seeds.
+        """
+        found = [
+            None
+            if setting is self.baseline or self.baseline is None
+            else compare(setting, self.baseline, self.measures)
+            for setting in self.settings
+        ]
+        tested = [i for i, each in enumerate(found) if each and each.p_value is not None]
+        for i, corrected in zip(tested, holm([found[i].p_value for i in tested]), strict=True):
+            found[i] = dataclasses.replace(found[i], corrected=corrected)
+        return found
+
+
+def spread(numbers: Sequence[float]) -> Spread:
+    """Mean, standard deviation and 95% interval of at least one number; see `Spread`."""
+    n, mean = len(numbers), float(np.mean(numbers))
+    if n == 1:
+        return Spread(n, mean, math.nan, math.nan)
+    deviation = float(np.std(numbers, ddof=1))
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
+    return Spread(n, mean, deviation, quantile * deviation / math.sqrt(n))
+
+
+def compare(setting: Setting, baseline: Setting, measures: TaskMeasures) -> Comparison | None:
+    """A setting beside the baseline, over the seeds of both.
+
+    None where they share no seed, or where either has seeds that were pruned or failed: what is
+    left of it is not what the setting does.
+    """
+    if setting.lost or baseline.lost:
+        return None
+    theirs = {outcome.point.seed: outcome for outcome in baseline.outcomes}
+    pairs = [(o, theirs[o.point.seed]) for o in setting.outcomes if o.point.seed in theirs]
+    if not pairs:
+        return None
+    path = measures.main.path
+    differences = [ours.score(path) - others.score(path) for ours, others in pairs]
+    if not np.isfinite(differences).all():
+        return Comparison(spread(differences), None)
+    if len(pairs) > 1:
+        return Comparison(spread(differences), *paired_t_test(differences))
+    if measures.texts is None:
+        return Comparison(spread(differences), None)
+    ours, others = (outcome.texts.counts for outcome in pairs[0])
+    return Comparison(spread(differences), *measures.texts.test(ours, others))

@@ -1,0 +1,287 @@
+"""The table of a sweep, a row a setting, as Markdown; and the one of its points, as CSV."""
+
+import contextlib
+import csv
+import dataclasses
+import io
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from experiments.measures.registry import Measure
+from experiments.sweeps.answer.notes import notes
+from experiments.sweeps.answer.reading import SPLITS
+from experiments.sweeps.answer.results import CONFIDENCE, Comparison, Setting, Spread, Sweep
+
+NONE = "-"
+# And what else tears a line or a cell apart.
+ENDS_OF_LINES = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+FORMULA = ("=", "+", "-", "@")  # what programs take for the start of one
+
+COSTS = (
+    Measure("tokens_per_second", "tokens/s", format=",.0f", spread=False),
+    Measure("wall_seconds", "minutes", 1 / 60, ",.1f", spread=False),
+    Measure("parameters", "parameters", format=",.0f", spread=False),
+    Measure("flops_per_token", "GFLOP/token", 1e-9, ",.3g", spread=False),
+)
+# Of the CSV, after the scores.
+RUN_COLUMNS = ("tokens_per_second", "flops_per_token", "wall_seconds", "parameters", "step")
+TEST_COLUMNS = ("p_raw", "p_corrected", "p_test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What a cell shows, and the number or text by which its column is sorted."""
+
+    text: str
+    order: float | str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Titles, and a row of as many cells for each setting of the sweep, in the same order."""
+
+    titles: list[str]
+    rows: list[list[Cell]]
+
+
+def value_text(value: Any) -> str:
+    """A config's value as people read it, in one line; an empty string shows."""
+    text = f"{value:g}" if isinstance(value, float) else str(value) or '""'
+    return _escape(text)
+
+
+def _escape(text: str) -> str:
+    """The text with its ends of lines written out, as `\\n`."""
+    return ENDS_OF_LINES.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """The text without ends of lines."""
+    return " ".join(ENDS_OF_LINES.sub(" ", text).split())
+
+
+def short_names(keys: list[str]) -> dict[str, str]:
+    """The last name of each dotted key; the whole key where two end alike."""
+    last = [key.split(".")[-1] for key in keys]
+    return {
+        key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)
+    }
+
+
+def label(setting: Setting, keys: list[str]) -> str:
+    """A setting in a line: `positions=split, num_heads=8`."""
+    names = short_names(keys)
+    parts = [f"{names[k]}={value_text(setting.values[k])}" for k in keys if k in setting.values]
+    return ", ".join(parts) or "as configured"
+
+
+def build_table(sweep: Sweep) -> Table:
+    """The table of a sweep: values, scores over seeds, the difference to the baseline, costs.
+
+    Columns that no setting has a number for are left out.
+    """
+    names = short_names(sweep.keys)
+    columns = [(names[key], _value_cells(sweep, key)) for key in sweep.keys]
+    columns = columns or [("setting", [Cell("as configured") for _ in sweep.settings])]
+    columns.append(("n", [_count(setting) for setting in sweep.settings]))
+    main, *further = sweep.scores
+    columns.append(_measure_column(sweep, main))
+    spreads = [None if s.lost else s.over_seeds(main.path) for s in sweep.settings]
+    columns.append((f"{CONFIDENCE:.0%} interval", [_interval(s, main) for s in spreads]))
+    if sweep.baseline is not None:
+        columns += _comparison_columns(sweep)
+    speed = dataclasses.replace(COSTS[0], title=f"{sweep.measures.unit}/s")
+    for measure in (*further, speed, *COSTS[1:]):
+        if sweep.has(measure.path):
+            columns.append(_measure_column(sweep, measure))
+    titles, cells = zip(*columns, strict=True)
+    return Table(list(titles), [list(row) for row in zip(*cells, strict=True)])
+
+
+def signatures(sweep: Sweep) -> dict[str, str]:
+    """The signature of each metric by its title; of longer sentences only where it is another."""
+    found: dict[str, str] = {}
+    for measure in sweep.scores:
+        split, name = measure.path.split(".")
+        for outcome in sweep.outcomes:
+            text = (outcome.results.get(split) or {}).get(f"{name}_signature")
+            if text and text != found.get(measure.title.removeprefix("longer: ")):
+                found[measure.title] = text
+    return found
+
+
+def missing(sweep: Sweep) -> list[str]:
+    """A line for each point that is not in the table: its number, state, values and why."""
+    return [
+        f"point {point.number}, {point.state}: "
+        + (", ".join(f"{k}={value_text(v)}" for k, v in point.values.items()) or "as configured")
+        + (f" ({one_line(point.note)})" if point.note else "")
+        for point in sweep.points
+        if point.state != "complete"
+    ]
+
+
+def to_markdown(sweep: Sweep, title: str, command: str) -> str:
+    """The table as Markdown, with title, command and notes; the baseline's row is bold."""
+    table = build_table(sweep)
+
+    def line(texts):
+        return "| " + " | ".join(one_line(text).replace("|", "\\|") for text in texts) + " |"
+
+    rows = [
+        line(f"**{cell.text}**" if setting is sweep.baseline else cell.text for cell in row)
+        for setting, row in zip(sweep.settings, table.rows, strict=True)
+    ]
+    names = max(1, len(sweep.keys))  # columns of text, to the left
+    ruler = line("---" if column < names else "---:" for column, _ in enumerate(table.titles))
+    longest = max(map(len, re.findall("`+", command)), default=0)
+    fence = "`" * max(3, longest + 1)
+    parts = [f"# {one_line(title)}", f"{fence}\n{command}\n{fence}"]
+    parts.append("\n".join([line(table.titles), ruler, *rows]))
+    parts += notes(sweep)
+    parts.append("\n".join(f"- {name}: `{text}`" for name, text in signatures(sweep).items()))
+    if lines := missing(sweep):
+        parts.append("Not in the table:\n\n" + "\n".join(f"- {line}" for line in lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def to_csv(sweep: Sweep) -> str:
+    """The points as CSV, a row each, with every score of every split and its signature.
+
+    The columns that start with `p_` are of the comparison of a point's whole setting. What a run
+    tells in lists and tables, as a confusion matrix, is left to its `results.json`. Text that a
+    spreadsheet would take for a formula has a single quote before it.
+    """
+    outcomes = {outcome.point.number: outcome.results for outcome in sweep.outcomes}
+    keys = dict.fromkeys(key for point in sweep.points for key in point.values)
+    scores = dict.fromkeys(
+        (split, name)
+        for split in SPLITS
+        for results in outcomes.values()
+        for name, value in (results.get(split) or {}).items()
+        if not isinstance(value, dict | list)
+    )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+
+    def write(cells: Iterable[Any]) -> None:
+        writer.writerow(map(_plain, cells))
+
+    titles = [f"{split}_{name}" for split, name in scores]
+    tested = _tested(sweep)
+    write(["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS])
+    for point in sweep.points:
+        results = outcomes.get(point.number, {})
+        values = [point.values.get(key) for key in keys]
+        measured = [(results.get(split) or {}).get(name) for split, name in scores]
+        costs = [results.get(name) for name in RUN_COLUMNS]
+        test = tested.get(point.number, [None] * len(TEST_COLUMNS))
+        write([point.number, *values, point.state, *measured, *costs, *test])
+    return text.getvalue()
+
+
+def _plain(cell: Any) -> Any:
+    """A cell of one line that no spreadsheet computes: a formula gets a quote before it.
+
+    Numbers stay what they are, negative ones too.
+    """
+    if not isinstance(cell, str):
+        return cell
+    cell = _escape(cell)
+    if not cell.startswith(FORMULA):
+        return cell
+    with contextlib.suppress(ValueError):
+        float(cell)
+        return cell
+    return f"'{cell}"
+
+
+def _tested(sweep: Sweep) -> dict[int, list[Any]]:
+    """The test columns of each complete point whose setting was tested, by number."""
+    return {
+        outcome.point.number: [found.p_value, found.corrected, found.signature]
+        for setting, found in zip(sweep.settings, sweep.comparisons, strict=True)
+        if found and found.p_value is not None
+        for outcome in setting.outcomes
+    }
+
+
+def _count(setting: Setting) -> Cell:
+    """How many seeds are complete; of how many, where others are not."""
+    complete = len(setting.outcomes)
+    of_all = f" of {complete + len(setting.others)}" if setting.others else ""
+    return Cell(f"{complete}{of_all}", complete)
+
+
+def _value_cells(sweep: Sweep, key: str) -> list[Cell]:
+    cells = []
+    for setting in sweep.settings:
+        value = setting.values.get(key)
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        text = value_text(value) if key in setting.values else NONE
+        cells.append(Cell(text, value if numeric else text))
+    return cells
+
+
+def _measure_column(sweep: Sweep, measure: Measure) -> tuple[str, list[Cell]]:
+    return measure.title, [_measured(s, measure) for s in sweep.settings]
+
+
+def _measured(setting: Setting, measure: Measure) -> Cell:
+    found = setting.over_seeds(measure.path)
+    if found is None:
+        return Cell(NONE)
+    text = measure.show(found.mean)
+    if measure.spread and found.n > 1:
+        text += f" ± {measure.show(found.deviation)}"
+    if measure.spread and setting.lost:
+        return Cell(f"({text})")
+    return Cell(text, "" if math.isnan(found.mean) else found.mean * measure.scale)
+
+
+def _interval(found: Spread | None, measure: Measure, sign: str = "") -> Cell:
+    if found is None or math.isnan(found.interval):
+        return Cell(NONE)
+    low, high = found.mean - found.interval, found.mean + found.interval
+    return Cell(f"{measure.show(low, sign)} to {measure.show(high, sign)}", low * measure.scale)
+
+
+def _comparison_columns(sweep: Sweep) -> list[tuple[str, list[Cell]]]:
+    """The difference to the baseline, its interval where a task keeps no texts, and p."""
+    pairs = list(zip(sweep.settings, sweep.comparisons, strict=True))
+    columns = [("difference", [_difference(s, c, sweep) for s, c in pairs])]
+    if sweep.measures.texts is None:
+        spreads = [comparison and comparison.difference for comparison in sweep.comparisons]
+        cells = [_interval(found, sweep.measures.main, "+") for found in spreads]
+        columns.append((f"its {CONFIDENCE:.0%} interval", cells))
+    tested = [each for each in sweep.comparisons if each and each.p_value is not None]
+    mixed = len({each.over_seeds for each in tested}) > 1
+    noun = sweep.measures.texts.noun if mixed and sweep.measures.texts else ""
+    if tested:
+        title = "p (Holm)" if len(tested) > 1 else "p"
+        columns.append((title, [_p_value(comparison, noun) for comparison in sweep.comparisons]))
+    return columns
+
+
+def _difference(setting: Setting, comparison: Comparison | None, sweep: Sweep) -> Cell:
+    if setting is sweep.baseline:
+        return Cell("baseline", 0.0)
+    if comparison is None or math.isnan(comparison.difference.mean):
+        return Cell(NONE)
+    main, found = sweep.measures.main, comparison.difference
+    some = f" ({found.n} seed{'s' if found.n > 1 else ''})"
+    text = main.show(found.mean, "+") + ("" if found.n == len(setting.outcomes) else some)
+    return Cell(text, found.mean * main.scale)
+
+
+def _p_value(comparison: Comparison | None, noun: str) -> Cell:
+    """The corrected p-value; with a noun, one of texts says so."""
+    if comparison is None or comparison.corrected is None:
+        return Cell(NONE)
+    text = f"{comparison.corrected:.3f}"
+    text = "<0.001" if text == "0.000" else text
+    if noun and not comparison.over_seeds:
+        text += f" ({noun}s)"
+    return Cell(text, comparison.corrected)

@@ -1,0 +1,281 @@
+"""The store of a sweep: an Optuna study, which says what each point has come to."""
+
+import contextlib
+import itertools
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from ml_collections import ConfigDict
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from experiments.sweeps.listing import fixed_keys, list_differences, number_points, settings
+from experiments.sweeps.plan import Planned, group_points, plan_point
+from experiments.sweeps.storage import identity, reached, read_identity, storage_of
+from transformer.errors import UserError
+from transformer.storage.checkpoint import SMALLER_IS_BETTER
+
+STATES = {
+    TrialState.COMPLETE: "complete",
+    TrialState.FAIL: "failed",
+    TrialState.PRUNED: "pruned",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+KINDS = ("log", "uniform", "int")
+LARGEST = 2**31  # members of a group, when points are only put into an order
+SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
+
+
+class Study:
+    """The points of a sweep and their states, shared by all workers on one storage.
+
+    Args:
+      config: what all points start from.
+      points: those of a grid; None where the search draws them from `space`.
+      space: for a search, each dotted key's choices (a list) or range, see `_suggest`.
+      folder: the sweep's.
+
+    Attributes:
+      points: of a grid, by number; what another worker adds to the sweep comes in later. None for
+        a search.
+
+    Raises:
+      UserError: the storage cannot be reached, or holds a sweep of another config.
+    """
+
+    def __init__(
+        self,
+        config: ConfigDict,
+        points: Sequence[Planned] | None,
+        space: Mapping[str, Any] | None,
+        folder: Path,
+    ):
+        self.config, self.space, self.folder = config, space, folder
+        self.points: dict[int, Planned] | None = None
+        self._left_out: dict[int, dict[str, Any]] = {}
+        self.storage = storage_of(config, folder)
+        if space is not None:
+            _check_space(space)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        smaller = config.train.best_metric in SMALLER_IS_BETTER
+        with self.reached():
+            self._study = optuna.create_study(
+                storage=self.storage,
+                study_name=identity(folder, config.name),
+                direction="minimize" if smaller else "maximize",
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=3),
+                load_if_exists=True,
+            )
+            self._check_same()
+            if points is not None:
+                self._list(points)
+            if config.sweep.retry_failed:
+                self._list_failed_again()
+
+    def reached(self) -> contextlib.AbstractContextManager[None]:
+        """Turns a storage's failure into one line, a `SweepError`."""
+        return reached(self.storage, self.folder)
+
+    def waiting(self) -> list[int]:
+        """Returns the numbers of the points that nobody has begun, as they will be taken."""
+        return [_number(trial) for trial in self._trials(TrialState.WAITING)]
+
+    def left_out(self) -> dict[int, dict[str, Any]]:
+        """Returns what the points set that were listed once and are not now, by number."""
+        return self._left_out
+
+    def begun(self) -> dict[int, Trial]:
+        """Returns the points that were begun and not ended, by number.
+
+        Call it under the sweep's lock: a point of a search that has no values yet was then killed
+        while it was drawn, and has failed.
+        """
+        begun = {}
+        for frozen in self._trials(TrialState.RUNNING):
+            trial = Trial(self._study, frozen._trial_id)
+            if self.points is None and "values" not in frozen.user_attrs:
+                self.end(trial, None, "failed", "its worker was killed while it was drawn")
+            else:
+                begun[_number(frozen)] = trial
+        return begun
+
+    def states(self) -> dict[int, str]:
+        """Returns each point's state, by number."""
+        return {_number(trial): STATES[trial.state] for trial in self._trials()}
+
+    def values(self) -> dict[int, dict[str, Any]]:
+        """Returns what each point sets, by number; of a search, those drawn so far."""
+        if self.points is not None:
+            return {number: point.values for number, point in self.points.items()}
+        return {_number(t): json.loads(t.user_attrs.get("values", "{}")) for t in self._trials()}
+
+    def point(self, number: int) -> Planned:
+        """Returns a point that was begun, by its number."""
+        if self.points is not None:
+            return self.points[number]
+        return plan_point(self.config, self.values()[number], number, self.folder)
+
+    def begin(self) -> tuple[Planned, Trial] | None:
+        """Takes the next point, or None where none is left; call it under the sweep's lock.
+
+        A point that a search draws and that cannot be has failed, and the next one is drawn.
+        """
+        while self.points is None:
+            numbers = self.states()
+            count = len(numbers)
+            if count >= self.config.sweep.trials and not self._trials(TrialState.WAITING):
+                return None
+            # Seeded anew for each point, so that no two workers draw the same one.
+            sampler = SAMPLERS[self.config.sweep.search]
+            self._study.sampler = sampler(seed=self.config.sweep.seed + count)
+            trial = self._study.ask()  # one that is listed again, or a new one
+            values = {key: _suggest(trial, key, range_) for key, range_ in self.space.items()}
+            number = trial.user_attrs.get("point", max(numbers, default=-1) + 1)
+            trial.set_user_attr("point", number)
+            trial.set_user_attr("values", json.dumps(values))
+            try:
+                return plan_point(self.config, values, number, self.folder), trial
+            except UserError as error:
+                self.end(trial, None, "failed", str(error))
+        # Not `ask`, which would also take those that are left out.
+        for frozen in self._trials(TrialState.WAITING):
+            if self._study._storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING):
+                return self.points[_number(frozen)], Trial(self._study, frozen._trial_id)
+        return None
+
+    def end(self, trial: Trial, value: float | None, state: str, note: str = "") -> None:
+        """Tells what a point has come to: "complete" with its score, "pruned" or "failed"."""
+        states = {name: state for state, name in STATES.items()}
+        with self.reached():
+            if note:
+                trial.set_user_attr("note", note)
+            self._study.tell(trial, value if state == "complete" else None, states[state])
+
+    def tries(self, trial: Trial, step: int) -> int:
+        """Returns how often workers took the point when this was its newest step."""
+        at, count = trial.user_attrs.get("tries", (step, 0))
+        return count if at == step else 0
+
+    def count_try(self, trial: Trial, step: int) -> None:
+        """Remembers that a worker takes the point at this step."""
+        with self.reached():
+            trial.set_user_attr("tries", (step, self.tries(trial, step) + 1))
+
+    def forget_tries(self, trial: Trial) -> None:
+        """Forgets them: a worker that was asked to stop was not killed by the point."""
+        with self.reached():
+            trial.set_user_attr("tries", (0, 0))
+
+    def report(self, trial: Trial, value: float, step: int) -> bool:
+        """Tells a score during the training; returns whether the point shall be pruned."""
+        with self.reached(), warnings.catch_warnings():
+            # A run that goes on from a checkpoint comes by the same steps again.
+            warnings.filterwarnings("ignore", "The reported value is ignored")
+            trial.report(value, step)
+            return bool(self.config.sweep.prune and trial.should_prune())
+
+    def notes(self) -> dict[int, str]:
+        """Returns why points failed, by number."""
+        return {_number(t): t.user_attrs.get("note", "") for t in self._trials()}
+
+    def _trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """Those of the points of this sweep, in the order of their listing."""
+        with self.reached():
+            found = self._study.get_trials(deepcopy=False, states=states or None)
+        if self.points is None:
+            return found
+        for trial in found:
+            number = _number(trial)
+            if number not in self.points and number not in self._left_out:
+                # Another worker has added it: its list is a newer one.
+                values = json.loads(trial.user_attrs["values"])
+                self.points[number] = plan_point(self.config, values, number, self.folder)
+        return [trial for trial in found if _number(trial) in self.points]
+
+    def _list(self, points: Sequence[Planned]) -> None:
+        """Numbers the points, and lists those that are new."""
+        listed = self._trials()
+        known = {t.user_attrs["settings"]: _number(t) for t in listed}
+        self.points = number_points(self.config, points, known)
+        self._left_out = {
+            number: json.loads(trial.user_attrs["values"])
+            for trial in listed
+            if (number := _number(trial)) not in self.points
+        }
+        new = [point for number, point in self.points.items() if number not in known.values()]
+        # Those of one structure follow one another, so that a worker finds them together.
+        for point in itertools.chain(*group_points(new, True, LARGEST)):
+            told = {
+                "point": point.number,
+                "values": json.dumps(point.values),
+                "settings": settings(self.config, point),
+            }
+            self._study.enqueue_trial({}, told)
+
+    def _list_failed_again(self) -> None:
+        """Lists what has failed once more: an ended trial stays as it is, and the newest counts."""
+        ended = {_number(trial): trial for trial in self._trials()}
+        for number, trial in ended.items():
+            if trial.state == TrialState.FAIL and (self.points is not None or trial.params):
+                kept = ("point", "values", "settings")
+                told = {key: value for key, value in trial.user_attrs.items() if key in kept}
+                self._study.enqueue_trial(dict(trial.params), {**told, "point": number})
+
+    def _check_same(self) -> None:
+        """Raises UserError where the study was begun with another config, or another space."""
+        spaces = {f"space() {key}": choice for key, choice in (self.space or {}).items()}
+        ours = json.loads(json.dumps({**fixed_keys(self.config), **spaces}, default=list))
+        theirs = self._study.user_attrs.get("config")
+        if theirs is None:
+            self._study.set_user_attr("config", ours)
+            return
+        if differing := list_differences(theirs, ours):
+            raise UserError(
+                f"{self.folder} holds a sweep of another config: {differing}. Use another "
+                "--workdir, or the config of that one"
+            )
+
+
+def find_points(config: ConfigDict, points: Sequence[Planned], folder: Path) -> dict[int, Planned]:
+    """Returns the points by number, as the study of the folder counts them if there is one.
+
+    Raises:
+      SweepError: the storage cannot be reached.
+    """
+    known = {}
+    if name := read_identity(folder):
+        storage = storage_of(config, folder)
+        with reached(storage, folder), contextlib.suppress(KeyError):  # it has no such study
+            study = optuna.load_study(study_name=name, storage=storage)
+            known = {t.user_attrs["settings"]: _number(t) for t in study.get_trials(deepcopy=False)}
+    return number_points(config, points, known)
+
+
+def _check_space(space: Mapping[str, Any]) -> None:
+    """Raises UserError where something is no list of choices and no range, see `_suggest`."""
+    for key, choice in space.items():
+        is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in KINDS
+        if not (is_range and choice[1] <= choice[2]) and not (isinstance(choice, list) and choice):
+            raise UserError(
+                f"space() says {key}: {choice!r}: write a list of choices, or a kind "
+                f"({', '.join(KINDS)}), the lowest and the highest value"
+            )
+
+
+def _number(trial: FrozenTrial) -> int:
+    return trial.user_attrs.get("point", trial.number)
+
+
+def _suggest(trial: Trial, key: str, choice: Any) -> Any:
+    """Draws a value: of a list one of its members; of ("log" | "uniform" | "int", low, high) one
+    between the two, the first by its logarithm."""
+    if isinstance(choice, list):
+        return trial.suggest_categorical(key, choice)
+    kind, low, high = choice
+    if kind == "int":
+        return trial.suggest_int(key, low, high)
+    return trial.suggest_float(key, low, high, log=kind == "log")

@@ -1,0 +1,52 @@
+"""The end of a sweep: its results are written, and what is not in them is said."""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from experiments.sweeps.answer.page import write_answer
+from experiments.sweeps.answer.results import Point
+from experiments.sweeps.plan import point_folder
+from experiments.sweeps.study import Study
+
+
+def numbers_of(points: Iterable[int]) -> str:
+    """The numbers of trials, for people."""
+    numbers = sorted(points)
+    if numbers == list(range(len(numbers))):
+        return f"0 to {numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def started_by() -> str:
+    """What started this worker, without a storage's address, which may hold a password."""
+    flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
+    return f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"
+
+
+def summarise(study: Study, folder: Path, say: Callable[[str], None]) -> None:
+    """Writes the results over what is complete, and says where."""
+    states, notes = study.states(), study.notes()
+    if left := study.left_out():
+        say(
+            f"trials {numbers_of(left)} of {folder} are no longer in this sweep's list: they keep "
+            "their folders, and are left out of the results"
+        )
+    if failed := [number for number, state in states.items() if state == "failed"]:
+        again = "--config.sweep.retry_failed=True tries them again"
+        say(f"trials {numbers_of(failed)} failed; {again}")
+    points = [
+        Point(number, values, point_folder(folder, number), states[number], notes[number])
+        for number, values in study.values().items()
+        if number in states
+    ]
+    if working := [number for number, state in states.items() if state in ("waiting", "running")]:
+        say(f"points {', '.join(map(str, working))} are with another worker; the answer is partial")
+        if "complete" not in states.values():
+            return
+    config = study.config
+    baseline = config.sweep.baseline if study.points is not None else None
+    for path in write_answer(config.task, points, folder, config.name, started_by(), baseline):
+        say(f"wrote {path}")
+    say((folder / "results.md").read_text(encoding="utf-8"))

@@ -1,0 +1,253 @@
+"""Pictures of a classifier: its confusions, its calibration, a map of texts, and what it reads.
+
+Each function returns a figure outside pyplot, with an Agg canvas; its `savefig` writes it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from experiments.attention.maps import AS_TEXT, COLOUR_MAP, DOTS_PER_INCH, fonts_for, visible
+from experiments.display.training_curves import COLOURS, MARKER_SHAPES, light_grid, new_figure
+from experiments.display.vector_space import tsne
+from transformer.metrics.classification import Reliability
+
+CELL = 0.75  # inches, of the confusion matrix
+DARK = 0.55  # share of the scale from which text on a cell is white
+LARGEST_MAP = 2000  # points of a map: more hide one another, and t-SNE takes minutes
+ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and the width they may take
+ROW_OF_NEXT = 1.4  # rows from the last of a text to the first of the next
+TOKEN_FONT = 8.5  # points
+TOKEN_GAP, BOX_GAP, COLUMN_GAP, MARGIN = 0.04, 0.02, 0.15, 0.1  # inches
+
+
+def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
+    """The confusion matrix: shares of each true class in colour, numbers of texts in figures.
+
+    Args:
+      confusion: [C, C], true classes in rows.
+      labels: names of the classes.
+    """
+    confusion = np.asarray(confusion)
+    size = max(2.0, CELL * len(labels))
+    figure = new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
+    axes = figure.subplots()
+    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    mesh = axes.imshow(shares, cmap=COLOUR_MAP, vmin=0, vmax=1)
+    for (row, column), share in np.ndenumerate(shares):
+        axes.text(
+            column,
+            row,
+            f"{confusion[row, column]:,}\n{share:.1%}",
+            ha="center",
+            va="center",
+            fontsize=9 if len(labels) < 8 else 6,
+            color="white" if share > DARK else "black",
+        )
+    names = [visible_label(label) for label in labels]
+    axes.set_xticks(range(len(labels)), names, rotation=0 if len(labels) < 4 else 90, **AS_TEXT)
+    axes.set_yticks(range(len(labels)), names, **AS_TEXT)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    axes.tick_params(length=0)
+    bar = figure.colorbar(mesh, ax=axes, ticks=[0, 0.5, 1], fraction=0.046)
+    bar.ax.set_yticklabels(["0%", "50%", "100%"])
+    bar.set_label("share of the true class")
+    return figure
+
+
+def reliability_figure(curves: dict[str, Reliability]) -> Figure:
+    """The reliability diagram: accuracy over confidence, and below how many texts each bin has.
+
+    Below the diagonal a classifier is surer than it is right, above it less sure.
+
+    Args:
+      curves: by the name of the classifier.
+
+    Source: Guo et al. 2017, figure 1.
+    """
+    figure = new_figure(4.2, 4.8)
+    above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
+    above.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, label="calibrated")
+    for number, (name, curve) in enumerate(curves.items()):
+        filled, bins = curve.count > 0, len(curve.count)
+        style = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.3}
+        above.plot(
+            curve.confidence[filled],
+            curve.accuracy[filled],
+            label=f"{name} (error {curve.error:.1%})",
+            marker=MARKER_SHAPES[number % len(MARKER_SHAPES)],
+            markersize=4,
+            **style,
+        )
+        below.stairs(curve.count / curve.count.sum(), np.arange(bins + 1) / bins, **style)
+    above.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
+    below.set(xlabel="confidence", ylabel="share of texts", ylim=(0, None))
+    for text in above.legend(frameon=False, fontsize=8, loc="upper left").get_texts():
+        text.set(**AS_TEXT)
+    for axes in (above, below):
+        light_grid(axes)
+    return figure
+
+
+def embedding_map(
+    embeddings: np.ndarray, truth: Sequence[int], labels: Sequence[str], seed: int = 0
+) -> Figure:
+    """A map of texts, in which those that the classifier sees as alike lie near each other.
+
+    See `vector_space.tsne`. Of many texts, `LARGEST_MAP` drawn at random are shown.
+
+    Args:
+      embeddings: [N, E], what the classifier pooled of each text.
+      truth: number of each text's class, from zero.
+      labels: names of the classes.
+      seed: of the draw and of t-SNE.
+
+    Raises:
+      ValueError: fewer than three texts.
+    """
+    embeddings, truth = np.asarray(embeddings, np.float32), np.asarray(truth)
+    if len(embeddings) < 3:
+        raise ValueError(f"{len(embeddings)} texts are no map: three are needed")
+    if len(embeddings) > LARGEST_MAP:
+        shown = np.random.default_rng(seed).choice(len(embeddings), LARGEST_MAP, replace=False)
+        embeddings, truth = embeddings[shown], truth[shown]
+    points = tsne(embeddings, seed)
+    figure = new_figure(5.2, 4.6)
+    axes = figure.subplots()
+    for number, label in enumerate(labels):
+        mine = points[truth == number]
+        axes.plot(
+            mine[:, 0],
+            mine[:, 1],
+            linestyle="none",
+            marker=MARKER_SHAPES[number % len(MARKER_SHAPES)],
+            markersize=3 if len(points) > 300 else 5,
+            markeredgewidth=0,
+            alpha=0.6,
+            color=COLOURS[number % len(COLOURS)],
+            label=f"{visible_label(label)} ({len(mine):,})",
+        )
+    axes.set(xticks=[], yticks=[])
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.spines[:].set_color("0.8")
+    # Solid marks in the legend: at a few points' size, faint ones cannot be told apart.
+    legend = figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+        handle.set(alpha=1, markersize=5)
+        text.set(**AS_TEXT)
+    return figure
+
+
+class ReadText(NamedTuple):
+    """A text as attention pooling read it.
+
+    Attributes:
+      tokens: its tokens.
+      weights: of the tokens; they sum to one.
+      truth, predicted: names of classes; truth is '' where nobody knows it.
+    """
+
+    tokens: Sequence[str]
+    weights: np.ndarray
+    truth: str
+    predicted: str
+
+
+class _Box(NamedTuple):
+    """A token's box: left edge and width in inches, row from zero, and share of the scale."""
+
+    x: float
+    row: float
+    width: float
+    name: str
+    share: float
+
+
+def reading_figure(texts: Sequence[ReadText]) -> Figure:
+    """Texts as rows of boxes, each the darker the more of the weight its token has.
+
+    The scale of each text goes from zero to its largest weight, which stands beside it, after the
+    true and the predicted class; a wrong one is printed in bold. A long text takes several rows.
+    """
+    fonts, covered = fonts_for(frozenset("".join(token for t in texts for token in t.tokens)))
+    style = {"fontsize": TOKEN_FONT, "family": fonts, **AS_TEXT}
+    boxes: list[list[_Box]] = []
+    row = 0.0
+    for text in texts:
+        names = [visible(token, covered) for token in text.tokens]
+        boxes.append(_wrap(names, np.asarray(text.weights, np.float64), row, style))
+        row = boxes[-1][-1].row + ROW_OF_NEXT
+    columns = {
+        "true": [text.truth and visible_label(text.truth) for text in texts],
+        "predicted": [visible_label(text.predicted) for text in texts],
+        "largest weight": [f"{np.max(text.weights):.2f}" for text in texts],
+    }
+    widths = [max(_widths([name, *cells], style)) + COLUMN_GAP for name, cells in columns.items()]
+    left = sum(widths)
+    right = max(*_widths(["tokens"], style), *(box.x + box.width for line in boxes for box in line))
+    axes = _inches(left + right, (row + 1) * ROW)
+    x = 0.0
+    for width, (name, cells) in zip(widths, columns.items(), strict=True):
+        axes.text(x, 0.5 * ROW, name, va="center", color="0.4", **style)
+        for text, line, cell in zip(texts, boxes, cells, strict=True):
+            wrong = name == "predicted" and text.truth not in ("", text.predicted)
+            y = (line[0].row + 1.5) * ROW
+            axes.text(x, y, cell, va="center", fontweight="bold" if wrong else None, **style)
+        x += width
+    axes.text(left, 0.5 * ROW, "tokens", va="center", color="0.4", **style)
+    for box in (box for line in boxes for box in line):
+        corner = (left + box.x, (box.row + 1.08) * ROW)
+        colour = colormaps[COLOUR_MAP](box.share)
+        axes.add_patch(Rectangle(corner, box.width, 0.84 * ROW, color=colour, linewidth=0))
+        axes.text(
+            corner[0] + box.width / 2,
+            (box.row + 1.5) * ROW,
+            box.name,
+            ha="center",
+            va="center_baseline",
+            color="white" if box.share > DARK else "black",
+            **style,
+        )
+    return axes.figure
+
+
+def visible_label(label: str) -> str:
+    """The name of a class, every character of which shows."""
+    return visible(label, fonts_for(frozenset(label))[1] | {" "}).replace("␣", " ")
+
+
+def _wrap(names: list[str], weights: np.ndarray, row: float, style: dict) -> list[_Box]:
+    """The boxes of one text, which starts in this row."""
+    boxes, x = [], 0.0
+    shares = weights / max(weights.max(), 1e-9)
+    for name, width, share in zip(names, _widths(names, style), shares, strict=True):
+        if x and x + width > LINE:
+            x, row = 0.0, row + 1
+        boxes.append(_Box(x, row, width + 2 * TOKEN_GAP, name, float(share)))
+        x += width + 2 * TOKEN_GAP + BOX_GAP
+    return boxes
+
+
+def _widths(texts: Sequence[str], style: dict) -> list[float]:
+    """The inches that texts take when they are drawn."""
+    figure = Figure(dpi=DOTS_PER_INCH)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    drawn = [figure.text(0, 0, text, **style) for text in texts]
+    return [text.get_window_extent(renderer).width / DOTS_PER_INCH for text in drawn]
+
+
+def _inches(width: float, height: float) -> Axes:
+    """An empty canvas measured in inches from its upper left corner, inside a margin."""
+    figure = Figure(figsize=(width + 2 * MARGIN, height + 2 * MARGIN), dpi=DOTS_PER_INCH)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height + MARGIN, -MARGIN))
+    axes.axis("off")
+    return axes

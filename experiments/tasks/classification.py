@@ -1,0 +1,135 @@
+"""Using a trained classifier: the modes `classify` and `attention`."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from experiments.attention import page
+from experiments.display.figure_files import save_figure
+from experiments.lines import Lines, warn
+from experiments.options import Options
+from experiments.tasks import class_figures
+from experiments.workdir import load_results, load_trained
+from transformer.data.labels import Labelled
+from transformer.errors import UserError
+from transformer.inference.classifier import TextClassifier
+from transformer.metrics.classification import Reliability
+from transformer.progress import line_progress
+
+EXAMPLES = 6  # texts shown after training
+LONGEST_EXAMPLE = 90  # characters of them
+MAPPED = 500  # texts of the map: t-SNE then takes seconds
+
+
+def classify(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+    """Writes the most probable class of each line and its probability; a blank line stays blank.
+
+    With `decode.num_best` over one, each line becomes so many, of as many classes as there are,
+    `number<TAB>class<TAB>probability`, numbered from one. Returns the lines written.
+    """
+    classifier, variables, *_ = load_trained(folder, config, warn)
+    written, most = 0, config.decode.num_best
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
+            for number, found in enumerate(classifier.predict(variables, chunk, first), first):
+                cells = [f"{each.label}\t{each.probability:.6f}" for each in found[:most]] or [""]
+                output.writelines(f"{number}\t{c}\n" if most > 1 else f"{c}\n" for c in cells)
+                written += len(cells)
+            output.flush()
+            advance(len(chunk))
+    return written
+
+
+def attention(config: Any, folder: Path, options: Options) -> list[Path]:
+    """Draws what pooling reads of a text, and all heads of all layers; returns the files.
+
+    Raises:
+      UserError: the text is missing or blank, a translation is given, an end is to be hidden, or
+        the model has no attention, or not the layer or head that is asked for.
+    """
+    sentence = options.needed_sentence()
+    if options.translation is not None or options.hide_end:
+        raise UserError(
+            "--translation and --hide_end are for translators: a classifier reads one text"
+        )
+    classifier, variables, steps, _ = load_trained(folder, config, warn)
+    if classifier.is_blank(sentence):
+        raise UserError("--sentence is blank: give the text whose attention is to be drawn")
+    place = page.text_folder(folder, sentence)
+    seen = classifier.attention(variables, sentence)
+    files = []
+    if seen.weights:
+        files = page.draw_attention(seen, steps, place, folder, options, warn)
+    files += draw_reading(classifier, variables, [Labelled(sentence, "")], place / "reading.png")
+    if not files:
+        raise UserError(
+            f"config.model.kind={config.model.kind} with config.model.pooling="
+            f"{config.model.pooling} has no attention to draw: train a Transformer, or with "
+            "--config.model.pooling=attention"
+        )
+    return files
+
+
+def draw_reading(
+    classifier: TextClassifier, variables: Any, items: Sequence[Labelled], picture: Path
+) -> list[Path]:
+    """Draws which tokens attention pooling reads; returns the picture, or none without such."""
+    texts = [item.text for item in items]
+    readings = classifier.reading(variables, texts)
+    if not readings:
+        return []
+    found = classifier.predict(variables, texts)
+    rows = [
+        class_figures.ReadText(tokens, weights, item.label, best[0].label)
+        for (tokens, weights), item, best in zip(readings, items, found, strict=True)
+    ]
+    return [save_figure(class_figures.reading_figure(rows), picture)]
+
+
+def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
+    """Prints a few texts of the test set with their classes, and draws what is right and why."""
+    classifier, labels = task.predictor, task.predictor.labels
+    examples = task.examples("test", EXAMPLES)
+    # Of a text that is blank to the tokenizer nothing is predicted.
+    examples = [item for item in examples if not classifier.is_blank(item.text)]
+    found = classifier.predict(variables, [item.text for item in examples])
+    for item, best in zip(examples, found, strict=True):
+        text = item.text if len(item.text) <= LONGEST_EXAMPLE else item.text[:LONGEST_EXAMPLE] + "…"
+        say(f"  text       {text}")
+        say(f"  class      {item.label}")
+        say(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
+    scores = load_results(folder)["test"]
+    kinds = {k.removeprefix("accuracy_"): v for k, v in scores.items() if _is_of_kind(k)}
+    for kind, accuracy in kinds.items():
+        say(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
+    figures = folder / "figures"
+    figures.mkdir(exist_ok=True)
+    curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})
+    drawn = {
+        "confusion": class_figures.confusion_figure(np.array(scores["confusion"]), labels),
+        "reliability": class_figures.reliability_figure({task.config.name: curve}),
+    }
+    mapped = task.examples("test", MAPPED)
+    if len(mapped) > 2:
+        vectors = classifier.embeddings(variables, [item.text for item in mapped])
+        truth = [labels.index(item.label) for item in mapped]
+        drawn["map"] = class_figures.embedding_map(vectors, truth, labels)
+    for name, figure in drawn.items():
+        save_figure(figure, figures / f"{name}.png")
+        say(f"wrote {figures / f'{name}.png'}")
+    for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
+        say(f"wrote {picture}")
+    if examples:
+        seen = classifier.attention(variables, examples[0].text)
+        page.show_attention(seen, folder, say)
+
+
+def _is_of_kind(name: str) -> bool:
+    """Whether a score is the accuracy of the texts of one kind."""
+    return name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature")
+
+
+FOLDER_MODES = {"attention": attention}
+LINE_MODES = {"classify": classify}

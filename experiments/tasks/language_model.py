@@ -1,0 +1,103 @@
+"""Using a trained language model: the modes `generate`, `score` and `attention`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from experiments.attention import page
+from experiments.lines import Lines, warn
+from experiments.options import Options
+from experiments.workdir import load_trained
+from transformer.errors import UserError
+from transformer.progress import line_progress
+
+DRAWN = 32  # tokens of a text whose attention is drawn after training
+
+
+def generate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+    """Writes each line with what the model writes after it; returns the lines written.
+
+    What is written may hold ends of lines: they stand as `\\n`, so that a text stays a line. With
+    `decode.num_best` over one, each line becomes so many, `number<TAB>text`, numbered from one;
+    those of a beam search, best first, have their score between the two.
+    """
+    generator, variables, *_ = load_trained(folder, config, warn)
+    written, numbered = 0, config.decode.num_best > 1
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
+            for number, best in enumerate(generator.write(variables, chunk, first), first):
+                for text, score in best:
+                    line = text.replace("\\", "\\\\").replace("\n", "\\n")
+                    told = "" if score is None else f"{score:.4f}\t"
+                    output.write(f"{number}\t{told}{line}\n" if numbered else f"{line}\n")
+                    written += 1
+            output.flush()
+            advance(len(chunk))
+    return written
+
+
+def generate_one(config: Any, folder: Path, prompt: str, output: TextIO) -> None:
+    """Writes a prompt and what follows it while it is made; of a search, when it is."""
+    generator, variables, *_ = load_trained(folder, config, warn)
+    if config.decode.search == "beam" or config.decode.num_best > 1:
+        [best] = generator.write(variables, [prompt])
+        output.write("\n\n".join(text for text, _ in best))
+    else:
+        for piece in generator.stream(variables, prompt):
+            output.write(piece)
+            output.flush()
+    output.write("\n")
+
+
+def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+    """Writes for each line the log-probability of it, in nats, and the tokens that is of.
+
+    Both count the end of the line where the model learned ends. Returns the lines written.
+    """
+    generator, variables, *_ = load_trained(folder, config, warn)
+    written = 0
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
+            for log_prob, tokens in generator.score(variables, chunk, first):
+                output.write(f"{log_prob:.4f}\t{tokens}\n")
+            output.flush()
+            written += len(chunk)
+            advance(len(chunk))
+    return written
+
+
+def attention(config: Any, folder: Path, options: Options) -> list[Path]:
+    """Draws all heads of all layers for a text; returns the pictures and their explorer.
+
+    Raises:
+      UserError: the text is missing, a translation is given, an end is to be hidden, or the model
+        has no attention, or not the layer or head that is asked for.
+    """
+    sentence = options.needed_sentence()
+    if options.translation is not None or options.hide_end:
+        raise UserError(
+            "--translation and --hide_end are for translators: a language model reads one text"
+        )
+    generator, variables, steps, _ = load_trained(folder, config, warn)
+    seen = generator.attention(variables, sentence)
+    if not seen.weights:
+        raise UserError(f"config.model.kind={config.model.kind} has no attention to draw")
+    place = page.text_folder(folder, sentence)
+    return page.draw_attention(seen, steps, place, folder, options, warn)
+
+
+def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
+    """Prints a text that the model writes by itself, and draws the attention over its start."""
+    generator = task.predictor
+    text = "".join(generator.stream(variables, ""))
+    say(f"it writes:\n\n{text}\n")
+    # Room for a beginning, and for pieces that come out otherwise when they are read again.
+    start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
+    if not start:
+        return
+    seen = generator.attention(variables, generator.tokenizer.decode(start))
+    page.show_attention(seen, folder, say)
+
+
+FOLDER_MODES = {"attention": attention}
+LINE_MODES = {"generate": generate, "score": score}

@@ -1,0 +1,98 @@
+"""Using a trained translator: the modes `translate`, `score`, `attention` and `align`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from experiments.attention import page
+from experiments.heads import alignment
+from experiments.lines import Lines, two_columns, warn
+from experiments.options import Options
+from experiments.workdir import load_trained
+from transformer.errors import UserError
+from transformer.progress import line_progress
+
+EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
+
+
+def translate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+    """Writes the translation of each line; a blank line stays blank. Returns the lines written.
+
+    With `decode.num_best` over one, each line becomes so many, `number<TAB>score<TAB>text`,
+    numbered from one.
+    """
+    translator, variables, *_ = load_trained(folder, config, warn)
+    written = 0
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
+            results = translator.translate(variables, chunk, first_line=first, done=advance)
+            for number, best in enumerate(results, first):
+                if config.decode.num_best > 1:
+                    output.writelines(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in best)
+                    written += len(best)
+                else:
+                    output.write(best[0].text + "\n")
+                    written += 1
+            output.flush()
+    return written
+
+
+def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+    """Writes for each line `source<TAB>target` the log-probability of the target and its tokens.
+
+    Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
+    stays blank. Returns the lines written.
+
+    Raises:
+      UserError: a line has not two columns.
+    """
+    translator, variables, *_ = load_trained(folder, config, warn)
+    written = 0
+    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
+        for first, chunk in lines.chunks():
+            blank = ["\t" not in line and translator.is_blank(line) for line in chunk]
+            pairs = [
+                ["", ""] if empty else two_columns(line, f"line {number}", "score")
+                for number, (line, empty) in enumerate(zip(chunk, blank, strict=True), first)
+            ]
+            sources, targets = map(list, zip(*pairs, strict=True))
+            scores = translator.score(variables, sources, targets, first_line=first, done=advance)
+            for empty, (log_prob, tokens) in zip(blank, scores, strict=True):
+                output.write("\n" if empty else f"{log_prob:.4f}\t{tokens}\n")
+            output.flush()
+            written += len(chunk)
+    return written
+
+
+def attention(config: Any, folder: Path, options: Options) -> list[Path]:
+    """Draws all heads of all layers for a sentence; returns the pictures and their explorer.
+
+    Raises:
+      UserError: the sentence is missing or blank, the model has no attention, or not the layer or
+        head that is asked for.
+    """
+    source = options.needed_sentence()
+    translator, variables, steps, _ = load_trained(folder, config, warn)
+    if translator.is_blank(source):
+        raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
+    seen = translator.attention(variables, source, options.translation)
+    if not seen.weights:
+        raise UserError(alignment.NO_ATTENTION.format(use="draw"))
+    place = page.text_folder(folder, source, options.translation)
+    return page.draw_attention(seen, steps, place, folder, options, warn)
+
+
+def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
+    """Prints a few translations of the test set, and draws the attention of the first."""
+    pairs = task.examples("test", EXAMPLES)
+    sources = [pair.source for pair in pairs]
+    for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):
+        say(f"  source       {pair.source}")
+        say(f"  reference    {pair.target}")
+        say(f"  translation  {best[0].text}\n")
+    seen = task.predictor.attention(variables, sources[0])
+    page.show_attention(seen, folder, say)
+
+
+FOLDER_MODES = {"attention": attention, "align": alignment.align}
+LINE_MODES = {"translate": translate, "score": score}

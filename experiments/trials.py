@@ -1,0 +1,98 @@
+"""What trials lie in a sweep's folder, for those who name it where a run is meant."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from experiments.settings import flatten
+from transformer.errors import UserError
+from transformer.storage.checkpoint import SMALLER_IS_BETTER
+from transformer.storage.files import write_json
+
+COMMAND = "sweep.json"
+MOST_TOLD = 10
+
+
+class Found(NamedTuple):
+    """A trial: its folder, whose name is its number, what tells it apart, and its score."""
+
+    folder: Path
+    settings: dict[str, Any]
+    metric: str
+    score: float | None
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
+        score = "not finished" if self.score is None else f"{self.metric} {self.score:.4g}"
+        return f"points/{self.folder.name} ({told or 'as configured'}): {score}"
+
+
+def write_command(folder: Path, command: str) -> None:
+    """Keeps the command that trains a sweep in its folder."""
+    write_json(folder / COMMAND, {"command": command})
+
+
+def find_trials(folder: Path) -> list[Found]:
+    """Returns the trials of a sweep's folder, the best on validation first; empty for a run's.
+
+    A trial whose files cannot be read is left out.
+    """
+    configs, results = {}, {}
+    for path in sorted(folder.glob("points/*/config.json")):
+        config = _read(path)
+        if isinstance(config.get("train"), dict):
+            configs[path.parent] = flatten(ConfigDict(config))
+            results[path.parent] = _read(path.with_name("results.json"))
+    told = _differing(list(configs.values()))
+    trials = []
+    for place, config in configs.items():
+        metric = config.get("train.best_metric", "")
+        scores = results[place].get("validation")
+        score = scores.get(metric) if isinstance(scores, dict) else None
+        score = float(score) if isinstance(score, int | float) else None
+        trials.append(Found(place, {key: config.get(key) for key in told}, metric, score))
+    return sorted(trials, key=_rank)
+
+
+def refuse_sweep(folder: Path) -> None:
+    """Raises UserError, which names the trials, where a folder is a sweep's and no run's."""
+    command = _read(folder / COMMAND).get("command")
+    trials = find_trials(folder)
+    if not trials and command is None:
+        return
+    listed = "; ".join(map(str, trials[:MOST_TOLD]))
+    more = f"; and {len(trials) - MOST_TOLD} more" if len(trials) > MOST_TOLD else ""
+    name = (
+        f"name one of its trials, as --workdir={shlex.quote(str(trials[0].folder))}. Best first: "
+        f"{listed}{more}"
+        if trials
+        else "none of its trials has begun"
+    )
+    again = f". To go on with the sweep, type: {command}" if command else ""
+    raise UserError(f"{folder} holds a sweep, not a run: {name}{again}")
+
+
+def _rank(trial: Found) -> tuple[bool, float, str]:
+    if trial.score is None or trial.score != trial.score:
+        return True, 0.0, trial.folder.name
+    sign = 1 if trial.metric in SMALLER_IS_BETTER else -1
+    return False, sign * trial.score, trial.folder.name
+
+
+def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The keys in which configs differ."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if any(c.get(key) != configs[0].get(key) for c in configs)]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; empty where it is missing, damaged or not an object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

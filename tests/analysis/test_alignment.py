@@ -1,0 +1,153 @@
+"""Links read off attention are where it is, and scores of links are what their definitions say."""
+
+import numpy as np
+import pytest
+
+from transformer.analysis.alignment import (
+    ROWS,
+    GoldLinks,
+    Words,
+    alignment_scores,
+    most_attended,
+    word_weights,
+    words_of_text,
+)
+
+
+def words(*of_tokens: int, count: int | None = None) -> Words:
+    return Words(np.array(of_tokens, int), max(of_tokens) + 1 if count is None else count)
+
+
+def distributions(*shape: int, seed: int = 0) -> np.ndarray:
+    """Random rows that sum to one."""
+    return np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), shape[:-1]).astype(np.float32)
+
+
+# -- words and their tokens
+
+
+def test_white_space_parts_words_and_a_token_belongs_where_it_first_shows():
+    text = " Der  Hund's\u00a0bellt.\n"
+    starts = [0, 4, 8, 10, 12, 17, 18, 19]  # " Der", "  Hu", "nd", "'s", a blank and "bell", ...
+    found = words_of_text(text, starts)
+    assert found.of_tokens.tolist() == [0, 1, 1, 1, 2, 2, 2, 2]
+    assert found.count == 3
+    assert words_of_text("  ", [0]).count == 0
+    assert words_of_text("a b c", [0]).count == 3  # what was cut off counts
+
+
+# -- weights of words
+
+
+def test_source_columns_are_added_and_target_rows_averaged():
+    # Rows <s>, x, y, z; columns a, b, c, </s>. The target's words are xy and z, the source's a, bc.
+    weights = np.array(
+        [[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.0, 0.7, 0.2, 0.1], [1.0, 0.0, 0.0, 0.0]],
+        np.float32,
+    )
+    source, target = words(0, 1, 1), words(0, 0, 1)
+    made = word_weights(weights, source, target, "output")
+    np.testing.assert_allclose(made, [[0.3, 0.35], [0.0, 0.9]], rtol=1e-6)
+    read = word_weights(weights, source, target, "input")
+    np.testing.assert_allclose(read, [[0.25, 0.55], [1.0, 0.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_what_a_row_lacks_of_one_is_the_weight_of_the_end(rows):
+    weights = distributions(2, 3, 8, 6)
+    source, target = words(0, 0, 1, 2, 2), words(0, 1, 1, 1, 2, 3, 3)
+    own = weights[:, :, ROWS[rows], -1]
+    end = np.stack([own[:, :, target.of_tokens == j].mean(-1) for j in range(4)], axis=-1)
+    found = word_weights(weights, source, target, rows)
+    assert found.shape == (2, 3, 4, 3)
+    np.testing.assert_allclose(found.sum(-1) + end, 1, rtol=1e-5)
+
+
+def test_words_without_tokens_neither_attend_nor_are_attended_to():
+    found = word_weights(distributions(4, 3), words(0, 2, count=5), words(0, 0, 2, count=7))
+    assert found.shape == (7, 5)
+    assert (found.sum(axis=1) > 0).tolist() == [True, False, True] + [False] * 4
+    assert (found.sum(axis=0) > 0).tolist() == [True, False, True, False, False]
+    assert most_attended(found).sum() == 2
+
+
+# -- links
+
+
+def test_ties_share_a_link_however_float32_rounds_them():
+    third = np.float32(1) / 3
+    weights = np.array([[third, third * (1 + 1e-7), third], [0.2, 0.4, 0.4001], [0, 0, 0]])
+    expected = [[1 / 3, 1 / 3, 1 / 3], [0, 0, 1], [0, 0, 0]]
+    np.testing.assert_allclose(most_attended(weights), expected)
+
+
+def test_scores_of_shared_links_are_the_mean_over_random_choices():
+    gold = [GoldLinks([(0, 0), (4, 1)], [(1, 0), (2, 1), (0, 2)])]
+    weights = np.ones((3, 5), np.float32)
+    expected = alignment_scores([most_attended(weights)], gold)
+    choices = np.eye(5)[np.random.default_rng(1).integers(5, size=(20_000, 3))]
+    drawn = alignment_scores([choices], gold)
+    for name in ("error_rate", "precision", "recall"):
+        mean = getattr(drawn, name).mean()
+        assert getattr(expected, name) == pytest.approx(mean, abs=0.01)
+        # The control: always the first of them is another thing.
+        first = alignment_scores([choices * 0 + np.eye(5)[0]], gold)
+        assert abs(getattr(first, name).mean() - mean) > 0.05
+
+
+# -- scores
+
+
+def test_perfect_attention_has_no_errors():
+    gold = [GoldLinks([(2, 0), (0, 1), (1, 2)]), GoldLinks([(0, 0), (1, 1)])]
+    perfect = [np.eye(3)[[2, 0, 1]], np.eye(2)]
+    scores = alignment_scores([most_attended(w) for w in perfect], gold)
+    assert scores == (0.0, 1.0, 1.0, 5.0)
+    # The control: one link astray of five.
+    astray = alignment_scores([np.eye(3)[[2, 0, 0]], np.eye(2)], gold)
+    np.testing.assert_allclose(astray, [0.2, 0.8, 0.8, 5])
+
+
+def test_uniform_attention_errs_as_chance_does():
+    # A word of n is the right one with chance 1/n, so a sentence of n words has one hit of n.
+    lengths, found, gold = (5, 7), [], []
+    for n in lengths:
+        one_token_each = words(*range(n))
+        uniform = np.full((2, n + 1, n + 1), 1 / (n + 1), np.float32)
+        found.append(most_attended(word_weights(uniform, one_token_each, one_token_each)))
+        gold.append(GoldLinks([(i, n - 1 - i) for i in range(n)]))
+    scores = alignment_scores(found, gold)
+    np.testing.assert_allclose(scores.error_rate, [1 - 2 / 12] * 2, rtol=1e-6)
+    np.testing.assert_allclose(scores.recall, [2 / 12] * 2, rtol=1e-6)
+
+
+def test_sure_and_possible_links_count_as_defined():
+    # Found 0-0, 1-1, 3-2, 2-3; sure 0-0, 1-1, 2-2; possible besides 3-2 and 0-3.
+    links = np.zeros((4, 4))
+    links[[0, 1, 2, 3], [0, 1, 3, 2]] = 1
+    gold = GoldLinks([(0, 0), (1, 1), (2, 2)], [(3, 2), (0, 3)])
+    scores = alignment_scores([links], [gold])
+    assert scores.precision == 3 / 4  # 0-0, 1-1 and 3-2 of four
+    assert scores.recall == 2 / 3  # 0-0 and 1-1 of three
+    assert scores.error_rate == pytest.approx(1 - (2 + 3) / (4 + 3))
+    assert scores.links == 4
+    # A sure link that is called possible as well, or twice, counts once.
+    again = GoldLinks([*gold.sure, (0, 0)], [*gold.possible, (1, 1)])
+    assert alignment_scores([links], [again]) == scores
+
+
+def test_heads_are_scored_side_by_side_and_sentences_by_their_size():
+    gold = [GoldLinks([(0, 0), (1, 1), (2, 2)]), GoldLinks([(0, 0)])]
+    right, wrong = np.eye(3), np.eye(3)[[1, 2, 0]]
+    heads = np.array([[right, wrong]] * 5)
+    scores = alignment_scores([heads, np.ones((5, 2, 1, 1))], gold)
+    assert scores.error_rate.shape == (5, 2)
+    np.testing.assert_allclose(scores.error_rate[4], [0, 3 / 4])
+
+
+def test_where_there_is_nothing_to_count_there_is_no_score():
+    nothing = alignment_scores([np.zeros((2, 3))], [GoldLinks([])])
+    assert np.isnan(nothing[:3]).all()
+    unfound = alignment_scores([np.zeros((2, 3))], [GoldLinks([(2, 1)])])
+    assert (unfound.error_rate, unfound.recall) == (1, 0)
+    assert np.isnan(unfound.precision)

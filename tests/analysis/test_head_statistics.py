@@ -1,0 +1,143 @@
+"""Numbers of attention heads are what they are by hand, and what loops over their rows give."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.analysis.statistics import RowSums, head_statistics
+
+BATCH, HEADS, QUERIES, KEYS = 3, 2, 5, 7
+
+
+statistics = jax.jit(head_statistics, static_argnames="within")
+
+
+def of_map(weights, mask=None) -> dict[str, float]:
+    """The means of one head's map of up to 5 x 5 beside padding, whose last key is an end."""
+    queries, keys = np.shape(weights)
+    allowed, padded = np.zeros((1, 5, 5), bool), np.zeros((1, 1, 5, 5), np.float32)
+    padded[0, 0, :queries, :keys] = weights
+    allowed[0, :queries, :keys] = True if mask is None else mask
+    ends = np.arange(5)[None] == keys - 1
+    found = statistics(*map(jnp.asarray, (padded, allowed, ends)))
+    return {name: rows.mean().item() for name, rows in found.items()}
+
+
+def drawn(seed: int, causal: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random weights, their mask and ends; sentences of unlike lengths, the last of no token."""
+    rng = np.random.default_rng(seed)
+    lengths = [(7, 7), (4, 4), (0, 0)] if causal else [(QUERIES, KEYS), (4, 3), (0, 0)]
+    mask, ends = np.zeros((BATCH, *lengths[0]), bool), np.zeros((BATCH, KEYS), bool)
+    for b, (queries, keys) in enumerate(lengths):
+        mask[b, :queries, :keys] = np.tril(np.ones((queries, keys))) if causal else True
+        ends[b, :keys] = np.arange(keys) == keys - 1
+    raw = rng.exponential(size=(BATCH, HEADS, *lengths[0])) * mask[:, None]
+    weights = raw / np.maximum(raw.sum(axis=-1, keepdims=True), 1e-30)
+    return weights.astype(np.float32), mask, ends
+
+
+def by_loops(weights, mask, ends) -> dict[str, list[float]]:
+    """All statistics, row by row in float64."""
+    found: dict[str, list[list[float]]] = {}
+    for head in range(weights.shape[1]):
+        rows: dict[str, list[float]] = {}
+        for b, i in np.argwhere(mask.any(axis=-1)):
+            row, keys = weights[b, head, i].astype(np.float64), np.flatnonzero(mask[b, i])
+            nats = -sum(p * math.log(p) for p in row[keys] if p > 0)
+            rows.setdefault("entropy", []).append(nats)
+            rows.setdefault("end_share", []).append(sum(row[ends[b]]))
+            if len(keys) > 1:
+                rows.setdefault("relative_entropy", []).append(nats / math.log(len(keys)))
+            if mask.shape[1] == mask.shape[2]:
+                rows.setdefault("distance", []).append(sum(row[j] * abs(i - j) for j in keys))
+            last_query = np.flatnonzero(mask[b].any(axis=1))[-1]
+            last_key = np.flatnonzero(mask[b].any(axis=0))[-1]
+            place = i * last_key / last_query
+            if far := max(abs(place - j) for j in keys):
+                near = 1 - sum(row[j] * abs(place - j) for j in keys) / far
+                rows.setdefault("diagonality", []).append(near)
+        for name, values in rows.items():
+            found.setdefault(name, []).append(values)
+    return {name: np.mean(values, axis=1).tolist() for name, values in found.items()}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_all_statistics_are_those_of_a_loop_over_rows_without_padding(causal):
+    weights, mask, ends = drawn(0, causal)
+    found = statistics(*map(jnp.asarray, (weights, mask, ends)), within=causal)
+    expected = by_loops(weights, mask, ends)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name].mean(), values, rtol=2e-6, err_msg=name)
+    as_if_padding_counted = by_loops(weights, np.ones_like(mask), ends)
+    assert not np.allclose(found["entropy"].mean(), as_if_padding_counted["entropy"], rtol=0.1)
+
+
+def test_sums_of_batches_are_those_of_one_batch_of_all():
+    first, second = drawn(1), drawn(2)
+    apart = [statistics(*map(jnp.asarray, each), within=False) for each in (first, second)]
+    both = [np.concatenate(each) for each in zip(first, second, strict=True)]
+    for name, values in by_loops(*both).items():
+        merged = apart[0][name].merge(apart[1][name])
+        np.testing.assert_allclose(merged.mean(), values, rtol=2e-6)
+
+
+def test_batches_of_few_rows_count_for_less_than_those_of_many():
+    few, many = RowSums(np.array([2.0]), np.array(1)), RowSums(np.array([9.0]), np.array(9))
+    assert few.merge(many).mean().tolist() == [1.1]
+
+
+def test_uniform_attention_has_the_largest_entropy():
+    uniform = of_map(np.full((3, 5), 1 / 5))
+    assert uniform["entropy"] == pytest.approx(math.log(5))
+    assert uniform["relative_entropy"] == pytest.approx(1.0)
+    assert of_map([[0.4, 0.3, 0.3]])["relative_entropy"] < 0.999
+
+
+def test_uniform_attention_to_the_past_is_as_uniform_as_it_can_be():
+    mask = np.tril(np.ones((4, 4), bool))
+    found = of_map(mask / mask.sum(axis=1, keepdims=True), mask)
+    # The first of four rows sees one key alone: it has no choice, and counts only for the entropy.
+    assert found["relative_entropy"] == pytest.approx(1.0)
+    assert found["entropy"] == pytest.approx(math.log(24) / 4)
+
+
+def test_attention_of_each_token_to_itself_is_diagonal_without_distance_or_entropy():
+    found = of_map(np.eye(5))
+    assert found["entropy"] == found["relative_entropy"] == found["distance"] == 0.0
+    assert found["diagonality"] == 1.0
+
+
+def test_attention_to_the_token_before_is_one_token_away():
+    before = np.eye(5, k=-1)
+    before[0, 0] = 1.0
+    found = of_map(before)
+    assert found["distance"] == pytest.approx(4 / 5)
+    # The farthest keys of rows 0 to 4 are 4, 3, 2, 3 and 4 tokens away.
+    near = [1, 1 - 1 / 3, 1 - 1 / 2, 1 - 1 / 3, 1 - 1 / 4]
+    assert found["diagonality"] == pytest.approx(sum(near) / 5)
+
+
+def test_uniform_attention_is_as_diagonal_as_its_rows_are_by_hand():
+    # |i - j| of the three rows: 0 1 2, 1 0 1, 2 1 0. Their means over their largest: 1/2, 2/3, 1/2.
+    assert of_map(np.full((3, 3), 1 / 3))["diagonality"] == pytest.approx(1 - 5 / 9)
+
+
+def test_cross_attention_that_keeps_pace_with_a_longer_source_is_diagonal():
+    pace = np.eye(5)[[0, 2, 4]]
+    assert of_map(pace)["diagonality"] == 1.0
+    assert of_map(pace[::-1])["diagonality"] == pytest.approx(1 / 3)  # of the rows: 0, 1 and 0
+    assert of_map(np.eye(5)[:3])["diagonality"] < 0.9  # of one token a step
+
+
+def test_attention_to_the_end_of_the_sentence_alone_has_all_of_its_share():
+    assert of_map(np.eye(4)[[3, 3, 3]])["end_share"] == 1.0
+    assert of_map(np.eye(4)[[0, 1, 2]])["end_share"] == 0.0
+    assert of_map(np.full((3, 4), 1 / 4))["end_share"] == pytest.approx(1 / 4)
+
+
+def test_a_batch_of_padding_alone_has_no_mean():
+    assert all(map(math.isnan, of_map(np.zeros((0, 0))).values()))

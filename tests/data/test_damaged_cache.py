@@ -1,0 +1,62 @@
+"""Whatever byte of the cache is damaged, the text comes out the same, and a line says so."""
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs import base
+from transformer.data.documents.packing import prepare_text
+from transformer.data.labelled.batches import prepare_labelled
+from transformer.data.labels import Labelled
+from transformer.data.pairs import Pair
+from transformer.data.parallel.batches import prepare_corpus
+
+RNG = random.Random(1)
+WORDS = ["".join(RNG.choices("abcdefgh", k=4)) for _ in range(40)]
+LINES = [" ".join(RNG.choices(WORDS, k=6)) for _ in range(60)]
+PAIRS = [Pair(line, line[::-1]) for line in LINES]
+ITEMS = [Labelled(line, "ab"[i % 2]) for i, line in enumerate(LINES)]
+
+
+def prepare(cache: Path, say) -> list[bytes]:
+    """Everything that a cache holds of three small texts."""
+    config = base.get_config()
+    config.data.cache_dir, config.data.context = str(cache), 16
+    config.tokenizer.vocab_size = 60
+    rest = config.data, config.tokenizer
+    corpus = prepare_corpus(PAIRS, *rest, say=say)
+    text, tokenizer = prepare_text(LINES, *rest, say=say)
+    labelled, own = prepare_labelled(ITEMS, ("a", "b"), *rest, say=say)
+    stores = corpus.source, corpus.target, text.store, labelled.store
+    arrays = [array for store in stores for array in (store.tokens, store.offsets)]
+    told = corpus.report, corpus.unknown_share, text.words, text.unknown, labelled.cut
+    return [
+        *(np.array(array).tobytes() for array in (*arrays, labelled.labels)),
+        *(t.model for t in (corpus.source_tokenizer, corpus.target_tokenizer, tokenizer, own)),
+        repr(told).encode(),
+    ]
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_flipped_byte_anywhere_in_the_cache_is_named_and_changes_nothing(count, tmp_path):
+    lines = []
+    whole = prepare(tmp_path / "cache", lines.append)
+    assert lines == []
+    files = sorted(path for path in (tmp_path / "cache").rglob("*") if path.is_file())
+    assert {path.suffix for path in files} == {".model", ".npy", ".json"}
+    rng = random.Random(count)
+    for _ in range(count):
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "cache", copy)
+        path = copy / rng.choice(files).relative_to(tmp_path / "cache")
+        data = bytearray(path.read_bytes())
+        data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+        path.write_bytes(data)
+        said = []
+        assert prepare(copy, said.append) == whole
+        assert len(said) == 1, path
+        assert str(path.parent if path.suffix != ".model" else path) in said[0]
+        shutil.rmtree(copy)

@@ -1,0 +1,73 @@
+"""Documents are what the text says stands by itself, and each is in one split."""
+
+import gzip
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from configs import base
+from transformer.data.documents.sources import QUOTATIONS, open_documents
+from transformer.errors import UserError
+
+TEXT = "first line\nsecond\n\n  \nthird para\nof two lines\n\nlast\n"
+
+
+def settings(folder: Path | None = None, **changes) -> SimpleNamespace:
+    values = {**base.get_config().data, "source": "files", "train_source": "text"}
+    return SimpleNamespace(**{**values, "path": str(folder or ""), **changes})
+
+
+def documents(folder: Path, text: str = TEXT, **changes) -> dict[str, list[str]]:
+    with gzip.open(folder / "text.gz", "wt", encoding="utf-8") as file:
+        file.write(text)
+    found = open_documents(settings(folder, **changes))
+    once, again = ({split: list(texts) for split, texts in found.items()} for _ in range(2))
+    assert once == again
+    return once
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("line", ["first line", "second", "third para", "of two lines", "last"]),
+        ("paragraph", ["first line\nsecond", "third para\nof two lines", "last"]),
+        ("file", [TEXT]),
+    ],
+)
+def test_a_document_is_a_line_a_paragraph_or_the_file_as_it_is(tmp_path, kind, expected):
+    found = documents(tmp_path, documents=kind, validation_share=0.0)
+    assert found == {"train": expected}
+
+
+def test_held_out_text_is_the_end_of_the_training_text(tmp_path):
+    lines = [f"line {n}" for n in range(20)]
+    text = "\n".join(lines) + "\n"
+    found = documents(tmp_path, text, validation_share=0.2, test_share=0.1)
+    assert found == {"train": lines[:14], "validation": lines[14:18], "test": lines[18:]}
+    whole = documents(tmp_path, text, documents="file", validation_share=0.25)
+    assert "".join(part for split in whole for part in whole[split]) == text
+    assert [len(whole[split][0]) for split in ("train", "validation")] == [
+        int(0.75 * len(text)),
+        len(text) - int(0.75 * len(text)),
+    ]
+
+
+def test_a_split_with_a_file_of_its_own_takes_nothing_from_the_training_text(tmp_path):
+    (tmp_path / "other").write_text("one\ntwo\n")
+    found = documents(tmp_path, validation_source="other", test_share=0.2)
+    assert found["validation"] == ["one", "two"]
+    assert len(found["train"]) == 4
+    assert found["test"] == ["last"]
+
+
+def test_made_up_sources_give_their_sentences():
+    sizes = {"train_size": 5, "validation_size": 2, "test_size": 3}
+    found = open_documents(settings(source="grammar", **sizes))
+    assert [len(found[split]) for split in ("train", "validation", "test")] == [5, 2, 3]
+    assert set(open_documents(settings(source="quotations")).values()) == {QUOTATIONS}
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match="there is no file"):
+        open_documents(settings(tmp_path))

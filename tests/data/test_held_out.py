@@ -1,0 +1,214 @@
+"""The held-out text in a run's folder: what is kept, and scoring by it alone."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import pytest
+
+from configs import base
+from runs import identical, quiet, toy_config
+from tiny_run import command, refused, shared_run
+from transformer import tasks
+from transformer.data import held_out
+from transformer.data.labels import Labelled
+from transformer.data.pairs import Pair
+from transformer.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+SOURCES = {
+    "translation": {"data.source": "grammar", "data.longer_size": 2},
+    "language_model": {"data.source": "quotations", "data.context": 16},
+    "classification": {"data.source": "opinions", "train.class_weights": "balanced"},
+}
+
+
+def config_of(task: str, cache: Path):
+    return toy_config(cache, **SOURCES[task], **{"task": task, "data.max_unknown_share": 1.0})
+
+
+# -- what is kept
+
+ITEMS = {
+    "pairs": [Pair("a\nb", "ř ⏎ \u2028", ((0, 1), (1, 0))), Pair(" x ", '"', ()), Pair("y", "z")],
+    "labelled": [Labelled("a\tb", "good", "with negation"), Labelled("c", "bad")],
+    "documents": ["one\n\ntwo\r\n", "\x85 three"],
+}
+
+
+@pytest.mark.parametrize("kind", ITEMS)
+def test_what_is_kept_is_read_as_it_was_an_object_on_each_line(tmp_path, kind):
+    held_out.save(tmp_path, {"test": ITEMS[kind]})
+    read = {
+        "pairs": held_out.read_pairs,
+        "labelled": lambda *place: held_out.read_labelled(*place, ("good", "bad")),
+        "documents": held_out.read_documents,
+    }
+    assert read[kind](tmp_path, "test") == ITEMS[kind]
+    lines = (tmp_path / "held_out" / "test.jsonl").read_bytes().split(b"\n")
+    assert [type(json.loads(line)) for line in lines[:-1]] == [dict] * len(ITEMS[kind])
+    assert lines[-1] == b""
+
+
+def test_text_is_kept_once_and_other_text_is_refused(tmp_path):
+    held_out.save(tmp_path, {"test": ["a", "b"]})
+    [file] = (tmp_path / "held_out").iterdir()
+    before = file.stat()
+    held_out.save(tmp_path, {"test": ["a", "b"]})
+    assert (file.stat().st_mtime_ns, file.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+    for other, line in ((["a", "c"], 2), (["a"], 2), (["a", "b", "c"], 3)):
+        with pytest.raises(UserError, match=rf"test.jsonl is not the test text.*line {line} on"):
+            held_out.save(tmp_path, {"test": other})
+    assert held_out.read_documents(tmp_path, "test") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"", "is empty"),
+        (b"\xff\xfe{\0", ", line 1, cannot be read (byte 1 is not UTF-8)"),
+        (b'{"source": "a", "target": "b"}\n{"source": "a"', ", line 2, cannot be read"),
+        (b'{"source": "a", "target": "b"}\n\n', ", line 2, cannot be read"),
+        (b'["a", "b"]\n', "line 1, cannot be read (the whole is a list instead of an object)"),
+        (b'{"source": "a"}\n', "line 1, cannot be read (target is missing)"),
+        (b'{"source": 1, "target": "b"}\n', "source is 1 instead of a string"),
+        (b'{"source": "\\ud800", "target": "b"}\n', r"source is '\ud800' instead of a string"),
+        (b'{"source": "a", "target": "b", "links": [[0, 1]]}', "a link is not of two of its words"),
+        (b'{"source": "a", "target": "b", "links": [[0]]}', "a link is not of two of its words"),
+        (b'{"source": "a", "target": "b", "links": [["0"]]}', "links.0.0 is '0' instead of a"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(tmp_path, text, says):
+    held_out.save(tmp_path, {"test": [Pair("a", "b")]})
+    assert held_out.read_pairs(tmp_path, "test") == [Pair("a", "b")]  # a control
+    (tmp_path / "held_out" / "test.jsonl").write_bytes(text)
+    with pytest.raises(UserError) as refusal:
+        held_out.read_pairs(tmp_path, "test")
+    line = str(refusal.value)
+    assert "test.jsonl" in line
+    assert says in line
+    assert "put back the original" in line
+    assert "\n" not in line
+
+
+def test_a_label_that_the_classifier_lacks_is_named_with_its_line(tmp_path):
+    held_out.save(tmp_path, {"test": ITEMS["labelled"]})
+    with pytest.raises(UserError, match=r"line 2, .*the label 'bad' is not in labels.json"):
+        held_out.read_labelled(tmp_path, "test", ("good", "fair"))
+
+
+# -- scoring by it alone
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_task_of_a_folder_scores_as_the_one_that_trained_and_opens_no_source(name, tmp_path):
+    config = config_of(name, tmp_path / "cache")
+    trains = tasks.REGISTRY[name](config, quiet)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    trains.save_assets(folder)
+    shutil.rmtree(tmp_path / "cache")
+    config.data.source = "there is no such source"
+    with pytest.raises(UserError, match="there is no such source"):  # a control
+        tasks.REGISTRY[name](config, quiet)
+    scores = tasks.REGISTRY[name].from_folder(folder, config, quiet)
+    assert not (tmp_path / "cache").exists()
+    assert (scores.splits, scores.fingerprint()) == (trains.splits, trains.fingerprint())
+    params = trains.init_params(jax.random.key(0))
+    for split in trains.splits:
+        assert scores.evaluate(params, split, True) == trains.evaluate(params, split, True)
+        batches = [list(task.held_out_batches(split)) for task in (scores, trains)]
+        assert identical(*batches)
+
+
+def moved(tiny, tmp_path) -> Path:
+    """A copy of the run whose config names a text that is not there."""
+    folder = tiny.copy(tmp_path / "copy")
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["data"] |= {"source": "files", "path": str(tmp_path / "gone"), "cache_dir": "/dev/null"}
+    path.write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "heads", "report"])
+def test_a_run_is_used_without_its_text_and_without_the_cache(tiny, tmp_path, mode):
+    folder = moved(tiny, tmp_path)
+    gone = [f"--config.data.{key}" for key in ("source=files", f"path={tmp_path / 'gone'}")]
+    train = [f"--workdir={tmp_path / 'other'}", f"--config={tiny.config}"]
+    refused(*train, *gone, says="gone")  # a control
+    ended = command(f"--mode={mode}", f"--workdir={folder}")
+    assert ended.code == 0, ended.err
+
+
+def test_a_test_set_is_aligned_without_its_source(tmp_path):
+    config = config_of("translation", tmp_path / "cache")
+    task = tasks.REGISTRY["translation"](config, quiet)
+    (tmp_path / "run").mkdir()
+    task.save_assets(tmp_path / "run")
+    kept = held_out.read_pairs(tmp_path / "run", "test")
+    assert kept == task.examples("test", 4)
+    assert all(pair.alignment for pair in kept)
+
+
+def test_a_folder_without_held_out_text_is_told_so_in_one_line(tiny, tmp_path):
+    folder = tiny.copy(tmp_path / "copy")
+    shutil.rmtree(folder / "held_out")
+    for mode in ("evaluate", "heads", "align"):
+        says = ("held_out", ".jsonl is missing", "put back the original")
+        refused(f"--mode={mode}", f"--workdir={folder}", says=says)
+
+
+# -- other settings
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny, tmp_path):
+    folder = tiny.copy(tmp_path / "copy")
+    before = content(folder)
+    ended = command(
+        "--mode=evaluate",
+        f"--workdir={folder}",
+        "--config.decode.beam_size=1",
+        "--config.evaluate.bootstrap=0",
+    )
+    assert ended.code == 0, ended.err
+    after = content(folder)
+    assert before.items() <= after.items()
+    place = "evaluations/beam_size=1,bootstrap=0"
+    texts = [name for name in before if name.startswith("translations/")]
+    assert {*after} - {*before} == {f"{place}/{name}" for name in (*texts, "results.json")}
+    assert f"wrote {folder / place / 'results.json'}; those of {folder} stay" in ended.out
+    results = json.loads(after[f"{place}/results.json"])
+    assert results["settings"] == {"decode.beam_size": 1, "evaluate.bootstrap": 0}
+    assert results["decode"]["beam_size"] == 1
+    own = json.loads(before["results.json"])
+    assert results["test"]["nll"] == pytest.approx(own["test"]["nll"], rel=1e-6)
+    assert "bleu_ci" in own["test"]
+    assert "bleu_ci" not in results["test"]
+
+
+def test_an_evaluation_with_the_run_s_settings_writes_the_same_numbers_in_place(tiny, tmp_path):
+    folder = tiny.copy(tmp_path / "copy")
+    before = json.loads((folder / "results.json").read_text())
+    (folder / "results.json").unlink()
+    beam = f"--config.decode.beam_size={base.get_config().decode.beam_size}"
+    assert command("--mode=evaluate", f"--workdir={folder}", beam).code == 0
+    after = json.loads((folder / "results.json").read_text())
+    for split in ("validation", "test"):
+        before[split].pop("seconds"), after[split].pop("seconds")
+    assert after == before
+    assert not (folder / "evaluations").exists()

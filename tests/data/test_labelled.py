@@ -1,0 +1,275 @@
+"""Labelled texts are read from every kind of file, or one line says where and what is wrong."""
+
+import gzip
+import json
+
+import pytest
+
+from source_settings import refused, settings
+from transformer.data.labelled.sources import open_labelled
+from transformer.data.labels import Labelled
+
+TEXTS = [
+    Labelled("A film, with commas.", "pos"),
+    Labelled('She said "never again".', "neg"),
+    Labelled("Größe \u2028 zählt", "pos"),
+    Labelled("Dull.", "neg"),
+]
+
+
+def quoted(text):
+    return '"' + text.replace('"', '""') + '"'
+
+
+def jsonl(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+NUMBERS = {"text_field": "1", "label_field": "0"}
+FILES = {
+    "table.tsv": ("".join(f"{label}\t{text}\n" for text, label, _ in TEXTS), NUMBERS),
+    "header.tsv": ("id\ttext\tlabel\n" + "".join(f"7\t{t}\t{c}\n" for t, c, _ in TEXTS), {}),
+    "table.csv": ("".join(f"{c},{quoted(t)},\r\n" for t, c, _ in TEXTS), NUMBERS),
+    "header.CSV": (
+        "label, review\n" + "".join(f"{c},{quoted(t)}\n\n" for t, c, _ in TEXTS),
+        {"text_field": "review"},
+    ),
+    "objects.jsonl": (jsonl({"id": 7, "text": t, "label": c} for t, c, _ in TEXTS), {}),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Opens the files source on the named contents, in a folder of their own."""
+
+    def open_files(contents, **changes):
+        for name, content in contents.items():
+            (tmp_path / name).write_bytes(
+                content if isinstance(content, bytes) else content.encode()
+            )
+        changes = {"train_source": next(iter(contents)), **changes}
+        return open_labelled(settings(path=str(tmp_path), **changes))
+
+    return open_files
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_texts_and_labels_are_read_from_every_kind_of_file(files, name, zipped):
+    content, keys = FILES[name]
+    if zipped:
+        name, content = f"{name}.gz", gzip.compress(content.encode())
+    source = files({name: content}, **keys)
+    assert list(source.splits["train"]) == list(source.splits["train"]) == TEXTS
+    assert source.labels == ("neg", "pos")
+    assert source.describe() == [
+        "train: 4 texts (neg: 2, pos: 2)",
+        "validation: 0 texts (neg: 0, pos: 0)",
+        "test: 0 texts (neg: 0, pos: 0)",
+    ]
+
+
+def test_a_quoted_field_of_a_csv_may_hold_line_ends(files):
+    source = files({"a.csv": 'text,label\n"one\ntwo, ""three""\n\nfour",a\nfive,b\n'})
+    assert list(source.splits["train"]) == [
+        Labelled('one\ntwo, "three"\n\nfour', "a"),
+        Labelled("five", "b"),
+    ]
+
+
+def test_labels_of_json_may_be_whole_numbers_or_truth_values(files):
+    rows = [{"text": "x", "label": 0}, {"text": "y", "label": -12}, {"text": "z", "label": True}]
+    source = files({"a.jsonl": jsonl(rows)})
+    assert [label for _, label, _ in source.splits["train"]] == ["0", "-12", "true"]
+
+
+def test_each_split_is_read_from_its_own_file_of_any_kind(files):
+    source = files(
+        {"a.tsv": "text\tlabel\nx\ta\ny\tb\n", "b.csv": "label,text\nb,v\n", "c.jsonl":
+         '{"text": "t", "label": "a"}\n'},
+        validation_source="b.csv", test_source="c.jsonl",
+    )  # fmt: skip
+    assert list(source.splits["validation"]) == [Labelled("v", "b")]
+    assert list(source.splits["test"]) == [Labelled("t", "a")]
+
+
+# Broken lines: (file name, content with one of them, keys, what is said of it).
+GOOD = '{"text": "x", "label": "a"}\n{"text": "y", "label": "b"}\n'
+BROKEN = [
+    ("a.tsv", "a\tx\nb\ty\ta tab too much\nb\ty\n", NUMBERS, (2, "3 column(s)", "has 2")),
+    ("a.tsv", "a\tx\n\nb\nb\ty\n", NUMBERS, (3, "1 column(s)")),
+    ("a.tsv", "a\tx\nb\ty\n \tz\n", NUMBERS, (3, "the label is empty")),
+    ("a.csv", "text,label\nx,a\n,b\ny,b\n", {}, (3, "the text is empty")),
+    ("a.csv", 'text,label\n"x\n\n",a\n"y"z,b\ny,b\n', {}, (5, "no CSV")),
+    ("a.csv", "text,label\nx,a\ny,b\none,two,three\n", {}, (4, "3 column(s)")),
+    ("a.jsonl", GOOD + '{"text": "z", "label"\n', {}, (3, "no JSON")),
+    ("a.jsonl", GOOD + '["z", "a"]\n', {}, (3, "no JSON object, but list")),
+    ("a.jsonl", GOOD + '\n{"label": "a", "body": "z"}\n', {}, (4, "no field 'text'", "'body'")),
+    ("a.jsonl", GOOD + '{"label": "a", "text": null}\n', {}, (3, "the text is no string")),
+    (
+        "a.jsonl",
+        GOOD + '{"label": "a", "text": "x\\ud800"}\n',
+        {},
+        (3, "half a character", "ud800"),
+    ),
+    ("a.jsonl", GOOD + '{"label": 1.5, "text": "z"}\n', {}, (3, "the label is no string, but 1.5")),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "keys", "said"), BROKEN)
+def test_a_broken_line_is_named_or_passed_over_and_counted(
+    files, name, content, keys, said, tmp_path
+):
+    line, *parts = said
+    with refused(f"{tmp_path / name}, line {line}: ", *parts, "data.skip_broken=True"):
+        files({name: content}, **keys)
+    source = files({name: content}, **keys, skip_broken=True)
+    assert [item.label for item in source.splits["train"]] == ["a", "b"]
+    assert source.broken == {str(tmp_path / name): 1}
+    assert source.describe()[-1] == f"{tmp_path / name}: passed over 1 broken lines"
+
+
+def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
+    with refused("a.csv, line 3: no CSV", "mend"):
+        files({"a.csv": 'text,label\nx,a\n"y,b\n' + "z,b\n" * 40})
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize(
+    ("contents", "keys", "parts"),
+    [
+        ({"a.tsv": ""}, NUMBERS, ("a.tsv has no lines",)),
+        ({"a.csv": "text,label\n"}, {}, ("a.csv has no lines",)),
+        ({"a.tsv": "a\tx\na\ty\n"}, NUMBERS, ("only the label 'a'", "two classes", "label_field")),
+        (
+            {"a.tsv": "a\tx\nb\ty\n", "b.tsv": "a\tx\nmeh\ty\nso\tz\n"},
+            {**NUMBERS, "test_source": "b.tsv"},
+            ("the test text has the labels 'meh', 'so'", "'a', 'b'"),
+        ),
+        ({"a.tsv": "a\tx\nb\ty\n", "b.tsv": ""}, {**NUMBERS, "validation_source": "b.tsv"},
+         ("b.tsv has no lines",)),
+        ({"a.tsv": "a\tx\n"}, {"text_field": "2", "label_field": "0"},
+         ("line 1 has 2 column(s)", "data.text_field='2'", "from 0 to 1")),
+        ({"a.csv": "review,label\nx,a\n"}, {},
+         ("line 1 names no column data.text_field='text'", "review, label", "numbers")),
+        ({"a.csv": "text,stars\nx,a\n"}, {}, ("data.label_field='label'", "text, stars")),
+        ({"a.txt": "a\tx\n"}, {}, ("data.train_source='a.txt'", ".tsv, .csv, .jsonl")),
+        ({"a.tsv": "a\tx\n"}, {"text_field": ""}, ("--config.data.text_field=''", "two fields")),
+        ({"a.tsv": "a\tx\n"}, {"text_field": "label"}, ("text_field='label'", "two fields")),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_of_use_are_refused(files, contents, keys, parts, skip):
+    with refused(*parts):
+        files(contents, **keys, skip_broken=skip)
+
+
+def test_a_file_of_broken_lines_alone_is_refused(files):
+    with refused("only broken lines, 2 of them", "line 1: no field 'text'", "data.text_field"):
+        files({"a.jsonl": '{"a": 1}\n{"a": 2}\n'}, skip_broken=True)
+
+
+def test_an_unknown_source_is_refused_with_the_choices():
+    with refused("data.source='grammar' gives no labelled texts", "opinions, files, tfds"):
+        open_labelled(settings(source="grammar"))
+
+
+def test_a_training_text_of_no_size_is_refused():
+    with refused("no texts", "two classes", "--config.data.train_size"):
+        open_labelled(settings(source="opinions"))
+
+
+# Setting aside.
+
+HUNDRED = "".join(f"{'ab'[i % 2]}\ttext {i} of {i * i % 41}\n" for i in range(97))
+
+
+def test_the_end_of_the_training_file_is_set_aside_test_last(files):
+    sizes = {"validation_size": 5, "test_size": 11}
+    whole = list(files({"a.tsv": HUNDRED}, **NUMBERS).splits["train"])
+    splits = files({"a.tsv": HUNDRED}, **NUMBERS, **sizes, set_aside="end").splits
+    assert list(splits["train"]) == list(splits["train"]) == whole[:81]
+    assert list(splits["validation"]) == whole[81:86]
+    assert list(splits["test"]) == whole[86:]
+    by_hash = files({"a.tsv": HUNDRED}, **NUMBERS, **sizes).splits  # control
+    assert [len(list(by_hash[split])) for split in splits] == [81, 5, 11]
+    assert list(by_hash["test"]) != whole[86:]
+
+
+def test_a_text_that_occurs_twice_is_set_aside_whole_by_its_hash(files):
+    splits = files({"a.tsv": HUNDRED * 2}, **NUMBERS, validation_size=10, test_size=20).splits
+    texts = [{text for text, *_ in splits[name]} for name in ("train", "validation", "test")]
+    assert [len(each) for each in texts] == [82, 5, 10]
+    assert not texts[0] & texts[1] | texts[0] & texts[2] | texts[1] & texts[2]
+
+
+@pytest.mark.parametrize("way", ["hash", "end"])
+def test_too_much_to_set_aside_is_refused(files, way):
+    with refused("a.tsv has 97 examples", "--config.data.test_size=97", "test_source"):
+        files({"a.tsv": HUNDRED}, **NUMBERS, test_size=97, set_aside=way)
+
+
+def test_an_unknown_way_to_set_aside_is_refused(files):
+    with refused("--config.data.set_aside='start'", "hash, end"):
+        files({"a.tsv": HUNDRED}, **NUMBERS, set_aside="start")
+
+
+# Columns that are not the labels.
+
+
+def reviews(header: str) -> str:
+    """300 texts with a number, and labels in the last column."""
+    rows = (f'{i},"A review, the {i}th of its kind",{"yn"[i % 2]}\n' for i in range(300))
+    return header + "".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "keys", "parts"),
+    [
+        (
+            "a.csv",
+            reviews(""),
+            NUMBERS,
+            ("label_field='0' is hardly the column of the classes", "the columns '0', 'A review,"),
+        ),
+        (
+            "a.csv",
+            reviews("id,text,label\n"),
+            {"label_field": "id"},
+            ("300 different labels of 300 texts (the labels '0', '1', '10', '100', '101' and 295",
+             "the columns 'id', 'text', 'label'"),
+        ),
+        (
+            "a.tsv",
+            "".join(f"{i}\tlong {'x' * 500} {i}\t{i % 2}\n" for i in range(300)),
+            {"text_field": "2", "label_field": "1"},
+            ("label_field='1' is hardly", "the columns '0', 'long xxx"),
+        ),
+        (
+            "a.jsonl",
+            jsonl({"id": str(i), "text": f"t {i}", "label": i % 2} for i in range(300)),
+            {"label_field": "id"},
+            ("label_field='id' is hardly", "its fields are 'id', 'text', 'label'"),
+        ),
+        ("a.csv", reviews(""), {}, ("no column data.text_field='text'", "numbers of columns")),
+    ],
+)  # fmt: skip
+def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_flags_to_set(
+    files, name, content, keys, parts
+):
+    with refused("--config.data.label_field", "--config.data.text_field", *parts) as error:
+        files({name: content}, **keys)
+    assert len(str(error.value)) < 900
+
+
+def test_many_classes_with_several_texts_each_are_labels(files):
+    content = "".join(f"class {i % 80}\ttext {i}\n" for i in range(240))
+    assert len(files({"a.tsv": content}, **NUMBERS).labels) == 80  # the control
+    assert len(files({"a.tsv": content[: content.index("class 9\t")]}, **NUMBERS).labels) == 9
+
+
+def test_labels_that_the_training_text_lacks_are_quoted_shortly(files):
+    train = "".join(f"{'ab'[i % 2]}\ttext {i}\n" for i in range(9))
+    test = "".join(f"{i} {'long' * 90}\ttext {i}\n" for i in range(200))
+    with refused("the test text has the labels '0 longlong", "and 195 more") as error:
+        files({"a.tsv": train, "b.tsv": test}, **NUMBERS, test_source="b.tsv")
+    assert len(str(error.value)) < 600

@@ -1,0 +1,193 @@
+"""The made-up reviews are balanced, disjoint and right; the order of words decides them."""
+
+import collections
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+
+from source_settings import refused, settings
+from transformer.data.labelled.sources import open_labelled
+from transformer.data.synthetic import opinions
+
+SIZES = {"train": 2000, "validation": 51, "test": 300}
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return opinions.generate(3, SIZES)
+
+
+def test_reviews_are_balanced_disjoint_and_never_of_two_labels(corpus):
+    assert {split: len(reviews) for split, reviews in corpus.items()} == SIZES
+    everything = [review for split in corpus.values() for review in split]
+    assert len({review.text for review in everything}) == len(everything)
+    for reviews in corpus.values():
+        counts = collections.Counter(review.label for review in reviews)
+        assert counts["positive"] - counts["negative"] in (0, 1)
+
+
+def test_twins_have_the_same_words_and_opposite_labels(corpus):
+    for one, other in zip(corpus["train"][::2], corpus["train"][1::2], strict=True):
+        assert (one.label, other.label) == ("positive", "negative")
+        assert one.kind == other.kind
+        same = sorted(one.text.split()) == sorted(other.text.split())
+        assert same is (one.kind != "plain"), one.text
+
+
+def test_every_kind_has_its_share_in_every_split(corpus):
+    for split in ("train", "test"):
+        counts = collections.Counter(review.kind for review in corpus[split])
+        assert set(counts) == set(opinions.KINDS)
+        assert abs(counts["plain"] / SIZES[split] - 0.25) < 0.05
+        assert all(counts[kind] / SIZES[split] > 0.05 for kind in opinions.KINDS)
+
+
+def test_text_is_lowercase_words_and_marks_with_the_right_article(corpus):
+    for review in corpus["train"]:
+        words = review.text.split(" ")
+        assert all(word in (",", ".") or word.replace("-", "").isalpha() for word in words)
+        assert review.text == review.text.lower()
+        assert words[-1] == "."
+        for article, word in itertools.pairwise(words):
+            assert (article == "an") == (word[0] in "aeiou") or article not in ("a", "an")
+
+
+FILMS = {*opinions.FILLERS["film"], "portrait"}
+LISTS = (opinions.ADJECTIVES, opinions.CHARACTERS, opinions.NOUNS, opinions.PRAISED)
+SIGNS = {
+    word: sign
+    for lists in LISTS
+    for sign, words in zip((1, -1), lists, strict=True)
+    for word in words
+}
+NEGATIONS = ("not", "never", "hardly", "scarcely", "deny", "wrong")
+
+
+def clauses(text):
+    return [clause.split() for clause in text.strip(" .").split(" , ")]
+
+
+def signs(words):
+    return [SIGNS[word] for word in words if word in SIGNS]
+
+
+def asserted(words, outer=0):
+    """The signs of the words in a clause, turned by each negation before them."""
+    found, turned = [], outer
+    for word in words:
+        turned = outer if word in ("but", "and") else turned + (word in NEGATIONS)
+        if word in SIGNS:
+            found.append(SIGNS[word] * (-1) ** turned)
+    return found
+
+
+def negation(review):
+    return [sign for clause in clauses(review.text) for sign in asserted(clause)]
+
+
+def double_negation(review):
+    text = re.sub("|".join(opinions.FILLERS["nobody"]), "not", review.text)
+    first, second = clauses(text)[-2:]
+    # "nobody can say" holds for both clauses; "it is wrong" is said again.
+    return asserted(first) + asserted(second, outer="wrong" not in first)
+
+
+def intensifier(review):
+    words = review.text.split()
+    return [SIGNS[b] for a, b in itertools.pairwise(words) if a in opinions.FILLERS["utterly"]]
+
+
+def concession(review):
+    return signs(re.sub("(although|even though|despite) [^,.]*", "", review.text).split())
+
+
+def mockery(review):
+    parts, words = clauses(review.text), review.text.split()
+    for clause in parts:
+        if "right" in clause:
+            return signs(clause)
+    nouns = {*opinions.NOUNS[0], *opinions.NOUNS[1]}
+    for before, word, after in zip(words, words[1:], words[2:], strict=False):
+        of_film = after in FILMS or before == "as" or (before == "this" and word in nouns)
+        if word in SIGNS and of_film:
+            return [SIGNS[word]]
+    return next(signs(clause) for clause in parts if clause[0] == "the" and clause[1] in FILMS)
+
+
+READERS = {
+    "plain": lambda review: signs(review.text.split()),
+    "negation": negation,
+    "double negation": double_negation,
+    "intensifier": intensifier,
+    "contrast": lambda review: signs(review.text.split())[-1:],
+    "concession": concession,
+    "mockery": mockery,
+}
+
+
+@pytest.mark.parametrize("kind", opinions.KINDS)
+def test_labels_are_what_a_reader_of_this_kind_would_say(corpus, kind):
+    naive = set()
+    for review in corpus["train"]:
+        if review.kind == kind:
+            said, sign = READERS[kind](review), {"positive": 1, "negative": -1}[review.label]
+            assert set(said) == {sign}, review.text
+            naive.add(signs(review.text.split())[-1] == sign)
+    # The control: the last such word does not tell, but where it should.
+    assert naive == ({True} if kind in ("plain", "contrast") else {True, False})
+
+
+def test_a_corpus_is_a_function_of_seed_and_sizes(corpus):
+    assert opinions.generate(3, SIZES) == corpus
+    assert opinions.generate(4, SIZES) != corpus
+    larger = opinions.generate(3, {**SIZES, "train": 2010})
+    assert larger["train"][:2000] == corpus["train"]
+    assert larger["test"] == corpus["test"]
+
+
+def possible(template):
+    """How many reviews a template makes, without the openings."""
+    text = template.text
+    fillers = [len(options) for name, options in opinions.FILLERS.items() if f"{{{name}}}" in text]
+    others = len(opinions.FILLERS["part"]) - 1 if "{other}" in template.text else 1
+    both = len(template.words[0]) * (len(template.words[1]) if "{no}" in template.text else 1)
+    return 2 * both * others * math.prod(fillers)
+
+
+def test_there_are_more_than_a_hundred_thousand_reviews_of_which_most_kinds_have_thousands():
+    counts = {kind: sum(map(possible, templates)) for kind, templates in opinions.TEMPLATES.items()}
+    assert sum(counts.values()) > 100_000
+    assert min(counts.values()) > 5_000, counts
+
+
+def test_a_linear_model_of_words_is_right_on_plain_reviews_and_on_half_of_the_others(corpus):
+    vocabulary = {word for review in corpus["train"] for word in review.text.split()}
+    places = {word: i for i, word in enumerate(sorted(vocabulary))}
+
+    def bags(reviews):
+        x = np.zeros((len(reviews), len(places)))
+        for row, review in enumerate(reviews):
+            for word in review.text.split():
+                if word in places:
+                    x[row, places[word]] += 1
+        return x, np.array([review.label == "positive" for review in reviews])
+
+    x, y = bags(corpus["train"])
+    weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ np.where(y, 1.0, -1.0))
+    x, y = bags(corpus["test"])
+    right = (x @ weights > 0) == y
+    for kind in opinions.KINDS:
+        share = right[[review.kind == kind for review in corpus["test"]]].mean()
+        assert share > 0.95 if kind == "plain" else share == 0.5, (kind, share)
+
+
+def test_the_source_is_opened_by_its_name_and_says_what_it_holds():
+    keys = {"train_size": 40, "validation_size": 6, "test_size": 4}
+    source = open_labelled(settings(source="opinions", **keys))
+    assert source.labels == ("negative", "positive")
+    assert source.describe()[0] == "train: 40 texts (negative: 20, positive: 20)"
+    with refused("data.test_size=-1", "0 or more"):
+        open_labelled(settings(source="opinions", train_size=4, test_size=-1))

@@ -1,0 +1,548 @@
+"""Batch i is a function of (seed, i); an epoch is the corpus; little of it is padding."""
+
+import collections
+import hashlib
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from configs import base
+from transformer.data import tokenizer as tokenizers
+from transformer.data.buckets import bucket_lengths, even_part
+from transformer.data.documents.packing import Text, TextPlan
+from transformer.data.labelled.batches import EncodedTexts, LabelledPlan
+from transformer.data.pairs import Pair
+from transformer.data.parallel import batches as pipeline
+from transformer.data.parallel.batches import (
+    Batch,
+    BatchPlan,
+    TokenStore,
+    make_batch,
+    prepare_corpus,
+)
+from transformer.data.tokenizer import BEGIN, END, PAD
+from transformer.data.unknown import NOTHING_LOST
+from transformer.errors import UserError
+from transformer.tasks.translation import save_tokenizers
+
+
+def make_store(lengths, rng) -> TokenStore:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return TokenStore(rng.integers(4, 97, offsets[-1]).astype(np.int32), offsets)
+
+
+def make_plan(count=97, seed=5, longest=23, **changes) -> BatchPlan:
+    """A plan over made-up sentences, which depend on their number alone."""
+    rng = np.random.default_rng(11)
+    source, target = (make_store(rng.integers(1, longest, count), rng) for _ in range(2))
+    settings = {"tokens": 131, "num_buckets": 3, "multiple": 2, **changes}
+    return BatchPlan(source, target, seed, **settings)
+
+
+def same(a: Batch, b: Batch) -> bool:
+    return all(map(np.array_equal, a, b))
+
+
+def digest(plan: BatchPlan, numbers) -> str:
+    content = hashlib.sha256()
+    for i in numbers:
+        for array in plan[i]:
+            content.update(repr(array.shape).encode() + array.tobytes())
+    return content.hexdigest()
+
+
+def epoch_indices(plan: BatchPlan, epoch: int) -> list[int]:
+    first = epoch * plan.epoch_length
+    return [j for i in range(first, first + plan.epoch_length) for j in plan.indices(i)[1]]
+
+
+# -- batch i is a function of (seed, i)
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 7])
+@pytest.mark.parametrize("start", [0, 13, 10**6])
+def test_batches_are_the_same_from_any_start_with_or_without_prefetch(start, prefetch):
+    plan = make_plan()
+    stream = make_plan().start_at(start, prefetch)
+    for i in range(start, start + 11):
+        assert same(next(stream), plan[i])
+    assert not same(next(stream), plan[start])
+
+
+def test_batches_are_the_same_in_another_process():
+    code = (
+        "import sys; sys.path[:0] = ['tests', '.']; import test_pipeline as t; "
+        "print(t.digest(t.make_plan(), [3, 41, 10**5]))"
+    )
+    theirs = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "3"},
+    )
+    assert theirs.stdout.strip() == digest(make_plan(), [3, 41, 10**5])
+    assert theirs.stdout.strip() != digest(make_plan(seed=6), [3, 41, 10**5])
+
+
+def test_reading_batches_changes_none():
+    plan = make_plan()
+    before = digest(plan, range(7))
+    digest(plan, range(100, 90, -1))
+    assert digest(plan, range(7)) == before
+
+
+@pytest.mark.parametrize("sentences", [1, 3, 8, 97])
+@pytest.mark.parametrize("epoch", [0, 1, 7])
+def test_an_epoch_holds_each_sentence_exactly_once(sentences, epoch):
+    plan = make_plan(sentences)
+    assert sorted(epoch_indices(plan, epoch)) == list(range(sentences))
+
+
+def test_batches_that_straddle_two_epochs_are_no_epoch():
+    plan = make_plan()
+    window = [j for i in range(5, 5 + plan.epoch_length) for j in plan.indices(i)[1]]
+    assert sorted(window) != list(range(97))
+
+
+def test_the_rows_of_an_epoch_are_the_corpus():
+    plan = make_plan()
+    rows = collections.Counter()
+    for i in range(plan.epoch_length):
+        source, target, labels = plan[i]
+        for s, t, label in zip(source, target, labels, strict=True):
+            if s.any():
+                assert t[0] == BEGIN
+                rows[tuple(s[s != PAD]), tuple(label[label != PAD])] += 1
+    corpus = collections.Counter(
+        ((*s, END), (*t, END)) for s, t in zip(plan.source, plan.target, strict=True)
+    )
+    assert rows == corpus
+
+
+def test_epochs_and_seeds_differ_in_the_order_and_the_company_of_sentences():
+    plan, other = make_plan(), make_plan(seed=6)
+    orders = [epoch_indices(plan, 0), epoch_indices(plan, 1), epoch_indices(other, 0)]
+    companies = [
+        {frozenset(p.indices(e * p.epoch_length + i)[1]) for i in range(p.epoch_length)}
+        for p, e in ((plan, 0), (plan, 1), (other, 0))
+    ]
+    for a, b in itertools.combinations(range(3), 2):
+        assert orders[a] != orders[b]
+        assert len(companies[a] & companies[b]) < plan.epoch_length / 2
+    assert orders[0] == epoch_indices(make_plan(), 0)
+
+
+def test_the_millionth_batch_costs_no_more_than_the_first_and_stores_no_permutation():
+    sentences = 100_000
+    plan = make_plan(sentences, tokens=1024)
+
+    def peak(work) -> int:
+        tracemalloc.start()
+        work()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    plan[0]
+    first, later = peak(lambda: plan[0]), peak(lambda: plan[10**6])
+    assert later < 3 * first
+    # What a stored permutation would take, for comparison.
+    stored = peak(lambda: np.random.default_rng(0).permutation(sentences))
+    assert first + later < stored / 4
+
+
+def test_shuffling_moves_every_place_to_every_other_place_about_equally_often():
+    plan = make_plan(41, num_buckets=1, multiple=41)
+    counts = np.zeros((41, 41))
+    for epoch in range(41):
+        for place, sentence in enumerate(epoch_indices(plan, epoch)):
+            counts[place, sentence] += 1
+    # Chi-squared with 40 * 40 degrees of freedom: mean 1600, standard deviation 57.
+    assert abs(((counts - 1) ** 2).sum() - 1600) < 5 * 57
+
+
+# -- buckets
+
+
+def positions(lengths, bounds) -> int:
+    return sum(min(bound for bound in bounds if bound >= length) for length in lengths)
+
+
+NO_LEAST = np.zeros(12, int)
+
+
+@pytest.mark.parametrize("least", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_bucket_lengths_need_as_few_positions_as_the_best_of_all_choices(seed, least):
+    rng = np.random.default_rng(seed)
+    longest, count = int(rng.integers(1, 12)), int(rng.integers(1, 5))
+    lengths = rng.integers(1, longest + 1, int(rng.integers(1, 30)))
+    longest = lengths.max()
+    fewest = -(-rng.integers(4, 20) // np.arange(1, longest + 1)) if least else NO_LEAST[:longest]
+    bounds = bucket_lengths(lengths, count, fewest)
+    choices = [
+        (*inner, longest)
+        for k in range(min(count, longest))
+        for inner in itertools.combinations(range(1, longest), k)
+    ]
+
+    def has_enough(choice):
+        held = np.bincount(np.searchsorted(choice, lengths), minlength=len(choice))
+        return all(held >= fewest[np.array(choice) - 1])
+
+    allowed = [choice for choice in choices if has_enough(choice)] or [(longest,)]
+    assert tuple(bounds) in allowed or not least
+    assert positions(lengths, bounds) == min(positions(lengths, choice) for choice in allowed)
+    assert bounds == sorted(set(bounds))
+    assert len(bounds) <= count
+    assert bounds[-1] == longest
+
+
+def test_equal_steps_between_bucket_lengths_need_more_positions():
+    lengths = np.array([1] * 50 + [2] * 30 + [12])
+    assert bucket_lengths(lengths, 3, NO_LEAST) == [1, 2, 12]
+    assert positions(lengths, [4, 8, 12]) > positions(lengths, [1, 2, 12])
+    assert bucket_lengths(lengths, 3, NO_LEAST + 2) == [1, 12]  # the one long one is too few
+
+
+@pytest.mark.parametrize("tokens", [1024, 4096, 8192])
+@pytest.mark.parametrize("num_buckets", [1, 4, 10])
+@pytest.mark.parametrize("sentences", [1000, 5000])
+def test_no_update_has_far_fewer_tokens_than_the_others(sentences, num_buckets, tokens):
+    rng = np.random.default_rng(3)
+    lengths = np.clip(np.rint(7 * np.exp(0.35 * rng.normal(size=sentences))), 1, 40).astype(int)
+    store = make_store(lengths, rng)
+    plan = BatchPlan(store, store, 5, tokens, num_buckets, 8)
+    held = np.array(
+        [sum(len(store[j]) + 1 for j in plan.indices(i)[1]) for i in range(plan.epoch_length)]
+    )
+    assert held.min() > 0.4 * held.mean()
+    bounds = [bucket.length for bucket in plan.buckets]
+    assert len(bounds) == num_buckets or (sentences, tokens) != (5000, 1024)  # there is a choice
+
+
+@pytest.mark.parametrize("sentences", [1, 3, 97, 500])
+def test_padding_share_is_what_a_whole_epoch_holds(sentences):
+    plan = make_plan(sentences)
+    batches = [plan[i] for i in range(plan.epoch_length)]
+    read = [array for batch in batches for array in (batch.source, batch.target)]
+    share = sum((array == PAD).sum() for array in read) / sum(array.size for array in read)
+    assert plan.padding_share == pytest.approx(share, abs=1e-12)
+    assert 0 < share < 1
+
+
+def test_more_buckets_leave_less_padding():
+    shares = [make_plan(500, num_buckets=count).padding_share for count in (1, 2, 5)]
+    assert shares[0] > shares[1] > shares[2]
+
+
+@pytest.mark.parametrize("multiple", [1, 2, 8])
+@pytest.mark.parametrize("cap", [0, 1, 8, 20])
+def test_batches_have_few_shapes_within_the_budget(multiple, cap):
+    tokens = 251
+    plan = make_plan(500, tokens=tokens, multiple=multiple, sentences=cap)
+    shapes = {tuple(a.shape for a in plan[i]) for i in range(2 * plan.epoch_length)}
+    assert shapes == {((b.rows, b.length),) * 3 for b in plan.buckets}
+    assert len(shapes) <= 3
+    for bucket in plan.buckets:
+        assert bucket.rows % multiple == 0
+        assert bucket.rows == multiple or bucket.rows * bucket.length <= tokens
+        if cap:
+            assert bucket.rows <= max(cap, multiple)
+    if not cap:  # and the budget is used
+        assert max(b.rows * b.length for b in plan.buckets) > 0.7 * tokens
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 31])
+def test_even_parts_are_all_things_once_in_sizes_that_differ_by_one_at_most(parts):
+    for size in range(parts, 150):
+        ranges = [even_part(size, parts, number) for number in range(parts)]
+        assert list(itertools.chain(*ranges)) == list(range(size))
+        sizes = list(map(len, ranges))
+        assert max(sizes) - min(sizes) <= 1
+    assert [len(even_part(97, 4, number)) for number in range(4)] == [25, 24, 24, 24]
+
+
+def kinds_of_plans(count, seed, rows, multiple):
+    """Plans over `count` things of one length, of which `rows` fit into a batch, by kind.
+
+    With each a function from a batch's number to what it holds.
+    """
+    store = make_store([6] * count, np.random.default_rng(11))
+    settings = {"tokens": rows * 7, "num_buckets": 1, "multiple": multiple}
+    pairs = BatchPlan(store, store, seed, **settings)
+    texts = EncodedTexts(store, np.arange(count) % 2, 0, 0, NOTHING_LOST)
+    labelled = LabelledPlan(texts, seed, **{**settings, "tokens": rows * 6})
+    running = Text(make_store([6 * (count + 1)], np.random.default_rng(11)), True, 1, 0, 0, 0, "")
+    packed = TextPlan(running, seed, rows, 6)
+    yield "pairs", pairs, lambda i: len(pairs.indices(i)[1]), pairs[0].source
+    yield "labelled", labelled, lambda i: int((labelled[i].labels >= 0).sum()), labelled[0].tokens
+    yield "packed", packed, lambda i: int((packed[i].segments[:, 0] > 0).sum()), packed[0].tokens
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("rows", [8, 32])
+def test_batches_of_any_plan_hold_as_many_sentences_as_one_another(rows, multiple):
+    met = set()
+    for count in (1, 2, 7, 8, 9, 32, 33, 65, 97, 257):
+        for kind, plan, held, _ in kinds_of_plans(count, 5, rows, multiple):
+            for epoch in (0, 3):
+                first = epoch * plan.epoch_length
+                sizes = [held(first + i) for i in range(plan.epoch_length)]
+                assert sum(sizes) == count, kind
+                assert max(sizes) - min(sizes) <= 1, (kind, count, sizes)
+                assert max(sizes) <= rows
+                assert len(sizes) == -(-count // rows)  # and there are no more of them
+            met.add(kind)
+    assert met == {"pairs", "labelled", "packed"}
+
+
+def test_shapes_and_sizes_are_the_same_for_all_seeds():
+    for seed in (6, 7):
+        for one, other in zip(
+            kinds_of_plans(97, 5, 32, 8), kinds_of_plans(97, seed, 32, 8), strict=True
+        ):
+            numbers = range(one[1].epoch_length)
+            assert [one[2](i) for i in numbers] == [other[2](i) for i in numbers]
+            assert one[3].shape == other[3].shape
+            assert not np.array_equal(one[3], other[3])  # control: what they hold is the seed's
+
+
+def test_every_sentence_lies_in_the_smallest_bucket_that_holds_it():
+    plan = make_plan(500)
+    bounds = [bucket.length for bucket in plan.buckets]
+    for i in range(plan.epoch_length):
+        bucket, indices = plan.indices(i)
+        for j in indices:
+            needed = 1 + max(len(plan.source[j]), len(plan.target[j]))
+            assert bucket.length == min(bound for bound in bounds if bound >= needed)
+
+
+@pytest.mark.parametrize("sentences", [1, 3])
+def test_a_tiny_corpus_makes_batches_with_empty_rows(sentences):
+    plan = make_plan(sentences, num_buckets=1, multiple=8)
+    assert plan.epoch_length == 1
+    batch = plan[10**6]
+    assert batch.source.shape[0] == 8
+    assert [array.any(axis=1).sum() for array in batch] == [sentences] * 3
+    assert same(next(plan.start_at(10**6, 2)), batch)
+
+
+# -- arrays
+
+
+def test_make_batch_shifts_the_target_by_one():
+    batch = make_batch([[7, 8], [9]], [[5], [6, 7, 8]], rows=3, length=4)
+    assert batch.source.tolist() == [[7, 8, END, 0], [9, END, 0, 0], [0, 0, 0, 0]]
+    assert batch.target.tolist() == [[BEGIN, 5, 0, 0], [BEGIN, 6, 7, 8], [0, 0, 0, 0]]
+    assert batch.labels.tolist() == [[5, END, 0, 0], [6, 7, 8, END], [0, 0, 0, 0]]
+    assert {array.dtype for array in batch} == {np.dtype(np.int32)}
+
+
+def test_make_batch_has_no_room_for_a_sentence_of_its_length():
+    with pytest.raises((ValueError, IndexError)):
+        make_batch([[5, 6, 7, 8]], [[5]], rows=1, length=4)
+
+
+# -- the corpus and its cache
+
+PAIRS = [Pair(f"a{'bcde'[i % 4]} {'x ' * (i % 7)}y", f"u{'vw'[i % 2]} {i}") for i in range(41)]
+
+
+def settings(tmp_path, **changes):
+    config = base.get_config()
+    config.data.cache_dir = str(tmp_path)
+    config.tokenizer.kind = "char"
+    config.tokenizer.vocab_size = 40
+    config.update_from_flattened_dict(changes)
+    return config.data, config.tokenizer
+
+
+def sentences(corpus) -> list[tuple[str, str]]:
+    return [
+        (corpus.source_tokenizer.decode(s), corpus.target_tokenizer.decode(t))
+        for s, t in zip(corpus.source, corpus.target, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_corpus_is_the_text_pair_by_pair(joint, tmp_path):
+    corpus = prepare_corpus(PAIRS, *settings(tmp_path, **{"tokenizer.joint": joint}))
+    assert sentences(corpus) == [pair[:2] for pair in PAIRS]
+    assert (corpus.source_tokenizer is corpus.target_tokenizer) == joint
+    assert corpus.report.kept == len(PAIRS)
+    assert corpus.unknown_share == 0
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 41])
+def test_chunks_of_any_size_give_the_same_corpus(at_once, tmp_path, monkeypatch):
+    monkeypatch.setattr(pipeline, "ENCODE_AT_ONCE", at_once)
+    corpus = prepare_corpus(PAIRS, *settings(tmp_path))
+    assert sentences(corpus) == [pair[:2] for pair in PAIRS]
+
+
+def test_a_second_start_reads_the_cache_and_gets_the_same(tmp_path, monkeypatch):
+    limits = settings(tmp_path, **{"data.max_tokens": 12})
+    first = prepare_corpus(PAIRS, *limits)
+    assert first.report.too_many_tokens
+
+    def never(*args):
+        raise AssertionError("encoded again")
+
+    monkeypatch.setattr(pipeline, "_encode", never)
+    second = prepare_corpus(PAIRS, *limits)
+    assert sentences(second) == sentences(first)
+    assert (second.report, second.unknown_share) == (first.report, first.unknown_share)
+    for changed, changes in ((PAIRS[1:], {}), (PAIRS, {"data.max_tokens": 13})):
+        with pytest.raises(AssertionError, match="encoded again"):
+            prepare_corpus(changed, *settings(tmp_path, **{"data.max_tokens": 12, **changes}))
+
+
+def test_what_a_killed_process_left_in_the_cache_is_no_harm(tmp_path, monkeypatch):
+    saved = []
+    save = np.save
+
+    def killed(*args):
+        saved.append(args)
+        if len(saved) == 3:
+            raise KeyboardInterrupt
+        save(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline.np, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_corpus(PAIRS, *settings(tmp_path))
+    assert not list(tmp_path.glob("*.tokens"))
+    # A kill that cannot be caught leaves a folder of another name.
+    (tmp_path / "tmpabc").mkdir()
+    save(tmp_path / "tmpabc" / "source.npy", np.zeros(3))
+    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path))) == [p[:2] for p in PAIRS]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "missing", "digests", "a file"])
+def test_damaged_tokens_in_the_cache_are_made_again_with_a_line(damage, tmp_path):
+    lines = []
+    whole = sentences(prepare_corpus(PAIRS, *settings(tmp_path), say=lines.append))
+    [folder] = tmp_path.glob("*.tokens")
+    path = folder / ("digests.json" if damage == "digests" else "target.npy")
+    data = path.read_bytes()
+    middle = len(data) // 2
+    bad = {"cut": data[:-4], "empty": b"", "digests": data[:middle] + b"\xff" + data[middle:]}
+    path.write_bytes(bad.get(damage, data[:-7] + bytes([data[-7] ^ 4]) + data[-6:]))
+    if damage == "missing":
+        path.unlink()
+    elif damage == "a file":
+        shutil.rmtree(folder)
+        folder.write_bytes(b"")
+    assert lines == []
+    again = sentences(prepare_corpus(PAIRS, *settings(tmp_path), say=lines.append))
+    assert lines == [f"{folder} is damaged: the text is encoded again"]
+    assert again == whole
+    # The damage is gone.
+    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path), say=lines.append)) == whole
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_cleared_cache_leaves_a_run_its_own_tokenizers(joint, tmp_path, monkeypatch):
+    limits = {"tokenizer.joint": joint}
+    first = prepare_corpus(PAIRS, *settings(tmp_path / "cache", **limits))
+    run = tmp_path / "run"
+    run.mkdir()
+    save_tokenizers(run, first.source_tokenizer, first.target_tokenizer)
+
+    def never(*args, **options):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(tokenizers, "_train", never)
+    again = prepare_corpus(PAIRS, *settings(tmp_path / "cleared", **limits), folder=run)
+    assert sentences(again) == sentences(first)
+    with pytest.raises(AssertionError, match="trained again"):
+        prepare_corpus(PAIRS[1:], *settings(tmp_path / "cleared", **limits), folder=run)
+
+
+def test_two_processes_may_encode_the_same_text(tmp_path, monkeypatch):
+    rename = os.rename
+    prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 127}))  # trains the tokenizer
+
+    def overtaken(*args):
+        monkeypatch.undo()
+        prepare_corpus(PAIRS, *settings(tmp_path))  # the other process, just before
+        return rename(*args)
+
+    monkeypatch.setattr(os, "rename", overtaken)
+    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path))) == [p[:2] for p in PAIRS]
+    assert len(list(tmp_path.glob("*.tokens"))) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
+    def refused(*args):
+        raise OSError("no space left on device")
+
+    prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 127}))  # trains the tokenizer
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(OSError, match="no space"):
+        prepare_corpus(PAIRS, *settings(tmp_path))
+
+
+def test_pairs_with_too_many_tokens_are_dropped_and_counted(tmp_path):
+    pairs = [Pair("a " * n, "b " * m) for n, m in ((4, 5), (5, 4), (4, 4), (6, 6), (1, 3))]
+    limits = {"data.max_tokens": 5, "tokenizer.kind": "word"}
+    corpus = prepare_corpus(pairs, *settings(tmp_path, **limits))
+    # Four words and the end are five tokens.
+    assert sentences(corpus) == [("a a a a", "b b b b"), ("a", "b b b")]
+    assert (corpus.report.total, corpus.report.kept) == (5, 2)
+    assert corpus.report.too_many_tokens == 3
+
+
+def test_a_corpus_of_which_nothing_is_left_is_refused(tmp_path):
+    with pytest.raises(
+        UserError, match=r"no training text is left.*41 over --config\.data\.max_tokens"
+    ):
+        prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 2}))
+
+
+def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_remedy(tmp_path):
+    # Of the words of each pair, "a" and "b", one has no place: five are 4 special ones and one.
+    pairs = [Pair("a a b", "a")] * 2
+    limits = {"tokenizer.kind": "word", "tokenizer.vocab_size": 5, "data.remove_duplicates": False}
+    with pytest.raises(UserError) as error:
+        prepare_corpus(pairs, *settings(tmp_path, **limits))
+    assert "25.0% of the training tokens are unknown" in str(error.value)
+    assert "1 words are not in the vocabulary: 'b' (2)" in str(error.value)
+    assert "data.max_unknown_share=1.0%" in str(error.value)
+    assert "raise --config.tokenizer.vocab_size" in str(error.value)
+    limits["data.max_unknown_share"] = 0.25
+    for _ in range(2):  # the second reads the cache
+        corpus = prepare_corpus(pairs, *settings(tmp_path, **limits))
+        assert corpus.unknown_share == 0.25
+        assert corpus.lost.frequent == (("b", 2),)
+
+
+def test_named_held_out_text_stays_whole_and_what_is_wrong_with_it_is_said(tmp_path):
+    bad = [Pair("a" * 3000, "b" * 3000), Pair("", "b"), Pair("a", "b" * 90), Pair("c", " ")]
+    held_out = {
+        "validation": [*bad[:2], PAIRS[3], Pair(f" {PAIRS[5].source} ", PAIRS[5].target), *bad[2:]],
+        "test": [Pair("neu", "new"), Pair(PAIRS[3].source, "other")],
+    }
+    found = prepare_corpus(PAIRS, *settings(tmp_path), held_out=held_out).held_out
+    assert found["validation"].describe("validation") == [
+        "validation: all 6 pairs are scored, though cleaning would drop 2 with an empty side, 1 "
+        "over --config.data.max_characters, 1 over --config.data.max_length_ratio; empty in line "
+        "2, 6",
+        "validation: 2 of 6 pairs occur in the training text",
+    ]
+    assert found["validation"].counts() == {
+        "of them with an empty side": 2,
+        "of them over --config.data.max_characters": 1,
+        "of them over --config.data.max_length_ratio": 1,
+        "of them in the training text": 2,
+    }
+    assert (found["test"].describe("test"), found["test"].counts()) == ([], {})

@@ -1,0 +1,176 @@
+"""Sources give the right pairs, as often as asked, or say in one line what is wrong."""
+
+import contextlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import ted_archive
+from places import ROOT
+from source_settings import refused, settings
+from transformer.data import tfds
+from transformer.data.pairs import Pair
+from transformer.data.parallel.sources import REGISTRY, open_source
+from transformer.errors import UserError
+
+
+def test_an_unknown_source_is_refused_with_the_choices():
+    with refused("data.source='grammer'", "choose", "grammar", "copy", "reverse", "files", "tfds"):
+        open_source(settings(source="grammer"))
+
+
+@pytest.mark.parametrize("source", REGISTRY)
+def test_a_negative_size_is_refused(source):
+    with refused("data.test_size=-1", "0 or more"):
+        open_source(settings(source=source, test_size=-1))
+
+
+@pytest.mark.parametrize("source", ["grammar", "copy", "reverse"])
+def test_generated_sources_have_the_sizes_asked_for_and_can_be_read_again(source):
+    sizes = {"train_size": 13, "validation_size": 5, "test_size": 3}
+    splits = open_source(settings(source=source, seed=7, **sizes))
+    assert {split: len(list(pairs)) for split, pairs in splits.items()} == {
+        "train": 13,
+        "validation": 5,
+        "test": 3,
+    }
+    assert list(splits["train"]) == list(splits["train"])
+
+
+@pytest.fixture(scope="module")
+def ted_folder(tmp_path_factory):
+    """A folder in which TFDS's own builder has prepared a small TED corpus."""
+    folder = tmp_path_factory.mktemp("tfds data")
+    with ted_archive.downloads(ted_archive.ted(tmp_path_factory.mktemp("archives"))):
+        open_source(settings(source="tfds", tfds_dir=str(folder)))
+    return str(folder)
+
+
+@contextlib.contextmanager
+def no_network():
+    with ted_archive.downloads({}):
+        yield
+
+
+def open_tfds(folder, **changes):
+    with no_network():
+        return open_source(settings(source="tfds", tfds_dir=folder, **changes))
+
+
+def test_tfds_gives_the_published_text_of_every_split_without_tensorflow(ted_folder):
+    splits = open_tfds(ted_folder)
+    for name, expected in ted_archive.TED.items():
+        assert sorted(splits[name]) == sorted(Pair(*pair) for pair in expected)
+        assert list(splits[name]) == list(splits[name])
+    assert "tensorflow" not in sys.modules
+
+
+def test_tfds_fields_say_which_side_is_the_source(ted_folder):
+    splits = open_tfds(ted_folder, tfds_fields=("en", "ru"))
+    assert {(p.target, p.source) for p in splits["test"]} == set(ted_archive.TED["test"])
+
+
+def test_tfds_splits_may_be_parts(ted_folder, monkeypatch):
+    monkeypatch.setattr(tfds, "READ_AT_ONCE", 4)  # more than one reading
+    parts = {"tfds_train": "train[:10]", "tfds_validation": "train[10:]"}
+    splits = open_tfds(ted_folder, **parts)
+    assert [len(list(splits[name])) for name in ("train", "validation", "test")] == [10, 4, 3]
+    together = [*splits["train"], *splits["validation"]]
+    assert sorted(together) == sorted(Pair(*pair) for pair in ted_archive.TED["train"])
+
+
+def test_wmt14_is_prepared_and_read_from_its_published_archives(tmp_path):
+    (tmp_path / "archives").mkdir()
+    name = {"tfds_name": "wmt14_translate/de-en", "tfds_fields": ("de", "en")}
+    with ted_archive.downloads(ted_archive.wmt14(tmp_path / "archives")):
+        splits = open_source(settings(source="tfds", tfds_dir=str(tmp_path), **name))
+    text = ted_archive.GERMAN_ENGLISH
+    training = text["europarl"] + text["commoncrawl"] + text["news"]
+    assert sorted(splits["train"]) == sorted(Pair(*pair) for pair in training)
+    assert list(splits["validation"]) == [Pair(*pair) for pair in text["newstest2013"]]
+    assert list(splits["test"]) == [Pair(*pair) for pair in text["newstest2014"]]
+
+
+def test_an_unknown_dataset_is_refused_with_near_names(tmp_path):
+    with refused("data.tfds_name='ted_hrlr_translat'", "did you mean ted_hrlr_translate"):
+        open_tfds(str(tmp_path), tfds_name="ted_hrlr_translat")
+
+
+def test_an_unknown_language_pair_is_refused_with_near_ones(tmp_path):
+    with refused("data.tfds_name='ted_hrlr_translate/ru_en'", "ted_hrlr_translate/ru_to_en"):
+        open_tfds(str(tmp_path), tfds_name="ted_hrlr_translate/ru_en")
+
+
+def test_a_dataset_that_was_not_named_is_refused(tmp_path):
+    with refused("data.tfds_name is empty", "--config.data.tfds_name=ted_hrlr_translate/ru_to_en"):
+        open_tfds(str(tmp_path), tfds_name="")
+
+
+def test_an_unknown_field_is_refused_with_the_fields(ted_folder):
+    with refused("data.tfds_fields=('de', 'en')", "choose from ru, en"):
+        open_tfds(ted_folder, tfds_fields=("de", "en"))
+
+
+def test_a_field_that_is_no_text_is_refused(tmp_path):
+    with refused("('text', 'label')", "imdb_reviews", "choose from text"):
+        open_tfds(str(tmp_path), tfds_name="imdb_reviews", tfds_fields=("text", "label"))
+
+
+@pytest.mark.parametrize("split", ["dev", "train[", "", "train+dev", "train[:x]"])
+def test_an_unknown_split_is_refused_with_the_splits(ted_folder, split):
+    with refused(f"data.tfds_validation={split!r}", "train, validation, test"):
+        open_tfds(ted_folder, tfds_validation=split)
+
+
+def test_a_dataset_in_a_format_of_tensorflow_is_refused_with_a_remedy(ted_folder, tmp_path):
+    folder = tmp_path / "ted_hrlr_translate" / "ru_to_en" / "1.0.0"
+    shutil.copytree(ted_folder, tmp_path, dirs_exist_ok=True)
+    info = folder / "dataset_info.json"
+    info.write_text(info.read_text().replace('"array_record"', '"tfrecord"'))
+    with refused(folder, "TensorFlow", "set --config.data.tfds_dir"):
+        open_tfds(str(tmp_path))
+
+
+def test_a_dataset_that_cannot_be_downloaded_is_refused_with_a_command_that_prepares_it(tmp_path):
+    folder = tmp_path / "my data"
+    with pytest.raises(UserError) as error, no_network():
+        open_source(settings(source="tfds", tfds_dir=str(folder)))
+    message = str(error.value)
+    assert "\n" not in message
+    assert "ted_hrlr_translate/ru_to_en" in message
+    assert str(folder) in message
+    assert "--config.data.source=files" in message
+    assert "set --config.data.tfds_dir" in message
+    command = shlex.split(re.search(r'python -c ".*?"', message)[0])
+    with ted_archive.downloads(ted_archive.ted(tmp_path)):
+        exec(command[2], {})
+    assert len(list(open_tfds(str(folder))["test"])) == 3
+
+
+def test_no_network_is_told_within_seconds(tmp_path):
+    # Of the real download, in a process whose connections all fail.
+    keys = vars(settings(source="tfds", tfds_dir=str(tmp_path)))
+    code = (
+        "import socket\n"
+        "def fail(*args, **kwargs): raise socket.gaierror('no network')\n"
+        "socket.getaddrinfo = fail\n"
+        "from types import SimpleNamespace\n"
+        "from transformer.data.parallel.sources import open_source\n"
+        f"open_source(SimpleNamespace(**{keys}))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    last_line = run.stderr.splitlines()[-1]
+    assert last_line.startswith("transformer.errors.UserError")
+    assert "not prepared" in last_line
+    assert "no network" in last_line

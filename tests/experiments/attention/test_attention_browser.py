@@ -1,0 +1,400 @@
+"""The attention explorer in a real Chromium: its numbers, keys, widths and colours."""
+
+import numpy as np
+import pytest
+
+from attention_examples import make_maps
+from chromium import DESKTOP, PHONE, browser, opened, overflow
+from experiments.attention import page as attention_page
+from experiments.attention.arrays import KINDS, AttentionMaps, hide_end_of_sentence
+from experiments.attention.page import Example, write_explorer
+from experiments.options import Options
+
+pytestmark = pytest.mark.browser
+
+MAPS = make_maps()
+FRAMES = tuple(make_maps(seed=seed) for seed in (1, 2, 3))
+LABELS = ("step 10", "step 20", "step 30")
+HOSTILE = ("</script><b>", '"', "", "▁مرحبا", "▁a\nb", "\x00", "🙂", "x" * 300, "</s>")
+VIEWS = ("matrix", "lines", "heads")
+ONE = "view=matrix&kind=cross&layer=2&head=3"
+# Words of SOURCE, TARGET and what is written, as spans of tokens.
+SOURCE_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6))
+TARGET_WORDS = ((0, 1), (1, 2), (2, 4), (4, 6), (6, 7))
+WRITTEN_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The explorer of a sentence, with a probe sentence at three checkpoints."""
+    path = tmp_path_factory.mktemp("explorer") / "explorer.html"
+    given, probed = Example(("step 30",), (MAPS,)), Example(LABELS, FRAMES)
+    return write_explorer(path, given, [probed], Options(), print)
+
+
+@pytest.fixture(scope="module")
+def long_page(tmp_path_factory):
+    source = (*(f"▁word{i}" for i in range(59)), "</s>")
+    path = tmp_path_factory.mktemp("explorer") / "long.html"
+    maps = make_maps(source, ("<s>", *source[:-1]), layers=(2, 2), heads=8)
+    return write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
+
+
+def rows(page, **choice) -> np.ndarray:
+    return np.array(page.evaluate("choice => explorer.matrix(choice).rows", choice))
+
+
+def every_head(maps):
+    for kind, weights in maps.weights.items():
+        for layer, head in np.ndindex(weights.shape[:2]):
+            yield {"kind": kind, "layer": layer + 1, "head": head + 1}, weights[layer, head]
+
+
+# -- numbers
+
+
+def test_every_number_of_the_page_is_the_arrays(chromium, page):
+    with opened(chromium, page) as shown:
+        for choice, weights in every_head(MAPS):
+            np.testing.assert_array_equal(rows(shown, **choice), weights)
+            last = shown.evaluate("choice => explorer.row(choice)", {**choice, "row": 5})
+            np.testing.assert_array_equal(last["weights"], weights[4])
+            assert last["token"] == MAPS.tokens(choice["kind"])[0][4]
+        for frame, maps in enumerate(FRAMES, 1):
+            choice = {"example": 2, "frame": frame, "kind": "cross", "layer": 3, "head": 5}
+            np.testing.assert_array_equal(rows(shown, **choice), maps.weights["cross"][2, 4])
+
+
+def test_rows_sum_to_one_shown_and_hidden_and_are_then_those_of_the_pictures(chromium, page):
+    hidden = hide_end_of_sentence(MAPS)
+    with opened(chromium, page) as shown:
+        for choice, weights in every_head(hidden):
+            found = rows(shown, end="hidden", **choice)
+            np.testing.assert_allclose(found, weights, rtol=1e-6, atol=1e-9)
+            for end in ("shown", "hidden"):
+                for tokens in ("pieces", "words"):
+                    found = rows(shown, end=end, tokens=tokens, **choice)
+                    np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
+
+
+def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(chromium, tmp_path, monkeypatch):
+    monkeypatch.setattr(attention_page, "LARGEST", 7_000)
+    maps = make_maps()
+    maps.weights["cross"][0, 0, 1] = [0, 0, 0, 0, 0, 1]
+    path = tmp_path / "explorer.html"
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), lambda _: None)
+    with opened(chromium, path) as shown:
+        kept = len(rows(shown, kind="encoder_self", end="hidden"))
+        assert 1 < kept < len(maps.source_tokens) - 1
+        for choice, weights in every_head(hide_end_of_sentence(maps)):
+            found = rows(shown, end="hidden", **choice)
+            wanted = weights[: found.shape[0], : found.shape[1]]
+            np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        # The control: of what was cut off, the rows lack the share.
+        assert np.median(rows(shown, kind="cross", end="hidden").sum(-1)) < 0.9
+
+
+def test_a_row_wholly_on_the_end_of_sentence_stays_zeros(chromium, tmp_path):
+    weights = np.zeros((1, 1, 2, 3), np.float32)
+    weights[..., 2] = 1
+    maps = AttentionMaps({"cross": weights}, ("▁a", "▁b", "</s>"), ("<s>", "▁c"), ("▁c", "</s>"))
+    path = tmp_path / "explorer.html"
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
+    with opened(chromium, path) as shown:
+        np.testing.assert_array_equal(rows(shown, end="hidden"), np.zeros((2, 2)))
+
+
+def test_weights_times_norms_are_the_arrays_product_and_hiding_leaves_them(chromium, page):
+    with opened(chromium, page) as shown:
+        for choice, weights in every_head(MAPS):
+            norms = MAPS.value_norms[choice["kind"]][choice["layer"] - 1, choice["head"] - 1]
+            wanted = weights.astype(float) * norms.astype(float)
+            np.testing.assert_array_equal(rows(shown, values="norms", **choice), wanted)
+            assert not np.allclose(wanted.sum(-1), 1, rtol=0.01)  # as the page says
+        wanted = MAPS.weights["cross"][1, 2].astype(float) * MAPS.value_norms["cross"][1, 2]
+        found = rows(shown, kind="cross", layer=2, head=3, values="norms", end="hidden")
+        np.testing.assert_array_equal(found, wanted[:, :-1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_sum_their_columns_and_average_their_rows(chromium, page, kind):
+    words = {"source": SOURCE_WORDS, "target": TARGET_WORDS, "written": WRITTEN_WORDS}
+    _, queries, keys, *_ = KINDS[kind]
+    weights = MAPS.weights[kind][1, 2].astype(float)
+    wanted = [
+        [weights[a:b, c:d].sum(axis=1).mean() for c, d in words[keys]] for a, b in words[queries]
+    ]
+    with opened(chromium, page) as shown:
+        choice = {"kind": kind, "layer": 2, "head": 3, "tokens": "words"}
+        np.testing.assert_allclose(rows(shown, **choice), wanted, rtol=1e-12)
+        named = shown.evaluate("choice => explorer.matrix(choice)", choice)
+        names = {
+            "source": ["He", "admired", "her.", "</s>"],
+            "target": ["<s>", "Он", "восхищался", "ею.", "Да"],
+            "written": ["Он", "восхищался", "ею.", "Да", "</s>"],
+        }
+        assert (named["queries"], named["keys"]) == (names[queries], names[keys])
+        after = ["<s>", "▁Он", "ался", ".", "▁Да"]
+        assert named["after"] == (after if queries == "written" else None)
+
+
+def test_a_words_mark_that_stands_alone_belongs_to_what_follows(chromium, page):
+    joined = {
+        ("▁", "c", "d", "▁e"): ["cd", "e"],
+        ("a", "▁", "▁c", "▁d"): ["a", "c", "d"],
+        ("<s>", "b", "▁", "▁", "c", "▁", "</s>"): ["<s>", "b", "c", "▁", "</s>"],
+        ("▁a", "b", "(next)"): ["ab", "(next)"],
+    }
+    with opened(chromium, page) as shown:
+        for pieces, words in joined.items():
+            call = "pieces => wordSpans(pieces).map(span => spanName(pieces, span))"
+            assert shown.evaluate(call, list(pieces)) == words
+
+
+def test_the_numbers_written_are_those_of_the_row_from_the_strongest_on(chromium, page):
+    row = MAPS.weights["cross"][1, 2, 3]
+    with opened(chromium, page, f"{ONE}&row=4") as shown:
+        written = shown.locator("#row-keys tr").all_inner_texts()
+        order = np.argsort(-row, kind="stable")
+        assert [text.split() for text in written] == [
+            [MAPS.source_tokens[key], f"{row[key]:.4f}"] for key in order
+        ]
+        assert shown.inner_text("#row-sum") == "1.0000"
+        assert shown.locator(".sums span").all_inner_texts() == ["1.0000"] * 7
+        assert shown.inner_text("#row-title") == "Row 4 of 7 ▁ею"
+        assert shown.inner_text("#row-after") == "written after ался in layer 2, head 3"
+        said = shown.inner_text("#said")
+        assert "Row ▁ею, written after ался, reads:" in said
+        assert f"{MAPS.source_tokens[order[0]]} {row[order[0]]:.4f}" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("encoder_self", "A row is a token of the text"),
+        ("decoder_self", "which tokens before it this head reads while it is written: ▁восхищ"),
+        (
+            "cross",
+            "which source tokens this head reads while it is written: ▁восхищ is written after",
+        ),
+    ],
+)
+def test_a_line_says_what_a_row_is(chromium, page, kind, says):
+    with opened(chromium, page, f"view=matrix&kind={kind}&layer=2&head=1") as shown:
+        meaning = shown.inner_text("#meaning")
+    assert says in meaning
+    assert "layer 2 of" in meaning
+
+
+# -- pointers, keys and the address
+
+
+def state(page) -> dict:
+    return page.evaluate("explorer.state()")
+
+
+def test_arrows_move_through_heads_and_layers_and_stop_at_their_ends(chromium, page):
+    with opened(chromium, page, ONE) as shown:
+        visited = []
+        for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowUp", "ArrowUp"):
+            shown.keyboard.press(key)
+            visited.append((int(state(shown)["layer"]), int(state(shown)["head"])))
+        assert visited == [(2, 4), (3, 4), (3, 4), (3, 3), (2, 3), (1, 3)]
+        shown.focus('#head input[value="2"]')
+        shown.keyboard.press("ArrowRight")
+        assert shown.evaluate("document.activeElement.value") == "3"
+        assert f"layer={state(shown)['layer']}&head=4" in shown.url
+
+
+@pytest.mark.parametrize("view", ["matrix", "lines"])
+def test_rows_are_reached_by_tab_and_walked_and_let_go_by_keys(chromium, page, view):
+    with opened(chromium, page, ONE.replace("matrix", view)) as shown:
+        shown.focus("button.name >> nth=0")
+        assert shown.locator('button.name[tabindex="0"]').count() == 1
+        shown.keyboard.press("Enter")
+        assert state(shown)["row"] == "1"
+        shown.keyboard.press("ArrowDown")
+        shown.keyboard.press("ArrowDown")
+        assert state(shown)["row"] == "3"
+        shown.keyboard.press("ArrowRight")
+        assert (state(shown)["row"], state(shown)["head"]) == ("3", "4")
+        assert shown.evaluate("document.activeElement.textContent") == MAPS.target_tokens[3]
+        assert shown.get_attribute('button.name[aria-pressed="true"]', "title") == "ался"
+        shown.keyboard.press("Escape")
+        assert "row" not in state(shown)
+        assert shown.inner_text("#row-title") == "All rows, mean"
+        shown.focus("button.name >> nth=4")  # what has the focus is shown without being kept
+        assert shown.inner_text("#row-title") == "Row 5 of 7 ."
+        assert "Row ., written after ▁ею, reads:" in shown.inner_text("#said")
+        assert "row" not in state(shown)
+
+
+def test_all_controls_are_reached_and_worked_by_keys_alone(chromium, page):
+    with opened(chromium, page) as shown:
+        reached = []
+        for _ in range(20):
+            shown.keyboard.press("Tab")
+            element = "document.activeElement"
+            reached.append(shown.evaluate(f"{element}.name || {element}.id || {element}.tagName"))
+        wanted = ["example", "kind", "view", "layer", "head", "values", "stretched", "end"]
+        assert [name for name in dict.fromkeys(reached) if name in wanted] == wanted
+        shown.focus("#end")
+        shown.keyboard.press("Space")
+        shown.focus('[name="values"]:checked')
+        shown.keyboard.press("ArrowRight")
+        shown.focus("#tokens")
+        shown.keyboard.press("Space")
+        found = state(shown)
+        assert (found["end"], found["values"], found["tokens"]) == ("hidden", "norms", "words")
+
+
+def test_a_cell_that_is_pointed_at_tells_its_tokens_and_its_number(chromium, page):
+    with opened(chromium, page, ONE) as shown:
+        box = shown.locator(".cells canvas").bounding_box()
+        shown.mouse.move(box["x"] + box["width"] * 2.5 / 6, box["y"] + box["height"] * 1.5 / 7)
+        number = f"{MAPS.weights['cross'][1, 2, 1, 2]:.4f}"
+        assert shown.inner_text("#tip").split() == ["▁восхищ", "→", "ed", number]
+        assert shown.inner_text("#row-title") == "Row 2 of 7 ▁восхищ"
+        shown.mouse.move(5, 5)
+        assert shown.is_hidden("#tip")
+        assert shown.inner_text("#row-title") == "All rows, mean"
+
+
+def test_a_line_is_as_thick_as_its_weight(chromium, page):
+    with opened(chromium, page, ONE.replace("matrix", "lines") + "&row=2") as shown:
+        weights = MAPS.weights["cross"][1, 2, 1]
+        thickness = shown.eval_on_selector_all(
+            "path.now", "paths => paths.map(path => Number(path.getAttribute('stroke-width')))"
+        )
+        pitch = shown.locator("button.name >> nth=0").bounding_box()["height"]
+        np.testing.assert_allclose(thickness, np.maximum(weights * pitch / 2, 0.2), rtol=1e-5)
+        beside = shown.locator(".reads .number").all_inner_texts()
+        assert beside == [f"{weight:.4f}" for weight in weights]
+        shown.hover("button.name >> nth=4")
+        assert shown.inner_text("#row-title") == "Row 5 of 7 ."
+
+
+def test_a_head_clicked_among_all_is_opened(chromium, page):
+    with opened(chromium, page, "view=heads&kind=encoder_self") as shown:
+        assert shown.locator(".heads button").count() == 2 * 5
+        shown.click("[aria-label='open layer 2, head 4']")
+        found = state(shown)
+        assert (found["view"], found["layer"], found["head"]) == ("matrix", "2", "4")
+        assert "layer 2 of 2, head 4 of 5" in shown.inner_text("#meaning")
+
+
+def test_the_slider_goes_through_the_checkpoints(chromium, page):
+    with opened(chromium, page, ONE) as shown:
+        assert shown.is_hidden("#steps")  # the sentence asked for has one checkpoint
+        shown.select_option("#example", "1")
+        assert shown.inner_text("#step") == "step 30"  # the last one
+        shown.focus("#frame")
+        shown.keyboard.press("Home")
+        assert shown.inner_text("#step") == "step 10"
+        np.testing.assert_array_equal(rows(shown), FRAMES[0].weights["cross"][1, 2])
+        shown.click("#play")
+        shown.wait_for_function("explorer.state().frame === '3'")
+        shown.wait_for_function("document.getElementById('play').textContent === '▶'")
+
+
+def test_an_address_opens_the_view_that_it_was_taken_from(chromium, page):
+    with opened(chromium, page) as shown:
+        shown.select_option("#example", "1")
+        shown.check('[name="view"][value="lines"]', force=True)
+        shown.check('[name="layer"][value="2"]', force=True)
+        shown.check("#end")
+        shown.click("button.name >> nth=3")
+        first, address = state(shown), shown.url.partition("#")[2]
+        sums = shown.inner_text("aside")
+    with opened(chromium, page, address) as again:
+        assert state(again) == first
+        assert again.inner_text("aside") == sums
+
+
+def test_an_address_of_what_does_not_exist_is_answered_with_the_range(chromium, page):
+    with opened(chromium, page, "kind=cross&layer=9&head=77&view=cube") as shown:
+        notes = shown.inner_text("#notes")
+        assert "There is no layer 9 here: choose from 1 to 3." in notes
+        assert "There is no head 77 here: choose from 1 to 5." in notes
+        assert "view=cube" in notes
+        assert (state(shown)["layer"], state(shown)["head"]) == ("3", "5")
+
+
+# -- looks
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_nothing_is_wider_than_the_window(chromium, page, long_page, view, scheme, viewport):
+    for file in (page, long_page):
+        address = f"view={view}&kind=encoder_self&row=2&values=norms"
+        with opened(chromium, file, address, viewport=viewport, color_scheme=scheme) as shown:
+            assert overflow(shown) <= 0
+            names = shown.locator(".name:visible")
+            assert view == "heads" or names.first.is_visible()
+            assert len(shown.screenshot(full_page=True)) > 20_000  # not blank
+
+
+def test_a_row_is_kept_by_a_tap(chromium, page):
+    with opened(chromium, page, ONE, viewport=PHONE, has_touch=True, is_mobile=True) as shown:
+        shown.tap("button.name >> nth=2")
+        assert state(shown)["row"] == "3"
+        shown.tap(".cells canvas", position={"x": 5, "y": 5})
+        assert state(shown)["row"] == "1"
+        assert overflow(shown) <= 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_zero_is_the_pages_colour_and_lightness_goes_one_way(chromium, page, scheme):
+    with opened(chromium, page, ONE, color_scheme=scheme) as shown:
+        colours = np.array(shown.evaluate("palette()"))
+        paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert paper == f"rgb({', '.join(str(round(x)) for x in colours[0])})"
+        lightness = colours @ [0.2126, 0.7152, 0.0722]
+        steps = np.diff(lightness) * (-1 if scheme == "light" else 1)
+        assert (steps > 0).all()
+        assert abs(lightness[-1] - lightness[0]) > 180
+        # What stands on the canvas is the weight's place on the scale.
+        weights = MAPS.weights["cross"][1, 2]
+        pixels = shown.evaluate(
+            "(() => { const c = document.querySelector('.cells canvas');"
+            "return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]; })()"
+        )
+        found = np.array(pixels).reshape(7, 6, 4)[..., :3]
+        wanted = colours[np.round(255 * weights.astype(float)).astype(int)]
+        np.testing.assert_allclose(found, wanted, atol=1.01)
+
+
+def test_hostile_tokens_are_text(chromium, tmp_path):
+    maps = make_maps(HOSTILE, ("<s>", *HOSTILE[:-1]), layers=(1, 1), heads=1)
+    path = tmp_path / "explorer.html"
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
+    for view in VIEWS:
+        with opened(chromium, path, f"view={view}&row=2", viewport=PHONE) as shown:
+            assert overflow(shown) <= 0
+            assert shown.locator("b:has-text('script')").count() == 0
+    with opened(chromium, path, "view=matrix") as shown:
+        names = shown.locator("button.name").all_inner_texts()
+        assert names[:6] == ["</script><b>", '"', "∅", "▁مرحبا", "▁a␣b", "⟨0000⟩"]
+
+
+@pytest.mark.parametrize("sides", [(), None], ids=["language model", "classifier"])
+def test_a_text_of_one_side_has_its_page(chromium, tmp_path, sides):
+    tokens = ("<s>", "▁one", "▁two")
+    maps = make_maps((), tokens) if sides is not None else make_maps(tokens, ())
+    path = tmp_path / "explorer.html"
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
+    for view in VIEWS:
+        with opened(chromium, path, f"view={view}&row=3") as shown:
+            assert shown.is_hidden("#end")
+            after = shown.inner_text("#row-after").removesuffix("layer 1, head 1")
+            assert after == ("written after ▁two in " if sides is not None else "")
+            last = "(next)" if sides is not None else "▁two"
+            assert shown.inner_text("#row-title").endswith(last)

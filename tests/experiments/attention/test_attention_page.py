@@ -1,0 +1,336 @@
+"""The attention explorer holds the arrays bit for bit, and stays small whatever it is given."""
+
+import base64
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from attention_examples import SOURCE, TARGET, make_maps
+from experiments.attention import maps as attention_maps
+from experiments.attention import page as attention_page
+from experiments.attention import probe_figures
+from experiments.attention.arrays import AttentionMaps
+from experiments.attention.page import (
+    Example,
+    draw_attention,
+    fit,
+    read_examples,
+    text_folder,
+    write_explorer,
+)
+from experiments.attention.probes import Probe
+from experiments.options import Options
+from experiments.report.attention import CELL, Trained, cross_attention
+from experiments.workdir import load_config, load_trained
+from tiny_run import command, refused, shared_run
+from transformer.analysis.attention import Attention
+from transformer.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+def page_data(path) -> dict:
+    text = path.read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def decoded(array: dict) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(array["float32"]), "<f4").reshape(array["shape"])
+
+
+def example(*maps: AttentionMaps) -> Example:
+    return Example(tuple(f"step {i + 1}" for i in range(len(maps))), maps)
+
+
+def write(path, given, probed=(), **options) -> tuple[dict, list[str]]:
+    said = []
+    assert write_explorer(path, given, probed, Options(**options), said.append) == path
+    return page_data(path), said
+
+
+def thirty(seed=0, **changes) -> AttentionMaps:
+    source = (*(f"▁w{i}" for i in range(29)), "</s>")
+    return make_maps(source, ("<s>", *source[:-1]), seed=seed, **changes)
+
+
+def characters(examples) -> int:
+    return sum(
+        len(x["float32"])
+        for each in examples
+        for frame in attention_page._encode(each)["frames"]
+        for arrays in (frame["weights"], frame["norms"])
+        for x in arrays.values()
+    )
+
+
+def test_the_page_holds_the_arrays_bit_for_bit_and_the_tokens(tmp_path):
+    first, last = make_maps(), make_maps(seed=8)
+    page = tmp_path / "new" / "explorer.html"
+    data, said = write(page, example(last), [example(first, last)])
+    assert said == data["notes"] == []
+    for frame, maps in [
+        (data["examples"][0]["frames"][0], last),
+        *zip(data["examples"][1]["frames"], (first, last), strict=True),
+    ]:
+        for name, arrays in (("weights", maps.weights), ("norms", maps.value_norms)):
+            assert list(frame[name]) == ["encoder_self", "decoder_self", "cross"]
+            for kind, array in arrays.items():
+                np.testing.assert_array_equal(decoded(frame[name][kind]), array)
+    assert data["examples"][0]["source"] == list(SOURCE)
+    assert data["examples"][0]["target"] == list(TARGET)
+    assert data["examples"][0]["written"] == [*TARGET[1:], "</s>"]
+    assert data["examples"][0]["title"] == "He admired her."
+    assert [frame["label"] for frame in data["examples"][1]["frames"]] == ["step 1", "step 2"]
+    assert "http" not in re.sub(r"http://www.w3.org/2000/svg", "", page.read_text("utf-8"))
+
+
+def test_thirty_tokens_of_eight_heads_in_four_and_four_layers_take_under_two_megabytes(tmp_path):
+    maps = thirty(layers=(4, 4), heads=8)
+    path = tmp_path / "explorer.html"
+    _, said = write(path, example(maps))
+    assert path.stat().st_size < 600_000
+    assert said == []
+    probes = [example(*[maps] * 50)] * 5
+    _, said = write(path, example(maps), probes)
+    assert 1_000_000 < path.stat().st_size < 2_000_000
+    assert len(said) == 2  # of the sentences and of the checkpoints that had no room
+
+
+def test_a_text_of_five_hundred_tokens_is_cut_with_a_message_and_keeps_its_end(tmp_path):
+    source = (*(f"▁w{i}" for i in range(499)), "</s>")
+    maps = make_maps(source, ("<s>", "▁a"), layers=(1, 1), heads=3)
+    path = tmp_path / "explorer.html"
+    data, said = write(path, example(maps))
+    assert 1_700_000 < path.stat().st_size < 2_000_000
+    shown = data["examples"][0]
+    kept = len(shown["source"])
+    assert 300 < kept < 499
+    assert shown["omitted"] == {"source": 500 - kept, "target": 0}
+    assert shown["source"] == [*source[: kept - 1], "</s>"]
+    assert said == data["notes"]
+    assert f"leaves out the last {500 - kept} source tokens," in said[0]
+    places = [*range(kept - 1), 499]
+    frame = shown["frames"][0]
+    [w, norms] = [decoded(frame[name]["encoder_self"]) for name in ("weights", "norms")]
+    np.testing.assert_array_equal(w, maps.weights["encoder_self"][:, :, places][..., places])
+    np.testing.assert_array_equal(norms, maps.value_norms["encoder_self"][..., places])
+    cross = decoded(frame["weights"]["cross"])
+    np.testing.assert_array_equal(cross, maps.weights["cross"][..., places])
+
+
+def test_a_target_that_is_cut_ends_in_the_token_that_its_last_row_writes(tmp_path):
+    target = ("<s>", *(f"▁w{i}" for i in range(499)))
+    maps = make_maps(("▁a", "</s>"), target, layers=(1, 1), heads=3)
+    data, _ = write(tmp_path / "explorer.html", example(maps))
+    shown = data["examples"][0]
+    assert len(shown["target"]) == len(shown["written"]) < 500
+    assert shown["written"] == list(target[1 : len(shown["target"]) + 1])
+
+
+def test_checkpoints_are_thinned_evenly_between_the_first_and_the_last(monkeypatch):
+    frames = [make_maps(seed=i) for i in range(11)]
+    one = characters([example(frames[0])])
+    for room, wanted in [(12, [*range(11)]), (6, [0, 2, 5, 8, 10]), (3, [0, 10]), (1, None)]:
+        monkeypatch.setattr(attention_page, "LARGEST", room * one)
+        shown, said = fit(example(frames[0]), [example(*frames)])
+        assert characters(shown) <= room * one
+        assert len(shown) == (1 if wanted is None else 2)
+        assert len(said) == (room < 12)
+        if wanted is not None:
+            assert list(shown[1].labels) == [f"step {i + 1}" for i in wanted]
+            assert all(a is frames[i] for a, i in zip(shown[1].frames, wanted, strict=True))
+
+
+def test_there_are_rather_fewer_sentences_than_fewer_than_four_checkpoints(monkeypatch):
+    maps = make_maps()
+    one = characters([example(maps)])
+    monkeypatch.setattr(attention_page, "LARGEST", 10 * one)
+    shown, said = fit(example(maps), [example(*[maps] * 9)] * 3)
+    assert [len(each.frames) for each in shown] == [1, 4, 4]
+    assert said == [
+        "the explorer has room for 2 of the run's 3 probe sentences",
+        "the explorer has room for 4 of the 9 checkpoints at which the run kept probes",
+    ]
+    # A run with two evaluations has no more.
+    shown, _ = fit(example(maps), [example(maps, maps)] * 3)
+    assert [len(each.frames) for each in shown] == [1, 2, 2, 2]
+
+
+def save_probe(folder, step, sentences):
+    arrays = {"step": np.array(step)}
+    for number, maps in enumerate(sentences):
+        place = f"sentences/{number}"
+        arrays |= {f"{place}/weights/{kind}": x for kind, x in maps.weights.items()}
+        arrays |= {f"{place}/value_norms/{kind}": x for kind, x in maps.value_norms.items()}
+        for side in ("source_tokens", "target_tokens"):
+            arrays[f"{place}/{side}"] = np.array(getattr(maps, side), dtype=np.str_)
+    (folder / "probes").mkdir(exist_ok=True)
+    np.savez(folder / "probes" / f"{step:08}.npz", **arrays)
+
+
+def test_probe_sentences_come_with_each_checkpoint_that_read_the_same_tokens(tmp_path):
+    assert read_examples(tmp_path) == []
+    other = make_maps(source=("▁Other", "</s>"))
+    saved = {20: [other], 40: [make_maps(seed=1)], 1000: [make_maps(seed=2), other]}
+    for step, sentences in saved.items():
+        save_probe(tmp_path, step, sentences)
+    first, second = read_examples(tmp_path)
+    assert first.labels == ("step 40", "step 1,000")
+    assert second.labels == ("step 1,000",)
+    for found, maps in zip(first.frames, (saved[40][0], saved[1000][0]), strict=True):
+        np.testing.assert_array_equal(found.weights["cross"], maps.weights["cross"])
+        np.testing.assert_array_equal(found.value_norms["cross"], maps.value_norms["cross"])
+
+
+@pytest.mark.parametrize(
+    ("options", "opens"),
+    [
+        ({}, ("cross", 1, 1, "heads", "shown")),
+        ({"layer": 3}, ("cross", 3, 1, "matrix", "shown")),
+        ({"head": 4, "hide_end": True}, ("cross", 1, 4, "matrix", "hidden")),
+    ],
+)
+def test_the_page_opens_where_it_is_asked_to(options, opens, tmp_path):
+    data, _ = write(tmp_path / "explorer.html", example(make_maps()), **options)
+    assert tuple(data["open"].values()) == opens
+
+
+def test_the_page_opens_at_a_kind_that_has_the_layer(tmp_path):
+    deep = make_maps(layers=(3, 2))
+    data, _ = write(tmp_path / "explorer.html", example(deep), layer=3, head=2)
+    assert data["open"]["kind"] == "encoder_self"
+
+
+@pytest.mark.parametrize("sides", [((), TARGET), (SOURCE, ())])
+def test_a_text_of_one_side_has_the_one_kind_and_is_its_own_title(sides, tmp_path):
+    data, _ = write(tmp_path / "explorer.html", example(make_maps(*sides)))
+    shown = data["examples"][0]
+    assert list(shown["frames"][0]["weights"]) == [data["open"]["kind"]]
+    assert shown["title"]
+    assert shown["translation"] == ""
+
+
+# -- the command
+
+
+def test_every_picture_of_a_translation_names_the_same_row_by_the_same_token(tiny, tmp_path):
+    """Its rows are compared with those that the model computes step by step as it writes."""
+    translator, variables, *_ = load_trained(tiny.workdir, load_config(tiny.workdir), print)
+    seen = translator.attention(variables, "a b c", "d e f")
+    rows = ["▁d", "▁e", "▁f", "</s>"]
+    maps = AttentionMaps.of(seen)
+    data, _ = write(tmp_path / "explorer.html", example(maps))
+    strip = probe_figures.find_strip([Probe(1, [seen], {})], 0)
+    [reported] = cross_attention(Trained(translator, variables), ["a b c"], ["d e f"])
+    figure = attention_maps.build_figure(maps, "cross", layer=1)
+    assert data["kinds"]["cross"]["queries"] == "written"
+    assert data["examples"][0]["written"] == rows
+    for axes in (figure.axes[0], probe_figures.strip_figure(strip).axes[0]):
+        assert [text.get_text() for text in axes.get_yticklabels()][:4] == rows
+    assert [token for _, token in reported.rows] == rows
+    cells = {(x, y): share for x, y, share in reported.cells}
+    mean = seen.weights["cross"][-1].mean(axis=0)
+    for (y, _), row in zip(reported.rows, mean, strict=True):
+        shares = [cells.get((x - CELL / 2, y - CELL / 2), 0.0) for x, _ in reported.columns]
+        np.testing.assert_allclose(shares, row, atol=0.011)
+    # A row is that of its token: it does not change with the token, which is not yet read.
+    other = translator.attention(variables, "a b c", "d e g").weights["cross"]
+    np.testing.assert_allclose(other[:, :, 2], seen.weights["cross"][:, :, 2], atol=1e-6)
+    assert not np.allclose(other[:, :, 3], seen.weights["cross"][:, :, 3], atol=1e-6)
+
+
+def test_every_text_and_translation_has_a_folder_of_its_own_and_always_the_same(tmp_path):
+    long, strange = "▁wörd " * 20, "\ud800"
+    texts = (long + "one", long + "two", "?!", "!?", "", strange, "a.b", "a b")
+    asked = [(text, given) for text in texts for given in (None, "", "x", "y")]
+    places = [text_folder(tmp_path, *each) for each in asked]
+    assert len(set(places)) == len(asked)
+    assert places == [text_folder(tmp_path, *each) for each in asked]
+    assert {place.parent for place in places} == {tmp_path / "figures"}
+    assert all(re.fullmatch(r"attention_(\w{1,40}_)?[0-9a-f]{6}", place.name) for place in places)
+    assert re.fullmatch(r"attention_a_b_[0-9a-f]{6}", places[-1].name)
+
+
+def test_a_layer_or_head_that_does_not_exist_is_answered_with_the_range(tiny):
+    arguments = ["--mode=attention", f"--workdir={tiny.workdir}", "--sentence=a b"]
+    says = "--layer=2 does not exist: this model has layers 1 to 1"
+    refused(*arguments, "--translation=b", "--layer=2", says=says)
+    refused(*arguments, "--head=two", says="--head=two")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"layer": 0}, "--layer=0 does not exist: this model has layers 1 to 3"),
+        ({"layer": 2, "head": 6}, "--head=6 does not exist: this model has heads 1 to 5"),
+        ({"layer": 4, "head": -1}, "--layer=4 does not exist"),
+    ],
+)
+def test_nothing_is_written_of_a_head_that_does_not_exist(asked, says, tmp_path):
+    maps = make_maps()
+    seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
+    place = tmp_path / "figures"
+    with pytest.raises(UserError, match=re.escape(says)):
+        draw_attention(seen, [20], place, tmp_path, Options(**asked), print)
+    assert not place.exists()
+
+
+def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):
+    maps = make_maps(("▁a", "</s>"), ("<s>",))
+    seen = Attention(maps.weights, maps.value_norms, ["▁a", "</s>"], ["<s>"])
+    labels = {(20,): "step 20", (1000, 20): "mean of the checkpoints of steps 20, 1,000"}
+    for steps, label in labels.items():
+        options = Options(layer=3, head=1)
+        *_, page = draw_attention(seen, steps, tmp_path, tmp_path, options, print)
+        assert page_data(page)["examples"][0]["frames"][0]["label"] == label
+
+
+def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path, monkeypatch):
+    drawn = []
+
+    def draw(maps, *_):
+        drawn.append(maps)
+        return []
+
+    monkeypatch.setattr(attention_page.attention_maps, "draw", draw)
+    maps = make_maps()
+    seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
+    for hide_end, tokens in ((True, SOURCE[:-1]), (False, SOURCE)):
+        draw_attention(seen, [20], tmp_path, tmp_path, Options(hide_end=hide_end), print)
+        assert drawn.pop().source_tokens == tokens
+        with np.load(tmp_path / "attention.npz") as saved:
+            assert tuple(saved["source_tokens"]) == SOURCE
+            np.testing.assert_array_equal(saved["cross"], maps.weights["cross"])
+
+
+def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path):
+    folder = tiny.copy(tmp_path / "run")
+    shutil.rmtree(folder / "probes")
+    save_probe(folder, 20, [make_maps()])
+    ended = command(
+        *("--mode=attention", f"--workdir={folder}", "--sentence=☃ 😀"),
+        *("--layer=1", "--head=2", "--translation=b"),
+    )
+    assert ended.code == 0, ended.err
+    *pictures, page = ended.out.splitlines()
+    assert [name.rpartition("/")[2] for name in pictures] == [
+        f"{kind}_layer_1_head_2.png" for kind in ("encoder_self", "decoder_self", "cross")
+    ]
+    data = page_data(folder / page)
+    given, probed = data["examples"]
+    assert given["source"][-1] == "</s>"
+    assert given["target"] == ["<s>", "▁b"]
+    assert data["open"]["head"] == 2
+    assert probed["source"] == list(SOURCE)
+    with np.load((folder / page).parent / "attention.npz") as saved:
+        for kind, array in given["frames"][0]["weights"].items():
+            np.testing.assert_array_equal(decoded(array), saved[kind])
+            np.testing.assert_allclose(decoded(array).sum(-1), 1, rtol=1e-5)
+            norms = decoded(given["frames"][0]["norms"][kind])
+            np.testing.assert_array_equal(norms, saved[f"value_norms/{kind}"])

@@ -1,0 +1,144 @@
+"""Pictures of a classifier show its numbers, and nothing in them overlaps or is cut off."""
+
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.image import imread
+
+from experiments.display.training_curves import COLOURS
+from experiments.tasks import class_figures
+from experiments.tasks.class_figures import (
+    ReadText,
+    confusion_figure,
+    embedding_map,
+    reading_figure,
+    reliability_figure,
+)
+from transformer.metrics.classification import Reliability
+
+CONFUSION = np.array([[7, 1, 0], [2, 1_500, 3], [0, 0, 0]])
+LABELS = ("bad", "$so_so$", "中")
+CURVE = Reliability(
+    np.array([0.0, 0.3, 0.6, 0.9]), np.array([0.0, 0.5, 0.5, 1.0]), np.array([0, 2, 4, 14])
+)
+READ = [
+    ReadText(("▁the", "▁film", "</s>"), np.array([0.1, 0.6, 0.3]), "good", "good"),
+    ReadText(("▁$x_1$", "", "中", "</s>"), np.array([0.25] * 4), "bad", "good"),
+    ReadText(("▁a" * 9,) * 40, np.linspace(0, 0.05, 40), "bad", "bad"),
+]
+
+
+def text_boxes(figure):
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    texts = list(figure.texts)
+    for axes in figure.axes:
+        texts += [*axes.texts, axes.xaxis.label, axes.yaxis.label]
+        for axis in (axes.xaxis, axes.yaxis) if axes.axison else ():
+            low, high = sorted(axis.get_view_interval())
+            ticks = axis.get_major_ticks()
+            texts += [tick.label1 for tick in ticks if low <= tick.get_loc() <= high]
+    shown = [text for text in texts if text.get_text() and text.get_visible()]
+    return [text.get_window_extent(renderer) for text in shown]
+
+
+def embeddings(count):
+    """Two clouds far apart, and the class of each point."""
+    truth = np.arange(count) % 2
+    return np.random.default_rng(0).normal(size=(count, 5)) + 20 * truth[:, None], truth
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        confusion_figure(CONFUSION, LABELS),
+        confusion_figure(np.array([[9, 1], [2, 8]]), ("negative", "positive")),
+        confusion_figure(np.full((11, 11), 123), [f"class number {i}" for i in range(11)]),
+        reliability_figure({"one": CURVE, "another": CURVE._replace(accuracy=CURVE.confidence)}),
+        reading_figure(READ),
+        reading_figure(READ[:1]),
+    ],
+)
+def test_no_text_is_cut_off_or_overlaps_another_and_the_picture_is_not_blank(figure, tmp_path):
+    boxes = text_boxes(figure)
+    assert boxes
+    for i, box in enumerate(boxes):
+        assert min(box.x0, box.y0) >= -1
+        assert box.x1 <= figure.bbox.x1 + 1
+        assert box.y1 <= figure.bbox.y1 + 1
+        inner = box.shrunk(0.85, 0.8)
+        assert not any(inner.overlaps(other.shrunk(0.85, 0.8)) for other in boxes[:i])
+    figure.savefig(tmp_path / "picture.png")
+    assert np.ptp(imread(tmp_path / "picture.png")[..., :3]) > 0.5
+
+
+def test_a_confusion_matrix_shows_shares_of_rows_and_numbers_of_texts():
+    axes, _ = confusion_figure(CONFUSION, LABELS).axes
+    np.testing.assert_allclose(
+        axes.images[0].get_array(), [[7 / 8, 1 / 8, 0], [2 / 1505, 1500 / 1505, 3 / 1505], [0] * 3]
+    )
+    texts = [text.get_text() for text in axes.texts]
+    assert texts[:2] == ["7\n87.5%", "1\n12.5%"]
+    assert texts[4] == "1,500\n99.7%"
+    assert [axes.get_xlabel(), axes.get_ylabel()] == ["predicted", "true"]
+    # Light on dark, dark on light.
+    assert [text.get_color() for text in axes.texts[:2]] == ["white", "black"]
+
+
+def test_a_reliability_diagram_shows_the_filled_bins_and_the_error():
+    above, below = reliability_figure({"ours": CURVE}).axes
+    diagonal, line = above.lines
+    assert list(diagonal.get_xdata()) == list(diagonal.get_ydata())
+    np.testing.assert_array_equal(line.get_xdata(), [0.3, 0.6, 0.9])
+    np.testing.assert_array_equal(line.get_ydata(), [0.5, 0.5, 1.0])
+    # 0.1 of the texts are 0.2 off, 0.2 of them 0.1, and 0.7 of them 0.1.
+    assert above.get_legend().get_texts()[1].get_text() == "ours (error 11.0%)"
+    np.testing.assert_allclose(below.patches[0].get_data().values, [0, 0.1, 0.2, 0.7])
+
+
+def test_a_map_keeps_classes_apart_that_the_embeddings_keep_apart_and_is_repeatable():
+    figure = embedding_map(*embeddings(40), LABELS[:2])
+    clouds = [np.array(line.get_data()).T for line in figure.axes[0].lines]
+    assert [cloud.shape for cloud in clouds] == [(20, 2), (20, 2)]
+    assert [to_hex(line.get_color()).upper() for line in figure.axes[0].lines] == list(COLOURS[:2])
+    centres = [cloud.mean(axis=0) for cloud in clouds]
+    spread = max(np.linalg.norm(c - m, axis=1).max() for c, m in zip(clouds, centres, strict=True))
+    assert np.linalg.norm(centres[0] - centres[1]) > 1.5 * spread
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["bad (20)", "$so_so$ (20)"]
+    again = embedding_map(*embeddings(40), LABELS[:2])
+    np.testing.assert_array_equal(again.axes[0].lines[0].get_data(), clouds[0].T)
+
+
+def test_a_map_of_many_texts_shows_some_and_one_of_too_few_is_refused(monkeypatch):
+    monkeypatch.setattr(class_figures, "LARGEST_MAP", 12)
+    lines = embedding_map(*embeddings(40), LABELS[:2]).axes[0].lines
+    assert sum(len(line.get_xdata()) for line in lines) == 12
+    with pytest.raises(ValueError, match="2 texts are no map"):
+        embedding_map(*embeddings(2), LABELS[:2])
+
+
+def test_tokens_are_boxes_whose_darkness_is_their_weight():
+    axes = reading_figure(READ[:2]).axes[0]
+    shades = [1 - np.mean(box.get_facecolor()[:3]) for box in axes.patches]
+    assert shades[1] > shades[2] > shades[0]
+    assert np.ptp(shades[3:]) < 1e-6
+    texts = {text.get_text(): text for text in axes.texts}
+    assert {"▁film", "▁$x_1$", "∅", "0.60", "0.25"} <= set(texts)
+    weights = [t.get_fontweight() for t in axes.texts if t.get_text() == "good"]
+    assert sorted(map(str, weights)) == ["bold", "normal", "normal"]  # the wrong prediction
+
+
+def test_a_long_text_goes_on_in_the_next_row():
+    patches = reading_figure(READ[2:]).axes[0].patches
+    assert len({round(box.get_y(), 6) for box in patches}) > 3
+    assert max(box.get_x() + box.get_width() for box in patches) < class_figures.LINE + 3
+
+
+def test_hostile_text_is_drawn_without_warnings(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reading_figure(READ).savefig(tmp_path / "read.png")
+        confusion_figure(CONFUSION, LABELS).savefig(tmp_path / "confusion.png")

@@ -1,0 +1,179 @@
+"""The curves of a run show its metrics file's numbers, whatever state a run left it in."""
+
+import itertools
+import json
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from experiments.display.training_curves import AS_MINIMISED, build_figure, draw, read_curves
+
+EVENTS = [
+    {"step": 100, "split": "train", "nll": 5.0, "learning_rate": 1e-4, "seconds": 1.5},
+    {"step": 200, "split": "train", "nll": 4.0, "learning_rate": 2e-4},
+    {"step": 200, "split": "validation", "nll": 4.5, "bleu": 3.0, "chrf": 11.0, "accuracy": 0.3},
+    {"step": 300, "split": "train", "nll": 3.0, "learning_rate": 3e-4},
+    {"step": 300, "split": "validation", "nll": 4.7, "bleu": 7.0, "chrf": 19.0},
+]
+
+
+def write(path, events, end="\n"):
+    path.write_text("\n".join(json.dumps(event) for event in events) + end, encoding="utf-8")
+    return path
+
+
+def lines(figure):
+    """The drawn values by the y label of the panel: a list of (steps, values)."""
+    return {
+        axes.get_ylabel(): [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
+        for axes in figure.axes
+    }
+
+
+@pytest.fixture
+def metrics_file(tmp_path):
+    return tmp_path / "metrics.jsonl"
+
+
+def test_every_panel_shows_the_numbers_of_the_file(metrics_file):
+    figure = build_figure(read_curves(write(metrics_file, EVENTS)), "file")
+    assert lines(figure) == {
+        "loss (nats)": [([100, 200, 300], [5.0, 4.0, 3.0]), ([200, 300], [4.5, 4.7])],
+        "score (0 to 100)": [([200, 300], [3.0, 7.0]), ([200, 300], [11.0, 19.0])],
+        "accuracy (0 to 1)": [([200], [0.3])],
+        "learning rate": [([100, 200, 300], [1e-4, 2e-4, 3e-4])],
+    }
+    assert figure.axes[-1].get_xlabel() == "training step"
+
+
+def test_the_legend_names_the_lowest_loss_and_the_highest_scores(metrics_file):
+    figure = build_figure(read_curves(write(metrics_file, EVENTS)), "file")
+    loss, score, *_ = (
+        [text.get_text() for text in axes.get_legend().get_texts()] if axes.get_legend() else []
+        for axes in figure.axes
+    )
+    assert loss == ["train nll", "validation nll (best 4.50 at step 200)"]
+    assert score == [
+        "validation BLEU (best 7.00 at step 300)",
+        "validation chrF (best 19.00 at step 300)",
+    ]
+
+
+@pytest.mark.parametrize("excess", [0.0, 0.7])
+def test_training_and_validation_are_drawn_by_the_same_loss(metrics_file, excess):
+    """Label smoothing is in the training's loss alone: validation's is its nll."""
+    events = [
+        {**event, "loss": event["nll"] + excess * (event["split"] == "train")} for event in EVENTS
+    ]
+    figure = build_figure(read_curves(write(metrics_file, events)), "file")
+    axes = figure.axes[0]
+    drawn = dict(zip([text.get_text() for text in axes.get_legend().get_texts()],
+                     [list(line.get_ydata()) for line in axes.lines], strict=True))  # fmt: skip
+    smoothed = {AS_MINIMISED: [5.7, 4.7, 3.7]} if excess else {}
+    assert drawn == {
+        "train nll": [5.0, 4.0, 3.0],
+        "validation nll (best 4.50 at step 200)": [4.5, 4.7],
+        **smoothed,
+    }
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", *["--"] * bool(excess)]
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        ([5, 10, 15, 20, 60], [50, 68, 69, 99, 114]),  # it compiles, and evaluates at 15
+        ([1, 1000], [240, 250]),
+        ([100, 200, 300], [6, 12, 18]),
+        ([10, 20], [90_000, 180_000]),
+    ],
+    ids=["small", "compiling", "even", "days"],
+)
+def test_minutes_do_not_overlap_and_stand_where_they_passed(clock):
+    steps, seconds = clock
+    curves = {("accuracy", "train"): (steps, [1.0] * len(steps))}
+    figure = build_figure(curves, "file", (steps, seconds))
+    figure.canvas.draw()
+    [above] = figure.axes[0].child_axes
+    labels = [label for label in above.get_xticklabels() if label.get_text()]
+    boxes = [label.get_window_extent() for label in labels]
+    for one, other in itertools.pairwise(sorted(boxes, key=lambda box: box.x0)):
+        assert one.x1 + 4 < other.x0  # pixels, of 200 an inch
+    assert len(boxes) >= 2
+    for label in labels:
+        place = figure.axes[0].transData.inverted().transform(
+            (label.get_window_extent().x0 + label.get_window_extent().width / 2, 0))[0]  # fmt: skip
+        minutes = float(label.get_text().replace(",", ""))
+        if steps[0] <= place <= steps[-1]:
+            passed = np.interp(place, steps, np.array(seconds) / 60)
+            assert minutes == pytest.approx(passed, rel=0.05, abs=seconds[-1] / 60 / 50)
+
+
+def test_the_picture_is_written_and_returned(metrics_file, tmp_path):
+    picture = tmp_path / "figures" / "curves.png"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert draw(write(metrics_file, EVENTS), picture) == picture
+    assert np.ptp(imread(picture)[..., :3]) > 0.5
+
+
+def test_panels_without_data_are_left_out(metrics_file):
+    write(metrics_file, [{"step": 1, "split": "train", "loss": 2.0, "bleu": None}])
+    figure = build_figure(read_curves(metrics_file), "file")
+    assert list(lines(figure)) == ["loss (nats)"]
+
+
+@pytest.mark.parametrize(
+    "tail", ['{"step": 400, "split": "tr', '{"step": 400, "lo{"step": 400}', "[1]", "7", '"x"']
+)
+def test_unreadable_lines_are_passed_over(metrics_file, tail):
+    expected = read_curves(write(metrics_file, EVENTS))
+    assert expected  # the control: there is something to compare
+    assert read_curves(write(metrics_file, EVENTS, end="\n" + tail)) == expected
+
+
+def test_a_line_cut_inside_a_letter_is_passed_over(metrics_file):
+    expected = read_curves(write(metrics_file, EVENTS))
+    metrics_file.write_bytes(metrics_file.read_bytes() + '{"step": 9, "note": "ж'.encode()[:-1])
+    assert read_curves(metrics_file) == expected
+
+
+@pytest.mark.parametrize("hole", ["null", "NaN", "Infinity", '"high"', "true", "1" + "0" * 400])
+def test_a_value_that_is_no_finite_number_leaves_a_gap(metrics_file, hole):
+    text = '{"step": 1, "loss": 2.0}\n{"step": 2, "loss": HOLE}\n{"step": 3, "loss": 1.0}\n'
+    metrics_file.write_text(text.replace("HOLE", hole))
+    steps, values = read_curves(metrics_file)["loss", "train"]
+    assert steps == [1, 2, 3]
+    np.testing.assert_array_equal(values, [2.0, np.nan, 1.0])
+
+
+def test_a_resumed_run_overwrites_the_steps_it_repeats(metrics_file):
+    repeated = [{"step": step, "split": "train", "loss": float(step)} for step in (1, 2, 3, 2)]
+    repeated[-1]["loss"] = 20.0
+    steps, values = read_curves(write(metrics_file, repeated))["loss", "train"]
+    assert (steps, values) == ([1, 2, 3], [1.0, 20.0, 3.0])
+
+
+def test_a_point_between_gaps_of_a_long_curve_is_marked():
+    values = [1.0] * 100
+    values[49] = values[51] = float("nan")
+    steps = list(range(100))
+    marked, plain = (
+        build_figure({("loss", "train"): (steps, curve)}, "file").axes[0].lines[0].get_markevery()
+        for curve in (values, [1.0] * 100)
+    )
+    assert (marked, plain) == ([50], [])
+
+
+@pytest.mark.parametrize("text", ["", "\n", "{", '{"step": 1}', '{"loss": 2.0}'])
+def test_a_file_with_nothing_to_draw_is_named(metrics_file, tmp_path, text):
+    metrics_file.write_text(text)
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: .*nothing to draw"):
+        draw(metrics_file, tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()
+
+
+def test_a_missing_file_is_named(metrics_file, tmp_path):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: .*No such file"):
+        draw(metrics_file, tmp_path / "curves.png")

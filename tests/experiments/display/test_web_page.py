@@ -1,0 +1,59 @@
+"""Pages hold their data unharmed, and nothing in the data can harm a page."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from experiments.display import web_page
+
+
+@pytest.mark.parametrize("text", ["</script><b>", "<!--", "a & b", "\u2028", '"\\', "▁naïve 中"])
+def test_json_says_what_it_was_given_and_cannot_end_its_script(text):
+    written = str(web_page.to_json({"text": text}))
+    assert json.loads(written) == {"text": text}
+    assert not set(written) & set("<>&\u2028")
+
+
+def test_json_refuses_what_browsers_cannot_read():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        web_page.to_json(float("nan"))
+
+
+def test_floats_arrive_bit_for_bit():
+    array = np.random.default_rng(0).random((2, 3, 5), dtype=np.float32).swapaxes(0, 1)
+    encoded = web_page.encode_floats(array)
+    read = np.frombuffer(base64.b64decode(encoded["float32"]), "<f4").reshape(encoded["shape"])
+    np.testing.assert_array_equal(read, array)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "uint16", "uint32"])
+def test_integers_arrive_in_their_own_type(kind):
+    limits = np.iinfo(kind)
+    array = np.array([[limits.min, 1, 2], [3, 77, limits.max]], kind)
+    encoded = web_page.encode_integers(array)
+    read = np.frombuffer(base64.b64decode(encoded[kind]), np.dtype(kind).newbyteorder("<"))
+    np.testing.assert_array_equal(read.reshape(encoded["shape"]), array)
+
+
+def test_a_figure_stands_in_the_page_in_its_colours():
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot([0, 1], color="#0072B2")
+    drawn = str(web_page.figure_svg(figure, "a", 'a < "b"', {"#0072b2": "var(--blue)"}))
+    assert drawn.startswith("<svg viewBox=")
+    assert 'aria-label="a &lt; &quot;b&quot;"' in drawn
+    assert "var(--blue)" in drawn
+    assert "#0072b2" not in drawn
+    assert "http" not in drawn
+    assert drawn == web_page.figure_svg(figure, "a", 'a < "b"', {"#0072b2": "var(--blue)"})
+
+
+def test_a_page_is_one_file_with_escaped_values(tmp_path):
+    page = web_page.write_page(tmp_path / "new" / "a.html", "page.html", title="a < b")
+    text = page.read_text(encoding="utf-8")
+    assert "<title>a &lt; b</title>" in text
+    assert "--paper" in text  # the styles are inside
+    assert "http" not in text
+    assert [path.name for path in page.parent.iterdir()] == ["a.html"]

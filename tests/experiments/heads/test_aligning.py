@@ -1,0 +1,263 @@
+"""The mode `align`: each head's links and scores are those of its attention, read one by one."""
+
+import jax
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.image import imread
+
+from experiments import workdir
+from experiments.heads import alignment_figures
+from experiments.heads import links as head_links
+from experiments.heads.alignment import print_scores
+from experiments.heads.links import Head, HeadLinks, Score
+from tiny_run import command, refused, shared_run
+from transformer.analysis.alignment import GoldLinks
+from transformer.data.pairs import Pair
+from transformer.data.parallel.batches import make_batch
+from transformer.data.parallel.sources import open_source
+from transformer.data.tokenizer import PAD
+from transformer.errors import UserError
+from transformer.inference import groups
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def aligned(tiny, tmp_path_factory):
+    """The workdir of a run that was aligned, its scores, the links it wrote and how it ended."""
+    folder = tiny.copy(tmp_path_factory.mktemp("aligned") / "run")
+    ended = command("--mode=align", f"--workdir={folder}", f"--output={folder / 'links.txt'}")
+    assert ended.code == 0, ended
+    scores = head_links.read_csv(folder / "figures" / "alignment" / "alignment.csv")
+    return folder, scores, (folder / "links.txt").read_text().splitlines(), ended
+
+
+@pytest.fixture(scope="module")
+def by_hand(tiny):
+    """Each test pair's links by every head, one pair after another, and their error rates."""
+    config = workdir.load_config(tiny.workdir)
+    translator, variables, *_ = workdir.load_trained(tiny.workdir, config, print)
+
+    @jax.jit
+    def read(batch):
+        inputs = batch.source, batch.target, batch.source != PAD, batch.target != PAD
+        _, sown = translator.model.apply(variables, *inputs, mutable=["intermediates"])
+        return translator.model.attention_weights(sown["intermediates"])["cross"][0][0]
+
+    links, counts = {}, {}
+    for pair in open_source(config.data)["test"]:
+        ids = translator.source_tokenizer.encode([pair.source, pair.target])
+        words = len(ids[0])
+        weights = np.asarray(read(make_batch(ids[:1], ids[1:], 1, 13)))[:, : words + 1, :words]
+        for rows, first in (("output", 0), ("input", 1)):
+            # A letter is a word and a token; what follows the last of them is the end.
+            for head, own in [*enumerate(weights, 1), (None, weights.mean(0))]:
+                found = {(int(own[j + first].argmax()), j) for j in range(words)}
+                key = Head(rows, 1 if head else None, head)
+                links.setdefault(key, []).append(found)
+                hits, total = counts.get(key, (0, 0))
+                gold = set(pair.alignment)
+                counts[key] = hits + 2 * len(found & gold), total + len(found) + len(gold)
+    return links, {head: 1 - hits / total for head, (hits, total) in counts.items()}
+
+
+def test_scores_are_those_of_every_pair_read_alone(aligned, by_hand):
+    _, scores, *_ = aligned
+    assert len(scores) == 2 * (2 + 1 + 1)
+    for head, rate in by_hand[1].items():
+        assert scores[head].error_rate == pytest.approx(rate), head
+    rates = [score.error_rate for score in scores.values()]
+    assert len(set(rates)) > 3  # the control: heads and rows differ
+    # As many links are found as are true, of words that have one link each.
+    assert all(score.precision == score.recall for score in scores.values())
+
+
+def test_long_pairs_are_read_in_equal_parts_of_one_shape(tiny, monkeypatch):
+    config = workdir.load_config(tiny.workdir)
+    translator, *_ = workdir.load_trained(tiny.workdir, config, print)
+    shapes = []
+
+    def cross(variables, batch):
+        shapes.append(batch.source.shape)
+        return np.zeros((1, len(batch.source), 2, *batch.target.shape[1:], batch.source.shape[1]))
+
+    monkeypatch.setitem(vars(translator), "_cross", cross)
+    texts = ["a b", *["a " * 20] * 7]
+    for rows, expected in [(8, [(8, 16), (8, 32)]), (3, [(8, 16), *[(3, 32)] * 3])]:
+        monkeypatch.setattr(groups, "MOST_NUMBERS", rows * 2 * 32**2)
+        shapes.clear()
+        found = dict(translator.cross_attention(None, texts, texts))
+        assert shapes == expected
+        assert [found[i].shape[2:] for i in range(8)] == [(3, 3), *[(21, 21)] * 7]
+
+
+def test_the_best_heads_links_are_written_a_line_a_pair(aligned, by_hand):
+    _, _, lines, _ = aligned
+    links, rates = by_hand
+    best = min((head for head in rates if head.number), key=rates.get)
+    read = [{tuple(map(int, link.split("-"))) for link in line.split()} for line in lines]
+    assert read == links[best]
+
+
+def test_what_is_printed_names_the_best_head_and_every_file(aligned):
+    folder, *_, ended = aligned
+    assert ended.err == ""
+    assert ended.out.count("*") == 2  # at its score and below the table
+    for name in ("alignment.csv", "error_rate.png", "links.png"):
+        path = folder / "figures" / "alignment" / name
+        assert str(path) in ended.out
+        assert path.stat().st_size > 0
+    assert imread(folder / "figures" / "alignment" / "links.png").std() > 0
+
+
+def test_files_of_pairs_and_links_take_the_place_of_the_test_set(aligned, tmp_path):
+    folder, *_ = aligned
+    pairs, gold, out = tmp_path / "pairs.tsv", tmp_path / "gold.txt", tmp_path / "out.txt"
+    pairs.write_text("a b c\tb c\n\nd  e\te zzz yyy\n" + "f " * 40 + "\tg h\n")
+    gold.write_text("1-0 2p1\n\n1-0\n39-1\n")
+    copied = [f"--workdir={folder}", "--mode=align", f"--input={pairs}", f"--output={out}"]
+    ended = command(*copied, f"--links={gold}")
+    assert ended.code == 0, ended
+    assert "line 4 has 40 tokens: only the first 31 are read" in ended.err
+    lines = out.read_text().splitlines()
+    assert len(lines) == 4
+    assert lines[1] == ""
+    # Both unknown words are one token, which is the first one's.
+    targets = [sorted(int(link.split("-")[1]) for link in line.split()) for line in lines]
+    assert targets == [[0, 1], [], [0, 1], [0, 1]]
+    # Without links, the head that was best aligns.
+    again = command(*copied)
+    assert again.code == 0, again
+    assert "its error rate was" in again.err
+    assert out.read_text().splitlines() == lines
+
+
+def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
+    (tmp_path / "pairs").write_text("a b\tc\nd\te\n")
+    (tmp_path / "bad").write_text("a b\tc\nd\n")
+    (tmp_path / "gold").write_text("0-0\n1-0\n")
+    (tmp_path / "past").write_text("0-0\n\n\n\n\n\n50-0\n")
+    (tmp_path / "possible").write_text("0p0\n\n")
+    (tmp_path / "sure").write_text("0-0\n\n")
+    mode = ["--mode=align", f"--workdir={tiny.workdir}"]
+    pairs, links = f"--input={tmp_path / 'pairs'}", f"--links={tmp_path / 'gold'}"
+    sure = f"--links={tmp_path / 'sure'}"
+    for arguments, says in [
+        ([f"--input={tmp_path / 'none'}"], ("none", "is no file")),
+        ([f"--input={tmp_path / 'bad'}", links], (f"{tmp_path / 'bad'}, line 2 has 1 column",)),
+        ([pairs, links], (f"{tmp_path / 'gold'}, line 2", "1-0 points past", "1 source words")),
+        ([links], ("has 2 lines", "the test set 7 pairs")),
+        ([f"--links={tmp_path / 'past'}"], ("past, line 7", "50-0")),
+        ([pairs, f"--links={tmp_path / 'possible'}"], ("possible has no sure link",)),
+        ([pairs, "--output=x"], ("--links is missing",)),
+        *(
+            ([pairs, sure, f"--output={tmp_path / name}"], (f"{tmp_path / name} is a file that",))
+            for name in ("pairs", "sure")
+        ),
+        (
+            ["--config.model.recurrent_attention=none", "--config.model.kind=recurrent"],
+            "no attention to align words by",
+        ),
+    ]:
+        refused(*mode, *arguments, says=says)
+    assert (tmp_path / "sure").read_text() == "0-0\n\n"
+
+
+def test_data_without_links_asks_for_them(tiny, tmp_path, monkeypatch):
+    unlinked = {"test": [Pair("a b", "c")]}
+    monkeypatch.setattr(
+        "transformer.data.held_out.read_pairs", lambda folder, split: unlinked[split]
+    )
+    says = ("config.data.source=copy does not say", "--input=FILE", "--links=FILE")
+    refused("--mode=align", f"--workdir={tiny.workdir}", says=says)
+    unlinked["test"] = [Pair("", "", ())]
+    says = "the test set of config.data.source=copy has no link"
+    refused("--mode=align", f"--workdir={tiny.workdir}", says=says)
+
+
+def test_a_damaged_table_of_scores_is_named(aligned, tmp_path):
+    _, scores, *_ = aligned
+    path = tmp_path / "alignment.csv"
+    head_links.write_csv(path, scores)
+    assert head_links.read_csv(path) == scores
+    with pytest.raises(AttributeError):
+        head_links.write_csv(path, {**scores, None: None})
+    assert head_links.read_csv(path) == scores  # as it was
+    for text in ("", "rows,layer\n", path.read_text()[:-40] + "\n", "a\noutput,1,x,1,1,1\n"):
+        path.write_text(text)
+        with pytest.raises(UserError, match=r"alignment\.csv cannot be read"):
+            head_links.read_csv(path)
+
+
+# -- pictures
+
+SCORES = {
+    Head(rows, layer, number): Score(0.1 * (layer or 9) + 0.02 * (number or 9), 0.5, 0.25)
+    for rows in ("output", "input")
+    for layer, number in [(1, 1), (1, 2), (1, None), (2, 1), (2, 2), (2, None), (None, None)]
+}
+
+
+def test_the_error_rates_stand_where_their_layers_and_heads_are():
+    figure = alignment_figures.scores_figure(SCORES)
+    panels = figure.axes[:2]
+    for axes, rows in zip(panels, ("output", "input"), strict=True):
+        image = np.asarray(axes.images[0].get_array().filled(np.nan))
+        assert image.shape == (3, 3)
+        assert image[1, 0] == SCORES[Head(rows, 2, 1)].error_rate
+        assert image[0, 2] == SCORES[Head(rows, 1, None)].error_rate
+        assert image[2, 2] == SCORES[Head(rows, None, None)].error_rate
+        assert np.isnan(image[2, :2]).all()
+    # The best head, and no mean, is framed, in one panel alone.
+    [frame] = panels[0].patches
+    assert frame.get_xy() == (-0.5, -0.5)
+    assert not panels[1].patches
+
+
+def test_right_wrong_and_missed_links_are_drawn_between_their_words():
+    pair = Pair("one two three", "eins zwei drei vier " + "viele " * 99)
+    gold = [GoldLinks([(0, 0), (1, 1), (2, 100)], [(2, 2)])]
+    chosen = np.full((len(SCORES), 103), head_links.NO_LINK)
+    chosen[0, :4] = [0, 2, 2, head_links.NO_LINK]
+    figure = alignment_figures.links_figure([pair], gold, HeadLinks(SCORES, [chosen]))
+    axes = figure.axes[0]
+    places = {text.get_text(): text.get_position()[0] for text in axes.texts}
+    assert "…" in places  # of a hundred words some are shown
+    drawn = {
+        (*line.get_xdata(), line.get_linestyle(), to_hex(line.get_color()).upper())
+        for line in axes.lines
+    }
+    assert drawn == {
+        (places["one"], places["eins"], "-", "#0072B2"),
+        (places["three"], places["drei"], "-", "#0072B2"),  # possible, hence right
+        (places["three"], places["zwei"], "--", "#D55E00"),
+        (places["two"], places["zwei"], ":", "#000000"),
+    }
+
+
+def test_every_word_stays_on_the_picture_and_is_drawn_as_text():
+    words = " ".join(["$x_1$", "中文字", "שלום", "a" * 60, *map(str, range(50))])
+    first = np.zeros((len(SCORES), 54), int)
+    pairs, gold = [Pair(words, words), Pair("", words)], [GoldLinks([(0, 0)]), GoldLinks([])]
+    found = HeadLinks(SCORES, [first, first + head_links.NO_LINK])
+    figure = alignment_figures.links_figure(pairs, gold, found)
+    figure.canvas.draw()
+    for text in figure.axes[0].texts:
+        box = text.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
+        assert box.y0 >= 0
+        assert not text.get_parse_math() or text.get_text().startswith("links by")
+
+
+def test_the_table_marks_the_best_head_under_its_rows(capsys):
+    scores = {**SCORES, Head("input", 2, 1): Score(0.05, 0.9, 0.8)}
+    print_scores(scores)
+    out = capsys.readouterr().out
+    [line] = [line for line in out.splitlines() if "0.050*" in line]
+    assert line.replace("│", " ").split()[:6] == ["2", "1", "0.220", "0.500", "0.250", "0.050*"]
+    assert "layer 2, head 1, rows by input" in out

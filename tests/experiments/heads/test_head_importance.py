@@ -1,0 +1,227 @@
+"""Heads are ranked by what truly changes without them, and by what their gradients foretell."""
+
+import csv
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+import tiny_classifier
+import tiny_language_model
+from experiments import workdir
+from experiments.heads.importance import (
+    HeadScores,
+    Ranking,
+    _bleus,
+    print_ranking,
+    rank,
+    rank_correlation,
+    work,
+)
+from experiments.settings import complete
+from tiny_run import command, refused, shared_run
+from transformer import tasks
+from transformer.inference.translator import Translation
+from transformer.model.gates import unit_gates
+
+STACKS = {"encoder_self": "encoder_layers_0", "decoder_self": "decoder_layers_0",
+          "cross": "decoder_layers_0"}  # fmt: skip
+HEAD = 8  # numbers of a head: 16 of two heads
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def ranked(tiny, tmp_path_factory):
+    """What the mode prints of the shared run, its folder and numbers, the task and parameters."""
+    folder = tiny.copy(tmp_path_factory.mktemp("heads") / "run")
+    ended = command("--mode=heads", f"--workdir={folder}")
+    assert ended.code == 0, ended.err
+    config = workdir.load_config(folder)
+    _, variables, *_ = workdir.load_trained(folder, config, print)
+    numbers = json.loads((folder / "figures" / "heads" / "head_importance.json").read_text())
+    return ended, folder, numbers, tasks.REGISTRY[config.task](config), variables["params"]
+
+
+def scaled(params, kind, head, share):
+    """The parameters with a head's rows of W^O, of the first layer of a kind, multiplied."""
+    params = jax.tree.map(np.array, params)
+    parts = [params.get("encoder", params)[STACKS[kind]]]
+    attention = parts[0]["cross_attention" if kind == "cross" else "self_attention"]
+    attention["output"]["kernel"][(head - 1) * HEAD : head * HEAD] *= share
+    return params
+
+
+def scores_of(ranking, kind, head):
+    [found] = [own for own in ranking["heads"] if (own["kind"], own["head"]) == (kind, head)]
+    assert found["layer"] == 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def losses(ranked):
+    """Each test sentence's loss where a head's rows of W^O are multiplied by a share."""
+    *_, task, params = ranked
+    pairs = task.decoded_pairs("test", final=True)
+    texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
+
+    def losses_of(kind, head, share):
+        variables = {"params": scaled(params, kind, head, share)}
+        return -np.array([total for total, _ in task.predictor.score(variables, *texts)])
+
+    return losses_of
+
+
+HEADS = [("cross", 2), ("encoder_self", 1), ("decoder_self", 2)]
+
+
+def test_a_head_off_changes_the_loss_by_what_its_rows_of_zeros_do(ranked, losses):
+    numbers, tokens = ranked[2], ranked[2]["tokens"]
+    assert (numbers["split"], len(numbers["heads"])) == ("test", 6)
+    whole = losses("cross", 1, 1.0).sum() / tokens
+    assert numbers["loss"] == pytest.approx(whole, rel=1e-4)
+    changes = [losses(*head, 0.0).sum() / tokens - whole for head in HEADS]
+    found = [scores_of(numbers, *head)["loss"] for head in HEADS]
+    np.testing.assert_allclose(found, changes, atol=1e-4)
+    # Controls: the heads count, and not alike.
+    assert min(np.abs(changes)) > 1e-3
+    assert min(np.abs(np.diff(changes))) > 1e-3
+
+
+def test_a_head_off_changes_bleu_by_what_its_rows_of_zeros_do(ranked):
+    _, _, numbers, task, params = ranked
+    pairs = task.decoded_pairs("test", final=False)
+    assert numbers["decoded"] == len(pairs)
+
+    def bleu(kind, head, share):
+        variables = {"params": scaled(params, kind, head, share)}
+        best = task.predictor.translate(variables, [pair.source for pair in pairs], beam=1)
+        return task.text_scores([found[0].text for found in best], pairs, False)["bleu"]
+
+    assert numbers["bleu"] == pytest.approx(bleu("cross", 1, 1.0))
+    changes = [bleu(*head, 0.0) - numbers["bleu"] for head in HEADS]
+    assert [scores_of(numbers, *head)["bleu"] for head in HEADS] == pytest.approx(changes)
+    assert max(np.abs(changes)) > 0  # control
+
+
+def test_importance_is_the_slope_of_each_sentences_loss(ranked, losses):
+    numbers, step = ranked[2], 0.01
+    for head in HEADS:
+        below, at, above = (losses(*head, share) for share in (1 - step, 1.0, 1 + step))
+        # The slope to either side: a unit of ReLU may turn on or off right there.
+        slopes = np.array([at - below, above - at]) / (step * numbers["tokens"])
+        found, margin = scores_of(numbers, *head), 0.02 * np.abs(slopes).sum(1).mean()
+        least, most = np.sort(np.abs(slopes), axis=0).sum(1)
+        assert least - margin <= found["importance"] <= most + margin
+        least, most = np.sort(-slopes, axis=0).sum(1)
+        assert least - margin <= found["estimate"] <= most + margin
+
+
+def test_sentences_that_disagree_add_up_in_importance_alone(ranked):
+    heads = ranked[2]["heads"]
+    assert all(head["importance"] >= abs(head["estimate"]) - 1e-6 for head in heads)
+    assert any(head["importance"] > 1.05 * abs(head["estimate"]) for head in heads)
+
+
+def test_what_is_printed_and_written_is_one_ranking(ranked):
+    ended, folder, numbers, *_ = ranked
+    files = [folder / "figures" / "heads" / f"head_importance.{end}" for end in ("png", "csv")]
+    assert str(files[0]) in ended.out
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    with files[1].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["loss"]) for row in rows] == [head["loss"] for head in numbers["heads"]]
+    worst = max(numbers["heads"], key=lambda head: head["loss"])
+    first = next(line for line in ended.out.splitlines() if "ttention" in line and "│" in line)
+    assert f"{worst['loss']:+.4f}" in first
+    changes = [head["loss"] for head in numbers["heads"]]
+    expected = rank_correlation([head["importance"] for head in numbers["heads"]], changes)
+    assert numbers["by_importance"] == pytest.approx(expected)
+    assert f"over 6 heads: {expected:.3f}" in ended.out
+    falls = [head["bleu"] for head in numbers["heads"]]
+    expected = rank_correlation([head["importance"] for head in numbers["heads"]], falls)
+    assert numbers["bleu_by_importance"] == pytest.approx(expected)
+    assert f"change of BLEU, over 6 heads: {expected:.3f}" in ended.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [tiny_language_model, tiny_classifier])
+def test_models_that_do_not_translate_are_ranked_too_several_at_once(module, tmp_path):
+    made = {}
+    exec(module.CONFIG.replace("PATH", str(tmp_path)), made)
+    (tmp_path / "text").write_text("\n".join(tiny_language_model.LINES * 10))
+    (tmp_path / "train.tsv").write_text("".join(f"{row}\n" for row in tiny_classifier.ROWS))
+    config = complete(made["get_config"]())
+    task = tasks.REGISTRY[config.task](config, print)
+    params, read = task.init_params(jax.random.key(1)), []
+    ranking = rank(task, {"params": params}, read.append, at_once=2)
+    assert (len(ranking.heads), ranking.bleu, ranking.decoded) == (2, None, 0)
+    assert sum(read) == work(task)
+    [kind] = {head.kind for head in ranking.heads}
+    whole, without = (
+        task.evaluate(own, "test", final=False) for own in (params, scaled(params, kind, 2, 0.0))
+    )
+    assert ranking.loss == pytest.approx(whole["nll"], rel=1e-5)
+    assert ranking.heads[1].loss == pytest.approx(without["nll"] - whole["nll"], abs=1e-5)
+    assert abs(ranking.heads[1].loss - ranking.heads[0].loss) > 1e-4  # control
+
+
+def test_rank_correlations_by_hand():
+    # 1 - 6 (0 + 1 + 1 + 0) / (4 (16 - 1)).
+    assert rank_correlation([1, 2, 3, 4], [0.1, 3.0, 2.0, 40.0]) == pytest.approx(0.8)
+    assert rank_correlation([1, 2], [1, 2]) is None
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+@pytest.mark.parametrize(("count", "says"), [(2, "none: too few"), (5, "none: all heads are al")])
+def test_a_rank_correlation_that_is_missing_says_why(count, says, capsys):
+    heads = [HeadScores("cross", 1, n + 1, 0.0, 0.0, 0.0, 0.0, None) for n in range(count)]
+    print_ranking(Ranking("test", "tokens", 7, 0, 1.0, 0.5, None, None, None, None, tuple(heads)))
+    out = capsys.readouterr().out
+    assert out.count(says) == 2
+    assert "BLEU" not in out
+
+
+def test_models_are_decoded_in_groups_of_one_size_and_the_surplus_dropped(ranked, monkeypatch):
+    *_, task, params = ranked
+    gates = unit_gates(task.predictor.model.config)
+    stacked = jax.tree.map(lambda own: np.stack([own * n for n in range(5)]), gates)
+    groups, done = [], []
+
+    def translate(own, sources, beam, shared):
+        groups.append(jax.tree.leaves(own)[0][:, 0].tolist())
+        return [[[Translation("a", 0.0, 1)] for _ in sources] for _ in groups[-1]]
+
+    monkeypatch.setattr(task.predictor, "translate_members", translate)
+    assert len(_bleus(task, {"params": params}, stacked, done.append, 3)) == 5
+    assert groups == [[0, 1, 2], [3, 4, 1]]
+    assert len(done) == 5
+
+
+def test_a_folder_that_cannot_be_made_is_named_before_anything_is_computed(
+    tiny, tmp_path, monkeypatch
+):
+    folder = tiny.copy(tmp_path / "run")
+    shutil.rmtree(folder / "figures")
+    (folder / "figures").write_text("no folder")
+    computed = []
+    monkeypatch.setattr("experiments.heads.alignment.score_heads", computed.append)
+    monkeypatch.setattr("experiments.heads.importance.rank", computed.append)
+    for mode, name in (("align", "alignment"), ("heads", "heads")):
+        refused(f"--mode={mode}", f"--workdir={folder}", says=(f"figures/{name}", "check the path"))
+    assert not computed
+
+
+def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
+    mode = "--mode=heads", f"--workdir={tiny.workdir}"
+    refused(*mode, "--config.model.kind=recurrent", says="recurrent has no heads to rank")
+    bag = "--config.task=classification", "--config.model.kind=bag"
+    refused(*mode, *bag, says="config.model.kind=bag has no heads to rank")
+    folder = tiny.copy(tmp_path / "run")
+    shutil.rmtree(folder / "checkpoints")
+    refused("--mode=heads", f"--workdir={folder}", says="has no checkpoint yet")

@@ -1,0 +1,64 @@
+"""Files of word links are read as they are meant, and what is wrong in one is named."""
+
+import pytest
+
+from experiments.heads.pharaoh import format_links, read_links
+from source_settings import refused
+from transformer.analysis.alignment import GoldLinks
+
+SIZES = [(5, 3), (1, 1), (2, 7)]
+
+
+@pytest.fixture
+def read(tmp_path):
+    def run(text: str, sizes=SIZES):
+        path = tmp_path / "gold.txt"
+        path.write_text(text)
+        return read_links(path, sizes, "pairs.tsv")
+
+    return run
+
+
+def test_sure_and_possible_links_are_told_apart(read):
+    found = read("0-0  4-2 3p1 1?2\n\n1-6 0-0\n")
+    assert found == [
+        GoldLinks([(0, 0), (4, 2)], [(3, 1), (1, 2)]),
+        GoldLinks([], []),
+        GoldLinks([(1, 6), (0, 0)], []),
+    ]
+
+
+def test_links_that_are_written_are_read_back(read):
+    links = [[(4, 2), (0, 1), (0, 0)], [], [(1, 6)]]
+    lines = list(map(format_links, links))
+    assert lines[0] == "0-0 0-1 4-2"
+    assert [gold.sure for gold in read("\n".join(lines) + "\n")] == list(map(sorted, links))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("1-1 5-0", ("line 2", "5-0", "5 source words and 3 target words", "from zero")),
+        ("4p3", ("line 2", "4p3 points past")),
+        ("0-0 1–1", ("line 2", "'1–1' is no link", "0-0", "0p0")),
+        ("0 - 0", ("line 2", "'0' is no link")),
+        ("-1-0", ("line 2", "'-1-0' is no link")),
+        ("²-0", ("line 2", "'²-0' is no link")),
+        ("x" * 500, ("line 2", f"'{'x' * 40}' is no link")),
+    ],
+)
+def test_a_wrong_link_is_named_with_its_file_and_line(read, tmp_path, line, says):
+    with refused(f"--links {tmp_path / 'gold.txt'}", *says):
+        read(f"0-0\n{line}\n", [(5, 3)] * 2)
+    assert read("0-0\n4-2\n", [(5, 3)] * 2)[1].sure == [(4, 2)]  # the control: the last of both
+
+
+@pytest.mark.parametrize("text", ["0-0\n", "0-0\n\n\n\n", ""])
+def test_too_few_and_too_many_lines_are_counted(read, text):
+    with refused("gold.txt has", f"{text.count(chr(10))} lines", "pairs.tsv 3 pairs"):
+        read(text)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path):
+    with refused(str(tmp_path / "none"), "is no file", "Pharaoh"):
+        read_links(tmp_path / "none", SIZES, "pairs.tsv")

@@ -1,0 +1,84 @@
+"""The page of clock hands, in a real browser: `make test-browser`."""
+
+import numpy as np
+import pytest
+
+from chromium import DESKTOP, PHONE, browser, opened, overflow
+from conftest import tiny_config
+from experiments.positions import clock_hands
+
+pytestmark = pytest.mark.browser
+STILL, MOVING = {"reduced_motion": "reduce"}, {"reduced_motion": "no-preference"}
+# The end of each hand, up and right of its hub, in radii.
+ENDS = """hands => hands.map(hand => {
+  const [circle, point] = hand.querySelectorAll("circle");
+  const read = (name) => point.getAttribute(name) - circle.getAttribute(name);
+  const radius = Number(circle.getAttribute("r"));
+  return [-read("cy") / radius, read("cx") / radius];
+})"""
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def clocks():
+    return clock_hands.clocks_of(tiny_config())
+
+
+@pytest.fixture(scope="module")
+def file(clocks, tmp_path_factory):
+    return clock_hands.write_clocks(clocks, tmp_path_factory.mktemp("page") / "positions.html")
+
+
+def test_the_slider_turns_every_hand_to_its_sine_and_cosine(chromium, file, clocks):
+    with opened(chromium, file, **STILL) as page:
+        for number, clock in enumerate(clocks):
+            page.check(f"input[value='{number}']")
+            for position in (0, 7, 47):
+                page.fill("#position", str(position))
+                drawn = page.eval_on_selector_all("#picture .hand", ENDS)
+                expected = clock.table[position][np.array(clock.hands)]
+                np.testing.assert_allclose(drawn, expected, atol=1e-5)
+                assert page.locator("#picture g:not(.hand):visible").count() == position + 1
+
+
+def test_keys_choose_position_and_hand(chromium, file, clocks):
+    with opened(chromium, file, **STILL) as page:
+        page.focus("#position")
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+        page.focus("#hand")
+        page.keyboard.press("1")
+        told = page.inner_text("#told").replace("−", "-")
+    sine, cosine = (clocks[0].table[3][dimension] for dimension in clocks[0].hands[1])
+    assert f"Hand 1 at position 3: its sine, {sine:.4f}, is dimension 2" in told
+    assert f"its cosine, {cosine:.4f}, is dimension 3" in told
+
+
+def test_it_plays_by_itself_only_where_motion_is_welcome(chromium, file):
+    with opened(chromium, file, **STILL) as page:
+        page.wait_for_timeout(600)
+        assert page.inner_text("#play") == "Play"
+        assert page.inner_text("#shown") == "0"
+        page.click("#play")
+        page.wait_for_function("Number(document.getElementById('shown').textContent) > 1")
+        page.fill("#position", "5")  # who moves the slider wants to stay there
+        page.wait_for_timeout(600)
+        assert page.inner_text("#shown") == "5"
+    with opened(chromium, file, **MOVING) as page:
+        page.wait_for_function("Number(document.getElementById('shown').textContent) > 0")
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_nothing_is_wider_than_the_screen(chromium, file, viewport):
+    with opened(chromium, file, viewport=viewport, **STILL) as page:
+        assert overflow(page) <= 0
+        boxes = page.eval_on_selector_all(
+            "#picture text", "texts => texts.map(text => text.getBoundingClientRect().toJSON())"
+        )
+    assert len(boxes) > 16
+    assert all(box["left"] >= 0 and box["right"] <= viewport["width"] for box in boxes)

@@ -1,0 +1,229 @@
+"""A sweep trains each of its points once, whoever works on it, and ends in one answer."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from experiments import workdir
+from places import ROOT
+from tiny_run import CONFIG, command, refused
+from tiny_sweep import rows, write_config
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The config and the folder of a sweep that is done, and what it printed; only to be read."""
+    root = tmp_path_factory.mktemp("sweep")
+    config = write_config(root)
+    ended = command(f"--config={config}", f"--workdir={root / 'sweep'}")
+    assert ended.code == 0, ended.err
+    return config, root / "sweep", ended.out
+
+
+def test_a_sweep_says_its_plan_trains_its_points_and_writes_the_answer(finished):
+    _, folder, out = finished
+    assert "2 points in 1 group" in out
+    assert "points 0, 1: in turn" in out
+    assert "of parameters and optimizer\n" in out  # and nothing of time, of which it knows nothing
+    assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
+    for name in ("results.csv", "results.md", "index.html"):
+        assert (folder / name).stat().st_size > 0
+    results = [
+        json.loads((folder / f"points/{n}/results.json").read_text()) for n in ("000", "001")
+    ]
+    assert results[0]["test"]["loss"] != results[1]["test"]["loss"]
+
+
+def test_a_point_is_an_ordinary_run(finished):
+    _, folder, _ = finished
+    ended = command(f"--workdir={folder / 'points/001'}", "--mode=translate", stdin=b"a b c\n\n")
+    assert ended.code == 0, ended.err
+    assert ended.out.count("\n") == 2
+    assert workdir.load_config(folder / "points/001").seed == 1
+    ended = command(f"--workdir={folder / 'points/001'}", "--mode=report")
+    assert ended.code == 0, ended.err
+    assert "did not keep" not in (folder / "points/001/report.html").read_text()
+
+
+def test_a_finished_sweep_trains_nothing_again(finished):
+    config, folder, _ = finished
+    before = rows(folder)
+    stamps = [path.stat().st_mtime_ns for path in sorted(folder.glob("points/*/metrics.jsonl"))]
+    ended = command(f"--config={config}", f"--workdir={folder}")
+    assert "2 done" in ended.out
+    assert rows(folder) == before
+    assert stamps == [p.stat().st_mtime_ns for p in sorted(folder.glob("points/*/metrics.jsonl"))]
+
+
+def test_a_value_that_is_added_to_a_finished_sweep_extends_it(finished, tmp_path):
+    _, before, _ = finished
+    folder = tmp_path / "sweep"
+    shutil.copytree(before, folder)
+    points = """
+def sweep():
+    for seed in (7, 0):
+        yield {"seed": seed}
+"""
+    config = tmp_path / "config.py"
+    config.write_text(finished[0].read_text().split("\ndef sweep")[0] + points)
+    stamps = [(folder / f"points/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
+    ended = command(f"--config={config}", f"--workdir={folder}")
+    assert ended.code == 0, ended.err
+    assert "trials 1 of" in ended.out  # it is no longer listed
+    assert "2 points in 1 group of one structure, 1 done" in ended.out
+    assert stamps == [(folder / f"points/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
+    assert [(row["number"], row["seed"]) for row in rows(folder)] == [("2", "7"), ("0", "0")]
+    assert rows(folder)[1]["test_loss"] == rows(before)[0]["test_loss"]
+    # Changing what all start from is refused, with the difference.
+    refused(
+        *(f"--config={config}", f"--workdir={folder}", "--config.model.d_ff=9"),
+        says="model.d_ff was 8 and is 9",
+    )
+
+
+HEADS = """
+def sweep():
+    for num_heads in (1, 2):
+        yield {"model.num_heads": num_heads}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("largest", [1, 2])
+def test_one_program_for_all_numbers_of_heads_gives_the_answer_of_each_alone(tmp_path, largest):
+    config = write_config(tmp_path, points=HEADS)
+    flags = ("--config.sweep.together=vmap", f"--config.sweep.largest={largest}")
+    answers = []
+    for name, more in (("alone", ()), ("together", flags)):
+        ended = command(f"--config={config}", f"--workdir={tmp_path / name}", *more)
+        assert ended.code == 0, ended.err
+        assert ("together, as one program" in ended.out) is (name == "together" and largest > 1)
+        answers.append([float(row["test_loss"]) for row in rows(tmp_path / name)])
+    assert answers[1] == pytest.approx(answers[0], rel=1e-4)
+    assert abs(answers[0][0] - answers[0][1]) > 1e-3
+
+
+def test_a_point_that_fails_is_listed_and_the_others_go_on(tmp_path):
+    points = """
+def sweep():
+    yield {"tokenizer.vocab_size": 8}
+    yield {}
+"""
+    config = write_config(tmp_path, points=points)
+    ended = command(f"--config={config}", f"--workdir={tmp_path / 'sweep'}")
+    assert ended.code == 0, ended.err
+    assert "of the training tokens are unknown" in ended.out
+    assert [row["state"] for row in rows(tmp_path / "sweep")] == ["failed", "complete"]
+    assert "tokens are unknown" in (tmp_path / "sweep/results.md").read_text()
+
+
+def test_one_point_alone_is_found_done_by_the_sweep(tmp_path):
+    config, folder = write_config(tmp_path), tmp_path / "sweep"
+    assert command(f"--config={config}", f"--workdir={folder}", "--point=1").code == 0
+    assert not (folder / "points/000").exists()
+    stamp = (folder / "points/001/results.json").stat().st_mtime_ns
+    # Meanwhile another worker has point 0: it is left to that one.
+    with workdir.locked(folder / "points/000"):
+        ended = command(f"--config={config}", f"--workdir={folder}")
+    assert "points 0 are with another worker" in ended.out
+    assert (folder / "points/001/results.json").stat().st_mtime_ns == stamp
+    assert [row["state"] for row in rows(folder)] == ["running", "complete"]
+    # Once that one is dead, the point is taken up.
+    ended = command(f"--config={config}", f"--workdir={folder}")
+    assert "optimizer; 1 left, about 0 minutes of one worker\n" in ended.out
+    assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
+
+
+def test_scores_of_a_shorter_trial_do_not_count(tmp_path):
+    config, folder = write_config(tmp_path, count=1), tmp_path / "sweep"
+    shorter = ("--point=0", "--config.train.steps=4")
+    assert command(f"--config={config}", f"--workdir={folder}", *shorter).code == 0
+    assert command(f"--config={config}", f"--workdir={folder}").code == 0
+    assert rows(folder)[0]["step"] == "8"
+
+
+def test_hopeless_points_are_pruned_and_finished_ones_are_not(tmp_path):
+    points = """
+def sweep():
+    for seed in range(4):
+        yield {"seed": seed, "optimizer.learning_rate": 0.0 if seed == 3 else 0.03}
+"""
+    config = write_config(tmp_path, points=points)
+    ended = command(
+        f"--config={config}", f"--workdir={tmp_path / 'sweep'}", "--config.sweep.prune=True"
+    )
+    assert "seed=3, learning_rate=0.0) is pruned" in ended.out
+    states = [row["state"] for row in rows(tmp_path / "sweep")]
+    assert states == ["complete", "complete", "complete", "pruned"]
+
+
+BAD = {
+    "empty": ("def sweep():\n    return []\n", (), "the sweep has no points"),
+    "unknown key": ('def sweep():\n    yield {"model.head": 1}\n', (), "point 0 of the sweep"),
+    "no such point": ("", ("--point=2",), "--point=2 is not there: this sweep has 0 to 1"),
+    "storage": ("", ("--config.sweep.storage=sqlite:////nowhere/x.db",), "sqlite:////nowhere/x.db"),
+    "baseline": ("", ("--config.sweep.baseline=2",), "this sweep has 0 to 1"),
+    "no space": ("", ("--config.sweep.search=tpe",), "space()"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_named_before_anything_trains(kind, tmp_path):
+    points, flags, says = BAD[kind]
+    config = write_config(tmp_path, points=points)
+    refused(f"--config={config}", f"--workdir={tmp_path / 'sweep'}", *flags, says=says)
+    assert not (tmp_path / "sweep/points").exists()
+
+
+def test_a_point_needs_a_sweep(tmp_path):
+    config = write_config(tmp_path, points="\n")
+    refused(f"--config={config}", f"--workdir={tmp_path / 'x'}", "--point=0", says="--point")
+
+
+def test_the_argument_of_a_config_follows_a_colon(tmp_path):
+    config = tmp_path / "sized.py"
+    config.write_text(CONFIG.replace("get_config()", "get_config(size='small')", 1))
+    said = refused(
+        f"--config={config}:huge", f"--workdir={tmp_path}/x", "--point=0", says="--point"
+    )
+    assert said.code == 2
+    refused(f"--config={config}.x:huge", f"--workdir={tmp_path}/x", says=f"{config}.x is no file")
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_three_times_by_two_workers_ends_as_one_that_was_not(tmp_path):
+    changes = "    config.train.steps = 300\n"
+    config = write_config(tmp_path, count=6, changes=changes)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    arguments = [sys.executable, "launch.py", f"--config={config}"]
+
+    outs = []
+
+    def start(folder):
+        outs.append(tmp_path / f"{len(outs)}.txt")
+        command = [*arguments, f"--workdir={folder}"]
+        return subprocess.Popen(command, cwd=ROOT, stdout=outs[-1].open("w"))
+
+    assert start(whole).wait() == 0
+    outs.clear()
+    chance, kills = random.Random(0), 0
+    for _ in range(3):
+        workers = [start(broken), start(broken)]
+        time.sleep(chance.uniform(8, 16))
+        kills += any(worker.poll() is None for worker in workers)
+        for worker in workers:
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
+    workers = [start(broken), start(broken)]
+    assert [worker.wait() for worker in workers] == [0, 0]
+    assert kills == 3
+    assert rows(broken) == rows(whole)
+    told = "".join(out.read_text() for out in outs)
+    for seed in range(6):
+        assert told.count(f"point {seed} (seed={seed}): loss") == 1

@@ -1,0 +1,335 @@
+"""An error of one trial ends that trial alone; one of the machine ends the sweep, losing none."""
+
+import contextlib
+import errno
+import gc
+import weakref
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from configs import quickstart
+from experiments.sweeps import errors as sweep_errors
+from experiments.sweeps import sweep
+from experiments.sweeps.plan import plan_points
+from experiments.sweeps.queue import MOST_KILLS
+from experiments.sweeps.study import Study
+from tiny_run import command
+from tiny_sweep import rows, write_config
+from transformer.errors import RunError, UserError
+
+FULL_MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes."
+
+
+def out_of_memory():
+    return jax.errors.JaxRuntimeError(FULL_MEMORY)
+
+
+@pytest.fixture(autouse=True)
+def no_luck():
+    """Objects in a cycle stay, unless the code itself has them looked for."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Fakes:
+    """Trainers and populations that fail as told, and count.
+
+    Args:
+      errors: what training raises, by seed; each is made when it is raised.
+      most: members that fit into memory.
+    """
+
+    def __init__(self, monkeypatch, errors=None, most=99):
+        self.errors, self.most = errors or {}, most
+        self.trained, self.done, self.closed = [], [], 0
+        self._made_before, self._failed = [], []
+        monkeypatch.setattr(sweep, "Population", self._population)
+        monkeypatch.setattr(sweep, "Trainer", self._trainer)
+        monkeypatch.setattr(sweep, "_prepare_one", self.prepare)
+        monkeypatch.setattr(
+            sweep._Worker, "_make_tasks", lambda worker, points: [None] * len(points)
+        )
+        monkeypatch.setattr(sweep._Worker, "_score", lambda *told: self._score(*told))
+
+    def _score(self, worker, point, trial, task):
+        self.done.append(point.number)
+        worker.study.end(trial, 1.0, "complete")
+
+    def prepare(self, point, member):
+        """What is done with a folder before the training."""
+
+    def _close(self):
+        self.closed += 1
+
+    def _run(self, configs):
+        self.trained.append([config.seed for config in configs])
+        for config in configs:
+            if config.seed in self.errors:
+                self._failed = self._made_before
+                raise self.errors[config.seed]()
+        if len(configs) > self.most:
+            self._failed = self._made_before
+            raise out_of_memory()
+        return True
+
+    def _made(self, configs, **more):
+        # After an error, what came before must be gone.
+        assert [ref for ref in self._failed if ref() is not None] == []
+        self._failed = []
+        members = [SimpleNamespace(close=self._close) for _ in configs]
+        made = _Program(run=lambda: self._run(configs), stop_signal=None, **more)
+        made.members, made.member = members, members[0]
+        self._made_before.append(weakref.ref(made))
+        return made
+
+    def _population(self, made, configs, folders, say):
+        return self._made(configs, failures={})
+
+    def _trainer(self, task, config, folder, say, **more):
+        return self._made([config], train_step=None, total_steps=1)
+
+
+class _Program(SimpleNamespace):
+    pass
+
+
+def study_of(folder, count=4, **changes) -> Study:
+    config = quickstart.get_config()
+    config.update_from_flattened_dict(changes)
+    points = plan_points(config, [{"seed": seed} for seed in range(count)], folder)
+    return Study(config, points, None, folder)
+
+
+def work(folder, count=4, **changes):
+    """Trains a sweep of seeds; returns its states, the reasons and what was said."""
+    study, said = study_of(folder, count, **changes), []
+    worker = sweep._Worker(study, folder, said.append)
+    worker.work()
+    return [study.states()[n] for n in range(count)], study.notes(), said
+
+
+def together(**changes):
+    return {"sweep.together": "vmap", **changes}
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (out_of_memory, "out of memory (RESOURCE_EXHAUSTED"),
+        (MemoryError, "out of memory (MemoryError)"),
+        (lambda: ValueError("no\nsuch thing"), "ValueError: no such thing; see "),
+        (lambda: UserError("config.json cannot be read"), "config.json cannot be read"),
+        (lambda: RunError("not finite in 50 steps"), "not finite in 50 steps"),
+        (
+            lambda: NotADirectoryError(errno.ENOTDIR, "Not a directory", "x"),
+            "Not a directory: 'x'; see ",
+        ),
+    ],
+)
+@pytest.mark.parametrize("how", ["turns", "vmap"])
+def test_an_error_of_one_trial_fails_it_with_its_reason_and_the_others_go_on(
+    tmp_path, monkeypatch, how, make, says
+):
+    fakes = Fakes(monkeypatch, {1: make})
+    states, notes, said = work(tmp_path, **{"sweep.together": how})
+    assert states == ["complete", "failed", "complete", "complete"]
+    assert says in notes[1]
+    assert "\n" not in notes[1]
+    assert any("point 1 (seed=1) failed: " in line and says in line for line in said)
+    assert sorted(fakes.done) == [0, 2, 3]
+    file = tmp_path / "errors/001.txt"
+    assert file.exists() is ("see" in says)
+    assert not file.exists() or "Traceback" in file.read_text()
+
+
+def test_a_group_that_does_not_fit_is_halved_until_it_does(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch, most=2)
+    states, _, said = work(tmp_path, 6, **together())
+    assert states == ["complete"] * 6
+    assert [len(seeds) for seeds in fakes.trained] == [6, 3, 2, 1, 3, 2, 1]
+    assert any("0, 1, 2 and 3, 4, 5 apart, from what was saved" in line for line in said)
+
+
+def test_what_did_not_fit_once_is_not_tried_again_at_that_size(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch, most=2)
+    work(tmp_path, 12, **together(**{"sweep.largest": 4}))
+    assert [len(seeds) for seeds in fakes.trained] == [4, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_trial_that_does_not_fit_alone_is_tried_once_more_in_empty_memory(tmp_path, monkeypatch):
+    fakes, left = Fakes(monkeypatch), [out_of_memory]
+    once = fakes._run
+
+    def run(configs):
+        if left and configs[0].seed == 1:
+            raise left.pop()()
+        return once(configs)
+
+    fakes._run = run
+    cleared = []
+    monkeypatch.setattr(jax, "clear_caches", lambda: cleared.append(1))
+    states, _, _ = work(tmp_path, 2)
+    assert states == ["complete", "complete"]
+    assert cleared == [1]
+
+
+def test_members_that_are_done_are_not_trained_again_after_an_error(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch)
+    score = fakes._score
+
+    def failing(worker, point, trial, task):
+        if point.number == 2 and 2 not in fakes.done:
+            fakes.done.append(2)
+            raise out_of_memory()
+        score(worker, point, trial, task)
+
+    monkeypatch.setattr(sweep._Worker, "_score", failing)
+    states, _, _ = work(tmp_path, **together())
+    assert states == ["complete"] * 4
+    assert fakes.trained == [[0, 1, 2, 3], [2], [3]]
+
+
+def test_members_are_closed_where_a_folder_is_damaged(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch)
+
+    def damaged(point, member):
+        if point.number == 1:
+            raise UserError("config.json cannot be read")
+
+    monkeypatch.setattr(sweep, "_prepare_one", damaged)
+    states, _, _ = work(tmp_path, **together())
+    assert states == ["complete", "failed", "complete", "complete"]
+    assert fakes.closed == 4 + 2 + 1  # the group, its half, and the one
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        KeyboardInterrupt,
+        lambda: sweep_errors.SweepError("the storage cannot be reached"),
+        lambda: OSError(errno.ENOSPC, "No space left on device", "x"),
+        BrokenPipeError,
+        lambda: UserError("could not be written (ValueError: No space left on device)"),
+    ],
+)
+def test_what_concerns_all_trials_ends_the_sweep_and_loses_none(tmp_path, monkeypatch, make):
+    Fakes(monkeypatch, {1: make})
+    with pytest.raises(type(make())):
+        work(tmp_path)
+    assert list(study_of(tmp_path).states().values()) == [
+        "complete",
+        "running",
+        "waiting",
+        "waiting",
+    ]
+
+
+def test_a_disk_that_was_full_under_another_error_concerns_all():
+    error = UserError("the checkpoint could not be written")
+    assert not sweep_errors.concerns_all(error)
+    error.__context__ = OSError(errno.ENOSPC, "No space left on device")
+    assert sweep_errors.concerns_all(error)
+
+
+def test_a_failed_trial_is_tried_again_only_where_that_is_asked_for(tmp_path, monkeypatch):
+    Fakes(monkeypatch, {1: out_of_memory})
+    assert work(tmp_path)[0][1] == "failed"
+    fakes = Fakes(monkeypatch)
+    assert work(tmp_path)[0][1] == "failed"
+    assert fakes.trained == []
+    states, notes, _ = work(tmp_path, **{"sweep.retry_failed": True})
+    assert states == ["complete"] * 4
+    assert fakes.trained == [[1]]
+    assert notes[1] == ""
+    assert work(tmp_path, **{"sweep.retry_failed": True})[0] == states
+    assert fakes.trained == [[1]]
+
+
+@pytest.mark.parametrize("damage", ["file", "lock"])
+def test_a_folder_that_cannot_be_locked_fails_its_trial_alone(tmp_path, monkeypatch, damage):
+    Fakes(monkeypatch)
+    (tmp_path / "points").mkdir()
+    if damage == "file":
+        (tmp_path / "points/001").write_text("not a folder")
+    else:
+        (tmp_path / "points/001/lock").mkdir(parents=True)
+    states, notes, _ = work(tmp_path)
+    assert states == ["complete", "failed", "complete", "complete"]
+    assert "001" in notes[1]
+
+
+def test_a_trial_that_kills_its_worker_comes_last_and_fails_at_last(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def start():
+        """A worker that dies of trial 0, as by the system; what it trained."""
+        fakes = Fakes(monkeypatch, {0: Killed})
+        with contextlib.suppress(Killed):
+            work(tmp_path, 3)
+        return fakes.trained
+
+    assert start() == [[0]]
+    assert start() == [[0]]
+    assert start() == [[1], [2], [0]]
+    for _ in range(MOST_KILLS - 3):
+        assert start() == [[0]]
+    assert start() == []
+    assert list(study_of(tmp_path, 3).states().values()) == ["failed", "complete", "complete"]
+    assert (
+        study_of(tmp_path, 3).notes()[0] == f"its worker was killed {MOST_KILLS} times at one step"
+    )
+
+
+def test_kills_between_which_a_trial_gets_on_do_not_fail_it(tmp_path, monkeypatch):
+    study = study_of(tmp_path, 1)
+    _, trial = study.begin()
+    for step in range(3 * MOST_KILLS):
+        assert study.tries(trial, step) == 0
+        study.count_try(trial, step)
+        assert study.tries(trial, step) == 1
+    study.forget_tries(trial)
+    assert study.tries(trial, step) == 0
+
+
+def test_a_damaged_results_file_of_a_done_trial_does_not_stop_the_others(tmp_path, monkeypatch):
+    Fakes(monkeypatch)
+    study = study_of(tmp_path)
+    point, trial = study.begin()
+    study.end(trial, 1.0, "complete")
+    point.folder.mkdir(parents=True)
+    (point.folder / "results.json").write_text("{")
+    said = []
+    worker = sweep._Worker(study, tmp_path, said.append)
+    worker.print_plan(list(study.points.values()))
+    worker.work()
+    assert set(study.states().values()) == {"complete"}
+
+
+@pytest.mark.slow
+def test_a_sweep_in_which_a_group_and_then_a_trial_run_out_of_memory_has_its_answer(
+    tmp_path, monkeypatch
+):
+    """With real programs: what is halved has the scores of what was not."""
+    config = write_config(tmp_path, count=3)
+    flags = f"--config={config}", "--config.sweep.together=vmap"
+    assert command(*flags, f"--workdir={tmp_path / 'whole'}").code == 0
+    run, runs = sweep.Population.run, []
+
+    def fails_at_first(population):
+        runs.append(len(population.members))
+        if len(population.members) > 2:
+            raise out_of_memory()
+        return run(population)
+
+    monkeypatch.setattr(sweep.Population, "run", fails_at_first)
+    ended = command(*flags, f"--workdir={tmp_path / 'halved'}")
+    assert ended.code == 0, ended.err
+    assert runs == [3, 2]
+    whole, halved = rows(tmp_path / "whole"), rows(tmp_path / "halved")
+    assert [row["state"] for row in halved] == ["complete"] * 3
+    for ours, theirs in zip(halved, whole, strict=True):
+        assert float(ours["test_loss"]) == pytest.approx(float(theirs["test_loss"]), rel=1e-4)

@@ -1,0 +1,249 @@
+"""Sweeps of language models and classifiers are judged by the measures of their task."""
+
+import csv
+import io
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.measures.predictions import mcnemar_test
+from experiments.measures.registry import REGISTRY
+from experiments.sweeps.answer.figures import MOST_TOLD_APART, OTHERS, build_figures
+from experiments.sweeps.answer.notes import notes
+from experiments.sweeps.answer.page import write_answer
+from experiments.sweeps.answer.reading import read_sweep
+from experiments.sweeps.answer.table import build_table, signatures, to_csv, to_markdown
+from sweeps import write_classifier, write_language_model
+from transformer import tasks
+from transformer.errors import UserError
+
+
+def cells(sweep):
+    """The texts of each row of the table, by title."""
+    table = build_table(sweep)
+    return [dict(zip(table.titles, [c.text for c in row], strict=True)) for row in table.rows]
+
+
+def language_models(root, nlls=(1.5, 1.2), seeds=(0, 1, 2), **changes):
+    """Complete points: a setting for each nll, with all the seeds."""
+    plan = list(itertools.product(range(len(nlls)), seeds))
+    return [
+        write_language_model(root, n, {"model.kind": f"k{i}", "seed": seed}, nlls[i], **changes)
+        for n, (i, seed) in enumerate(plan)
+    ]
+
+
+def classifiers(root, wrong, **changes):
+    """Complete points: `wrong` has, for each setting and seed, the texts it does not find."""
+    plan = [(i, seed) for i, seeds in enumerate(wrong) for seed in range(len(seeds))]
+    return [
+        write_classifier(root, n, {"model.kind": f"k{i}", "seed": seed}, wrong[i][seed], **changes)
+        for n, (i, seed) in enumerate(plan)
+    ]
+
+
+WRONG = ([range(12), range(3, 16)], [range(2), range(5)])  # of two settings, two seeds each
+
+
+def test_every_task_has_measures():
+    assert set(tasks.REGISTRY) <= set(REGISTRY)
+
+
+def test_language_models_are_compared_by_perplexity_over_seeds(tmp_path):
+    sweep = read_sweep("language_model", language_models(tmp_path), baseline=0)
+    first, second = cells(sweep)
+    perplexities = [[o.score("test.perplexity") for o in s.outcomes] for s in sweep.settings]
+    differences = np.subtract(*reversed(perplexities))
+    mean, deviation = differences.mean(), differences.std(ddof=1)
+    half = 4.302653 * deviation / math.sqrt(3)  # t(0.975, 2)
+    assert second["difference"] == f"{mean:+.3f}"
+    low, high = map(float, second["its 95% interval"].split(" to "))
+    assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.0006)
+    assert (first["difference"], first["its 95% interval"]) == ("baseline", "-")
+    assert first["p"] == "-"
+    assert float(second["p"].removeprefix("<")) <= stats.ttest_rel(*perplexities).pvalue + 0.001
+    own = perplexities[1]
+    assert second["perplexity"] == f"{np.mean(own):.3f} ± {np.std(own, ddof=1):.3f}"
+    accuracy = 100 * np.mean([o.score("test.accuracy") for o in sweep.settings[1].outcomes])
+    assert second["accuracy (%)"].startswith(f"{accuracy:.2f} ± ")
+    assert {"word perplexity", "bits/byte", "nll (nats)"} <= set(second)
+    told = "\n".join(notes(sweep))
+    assert "two-sided paired t-test over the seeds" in told
+    assert "validation set" not in told
+    assert signatures(sweep)["perplexity"] == "context:8|vocabulary:ab"
+
+
+def test_without_a_test_set_the_validation_set_is_compared_and_the_table_says_so(tmp_path):
+    points = language_models(tmp_path, seeds=(0,), splits=("validation",))
+    points.append(write_language_model(tmp_path, 9, {"model.kind": "k9", "seed": 0}, 1.4))
+    sweep = read_sweep("language_model", points, baseline=0)
+    assert sweep.measures.main.path == "validation.perplexity"
+    text = to_markdown(sweep, "Title", "command")
+    assert "Scores are of the validation set, for not all runs have scores of a test set." in text
+    assert [row["bits/byte"] for row in cells(sweep)][:2] != ["-", "-"]
+    page = write_answer("language_model", points, tmp_path / "answer", "", "", 0)[0].read_text()
+    assert "Scores on the validation set" in page
+    # The control: all have a test set.
+    tested = read_sweep("language_model", language_models(tmp_path / "tested", seeds=(0,)))
+    assert tested.measures.main.path == "test.perplexity"
+
+
+def test_the_lowest_perplexities_and_the_baseline_are_told_apart(tmp_path):
+    nlls = [1.0 + 0.1 * n for n in range(12)]
+    sweep = read_sweep("language_model", language_models(tmp_path, nlls, seeds=(0,)), baseline=11)
+    axes = build_figures(sweep)["curves"].axes[0]
+    assert axes.get_ylabel() == "validation nll (nats)"
+    apart = [n for n, line in enumerate(axes.lines) if line.get_color() != OTHERS]
+    assert apart == [*range(MOST_TOLD_APART - 1), 11]
+
+
+def test_the_answer_of_language_models_has_no_picture_by_length(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        points = language_models(tmp_path)
+        paths = write_answer("language_model", points, tmp_path / "answer", "T", "c", 0)
+    assert [path.name for path in paths[3:]] == ["scores.png", "curves.png"]
+    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("language_model", points)))))
+    assert float(rows[0]["test_nll"]) == pytest.approx(1.5, abs=0.05)
+
+
+def test_unlike_vocabularies_are_refused(tmp_path):
+    points = language_models(tmp_path, seeds=(0,))
+    other = {"perplexity_signature": "context:8|vocabulary:xy"}
+    points.append(write_language_model(tmp_path, 7, {"model.kind": "k7"}, 1.0, **other))
+    with pytest.raises(UserError, match=r"points 0 and 7 have unlike signatures of .*perplexity"):
+        read_sweep("language_model", points)
+
+
+def test_a_run_without_the_main_score_is_named(tmp_path):
+    points = classifiers(tmp_path, WRONG)
+    (tmp_path / "point_0/results.json").write_text("{}")
+    with pytest.raises(UserError, match=r"point 0 .*it holds no validation\.perplexity with a"):
+        read_sweep("language_model", points)
+    with pytest.raises(UserError, match=r"point 0 .*it holds no test\.accuracy with a signature"):
+        read_sweep("classification", points)
+
+
+def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):
+    sweep = read_sweep("classification", classifiers(tmp_path, WRONG), baseline=0)
+    first, second = cells(sweep)
+    # 12 and 13 of 40 are wrong, and 2 and 5.
+    assert first["accuracy (%)"] == "68.75 ± 1.77"
+    assert (first["difference"], first["p"]) == ("baseline", "-")
+    assert second["accuracy (%)"] == "91.25 ± 5.30"
+    assert second["difference"] == "+22.50"
+    accuracies = [[0.7, 0.675], [0.95, 0.875]]
+    assert float(second["p"]) == pytest.approx(stats.ttest_rel(*accuracies).pvalue, abs=0.0006)
+    assert second["macro F1 (%)"] == "90.25 ± 5.30"
+    assert second["ECE (%)"] == "3.00 ± 0.00"
+    assert second["negation: accuracy (%)"] == "45.62 ± 2.65"
+    assert not {"ci: accuracy (%)", "signature: accuracy (%)"} & set(second)
+    assert "on these test texts" in "\n".join(notes(sweep))
+    one = read_sweep("classification", classifiers(tmp_path / "one", [[range(20)], [[]]]), 0)
+    assert cells(one)[1]["p"] == "<0.001"
+    assert "two-sided McNemar's test over texts (exact|two-sided)" in "\n".join(notes(one))
+    assert signatures(sweep) == {"accuracy (%)": "texts"}
+
+
+def test_the_csv_has_numbers_and_signatures_alone(tmp_path):
+    points = classifiers(tmp_path, WRONG, confusion=[[1, 2], [3, 4]], classes={"bad": 1})
+    [titles, *_] = to_csv(read_sweep("classification", points)).splitlines()
+    assert {"test_accuracy", "test_accuracy_signature"} <= set(titles.split(","))
+    assert "confusion" not in titles
+    assert "classes" not in titles
+
+
+def test_accuracies_by_length_are_those_of_the_texts_of_that_length(tmp_path):
+    sweep = read_sweep("classification", classifiers(tmp_path, WRONG))
+    [axes] = build_figures(sweep)["lengths"].axes
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("accuracy (%)", "words (texts)")
+    texts = [outcome.texts for outcome in sweep.settings[0].outcomes]
+    longest = int(axes.get_xticklabels()[0].get_text().split("\n")[0].split("–")[-1])
+    short = texts[0].lengths <= longest
+    expected = 100 * np.mean([of_seed.exact[short].mean() for of_seed in texts])
+    np.testing.assert_allclose(axes.lines[0].get_ydata()[0], expected)
+
+
+def test_the_answer_of_classifiers_has_its_own_curves_and_captions(tmp_path):
+    points = classifiers(tmp_path, WRONG)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        paths = write_answer("classification", points, tmp_path / "answer", "T", "c", 0)
+    assert [path.name for path in paths[3:]] == ["scores.png", "curves.png", "lengths.png"]
+    page = paths[0].read_text()
+    assert "The test set by words, with the number of texts below" in page
+    assert "BLEU" not in page
+    sweep = read_sweep("classification", points)
+    figures = build_figures(sweep)
+    names = [axes.get_ylabel() for axes in figures["curves"].axes]
+    assert names == ["validation loss (nats)", "validation accuracy (%)"]
+    _, values = sweep.settings[0].curve("accuracy")
+    drawn = figures["curves"].axes[1].lines[0].get_ydata()
+    np.testing.assert_allclose(drawn, 100 * values.mean(0))
+    assert [axes.get_xlabel() for axes in figures["scores"].axes] == [
+        "accuracy (%)",
+        "macro F1 (%)",
+    ]
+
+
+def test_unlike_texts_or_labels_are_refused(tmp_path):
+    points = classifiers(tmp_path, WRONG)
+    path = points[3].folder / "predictions/test.tsv"
+    text = path.read_text()
+    path.write_text(text.replace("letter", "word", 1))
+    with pytest.raises(UserError, match=r"points 0 and 3 have unlike test sets \(predictions"):
+        read_sweep("classification", points)
+    path.write_text(text.replace("bad\t", "worst\t", 1))
+    with pytest.raises(UserError, match="points 0 and 3 have unlike test sets"):
+        read_sweep("classification", points)
+    # The control: other probabilities are no other test set.
+    path.write_text(text.replace("0.812500", "0.700000"))
+    read_sweep("classification", points)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "No such file"),
+        ("", "it is empty"),
+        ("a\tb\t0.5\tx\na\tb\t0.5\n", "line 2 has 3 columns instead of 4"),
+        ("a\ta\t0.5\tx\n", r"score 100\.00 accuracy \(%\), and its results\.json says 70\.00"),
+    ],
+)
+def test_damaged_predictions_are_named(tmp_path, text, reason):
+    [point] = classifiers(tmp_path, [[range(12)]])
+    path = point.folder / "predictions/test.tsv"
+    path.write_text(text) if text is not None else path.unlink()
+    with pytest.raises(UserError, match=f"point 0.*{reason}"):
+        read_sweep("classification", [point])
+
+
+def right(*columns):
+    """Counts [texts, 1] of these 0s and 1s."""
+    return np.array(columns)[:, None]
+
+
+def test_the_p_value_of_one_seed_is_that_of_mcnemars_exact_test():
+    # 8 texts are right for the setting alone, 1 for the baseline alone: 2 (1 + 9) / 2 ** 9.
+    ours, theirs = right(*[1] * 8, 0, 1, 1, 0), right(*[0] * 8, 1, 1, 1, 0)
+    assert mcnemar_test(ours, theirs)[0] == pytest.approx(20 / 512, rel=1e-12)
+    assert mcnemar_test(theirs, ours)[0] == pytest.approx(20 / 512, rel=1e-12)
+    rng = np.random.default_rng(3)
+    ours, theirs = rng.integers(0, 2, (2, 3001, 1))
+    won, lost = (ours > theirs).sum(), (ours < theirs).sum()
+    expected = stats.binomtest(int(won), int(won + lost)).pvalue
+    assert mcnemar_test(ours, theirs)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_equal_classifiers_are_rarely_found_to_differ():
+    rng = np.random.default_rng(7)
+    # Texts are of unlike difficulty.
+    easy = rng.beta(2, 1, (400, 101, 1))
+    ours, theirs = (rng.binomial(1, easy) for _ in range(2))
+    p_values = [mcnemar_test(a, b)[0] for a, b in zip(ours, theirs, strict=True)]
+    # The standard error of a share of 400 is 0.011; exact tests of few texts stay a little below.
+    assert 0.02 < np.mean(np.array(p_values) < 0.05) < 0.08

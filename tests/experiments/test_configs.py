@@ -1,0 +1,119 @@
+"""Every config loads fast, has only base's keys, says how to run it, and describes a model."""
+
+import ast
+import importlib
+import inspect
+import io
+import os
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+import pytest
+from ml_collections import ConfigDict
+
+from configs import base
+from places import ROOT
+from transformer.model.classifier import BAG
+from transformer.model.config import ModelConfig
+from transformer.tasks.classification import make_network
+from transformer.tasks.numbers import model_fields
+
+FILES = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
+EXPERIMENTS = [path for path in FILES if path.stem != "base"]
+
+
+def load(path: Path) -> ConfigDict:
+    return importlib.import_module(f"configs.{path.stem}").get_config()
+
+
+def flat_types(config: ConfigDict) -> dict[str, type]:
+    types = {}
+    for key, value in config.items():
+        if isinstance(value, ConfigDict):
+            types |= {f"{key}.{inner}": kind for inner, kind in flat_types(value).items()}
+        else:
+            types[key] = type(value)
+    return types
+
+
+def test_all_configs_load_in_milliseconds_and_without_jax():
+    # In one process, after ml_collections: what is ours is what is measured.
+    code = (
+        "import sys, time, importlib, ml_collections\n"
+        "for name in sys.argv[1:]:\n"
+        "    start = time.process_time()\n"
+        "    importlib.import_module(f'configs.{name}').get_config()\n"
+        "    assert time.process_time() - start < 0.1, name\n"
+        "assert not {'jax', 'flax', 'transformer', 'numpy'} & set(sys.modules), sys.modules\n"
+        "import jax\n"
+        "assert 'jax' in sys.modules\n"
+    )
+    names = [path.stem for path in FILES]
+    subprocess.run([sys.executable, "-c", code, *names], cwd=ROOT, env={**os.environ}, check=True)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_config_has_exactly_the_keys_and_types_of_base(path):
+    config = load(path)
+    assert flat_types(config) == flat_types(base.get_config())
+    assert config.is_locked
+    assert config.name == path.stem
+    with pytest.raises(AttributeError):
+        config.model.num_haeds = 4
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_a_config_says_what_it_is_and_gives_its_command(path):
+    text = ast.get_docstring(ast.parse(path.read_text()))
+    assert f"python launch.py --config=configs/{path.name} --workdir=" in text
+    assert text.split("\n")[0].endswith(".")
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_a_config_changes_more_than_the_name(path):
+    changed, inherited = load(path).to_dict(), base.get_config().to_dict()
+    assert {**changed, "name": "base"} != inherited
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_config_describes_a_model(path):
+    config = load(path)
+    size = config.tokenizer.vocab_size
+    if config.model.kind == BAG:
+        assert make_network(config, size, 2).vocab_size == size
+        return
+    fields = model_fields(config)
+    # Vocabularies of two languages seldom have one size.
+    other = size if config.tokenizer.joint else size - 1
+    model = ModelConfig(source_vocab_size=size, target_vocab_size=other, **fields)
+    assert model.head_width * config.model.num_heads == config.model.d_model
+    assert config.data.max_tokens <= config.model.max_length
+
+
+def test_every_key_of_base_is_explained_by_a_comment():
+    source = inspect.getsource(base)
+    comments = {
+        token.start[0]: token.line.strip().startswith("#")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    own_line = {line for line, alone in comments.items() if alone}
+    seen, explained = set(), set()
+    for function in ast.parse(source).body:
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        block = False  # a comment on its own line holds for all keys below it, up to the next
+        for node in function.body:
+            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Attribute):
+                continue
+            target = node.targets[0]
+            key = target.attr if target.value.id == "config" else f"{target.value.id}.{target.attr}"
+            seen.add(key)
+            block = block or node.lineno - 1 in own_line
+            if block or any(line in comments for line in range(node.lineno, node.end_lineno + 1)):
+                explained.add(key)
+    groups = {key for key, value in base.get_config().items() if isinstance(value, ConfigDict)}
+    assert seen - groups == set(flat_types(base.get_config()))
+    assert seen - groups - explained == set()

@@ -1,0 +1,151 @@
+"""A run is finished when its newest step is scored and its report is there, and not before."""
+
+import errno
+import json
+import shutil
+
+import pytest
+
+from experiments import run, workdir
+from experiments.display import training_curves
+from experiments.report import page
+from runs import lines
+from tiny_run import command, shared_run
+from tiny_sweep import rows, write_config
+from transformer.storage.checkpoint import Checkpoints
+from transformer.tasks.translation import TranslationTask
+
+RAISED = 48
+
+
+class Killed(BaseException):
+    """Ends a command without its leave."""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture
+def copy(tiny, tmp_path):
+    """A copy of the run's folder, to be changed."""
+    return tiny.copy(tmp_path / "copy")
+
+
+def results(folder) -> dict:
+    """results.json without the clock's numbers."""
+    found = json.loads((folder / "results.json").read_text())
+    for split in ("validation", "test"):
+        del found[split]["seconds"]
+    del found["wall_seconds"], found["tokens_per_second"]
+    return found
+
+
+def train(tiny, folder, *flags):
+    return command(f"--config={tiny.config}", f"--workdir={folder}", *flags)
+
+
+def broken_off(monkeypatch, owner, name, *command_of_run, error=None):
+    """Runs a command, which ends where it calls `owner.name`."""
+
+    def end(*args, **kwargs):
+        raise error or Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, end)
+        if error:
+            return train(*command_of_run)
+        with pytest.raises(Killed):
+            train(*command_of_run)
+
+
+@pytest.fixture(scope="module")
+def raised(tiny, tmp_path_factory):
+    """The folder of the run that went on from 40 to 48 steps, unbroken."""
+    folder = tiny.copy(tmp_path_factory.mktemp("raised") / "run")
+    assert train(tiny, folder, f"--config.train.steps={RAISED}").code == 0
+    return folder
+
+
+PLACES = {
+    "the evaluation": (TranslationTask, "evaluate"),
+    "its record": (Checkpoints, "record_evaluation"),
+    "the scores": (run, "score"),
+    "the pictures": (training_curves, "draw"),
+    "the report": (page, "write"),
+}
+
+
+# A command takes seconds: these two end much as the ones before them.
+OFTEN = [
+    pytest.param(place, marks=[pytest.mark.slow] if place in ("its record", "the pictures") else [])
+    for place in PLACES
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", OFTEN)
+def test_a_run_that_went_on_and_was_killed_at_its_end_is_scored_and_reported_by_the_next_start(
+    place, tiny, raised, copy, monkeypatch
+):
+    more = f"--config.train.steps={RAISED}"
+    broken_off(monkeypatch, *PLACES[place], tiny, copy, more)
+    assert workdir.newest_step(copy) == RAISED
+    assert not workdir.is_finished(copy, RAISED)
+    ended = train(tiny, copy, more)
+    assert ended.code == 0, ended.err
+    assert "is finished" not in ended.out
+    assert results(copy) == results(raised)
+    assert lines(copy) == lines(raised)
+    assert (copy / "report.html").exists()
+    again = train(tiny, copy, more)
+    assert f"is finished, {RAISED} steps" in again.out
+
+
+def test_what_is_scored_is_not_scored_again_for_the_sake_of_the_report(tiny, copy, monkeypatch):
+    before = (copy / "results.json").read_bytes()
+    (copy / "report.html").unlink()
+    monkeypatch.setattr(run, "score", lambda *_: pytest.fail("scored"))
+    ended = train(tiny, copy)
+    assert ended.code == 0
+    assert "is finished" not in ended.out
+    assert (copy / "report.html").exists()
+    assert (copy / "results.json").read_bytes() == before
+
+
+def test_a_full_disk_during_the_pictures_leaves_the_run_unfinished_and_its_results(
+    tiny, copy, monkeypatch
+):
+    (copy / "report.html").unlink()
+    full = OSError(errno.ENOSPC, "No space left on device", "training.png")
+    ended = broken_off(monkeypatch, training_curves, "draw", tiny, copy, error=full)
+    assert ended.code == 2
+    assert "No space left on device" in ended.err.splitlines()[-1]
+    assert not (copy / "report.html").exists()
+    assert (copy / "results.json").exists()
+    assert train(tiny, copy).code == 0
+    assert (copy / "report.html").exists()
+
+
+def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(tiny, copy, monkeypatch):
+    (copy / "report.html").unlink()
+    wrong = RuntimeError("no fonts\nat all")
+    ended = broken_off(monkeypatch, training_curves, "draw", tiny, copy, error=wrong)
+    assert ended.code == 0, ended.err
+    assert "no picture of the training (RuntimeError: no fonts)" in ended.out
+    assert (copy / "report.html").exists()
+    assert "is finished" in train(tiny, copy).out
+
+
+@pytest.mark.slow
+def test_a_trial_whose_scores_are_of_an_older_step_is_scored_again(tmp_path):
+    config, folder = write_config(tmp_path, count=1), tmp_path / "sweep"
+    trial, flags = folder / "points/000", (f"--config={config}", f"--workdir={folder}")
+    assert command(*flags, "--point=0", "--config.train.steps=4").code == 0
+    older = shutil.copy(trial / "results.json", tmp_path / "older.json")
+    assert command(*flags, "--point=0").code == 0
+    # As a kill leaves it between the last evaluation and the scores.
+    shutil.copy(older, trial / "results.json")
+    assert command(*flags).code == 0
+    assert rows(folder)[0]["step"] == "8"

@@ -1,0 +1,208 @@
+"""Lines that are typed or arrive through a pipe are answered one by one, and cost no more rows."""
+
+import contextlib
+import gzip
+import io
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from experiments import lines, workdir
+from places import LAUNCH
+from tiny_run import shared_run
+from transformer.errors import UserError
+from transformer.inference.groups import static_rows
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+# -- what has arrived
+
+
+@contextlib.contextmanager
+def pipe_as_stdin(monkeypatch):
+    """A pipe whose reading end is standard input; yields what writes to it."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb", buffering=0) as end:
+        monkeypatch.setattr(sys, "stdin", os.fdopen(reading, encoding="utf-8"))
+        yield end
+
+
+def test_what_has_arrived_is_taken_at_once_and_an_open_pipe_is_not_waited_for(monkeypatch):
+    with pipe_as_stdin(monkeypatch) as end:
+        chunks = lines.Lines(None).chunks()
+        end.write("zwölf\n".encode())
+        assert next(chunks) == (1, ["zwölf"])  # though the pipe is open
+        end.write(b"a\r\n\nb\nhal")
+        assert next(chunks) == (2, ["a", "", "b"])
+        end.write(b"f\nlast")
+        assert next(chunks) == (5, ["half"])
+        end.close()
+        assert list(chunks) == [(6, ["last"])]
+
+
+def test_many_lines_that_wait_in_a_pipe_make_full_chunks_in_order(monkeypatch):
+    monkeypatch.setattr(lines, "LINES_AT_ONCE", 100)
+    with pipe_as_stdin(monkeypatch) as end:
+        end.write(b"".join(b"%d\n" % i for i in range(250)))
+        chunks = lines.Lines(None).chunks()
+        found = [next(chunks), next(chunks), next(chunks)]
+        end.close()
+        assert [len(chunk) for _, chunk in found] == [100, 100, 50]
+        assert [first for first, _ in found] == [1, 101, 201]
+        assert [line for _, chunk in found for line in chunk] == [str(i) for i in range(250)]
+        assert list(chunks) == []
+
+
+def test_a_file_keeps_its_large_chunks_wherever_it_comes_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "LINES_AT_ONCE", 100)
+    (tmp_path / "text").write_text("x\n" * 250)
+    for source in ("input", "stdin"):
+        if source == "stdin":
+            monkeypatch.setattr(sys, "stdin", (tmp_path / "text").open(encoding="utf-8"))
+        read = lines.Lines(tmp_path / "text" if source == "input" else None)
+        assert [len(chunk) for _, chunk in read.chunks()] == [100, 100, 50]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x\n" * 250)))
+    assert [len(chunk) for _, chunk in lines.Lines(None).chunks()] == [100, 100, 50]
+
+
+def start(*arguments, **streams):
+    return subprocess.Popen(
+        [sys.executable, LAUNCH, *map(str, arguments)],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        **streams,
+    )
+
+
+def test_each_line_of_an_open_pipe_is_answered_before_the_next_is_written(tiny):
+    arguments = ["--mode=score", f"--workdir={tiny.workdir}"]
+    pipe = subprocess.PIPE
+    with start(*arguments, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        for number in range(3):
+            process.stdin.write(b"a b\t" + b"a " * number + b"\n")
+            process.stdin.flush()
+            # Old code would wait here for the end of the input.
+            assert process.stdout.readline().endswith(f"\t{number + 1}\n".encode())
+        process.stdin.close()
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
+
+
+def read_until(terminal: int, text: bytes, seconds: float = 60) -> bytes:
+    """What a terminal shows up to and with a text."""
+    seen, end = b"", time.monotonic() + seconds
+    while text not in seen:
+        assert time.monotonic() < end, seen
+        seen += os.read(terminal, 4096)
+    return seen
+
+
+def test_a_terminal_has_a_prompt_that_says_how_to_end_and_an_answer_to_each_line(tiny):
+    ours, theirs = pty.openpty()
+    arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
+    streams = dict.fromkeys(("stdin", "stderr"), theirs)
+    with start(*arguments, stdout=subprocess.PIPE, **streams) as process:
+        os.close(theirs)
+        shown = read_until(ours, b"> ")
+        assert b"Ctrl-D ends" in shown
+        for line in (b"a b c\n", b"\n"):
+            os.write(ours, line)
+            answer = process.stdout.readline()
+            assert (answer == b"\n") == (line == b"\n")
+            assert read_until(ours, b"> ").count(b"> ") == 1  # and no bar around it
+        os.write(ours, b"\x04")
+        assert process.stdout.read() == b""
+        assert process.wait(60) == 0
+    os.close(ours)
+
+
+# -- rows
+
+
+def test_rows_are_a_power_of_two_up_to_those_of_a_batch():
+    assert [static_rows(count, 48) for count in (0, 1, 2, 3, 5, 32, 33, 500)] == [
+        *(1, 1, 2, 4, 8, 32, 48, 48)
+    ]
+
+
+def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it_did(
+    tiny, monkeypatch
+):
+    config = workdir.load_config(tiny.workdir)
+    translator, variables, *_ = workdir.load_trained(tiny.workdir, config, print)
+    seen = []
+    search, nll = translator._search, translator._row_nll
+    monkeypatch.setattr(
+        translator,
+        "_search",
+        lambda v, source, *rest: (seen.append(len(source)), search(v, source, *rest))[1],
+    )
+    monkeypatch.setattr(
+        translator, "_row_nll", lambda v, batch: (seen.append(len(batch.source)), nll(v, batch))[1]
+    )
+    translator.translate(variables, ["a b", ""])
+    list(translator.score(variables, ["a b"], ["a"]))
+    assert seen == [1, 1]
+    seen.clear()
+    translator.translate(variables, ["a b"] * 3)
+    translator.translate(variables, ["a b"] * 20)  # config.decode.batch_size=8
+    assert seen == [4, 8, 8, 8]
+
+
+# -- what a text may be
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            "a b\nc\n".encode("utf-16"),
+            "UTF-16: convert the file, for example with `iconv -f UTF-16",
+        ),
+        ("a b\nc\n".encode("utf-16-le"), "not UTF-8 but UTF-16"),
+        ("a b\nc\n".encode("utf-16-be"), "not UTF-8 but UTF-16"),
+        ("été\n".encode("latin-1"), "line 1: byte 0xE9 is not UTF-8"),
+        (b"a\n\xed\xa0\x80\n", "line 2: byte 0xED is not UTF-8"),  # half a surrogate
+        (gzip.compress(b"a\n", mtime=0), "is a gzip file: unpack"),
+    ],
+)
+def test_a_text_in_another_encoding_is_named_with_what_converts_it(
+    content, says, typed, tmp_path, monkeypatch
+):
+    (tmp_path / "text").write_bytes(content)
+    name = "standard input" if typed else tmp_path / "text"
+    with pipe_as_stdin(monkeypatch) as end:
+        end.write(content)
+        end.close()
+        chunks = lines.Lines(None if typed else tmp_path / "text").chunks()
+        with pytest.raises(UserError, match=f"{name}.* ?{says}"):
+            list(chunks)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\r\r\nb\rc\r\n", ["a", "b\rc"]),
+        (b"\x00\n\x00a\x00\n", ["\x00", "\x00a\x00"]),
+        (b"x" * 10**6 + b"\ny", ["x" * 10**6, "y"]),
+        ("\ufeffa\u2028b\x85c\n".encode(), ["a\u2028b\x85c"]),
+    ],
+)
+def test_odd_lines_are_the_same_from_a_file_and_from_a_fifo(content, expected, tmp_path):
+    (tmp_path / "text").write_bytes(content)
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("text", "fifo"):
+        if name == "fifo":
+            threading.Thread(target=(tmp_path / "fifo").write_bytes, args=(content,)).start()
+        assert list(lines.read_lines(tmp_path / name)) == expected

@@ -1,0 +1,234 @@
+"""Streams that are closed or full, a pipe nobody reads, too little memory: one line or silence."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from matplotlib.figure import Figure
+
+from experiments.display.figure_files import save_figure
+from experiments.process import explain
+from places import ROOT
+from tiny_run import command, refused, shared_run
+from transformer.errors import LONGEST_LINE, RunError, one_line, shorten
+from transformer.inference.memory import check_search
+from transformer.storage.metrics_file import MetricsWriter
+
+MAIN = """
+import signal, sys
+from experiments.process import run_process
+
+def main():
+    {}
+    return 0
+
+sys.exit(run_process(main))
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
+    """Runs a program in a process of its own whose streams a shell redirects."""
+    line = f'exec 9>&2; {{ "$0" -c "$1"; echo "$?" >&9; }} {redirected}'
+    arguments = ["bash", "-c", line, sys.executable, MAIN.format(program)]
+    return subprocess.run(arguments, cwd=ROOT, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("program", "redirected", "said"),
+    [
+        ("print('x')", "", "0\n"),
+        ("print('x')", "<&- >&-", "0\n"),
+        ("print('x')", ">&- 2>&-", "0\n"),
+        ("print('x'); print('y', file=sys.stderr)", "2>&-", "0\n"),
+        ("print('x' * 10**6)", "| head -c 1", "0\n"),
+        ("print('x'); signal.raise_signal(signal.SIGINT)", "", "SIGINT: ending\n130\n"),
+        ("print('\\udcff'); print('\\udcff', file=sys.stderr)", "", "\\udcff\n0\n"),
+        (
+            "print('x')",
+            ">/dev/full",
+            "error: standard output: No space left on device: make room on its disk, or name "
+            "another place\n2\n",
+        ),
+        (
+            "print('x')",
+            "1</dev/null",
+            "error: standard output: Bad file descriptor: name a file with --input or "
+            "--output\n2\n",
+        ),
+    ],
+)
+def test_a_process_ends_in_silence_or_one_line_whatever_its_streams_are(program, redirected, said):
+    assert shell(program, redirected).stderr.decode() == said
+
+
+def test_a_program_that_fails_still_has_a_traceback():
+    assert "ZeroDivisionError" in shell("1 / 0", "").stderr.decode()  # the control
+
+
+def test_closed_standard_streams_are_named_with_the_flag_that_replaces_them(tiny):
+    line = f'exec "$0" launch.py --mode=translate --workdir={tiny.workdir} '
+    ended = [
+        subprocess.Popen(
+            ["bash", "-c", line + redirected, sys.executable],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"JAX_PLATFORMS": "cpu"},
+            text=True,
+        )
+        for redirected in ("<&-", "</dev/null >&-", "0>/dev/null")
+    ]
+    said = [process.communicate(timeout=120)[1] for process in ended]
+    assert [process.returncode for process in ended] == [2, 2, 2]
+    assert said[0] == "error: standard input is closed: name a file with --input\n"
+    assert said[1] == "error: standard output is closed: name a file with --output\n"
+    assert said[2].startswith("error: standard input: Bad file descriptor: name a file with")
+
+
+# -- errors
+
+
+def test_an_error_of_the_system_names_its_file_and_the_remedy_fits_it():
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/figure.png")
+    assert explain(full, "/run", "") == (
+        "/a/figure.png: No space left on device: make room on its disk, or name another place"
+    )
+    assert "ulimit" in explain(OSError(errno.EMFILE, "Too many open files"), "/run", "")
+    assert explain(OSError("odd"), "/run", "").startswith("/run: odd: check the path")
+
+
+def test_too_little_memory_is_one_line_and_another_error_is_none(tiny, monkeypatch):
+    def fail(message):
+        def search(*arguments, **settings):
+            raise jax.errors.JaxRuntimeError(message)
+
+        monkeypatch.setattr("transformer.inference.translator.beam_search", search)
+
+    arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
+    fail("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")
+    ended = refused(*arguments, stdin=b"a\n", says="lower --config.decode.batch_size or")
+    assert len(ended.err.splitlines()) == 1
+    assert explain(MemoryError(), "", "x") == "the memory is too small: lower x"
+    fail("INTERNAL: a bug")
+    with pytest.raises(RuntimeError, match="a bug"):
+        command(*arguments, stdin=b"a\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("decode.beam_size=2000000000", "beam_size=2000000000 is out of range"),
+        ("decode.batch_size=2000000000", "batch_size=2000000000 is out of range"),
+        ("evaluate.training_beam_size=2000000000", "from 1 to 10000"),
+    ],
+)
+def test_absurd_sizes_are_refused_before_anything_is_read(tiny, change, says):
+    refused("--mode=evaluate", f"--workdir={tiny.workdir}", f"--config.{change}", says=says)
+
+
+def test_a_search_that_cannot_fit_is_refused_with_its_size_before_it_is_compiled(tiny, monkeypatch):
+    monkeypatch.setattr("transformer.inference.memory.device_memory", lambda: 2**14)
+    arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
+    refused(*arguments, stdin=b"a\n" * 9, says=("beam_size=4: 8 sentences at once need", "GiB"))
+    monkeypatch.setattr("transformer.inference.memory.device_memory", lambda: 2**30)
+    assert command(*arguments, stdin=b"a\n").code == 0
+
+
+def test_what_a_search_needs_is_counted_in_bytes():
+    cache = SimpleNamespace(shape=(2, 3, 10), dtype=jnp.dtype("float32"))
+    needed = 2 * 240 + 2 * 3 * (8 * 7 + 16 * 5)
+    check_search([cache], 2, 3, 5, 7, memory=needed)
+    with pytest.raises(RunError, match="beam_size=3: 2 sentences"):
+        check_search([cache], 2, 3, 5, 7, memory=needed - 1)
+    with pytest.raises(RunError, match="more than can be numbered"):
+        check_search([cache], 1, 10_000, 5, 300_000, memory=2**50)
+
+
+# -- what is quoted
+
+
+def test_a_long_value_keeps_its_ends_and_a_long_message_its_remedy():
+    assert shorten("x" * 200) == "x" * 200
+    assert len(shorten("x" * 201)) == 200
+    assert shorten("abcdefghij", 7) == "ab...ij"
+    line = one_line(f"--input {'long' * 3000} is not a file: name a text file")
+    assert len(line) == LONGEST_LINE
+    assert line.startswith("--input long")
+    assert line.endswith("is not a file: name a text file")
+
+
+def test_a_value_cannot_break_a_message_or_move_the_cursor():
+    assert one_line("a\nb\r\x1b[2Jc \udcff é") == "a b \\x1b[2Jc \\udcff é"
+
+
+# -- files
+
+
+def full_disk(path, monkeypatch):
+    """Lets every write of a file of this name fail as on a full disk, which names no file."""
+    sync = os.fsync
+
+    def fail(descriptor):
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).name.startswith(path.name):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs names of descriptors")
+@pytest.mark.parametrize("name", ["out.txt", "links.png", "metrics.jsonl"])
+def test_a_full_disk_is_blamed_on_the_file_and_leaves_nothing_partial(
+    tiny, tmp_path, monkeypatch, name
+):
+    path = tmp_path / name
+    full_disk(path, monkeypatch)
+    if name == "metrics.jsonl":
+        writer = MetricsWriter(tmp_path, 0)
+        monkeypatch.setattr("json.dumps", lambda line: fail_as_full())
+        with pytest.raises(OSError, match="No space") as caught:
+            writer.write(1, "train", {"loss": 1.0})
+        writer.close()
+        assert caught.value.filename == str(path)
+        return
+    if name == "links.png":
+        with pytest.raises(OSError, match="No space") as caught:
+            save_figure(Figure(), path)
+        assert caught.value.filename == str(path)
+    else:
+        arguments = ["--mode=translate", f"--workdir={tiny.workdir}", f"--output={path}"]
+        ended = refused(*arguments, stdin=b"a\n", says=f"{path}: No space left on device: make")
+        assert str(tiny.workdir) not in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def fail_as_full():
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_an_output_that_is_interrupted_is_as_it_was(tiny, tmp_path, monkeypatch):
+    (tmp_path / "out").write_text("precious")
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("transformer.inference.translator.Translator.translate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        command(
+            "--mode=translate",
+            f"--workdir={tiny.workdir}",
+            f"--output={tmp_path / 'out'}",
+            stdin=b"a\n",
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_text() == "precious"

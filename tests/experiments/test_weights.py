@@ -1,0 +1,191 @@
+"""Which weights a run uses is chosen on validation, and every mode uses the same."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import weights, workdir
+from runs import Unigrams, identical, quiet, toy_config, unigram_config
+from transformer.storage.checkpoint import Checkpoints
+from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
+
+
+@pytest.mark.parametrize(
+    ("scores", "average", "expected"),
+    [
+        ([1, 2, 3, 4], 1, {"best": [4]}),
+        ([1, 2, 3, 4], 2, {"best": [4], "last": [3, 4]}),  # up to the best is the same
+        ([1, 4, 3, 2], 2, {"best": [2], "last": [3, 4], "up_to_best": [1, 2]}),
+        ([4, 3, 2, 1], 2, {"best": [1], "last": [3, 4]}),
+        ([4, 3], 5, {"best": [1], "last": [1, 2]}),
+        ([4], 5, {"best": [1]}),
+    ],
+)
+def test_candidates_are_the_best_the_last_and_those_up_to_the_best(scores, average, expected):
+    scores = dict(enumerate(map(float, scores), 1))
+    assert weights.candidates(scores, average) == expected
+
+
+@pytest.mark.parametrize("patience", [3, 2])
+def test_with_patience_those_up_to_the_best_are_on_disk_at_the_end(patience, tmp_path):
+    config = unigram_config(
+        **{
+            "train.evaluate_every": 1,
+            "train.patience": patience,
+            "train.keep_last": 1,
+            "evaluate.average": 3,
+            "train.steps": 100,
+        }
+    )
+    losses = [6.0, 5.0, 4.0, 3.0, 3.5, 3.5, 3.5, 3.5]
+    task = Unigrams([{"loss": loss} for loss in losses])
+    assert Trainer(task, config, tmp_path, quiet).run()
+    with Checkpoints(tmp_path / "checkpoints", read_only=True) as checkpoints:
+        found = weights.candidates(checkpoints.scores(), 3)
+    assert found["up_to_best"] == [2, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A task and its config; parameters that were trained for a few steps."""
+    cache = tmp_path_factory.mktemp("weights")
+    config = toy_config(
+        cache / "cache",
+        **{"train.best_metric": "loss", "evaluate.average": 3, "evaluate.max_sentences": 1},
+    )
+    task = TranslationTask(config, quiet)
+    trainer = Trainer(task, config, cache / "trained", quiet)
+    assert trainer.run()
+    with Checkpoints(cache / "trained" / "checkpoints") as checkpoints:
+        params = checkpoints.restore_weights([8], task.predictor.param_shapes())
+    return task, config, params
+
+
+def noise(params, seed, scale=0.15):
+    keys = iter(jax.random.split(jax.random.key(seed), 1000))
+    return jax.tree.map(lambda x: scale * jax.random.normal(next(keys), x.shape), params)
+
+
+def plus(params, *others):
+    return jax.tree.map(lambda *x: sum(x[1:], x[0]), params, *others)
+
+
+def fill(folder, run, trees):
+    """A run's folder whose checkpoints have these parameters, each evaluated."""
+    task, config, _ = run
+    workdir.claim(folder, config)
+    task.save_assets(folder)
+    with Checkpoints(folder / "checkpoints", 10, "loss") as checkpoints:
+        for step, params in enumerate(trees, 1):
+            progress = {"fingerprint": task.fingerprint(), "step": step}
+            checkpoints.save(step, {"params": params}, progress)
+            numbers = {"loss": task.evaluate(params, "validation", final=False)["loss"]}
+            checkpoints.record_evaluation(step, numbers, progress)
+    return folder
+
+
+def used(folder, config):
+    said = []
+    _, variables, steps, _ = workdir.load_trained(folder, config, said.append)
+    return variables["params"], list(steps), said
+
+
+@pytest.fixture
+def averaging_helps(run, tmp_path):
+    """Noise that a mean of three is free of."""
+    params = run[2]
+    first, second = noise(params, 0), noise(params, 1)
+    third = jax.tree.map(lambda a, b: -a - b, first, second)
+    return fill(tmp_path / "helps", run, [plus(params, n) for n in (first, second, third)])
+
+
+@pytest.fixture
+def averaging_harms(run, tmp_path):
+    """The last two are far from the best."""
+    params = run[2]
+    trees = [params, plus(params, noise(params, 2, 1.0)), plus(params, noise(params, 3, 1.0))]
+    return fill(tmp_path / "harms", run, trees)
+
+
+def test_where_averaging_helps_the_mean_is_used_and_where_it_harms_the_best(
+    run, averaging_helps, averaging_harms
+):
+    task, config, params = run
+    for folder, steps in ((averaging_helps, [1, 2, 3]), (averaging_harms, [1])):
+        said = []
+        choice = weights.choose(task, config, folder, said.append)
+        scores = {each["what"]: each["score"] for each in choice["candidates"]}
+        assert choice["steps"] == steps
+        assert (scores["last"] < scores["best"]) == (folder == averaging_helps)
+        assert len(said) == 1
+        assert said[0].startswith("uses the mean of the last 3" if len(steps) > 1 else "uses the b")
+        assert f"{scores['best']:.4g} loss" in said[0]
+        assert f"{scores['last']:.4g} loss" in said[0]
+        assert choice.items() <= json.loads((folder / "weights.json").read_text()).items()
+        found, found_steps, lines = used(folder, config)
+        assert (found_steps, lines) == (steps, [])
+        close = jax.tree.map(lambda a, b: np.allclose(a, b, atol=1e-5), found, params)
+        assert all(jax.tree.leaves(close))
+
+
+def test_what_the_config_asks_for_is_obeyed(run, averaging_harms):
+    task, config, _ = run
+    for rule, steps in (("best", [1]), ("last", [3]), ("average", [1, 2, 3])):
+        asked = config.copy_and_resolve_references()
+        asked.evaluate.checkpoint = rule
+        said = []
+        choice = weights.choose(task, asked, averaging_harms, said.append, keep=False)
+        assert (choice["steps"], choice["candidates"]) == (steps, [])
+        assert f"evaluate.checkpoint={rule}" in said[0]
+        assert used(averaging_harms, asked)[1:] == (steps, [])
+    assert not (averaging_harms / "weights.json").exists()
+
+
+def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_so(
+    run, averaging_helps
+):
+    task, config, _ = run
+    scores = weights.choose(task, config, averaging_helps, quiet)["candidates"]
+    assert scores[0]["what"] == "best"
+    best = scores[0]["steps"]
+
+    def expect(says, now=config):
+        _, steps, said = used(averaging_helps, now)
+        assert steps == best
+        assert len(said) == 1
+        assert says in said[0]
+        assert f"using checkpoint {best[0]}" in said[0]
+
+    path = averaging_helps / "weights.json"
+    text = path.read_text()
+    other = config.copy_and_resolve_references()
+    other.evaluate.average = 2
+    expect("does not fit", other)
+    path.write_text(text.replace("1,", "2,", 1))
+    expect("is damaged")
+    path.write_text("[]")
+    expect("is damaged")
+    path.unlink()
+    expect("no weights were chosen")
+    weights.choose(task, config, averaging_helps, quiet)
+    with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
+        progress = {"fingerprint": task.fingerprint()}
+        checkpoints.save(4, {"params": run[2]}, progress)
+    expect("does not fit")
+
+
+def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps):
+    task, config, _ = run
+    (averaging_helps / "checkpoints" / "2" / "checkpoint.json").write_text("{")
+    said = []
+    choice = weights.choose(task, config, averaging_helps, said.append)
+    assert said[0].startswith("checkpoint 2 is damaged")
+    assert all(2 not in each["steps"] for each in choice["candidates"])
+    (averaging_helps / "weights.json").unlink()
+    params, steps, _ = used(averaging_helps, config)
+    assert steps == choice["candidates"][0]["steps"]
+    assert not identical(params, jax.tree.map(jnp.zeros_like, params))

@@ -1,0 +1,94 @@
+"""Scores of a classifier are those of the definitions, by hand and by scikit-learn."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from transformer.metrics.classification import (
+    Reliability,
+    class_report,
+    class_scores,
+    confusion_matrix,
+    reliability,
+)
+
+LABELS = ("bad", "fair", "good")
+
+
+def draws(count=211, classes=3, seed=0):
+    """True classes, and probabilities that lean to them."""
+    rng = np.random.default_rng(seed)
+    truth = rng.choice(classes, count, p=[0.6, 0.3, 0.1])
+    scores = rng.normal(size=(count, classes)) + 1.5 * np.eye(classes)[truth]
+    return truth, np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+
+
+def test_scores_equal_those_of_scikit_learn():
+    truth, probabilities = draws()
+    predicted = probabilities.argmax(axis=1)
+    scores = class_scores(truth, probabilities, LABELS)
+    assert scores["accuracy"] == pytest.approx(metrics.accuracy_score(truth, predicted))
+    assert scores["macro_f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
+    assert scores["nll"] == pytest.approx(metrics.log_loss(truth, probabilities))
+    expected = metrics.classification_report(
+        truth, predicted, target_names=LABELS, output_dict=True
+    )
+    for label in LABELS:
+        values = list(scores["classes"][label].values())
+        assert values == pytest.approx(list(expected[label].values()))
+    np.testing.assert_array_equal(scores["confusion"], metrics.confusion_matrix(truth, predicted))
+    assert scores["accuracy"] != pytest.approx(scores["macro_f1"], abs=0.02)  # control
+
+
+def test_a_confusion_matrix_has_true_classes_in_rows():
+    confusion = confusion_matrix(np.array([0, 0, 0, 2]), np.array([0, 1, 1, 0]), 3)
+    np.testing.assert_array_equal(confusion, [[1, 2, 0], [0, 0, 0], [1, 0, 0]])
+
+
+def test_a_class_that_is_never_there_nor_predicted_scores_zero():
+    report = class_report(np.array([[3, 1, 0], [0, 4, 0], [0, 0, 0]]), LABELS)
+    assert report["bad"] == {"precision": 1.0, "recall": 0.75, "f1": 6 / 7, "texts": 4}
+    assert report["good"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0}
+
+
+def test_the_calibration_error_is_that_of_an_example_by_hand():
+    # Confidences 0.6 (wrong), 0.6 (right), 0.9 (right), 1.0 (right); with five bins, 0.6 is the
+    # upper end of the third and 0.9 lies with 1.0 in the fifth.
+    probabilities = np.array([[0.6, 0.4], [0.6, 0.4], [0.1, 0.9], [0.0, 1.0]])
+    curve = reliability(np.array([1, 0, 1, 1]), probabilities, bins=5)
+    np.testing.assert_array_equal(curve.count, [0, 0, 2, 0, 2])
+    np.testing.assert_allclose(curve.confidence, [0, 0, 0.6, 0, 0.95])
+    np.testing.assert_allclose(curve.accuracy, [0, 0, 0.5, 0, 1])
+    assert curve.error == pytest.approx(0.5 * 0.1 + 0.5 * 0.05)
+
+
+def test_a_calibrated_classifier_has_almost_no_calibration_error_and_a_boastful_one_has():
+    rng = np.random.default_rng(1)
+    right = rng.uniform(0.5, 1, 100_003)
+    probabilities = np.stack([right, 1 - right], axis=1)
+    truth = (rng.uniform(size=len(right)) > right).astype(int)
+    assert class_scores(truth, probabilities, ("a", "b"))["ece"] < 0.01
+    boastful = np.tile([0.99, 0.01], (len(right), 1))
+    assert class_scores(truth, boastful, ("a", "b"))["ece"] == pytest.approx(0.24, abs=0.01)
+
+
+def test_the_interval_is_that_of_resampled_texts():
+    truth, probabilities = draws()
+    right = probabilities.argmax(axis=1) == truth
+    rng = np.random.default_rng(2)
+    means = [rng.choice(right, len(right)).mean() for _ in range(5000)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    scores = class_scores(truth, probabilities, LABELS, bootstrap=5000)
+    assert scores["accuracy_ci"] == pytest.approx((high - low) / 2, rel=0.1)
+    assert scores == class_scores(truth, probabilities, LABELS, bootstrap=5000)
+    assert "accuracy_ci" not in class_scores(truth, probabilities, LABELS)
+
+
+def test_scores_are_json_even_where_the_true_class_has_no_probability():
+    probabilities = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
+    scores = class_scores(np.array([1, 1]), probabilities, ("a", "b"), bootstrap=10)
+    assert json.loads(json.dumps(scores, allow_nan=False)) == scores
+    assert 40 < scores["nll"] < 50
+    assert Reliability(*map(np.array, scores["reliability"].values())).error == scores["ece"] == 0.5

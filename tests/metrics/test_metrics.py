@@ -1,0 +1,147 @@
+"""Scores of text and of tokens, and the file they go into."""
+
+import json
+
+import jax.numpy as jnp
+import pytest
+import sacrebleu
+
+from transformer.losses import TokenSums
+from transformer.metrics.text import corpus_scores, moses_lowercase
+from transformer.metrics.tokens import TokenMetrics, summarize
+from transformer.storage.metrics_file import MetricsWriter
+
+HYPOTHESES = ["The cat sat on the mat.", "Two dogs run, fast!", "A man is here"]
+REFERENCES = ["The cat sat on a mat.", "Two dogs run fast!", "A man is here"]
+
+
+def sums(*values):
+    return TokenSums(*map(jnp.float32, values))
+
+
+# -- text
+
+
+@pytest.mark.parametrize("tokenizer", ["13a", "char", "none"])
+def test_scores_are_those_of_sacrebleu_itself(tokenizer):
+    scores = corpus_scores(HYPOTHESES, REFERENCES, tokenizer)
+    bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize=tokenizer, force=True)
+    assert scores["bleu"] == pytest.approx(bleu.score)
+    assert scores["chrf"] == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score)
+    assert 0 < scores["bleu"] < 100
+
+
+def test_signatures_tell_how_a_score_was_made():
+    scores = corpus_scores(HYPOTHESES, REFERENCES)
+    assert "tok:13a" in scores["bleu_signature"]
+    assert "case:mixed" in scores["bleu_signature"]
+    assert "nc:6" in scores["chrf_signature"]
+    version = f"version:{sacrebleu.__version__}"
+    assert version in scores["bleu_signature"]
+    assert version in scores["chrf_signature"]
+    assert "tok:char" in corpus_scores(HYPOTHESES, REFERENCES, "char")["bleu_signature"]
+
+
+def test_exact_matches_are_counted_in_percent():
+    assert corpus_scores(HYPOTHESES, REFERENCES)["exact_match"] == pytest.approx(100 / 3)
+    assert corpus_scores(REFERENCES, REFERENCES)["exact_match"] == 100
+
+
+def test_perfect_translations_score_100_and_unlike_ones_next_to_nothing():
+    perfect = corpus_scores(REFERENCES, REFERENCES)
+    assert (perfect["bleu"], perfect["chrf"]) == (pytest.approx(100), pytest.approx(100))
+    assert corpus_scores(["x"] * 3, REFERENCES)["bleu"] < 1
+
+
+def test_an_interval_comes_with_resamples_only():
+    assert "bleu_ci" not in corpus_scores(HYPOTHESES, REFERENCES)
+    scores = corpus_scores(HYPOTHESES, REFERENCES, bootstrap=50)
+    assert scores["bleu_ci"] > 0
+    assert scores["chrf_ci"] > 0
+    assert "bs:50" in scores["bleu_signature"]
+    assert corpus_scores(REFERENCES, REFERENCES, bootstrap=50)["bleu_ci"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "tokens"),
+    [
+        ("en", "A man's hat, isn't it?", "a man &apos;s hat , isn &apos;t it ?"),
+        ("de", "„Zwei“ Hunde laufen.", "&quot; zwei &quot; hunde laufen ."),
+        ("de", "Ein Mann (mit Hut)…", "ein mann ( mit hut ) ..."),
+        ("en", "Fish & chips", "fish &amp; chips"),
+    ],
+)
+def test_moses_lowercases_normalises_and_tokenises(language, text, tokens):
+    assert moses_lowercase(language)(text) == tokens
+
+
+def test_the_moses_score_is_bleu_of_what_moses_makes():
+    scores = corpus_scores(HYPOTHESES, REFERENCES, moses="en")
+    prepare = moses_lowercase("en")
+    sides = [prepare(h) for h in HYPOTHESES], [[prepare(r) for r in REFERENCES]]
+    expected = sacrebleu.corpus_bleu(*sides, tokenize="none", force=True)
+    assert scores["bleu_moses_lowercase"] == pytest.approx(expected.score)
+    assert "tok:none" in scores["bleu_moses_lowercase_signature"]
+    shouted = corpus_scores([h.upper() for h in HYPOTHESES], REFERENCES, moses="en")
+    assert shouted["bleu_moses_lowercase"] == pytest.approx(scores["bleu_moses_lowercase"])
+    assert shouted["bleu"] < scores["bleu"]  # the control: case counts elsewhere
+
+
+# -- tokens
+
+
+def test_merged_metrics_are_means_over_all_tokens_and_not_of_the_batches_means():
+    merged = TokenMetrics.from_sums(sums(3.0, 2.0, 1.0, 2.0)).merge(
+        TokenMetrics.from_sums(sums(21.0, 11.0, 6.0, 11.0))
+    )
+    values = summarize(merged)
+    assert values["loss"] == pytest.approx(24 / 13)
+    assert values["accuracy"] == pytest.approx(7 / 13)
+    assert values["perplexity"] == pytest.approx(2.718281828)
+    assert values["loss"] != pytest.approx((3 / 2 + 21 / 11) / 2)
+
+
+def test_a_batch_of_padding_changes_no_mean():
+    metrics = TokenMetrics.from_sums(sums(3.0, 2.0, 1.0, 2.0))
+    assert summarize(metrics.merge(TokenMetrics.from_sums(sums(0, 0, 0, 0)))) == summarize(metrics)
+
+
+def test_perplexity_stays_a_number():
+    assert summarize(TokenMetrics.from_sums(sums(1.0, 1e6, 0.0, 1.0)))["perplexity"] > 1e300
+
+
+# -- metrics.jsonl
+
+
+def logged(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_that_goes_on_drops_later_lines_and_one_cut_short(tmp_path):
+    writer = MetricsWriter(tmp_path, 0)
+    for step in (10, 20, 30):
+        writer.write(step, "train", {"loss": step / 10})
+    writer.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 20, "split": "tr')
+    writer = MetricsWriter(tmp_path, 20)
+    writer.write(25, "train", {"loss": 2.5})
+    writer.close()
+    assert [line["step"] for line in logged(tmp_path)] == [10, 20, 25]
+
+
+def test_what_is_not_finite_becomes_null(tmp_path):
+    writer = MetricsWriter(tmp_path, 0)
+    writer.write(1, "train", {"loss": float("nan"), "nll": float("inf"), "accuracy": 0.5})
+    writer.close()
+    assert logged(tmp_path) == [
+        {"step": 1, "split": "train", "loss": None, "nll": None, "accuracy": 0.5}
+    ]
+
+
+def test_a_translator_that_hits_a_letter_now_and_then_has_an_interval_too():
+    # Some resamples hold the one that is right and score above zero, others do not.
+    references = ["a b c d e"] * 20
+    hypotheses = ["a b c d z"] + ["x"] * 19
+    scores = corpus_scores(hypotheses, references, bootstrap=50)
+    assert scores["chrf_ci"] > 0

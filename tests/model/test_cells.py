@@ -1,0 +1,169 @@
+"""Each recurrent cell equals its paper's equations, and padding leaves its state as it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import reference_recurrent as reference
+from reference import float64
+from transformer.model.recurrent.cells import REGISTRY, orthogonal, run_cell
+
+INPUTS, WIDTH, STEPS = 5, 2, 3
+
+
+def a_cell(name):
+    """A cell, random parameters, inputs of a sentence and a state to start from."""
+    rng = np.random.default_rng(1)
+    cell = REGISTRY[name](INPUTS, WIDTH, "float32")
+    params = reference.parameters(reference.cell_shapes(name, INPUTS, WIDTH))
+    x = rng.normal(size=(STEPS, INPUTS)).astype(np.float32)
+    state = tuple(rng.normal(size=(cell.states, WIDTH)).astype(np.float32))
+    return cell, params, x, state
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_cell_equals_its_papers_equations_step_by_step(name):
+    cell, params, x, state = a_cell(name)
+    gates, expected = reference.by_gate(float64(params), name), state
+    variables, state = {"params": params}, tuple(jnp.asarray(vector) for vector in state)
+    for row in x:
+        projected = cell.apply(variables, jnp.asarray(row), method="project")
+        state = cell.apply(variables, projected, state)
+        expected = reference.CELLS[name](gates, row, expected)
+        np.testing.assert_allclose(state, expected, rtol=1e-5, atol=1e-6)
+
+
+def along_sequence(cell, params, x, state):
+    """The outputs of a cell over one sentence."""
+    arguments = jnp.asarray(x)[None], jnp.ones((1, STEPS), bool)
+    state = tuple(jnp.asarray(vector)[None] for vector in state)
+    return cell.apply({"params": params}, *arguments, state, method=run_cell)[0]
+
+
+def slopes(function, tree):
+    """The gradient of a function of a tree of float64 arrays, by central differences."""
+    leaves, structure = jax.tree.flatten(tree)
+    gradients = [np.zeros_like(leaf) for leaf in leaves]
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        for place in np.ndindex(leaf.shape):
+            value, values = leaf[place], []
+            for step in (1e-5, -1e-5):
+                leaf[place] = value + step
+                values.append(function(jax.tree.unflatten(structure, leaves)))
+            leaf[place] = value
+            gradient[place] = (values[0] - values[1]) / 2e-5
+    return jax.tree.unflatten(structure, gradients)
+
+
+def distance(tree, other):
+    """The largest difference, as a share of the largest number."""
+    pairs = list(zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True))
+    assert all(np.shape(a) == np.shape(b) for a, b in pairs)
+    return max(np.abs(a - b).max() for a, b in pairs) / max(np.abs(b).max() for _, b in pairs)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_cells_gradient_is_the_slope_of_its_papers_equations(name):
+    cell, *arguments = a_cell(name)
+    direction = np.random.default_rng(2).normal(size=(STEPS, WIDTH))
+
+    def loss(params, x, state):
+        return (along_sequence(cell, params, x, state) * direction.astype(np.float32)).sum()
+
+    def by_loops(arguments):
+        params, x, state = arguments
+        return (reference.run(params, name, x, state) * direction).sum()
+
+    found = jax.grad(loss, argnums=(0, 1, 2))(*arguments)
+    arguments = jax.tree.map(lambda leaf: np.array(leaf, np.float64), tuple(arguments))
+    expected = slopes(by_loops, arguments)
+    assert distance(found, expected) < 1e-5
+    # The control: the slopes of a slightly other cell are others.
+    arguments[0]["bias"][0] += 1e-3
+    assert distance(found, slopes(by_loops, arguments)) > 1e-5
+
+
+def test_each_peephole_matters_and_without_them_the_lstm_is_left():
+    cell, params, x, state = a_cell("lstm_peephole")
+    expected = along_sequence(cell, params, x, state)
+    for row in range(3):
+        without = {**params, "peepholes": params["peepholes"].copy()}
+        without["peepholes"][row] = 0.0
+        assert np.abs(along_sequence(cell, without, x, state) - expected).max() > 1e-3
+    without["peepholes"][:] = 0.0
+    plain = {name: array for name, array in params.items() if name != "peepholes"}
+    np.testing.assert_array_equal(
+        along_sequence(cell, without, x, state),
+        along_sequence(REGISTRY["lstm"](INPUTS, WIDTH, "float32"), plain, x, state),
+    )
+
+
+def test_the_comparison_sees_a_unit_that_resets_after_the_product():
+    cell, params, x, [h] = a_cell("gru")
+    p = reference.by_gate(float64(params), "gru")
+    (w_r, w_z, w_h), (u_r, u_z, u_h), (b_r, b_z, b_h) = p["W"], p["R"], p["b"]
+    r = reference.sigmoid(x[0] @ w_r + h @ u_r + b_r)
+    z = reference.sigmoid(x[0] @ w_z + h @ u_z + b_z)
+    before, after = (
+        z * h + (1 - z) * np.tanh(x[0] @ w_h + read + b_h)
+        for read in ((r * h) @ u_h, r * (h @ u_h))
+    )
+    found = along_sequence(cell, params, x, [h])[0]
+    np.testing.assert_allclose(found, before, rtol=1e-5)
+    assert np.abs(found - after).max() > 1e-2
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_cells_start_orthogonal_and_keeping_what_they_have(name):
+    cell = REGISTRY[name](5, 3, "float32", context=7)
+    x, state = jnp.zeros(5), tuple(jnp.zeros((cell.states, 3)))
+    init = jax.jit(
+        lambda key: cell.init(key, cell.init_with_output(key, x, method="project")[0], state)
+    )
+    params = init(jax.random.key(0))["params"]
+    assert jax.tree.map(jnp.shape, params) == reference.cell_shapes(name, 5, 3, 7)
+    gates = reference.GATES[name]
+    for kernel in np.split(params["recurrent_kernel"], gates, axis=1):
+        np.testing.assert_allclose(kernel @ kernel.T, np.eye(3), atol=1e-5)
+    for kernel, inputs in (("input_kernel", 5), ("context_kernel", 7)):
+        bound = np.sqrt(6 / (inputs + 3))  # of each gate by itself
+        assert 0.8 * bound < np.abs(params[kernel]).max() < bound
+    forget = {"lstm": [0, 0, 1, 0], "lstm_peephole": [0, 0, 1, 0]}.get(name, [0] * gates)
+    np.testing.assert_array_equal(params["bias"], np.repeat(forget, 3))
+
+
+@pytest.mark.parametrize("width", [1, 53, 211])
+def test_kernels_are_orthogonal_at_any_width(width):
+    kernel = orthogonal(jax.random.key(width), (width, width))
+    np.testing.assert_allclose(kernel @ kernel.T, np.eye(width), atol=1e-5)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_padding_leaves_the_state_as_it_is(reverse):
+    cell, params, *_ = a_cell("lstm")
+    x = jnp.asarray(np.random.default_rng(3).normal(size=(7, INPUTS)), jnp.float32)
+    mask = np.array([False, True, False, True, True, False, True])
+
+    @jax.jit
+    def run(x, mask):
+        def outputs(x):
+            arguments = {"reverse": reverse, "method": run_cell}
+            found = cell.apply({"params": params}, x[None], mask[None], **arguments)[0]
+            return found.sum(), found
+
+        gradient, found = jax.grad(outputs, has_aux=True)(x)
+        return found, jnp.abs(gradient).sum(1) > 0
+
+    found, read = run(x, mask)
+    order = slice(None, None, -1 if reverse else 1)
+    real = reference.run(float64(params), "lstm", np.asarray(x)[mask][order])[order]
+    np.testing.assert_allclose(found[mask], real, rtol=1e-5, atol=1e-6)
+    # A hole has the output of the step before it; before the first step it is zero.
+    last = np.zeros(WIDTH)
+    for i in np.arange(7)[order]:
+        last = found[i] if mask[i] else last
+        np.testing.assert_array_equal(found[i], last)
+    np.testing.assert_array_equal(read, mask)
+    # The control: what is no longer padding is read.
+    assert run(x, np.ones(7, bool))[1].all()

@@ -1,0 +1,276 @@
+"""Each published variant equals its paper's equations, alone and beside the others."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_stepwise import full_pass, search
+
+import reference
+import reference_positions
+from conftest import Inputs, tiny_config, tiny_inputs, tiny_model
+from transformer.model.transformer import Transformer
+from variants import CASES, MODELS, PAIRED, VARIANTS, pairs_of
+
+B = 3
+
+
+def by_loops(config, inputs, params=None):
+    p = reference.float64(reference.parameters(config) if params is None else params)
+    return np.array(
+        [reference.transformer(p, *(np.asarray(a[b]) for a in inputs), config)[0] for b in range(B)]
+    )
+
+
+def test_the_cases_hold_every_pair():
+    seen = set().union(*map(pairs_of, CASES))
+    for a, b in itertools.combinations(PAIRED, 2):
+        for x, y in itertools.product(PAIRED[a], PAIRED[b]):
+            assert ((a, x), (b, y)) in seen
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_model_equals_the_papers_equations_in_float64(name):
+    model, variables = tiny_model(**MODELS[name])
+    inputs = tiny_inputs()
+    logits = jax.jit(model.apply)(variables, *inputs)
+    expected = by_loops(model.config, inputs)
+    assert np.abs(expected).max() > 1.0  # so that an error of 1e-5 is a small one
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "without"),
+    [(name, other) for name, (_, *others) in VARIANTS.items() for other in others],
+    ids=str,
+)
+def test_the_comparison_sees_a_model_without_the_variant(name, without):
+    changes, inputs = VARIANTS[name][0], tiny_inputs()
+    # Parameters that both models have are equal in both.
+    logits = by_loops(tiny_config(**changes), inputs)
+    difference = logits - by_loops(tiny_config(**{**changes, **without}), inputs)
+    assert (np.abs(difference).max(axis=(1, 2)) > 1e-3).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_parameter_tree_is_the_one_written_by_hand(name):
+    config = tiny_config(**MODELS[name])
+    tree = jax.eval_shape(Transformer(config).init, jax.random.key(0), *tiny_inputs())["params"]
+    assert jax.tree.map(lambda x: x.shape, tree) == reference.parameter_shapes(config)
+    assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(name):
+    model, variables = tiny_model(**VARIANTS[name][0])
+    logits, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
+    np.testing.assert_allclose(logits, full_pass(model, variables, histories), rtol=1e-5, atol=1e-5)
+
+
+# --- a sentence further on
+
+
+RELATIVE = ("rotary", "relative_bias", "relative_shaw", "alibi")
+ABSOLUTE = ("sinusoidal", "split", "learned", "sinusoidal+rotary", "learned+alibi")
+
+
+@pytest.mark.parametrize("positions", [*RELATIVE, *ABSOLUTE])
+def test_only_distances_matter_to_relative_encodings(positions):
+    cross = {"cross_positions": positions} if positions in RELATIVE else {}
+    model, variables = tiny_model(positions=positions, head_size=6, **cross)
+    by = 4
+    inputs = Inputs(*(jnp.pad(x, [(0, 0), (0, by)]) for x in tiny_inputs()))
+    further_on = Inputs(*(jnp.roll(x, by, axis=1) for x in inputs))
+
+    @jax.jit
+    def run(inputs):
+        logits, sown = model.apply(variables, *inputs, mutable=["intermediates"])
+        return logits, jax.tree.leaves(model.attention_weights(sown["intermediates"]))
+
+    (logits, weights), (later_logits, later_weights) = run(inputs), run(further_on)
+    changes = [np.abs(later_logits[:, by:] - logits[:, :-by]).max()]
+    assert len(weights) == 6
+    for before, after in zip(weights, later_weights, strict=True):
+        np.testing.assert_array_equal(after[..., :by], 0.0)  # nobody attends to padding
+        changes.append(np.abs(after[..., by:, by:] - before[..., :-by, :-by]).max())
+    if positions in RELATIVE:
+        assert max(changes) < 1e-5
+    else:
+        assert min(changes) > 1e-3
+
+
+# --- what the variants do to one another's parameters
+
+
+def layers_of(tree, config, make):
+    """A tree in which the layers of each stack are what `make` does with a list of them."""
+    sizes = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
+    layers = {
+        side: [tree[f"{side}_layers_{n}"] for n in range(size)] for side, size in sizes.items()
+    }
+    others = {name: value for name, value in tree.items() if "_layers_" not in name}
+    return {**others, **{k: v for side in layers for k, v in make(side, layers[side]).items()}}
+
+
+def logits_of(params, **changes):
+    return jax.jit(Transformer(tiny_config(**changes)).apply)({"params": params}, *tiny_inputs())
+
+
+def test_a_scanned_stack_is_the_stack_of_its_layers():
+    config = tiny_config(num_encoder_layers=3)
+    params = reference.parameters(config)
+
+    def stacked(side, layers):
+        return {f"{side}_layers": jax.tree.map(lambda *arrays: np.stack(arrays), *layers)}
+
+    def scanned(make):
+        tree = layers_of(params, config, make)
+        return logits_of(tree, num_encoder_layers=3, scan_layers=True)
+
+    expected = logits_of(params, num_encoder_layers=3)
+    np.testing.assert_allclose(scanned(stacked), expected, rtol=1e-5, atol=1e-5)
+    other = scanned(lambda side, layers: stacked(side, layers[::-1]))  # control
+    assert np.abs(other - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_a_shared_stack_is_one_of_equal_layers(scan_layers):
+    config = tiny_config()
+    params = reference.parameters(config)
+
+    def first(side, layers):
+        return {f"{side}_layers" + ("" if scan_layers else "_0"): layers[0]}
+
+    def equal(side, layers):
+        return {f"{side}_layers_{n}": layers[0] for n in range(len(layers))}
+
+    one = layers_of(params, config, first)
+    shared = logits_of(one, share_layers=True, scan_layers=scan_layers)
+    expected = logits_of(layers_of(params, config, equal))
+    np.testing.assert_allclose(shared, expected, rtol=1e-5, atol=1e-5)
+    assert np.abs(logits_of(params) - shared).max() > 1e-3  # control
+
+
+@pytest.mark.parametrize("changes", [{}, {"scan_layers": True}, {"share_layers": True}], ids=str)
+def test_remat_changes_no_gradient(changes):
+    params = reference.parameters(tiny_config(**changes))
+
+    def gradients(remat):
+        gradient = jax.grad(lambda p: (logits_of(p, remat=remat, **changes) ** 2).mean())
+        return jax.jit(gradient)(params)
+
+    expected, ours = gradients(False), gradients(True)
+    assert np.abs(ours["source_embedding"]["table"]).max() > 0.01  # what passed every layer
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, expected
+    )
+
+
+def with_more_keys(tree, copy):
+    """Parameters in which `copy` has made more of the heads [..., H, K] of keys and values."""
+    if not isinstance(tree, dict):
+        return tree
+    changed = {name: with_more_keys(value, copy) for name, value in tree.items()}
+    for name in {"key", "value"} & tree.keys():
+        changed[name] = {
+            part: copy(x.reshape(*x.shape[:-1], -1, 6)).reshape(*x.shape[:-1], -1)
+            for part, x in tree[name].items()
+        }
+    return changed
+
+
+def test_a_group_of_heads_reads_the_same_keys():
+    sizes = {"num_heads": 4, "head_size": 6}
+    params = reference.parameters(tiny_config(num_kv_heads=2, **sizes))
+    grouped = logits_of(params, num_kv_heads=2, **sizes)
+    each = logits_of(with_more_keys(params, lambda x: np.repeat(x, 2, axis=-2)), **sizes)
+    np.testing.assert_allclose(grouped, each, rtol=1e-5, atol=1e-5)
+    # Control: neighbours are a group, not every second head.
+    others = logits_of(with_more_keys(params, lambda x: np.concatenate([x, x], axis=-2)), **sizes)
+    assert np.abs(grouped - others).max() > 1e-3
+
+
+# --- by hand
+
+
+def test_slopes_of_alibi_by_hand():
+    np.testing.assert_array_equal(
+        reference_positions.slopes(8),
+        [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256],
+    )
+    np.testing.assert_array_equal(
+        reference_positions.slopes(6), [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8]
+    )
+
+
+def biases(length, **changes):
+    """What a model adds to the scores of the encoder and the decoder, less that at distance 0.
+
+    Queries of zeros have no other scores, so that the logarithms of weights show it, [H, L, L].
+    """
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "head_size": 2}
+    model, variables = tiny_model(**{**sizes, **changes})
+    params, found = variables["params"], {}
+    for side in ("encoder", "decoder"):
+        attention = params[f"{side}_layers_0"]["self_attention"]
+        attention["query"] = jax.tree.map(jnp.zeros_like, attention["query"])
+        if f"{side}_positions" in params:
+            table = params[f"{side}_positions"]["relative_bias"]
+            rows, heads = table["table"].shape
+            table["table"] = jnp.arange(rows)[:, None] / 8 * (-1.0) ** jnp.arange(heads)
+    tokens, mask = jnp.ones((1, length), int), jnp.ones((1, length), bool)
+    _, sown = model.apply(variables, tokens, tokens, mask, mask, mutable=["intermediates"])
+    for side in ("encoder", "decoder"):
+        (weights,) = sown["intermediates"][f"{side}_layers_0"]["self_attention"]["weights"]
+        weights = np.float64(weights[0])
+        with np.errstate(divide="ignore"):  # the future has no weight
+            found[side] = np.log(weights / np.diagonal(weights, axis1=1, axis2=2)[:, :, None])
+    return found
+
+
+@pytest.mark.parametrize("num_heads", [8, 6])
+def test_alibi_lowers_scores_by_its_slopes_times_the_distance(num_heads):
+    found = biases(5, positions="alibi", num_heads=num_heads)
+    distance = np.abs(np.arange(5) - np.arange(5)[:, None])
+    expected = -np.array(reference_positions.slopes(num_heads))[:, None, None] * distance
+    past = np.tril(np.ones((5, 5), bool))
+    np.testing.assert_allclose(found["encoder"], expected, atol=1e-5)
+    np.testing.assert_allclose(found["decoder"][:, past], expected[:, past], atol=1e-5)
+
+
+# 32 buckets up to a distance of 128. Both ways, 16 are for keys up to the query, 16 for those after
+# it. Of each, 0 to 7 are for one distance; d beyond has 8 + floor(log(d / 8) / log(16) * 8), which
+# is 8 + floor(2 log2(d / 8)): 11 is 0.92 beyond 8, 12 is 1.17, 90 is 6.98, 91 is 7.02.
+BOTH_WAYS = {0: 0, -1: 1, -7: 7, -8: 8, -11: 8, -12: 9, -16: 10, -32: 12, -64: 14, -90: 14,
+             -91: 15, -127: 15, -128: 15, -139: 15, 1: 17, 7: 23, 8: 24, 12: 25, 16: 26, 91: 31,
+             139: 31}  # fmt: skip
+# One way, 0 to 15 are for one distance; d beyond has 16 + floor(log(d / 16) / log(8) * 16), which
+# is 16 + floor(16/3 log2(d / 16)): 18 is 0.91 beyond 16, 19 is 1.32, 32 is 5.33, 64 is 10.67, 112
+# is 14.97, 113 is 15.04.
+ONE_WAY = {0: 0, -1: 1, -15: 15, -16: 16, -18: 16, -19: 17, -32: 21, -64: 26, -112: 30, -113: 31,
+           -128: 31, -139: 31}  # fmt: skip
+
+
+def test_buckets_of_t5_by_hand():
+    for both_ways, by_hand in ((True, BOTH_WAYS), (False, ONE_WAY)):
+        for position, row in by_hand.items():
+            assert reference_positions.bucket(position, both_ways, 32, 128) == row
+    assert reference_positions.bucket(5, False, 32, 128) == 0  # one way there is no after
+
+
+@pytest.mark.parametrize(("side", "by_hand"), [("encoder", BOTH_WAYS), ("decoder", ONE_WAY)])
+def test_the_model_reads_the_rows_of_t5(side, by_hand):
+    found = biases(140, positions="relative_bias", bias_buckets=32, bias_distance=128)[side] * 8
+    for position, row in by_hand.items():
+        for head, sign in enumerate((1.0, -1.0)):
+            diagonal = np.diagonal(found[head], offset=position)
+            np.testing.assert_allclose(diagonal, sign * row, atol=1e-3, err_msg=str(position))
+
+
+def test_rotary_turns_pairs_by_hand():
+    # K = 4: angles t and t / 100, whose sines and cosines tests/test_positions.py has, too.
+    expected = [[1.0, 0.0, 0.0, 1.0], [0.540302, 0.841471, -0.010000, 0.999950]]
+    turned = reference_positions.rotary(np.array([[1.0, 0.0, 0.0, 1.0]] * 2))
+    np.testing.assert_allclose(turned, expected, atol=1e-6)

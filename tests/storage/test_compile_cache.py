@@ -1,0 +1,117 @@
+"""Compiled programs come back whole, or are compiled again; none that is damaged is run."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from transformer.storage.compile_cache import ProgramCache, keep_programs
+
+PROGRAM = bytes(range(256)) * 5
+
+
+@pytest.fixture
+def cache(tmp_path):
+    said = []
+    made = ProgramCache(tmp_path / "programs", said.append)
+    made.said = said
+    return made
+
+
+def test_a_program_comes_back_as_it_was_and_another_key_has_none(cache):
+    assert cache.get("a") is None
+    cache.put("a", PROGRAM)
+    assert cache.get("a") == PROGRAM
+    assert cache.get("b") is None
+    assert cache.said == []
+
+
+@pytest.mark.parametrize("place", [0, 31, 32, 700, -1])
+def test_a_flipped_bit_is_seen_wherever_it_is(cache, place):
+    cache.put("a", PROGRAM)
+    [path] = cache._path.iterdir()
+    data = bytearray(path.read_bytes())
+    data[place] ^= 8
+    path.write_bytes(data)
+    assert cache.get("a") is None
+    assert cache.said == [f"{path} is damaged: the program is compiled again"]
+    assert not path.exists()
+    cache.put("a", PROGRAM)
+    assert cache.get("a") == PROGRAM
+
+
+@pytest.mark.parametrize("length", [0, 5, 32, 500])
+def test_a_program_that_was_cut_off_is_not_used(cache, length):
+    cache.put("a", PROGRAM)
+    [path] = cache._path.iterdir()
+    path.write_bytes(path.read_bytes()[:length])
+    assert cache.get("a") is None
+    assert len(cache.said) == 1
+
+
+def test_a_program_under_another_name_is_not_used(cache):
+    cache.put("a", PROGRAM)
+    [path] = cache._path.iterdir()
+    path.rename(path.with_name(path.name.replace("a.", "b.")))
+    assert cache.get("b") is None
+
+
+CODE = """
+import sys
+from pathlib import Path
+import jax, jax.numpy as jnp
+from transformer.compile_cache import keep_programs
+keep_programs(Path(sys.argv[1]), print)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+if len(sys.argv) > 2:
+    from jax._src import compiler
+    compiler.backend_compile_and_load = None  # nothing can be compiled
+print(float(jax.jit(lambda x: jnp.sin(x) @ x)(jnp.arange(9.0))))
+"""
+
+
+def start(folder, *arguments):
+    """The lines of a process that compiles a program, or takes it from the cache."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    ended = subprocess.run(
+        [sys.executable, "-c", CODE, str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    return ended.stdout.splitlines() if ended.returncode == 0 else ended.stderr.splitlines()[-1:]
+
+
+def test_a_second_process_takes_the_program_and_never_a_damaged_one(tmp_path):
+    [first] = start(tmp_path)
+    files = sorted(tmp_path.iterdir())
+    assert files
+    assert all(path.suffix == ".program" for path in files)  # and nothing else of XLA's
+    assert start(tmp_path, "compile nothing") == [first]
+    for path in files:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    again = start(tmp_path)
+    assert again[-1] == first
+    assert sorted(again[:-1]) == [f"{p} is damaged: the program is compiled again" for p in files]
+    assert start(tmp_path) == [first]
+    for path in files:
+        path.write_bytes(b"")
+    # The control: what is damaged is compiled.
+    assert start(tmp_path, "compile nothing") != [first]
+
+
+def test_of_a_jax_that_keeps_programs_in_another_way_none_is_kept(tmp_path, monkeypatch):
+    from jax._src import compilation_cache
+
+    said, before = [], jax.config.jax_compilation_cache_dir
+    monkeypatch.setattr(compilation_cache, "get_file_cache", lambda path, size: None)
+    keep_programs(tmp_path, said.append)
+    monkeypatch.delattr(compilation_cache, "get_file_cache")
+    keep_programs(tmp_path, said.append)
+    wanted = f"compiled programs are not kept: jax {jax.__version__} has no cache to check"
+    assert said == [wanted] * 2
+    assert jax.config.jax_compilation_cache_dir == before

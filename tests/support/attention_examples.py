@@ -1,0 +1,33 @@
+"""Attention maps of made-up texts, with every row a distribution and nothing from the future."""
+
+import numpy as np
+
+from experiments.attention.arrays import AttentionMaps
+from transformer.analysis.attention import Attention
+
+SOURCE = ("▁He", "▁admir", "ed", "▁her", ".", "</s>")
+TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", ".", "▁Да")
+
+
+def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> AttentionMaps:
+    """Returns maps of an encoder and a decoder of so many layers; an empty side has none."""
+    rng = np.random.default_rng(seed)
+
+    def rows(layers, queries, keys, causal=False):
+        scores = rng.random((layers, heads, queries, keys)) ** 3
+        scores *= np.tril(np.ones((queries, keys))) if causal else 1
+        return (scores / scores.sum(-1, keepdims=True)).astype(np.float32)
+
+    m, n = len(source), len(target)
+    encoder, decoder = layers
+    weights = {
+        "encoder_self": rows(encoder, m, m),
+        "decoder_self": rows(decoder, n, n, causal=True),
+        "cross": rows(decoder, n, m),
+    }
+    absent = {"encoder_self": not m, "decoder_self": not n, "cross": not (m and n)}
+    weights = {kind: array for kind, array in weights.items() if not absent[kind]}
+    norms = {
+        kind: 3 * rng.random((*w.shape[:2], w.shape[3]), np.float32) for kind, w in weights.items()
+    }
+    return AttentionMaps.of(Attention(weights, norms, list(source), list(target)))

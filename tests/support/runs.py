@@ -1,0 +1,169 @@
+"""Runs small enough for tests: a task without a network, and translators of toy sequences."""
+
+import itertools
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import base
+from transformer.analysis.head_probe import Probe
+from transformer.data.parallel.batches import BatchPlan, TokenStore
+from transformer.losses import TokenSums
+from transformer.tasks.base import Task
+from transformer.train import Trainer
+
+VOCABULARY = 11
+TIMING = ("seconds", "tokens_per_second")
+
+
+class Plan:
+    """A plan whose batches `bad` make the loss not finite, and which calls `on_read` for each."""
+
+    def __init__(self, plan: BatchPlan, bad=(), on_read=lambda i: None):
+        self.plan, self.bad, self.on_read = plan, bad, on_read
+        self.epoch_length = plan.epoch_length
+
+    def __getitem__(self, i: int):
+        return self._spoil(i, self.plan[i])
+
+    def start_at(self, i: int, prefetch: int):
+        for j, batch in enumerate(self.plan.start_at(i, prefetch), i):
+            self.on_read(j)
+            yield self._spoil(j, batch)
+
+    def _spoil(self, i: int, batch):
+        return batch._replace(source=-batch.source) if i in self.bad else batch
+
+
+class Unigrams(Task):
+    """A task of one vector, the score of each token, with noise in place of dropout.
+
+    Args:
+      scores: what `evaluate` returns, one after another and then again from the first.
+    """
+
+    d_model = 4
+    unit = "tokens"
+
+    def __init__(self, scores=({"loss": 1.0},), bad=(), on_read=lambda i: None):
+        rng = np.random.default_rng(3)
+        lengths = rng.integers(1, 6, 40)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        store = TokenStore(rng.integers(4, VOCABULARY, offsets[-1]).astype(np.int32), offsets)
+        self.plan = Plan(BatchPlan(store, store, 0, 20, 1, 2), bad, on_read)
+        self.scores = itertools.cycle(scores)
+
+    def init_params(self, key):
+        return {"w": jax.random.normal(key, (VOCABULARY,))}
+
+    def hparams(self):
+        return {"noise": 0.1}
+
+    def loss(self, params, batch, hparams, key):
+        noise = hparams["noise"] * jax.random.normal(key, batch.labels.shape + (VOCABULARY,))
+        scores = params["w"] + noise
+        weights = (batch.labels != 0).astype(jnp.float32)
+        picked = jnp.take_along_axis(jax.nn.log_softmax(scores), batch.labels[..., None], -1)[
+            ..., 0
+        ]
+        correct = (scores.argmax(-1) == batch.labels) * weights
+        poison = jnp.where((batch.source < 0).any(), jnp.nan, 1.0)
+        nll = -(picked * weights).sum()
+        return TokenSums(nll * poison, jax.lax.stop_gradient(nll), correct.sum(), weights.sum())
+
+    def evaluate(self, params, split, final):
+        return dict(next(self.scores))
+
+    def probe(self, params):
+        return Probe({}, {})
+
+    def fingerprint(self):
+        return "none"
+
+
+def unigram_config(**changes):
+    """A config for `Unigrams`."""
+    config = base.get_config()
+    config.optimizer.schedule = "constant"
+    config.optimizer.learning_rate = 0.1
+    config.optimizer.warmup_steps = 0
+    config.train.steps = 12
+    config.train.log_every = 1
+    config.train.evaluate_every = 5
+    config.train.best_metric = "loss"
+    config.data.prefetch = 0
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+TOY = {
+    "model.d_model": 8,
+    "model.d_ff": 8,
+    "model.num_heads": 2,
+    "model.num_encoder_layers": 1,
+    "model.num_decoder_layers": 1,
+    "model.max_length": 16,
+    "model.dropout_attention": 0.1,
+    "data.source": "copy",
+    "data.train_size": 60,
+    "data.validation_size": 4,
+    "data.test_size": 4,
+    "data.batch_tokens": 208,
+    "data.num_buckets": 1,
+    "tokenizer.kind": "word",
+    "tokenizer.vocab_size": 50,
+    "optimizer.schedule": "constant",
+    "optimizer.learning_rate": 0.01,
+    "optimizer.warmup_steps": 0,
+    "train.epochs": 2.0,
+    "train.log_every": 1,
+    "train.evaluate_every": 3,
+    "decode.batch_size": 4,
+    "decode.max_extra": 0,
+    "decode.beam_size": 2,
+    "evaluate.bootstrap": 0,
+    "evaluate.probe_statistics": 0,
+}
+
+
+def toy_config(cache: Path, **changes):
+    """A config of a real translator with dropout, which copies sequences of letters."""
+    config = base.get_config()
+    config.update_from_flattened_dict({**TOY, "data.cache_dir": str(cache), **changes})
+    return config
+
+
+def quiet(line: str) -> None:
+    """Says nothing."""
+
+
+def newest_state(task, config, folder: Path):
+    """The state of a run's newest checkpoint, as a tree of NumPy arrays."""
+    trainer = Trainer(task, config, folder, quiet)
+    state, _ = trainer.checkpoints.restore_newest(trainer.fresh_state(), quiet, task.fingerprint())
+    trainer.checkpoints.close()
+    return jax.device_get(state)
+
+
+def lines(folder: Path, split: str | None = None) -> list[dict]:
+    """The lines of metrics.jsonl without the clock's."""
+    parsed = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [
+        {key: value for key, value in line.items() if key not in TIMING}
+        for line in parsed
+        if split in (None, line["split"])
+    ]
+
+
+def identical(a, b) -> bool:
+    """Whether two trees hold the same bits."""
+    leaves, others = jax.tree.leaves(a), jax.tree.leaves(b)
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+        np.asarray(x).dtype == np.asarray(y).dtype
+        and np.shape(x) == np.shape(y)
+        and np.asarray(x).tobytes() == np.asarray(y).tobytes()
+        for x, y in zip(leaves, others, strict=True)
+    )

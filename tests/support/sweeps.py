@@ -1,0 +1,149 @@
+"""Points of a sweep that never ran: made-up texts, scored as a run scores its own."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.sweeps.answer.results import Point
+from transformer.metrics.text import corpus_scores
+
+WORDS = "the old letter on this chair was read by a friend who never came home again"
+
+
+def sentences(count: int, longest: int = 14) -> list[str]:
+    """Sentences of 3 to `longest` words; always the same."""
+    rng, words = np.random.default_rng(5), WORDS.split()
+    lengths = rng.integers(3, longest + 1, count)
+    return [" ".join(rng.choice(words, length)) for length in lengths]
+
+
+def translations(references: list[str], errors: float, seed: int) -> list[str]:
+    """The references, with this share of their words replaced."""
+    rng = np.random.default_rng([seed, 7])
+
+    def spoil(text):
+        return " ".join("wrong" if rng.random() < errors else word for word in text.split())
+
+    return [spoil(text) for text in references]
+
+
+def curve(errors: float, seed: int) -> list[dict]:
+    """Lines of a metrics file that end near what these errors score."""
+    rng = np.random.default_rng([seed, 11])
+    lines = []
+    for step in range(100, 1300, 100):
+        decay = np.exp(-step / 400)
+        noise = rng.normal(0, 0.3, 2)
+        loss, bleu = 1 + errors + 3 * decay + 0.1 * noise[0], 90 * (1 - errors) * (1 - decay)
+        lines.append({"step": step, "split": "train", "loss": loss - 0.1})
+        lines.append({"step": step, "split": "validation", "loss": loss, "bleu": bleu + noise[1]})
+    return lines
+
+
+def write_point(
+    root: Path,
+    number: int,
+    values: dict,
+    errors: float = 0.2,
+    state: str = "complete",
+    references: list[str] | None = None,
+    hypotheses: list[str] | None = None,
+    **changes,
+) -> Point:
+    """Writes a point's folder and returns the point.
+
+    Args:
+      errors: share of wrong words.
+      references: of the test set; 40 sentences where it is None.
+      hypotheses: translations, in place of spoilt references.
+      changes: of results.json; `test={"bleu": 1.0}` changes the one number of the test scores.
+    """
+    if state != "complete":
+        return Point(number, values, root / f"point_{number}", state)
+    references = sentences(40) if references is None else references
+    seed = values.get("seed", 0)
+    found = hypotheses or translations(references, errors, 100 * number + seed)
+    texts = {"test": found, "test.source": references, "test.reference": references}
+    files = {f"translations/{name}.txt": lines for name, lines in texts.items()}
+    scores = {"loss": 1.5, "nll": 1.2, "perplexity": 3.3, "accuracy": 0.8, "seconds": 2.0}
+    scores |= corpus_scores(found, references) | {"sentences": len(found)}
+    results = {"validation": scores, "test": scores | changes.pop("test", {}), **changes}
+    return _write(root, number, values, results, curve(errors, 100 * number + seed), files)
+
+
+def write_language_model(
+    root: Path, number: int, values: dict, nll: float, splits=("validation", "test"), **changes
+) -> Point:
+    """Writes the folder of a language model and returns the point.
+
+    Args:
+      nll: in nats a token; a seed moves it a little.
+      changes: of the scores of every split.
+    """
+    seed = values.get("seed", 0)
+    nll += 0.01 * np.random.default_rng([seed, 13]).normal()
+    scores = {
+        **{"loss": nll + 0.1, "nll": nll, "accuracy": 0.9 - 0.2 * nll, "tokens": 1000},
+        **{"perplexity": math.exp(nll), "perplexity_signature": "context:8|vocabulary:ab"},
+        **{"word_perplexity": math.exp(4 * nll), "word_perplexity_signature": "context:8"},
+        **{"bits_per_byte": nll / math.log(2), "bits_per_byte_signature": "context:8"},
+        **changes,
+    }
+    lines = [
+        line | {"nll": line["loss"] - 1, "accuracy": 1 / line["loss"]}
+        for line in curve(nll - 1, 100 * number + seed)
+    ]
+    return _write(root, number, values, dict.fromkeys(splits, scores), lines, {})
+
+
+def write_classifier(
+    root: Path, number: int, values: dict, wrong: Sequence[int], count: int = 40, **changes
+) -> Point:
+    """Writes the folder of a classifier and returns the point.
+
+    Args:
+      wrong: numbers of the test texts whose label it does not find, from zero.
+      count: texts of the test set.
+      changes: of the scores of every split.
+    """
+    labels = ["good" if number % 3 else "bad" for number in range(count)]
+    other = {"good": "bad", "bad": "good"}
+    found = [other[label] if i in wrong else label for i, label in enumerate(labels)]
+    rows = zip(labels, found, sentences(count), strict=True)
+    lines = [f"{true}\t{predicted}\t0.812500\t{text}" for true, predicted, text in rows]
+    share = 1 - len(wrong) / count
+    scores = {
+        **{"accuracy": share, "accuracy_signature": "texts", "accuracy_ci": 0.02},
+        **{"macro_f1": share - 0.01, "nll": 0.5, "ece": 0.03, "accuracy_negation": share / 2},
+        **changes,
+    }
+    metrics = [
+        line | {"accuracy": 1 / line["loss"]} for line in curve(1 - share, values.get("seed", 0))
+    ]
+    results = {"validation": scores, "test": scores}
+    return _write(root, number, values, results, metrics, {"predictions/test.tsv": lines})
+
+
+def _write(
+    root: Path,
+    number: int,
+    values: dict,
+    results: dict,
+    metrics: list[dict],
+    files: dict[str, list[str]],
+) -> Point:
+    """Writes a complete run: its scores, its metrics and other files by their lines."""
+    folder = root / f"point_{number}"
+    costs = {"step": 1200, "averaged_steps": [1200], "parameters": 123_456, "wall_seconds": 90.0}
+    files = files | {
+        "results.json": [json.dumps(costs | results)],
+        "metrics.jsonl": list(map(json.dumps, metrics)),
+    }
+    for name, lines in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return Point(number, values, folder, "complete")

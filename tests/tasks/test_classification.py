@@ -1,0 +1,354 @@
+"""A classifier from a file of labelled texts, through the command line."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import tiny_run
+from configs import base
+from experiments import workdir
+from experiments.report import texts as report_texts
+from runs import identical, quiet
+from tiny_classifier import CONFIG, ITEMS, ROWS
+from tiny_run import command, refused
+from transformer.data.labelled.batches import (
+    LabelledPlan,
+    encode_labelled,
+    make_labelled_batch,
+    read_texts,
+)
+from transformer.data.tokenizer import BEGIN, PAD, load_tokenizer
+from transformer.losses import class_cross_entropy
+from transformer.tasks.classification import ClassificationTask
+
+
+def flags(changes):
+    return [f"--config.{change}" for change in changes]
+
+
+def train(folder: Path, *changes: str, rows=ROWS, name="run"):
+    (folder / "train.tsv").write_text("".join(f"{row}\n" for row in rows))
+    (folder / "config.py").write_text(CONFIG.replace("PATH", str(folder)))
+    arguments = f"--config={folder / 'config.py'}", f"--workdir={folder / name}"
+    return command(*arguments, *flags(changes))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The runs of a Transformer with attention pooling, and of a bag with bigrams."""
+    folder, bag = tmp_path_factory.mktemp("texts"), ("model.kind=bag", "model.bag_bigrams=50")
+    runs = {"transformer": train(folder), "bag": train(folder, *bag, name="bag")}
+    for ended in runs.values():
+        assert ended.code == 0, ended.err
+    return {"transformer": folder / "run", "bag": folder / "bag"}
+
+
+def use(folder, mode, *arguments, **options):
+    return command(f"--workdir={folder}", f"--mode={mode}", *arguments, **options)
+
+
+def make_task(folder, *changes) -> ClassificationTask:
+    config = workdir.load_config(folder)
+    config.update_from_flattened_dict(dict(changes))
+    return ClassificationTask(config, quiet)
+
+
+def predictions(folder, split="test"):
+    lines = (folder / "predictions" / f"{split}.tsv").read_text().splitlines()
+    return [line.split("\t") for line in lines]
+
+
+# -- the command line
+
+
+@pytest.mark.parametrize("name", ["transformer", "bag"])
+def test_the_predictions_of_a_run_are_those_that_were_scored(trained, name):
+    scores = json.loads((trained[name] / "results.json").read_text())["test"]
+    rows = predictions(trained[name])
+    right = [truth == predicted for truth, predicted, *_ in rows]
+    assert len(rows) == 24
+    assert scores["accuracy"] == pytest.approx(np.mean(right))
+    assert scores["accuracy"] > 0.9
+    assert sum(map(sum, scores["confusion"])) == 24
+    chosen = np.array([float(probability) for *_, probability, _ in rows])
+    likelihoods = np.where(right, chosen, 1 - chosen)  # there are two classes
+    assert scores["nll"] == pytest.approx(-np.log(likelihoods).mean(), abs=1e-4)
+    assert scores["loss"] == pytest.approx(scores["nll"], abs=1e-9)
+    assert scores["accuracy_signature"] == "classes:2|texts:24|max_tokens:12"
+    assert {text for *_, text in rows} <= {item.text for item in ITEMS}
+
+
+def test_a_run_knows_what_a_token_costs(trained):
+    results = {name: json.loads((f / "results.json").read_text()) for name, f in trained.items()}
+    # Four projections and two feed-forward layers; nothing is multiplied for a token of a bag.
+    assert results["transformer"]["flops_per_token"] == 6 * (4 * 16 * 16 + 2 * 16 * 16)
+    assert results["bag"]["flops_per_token"] == 0
+
+
+def test_a_run_draws_what_it_confuses_and_what_it_reads(trained):
+    drawn = {path.name for path in (trained["transformer"] / "figures").iterdir()}
+    figures = {"confusion.png", "reliability.png", "map.png", "training.png"}
+    assert drawn == {*figures, "reading.png", "attention", "probes"}
+    assert {path.name for path in (trained["bag"] / "figures").iterdir()} == figures
+
+
+@pytest.mark.parametrize("name", ["transformer", "bag"])
+def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, tmp_path):
+    page = (trained[name] / "report.html").read_text()
+    accuracy = json.loads((trained[name] / "results.json").read_text())["test"]["accuracy"]
+    assert f"Accuracy {100 * accuracy:.2f} ± " in page
+    assert "% on the 24 texts of the test set; ± is half a 95% bootstrap interval" in page
+    pictures = [*trained[name].glob("figures/*.png"), *trained[name].glob("figures/probes/*.png")]
+    assert len(pictures) == (9 if name == "transformer" else 4)
+    assert page.count("data:image/png;base64,") == len(pictures) - 1  # the curves are lines
+    assert '<th scope="row">of class good</th>' in page
+    wrong = sum(truth != predicted for truth, predicted, *_ in predictions(trained[name]))
+    assert f"{wrong} of 24 texts are taken for another class" in page
+    rows = [f"bad\tgood\t0.{number}\ttext {number}" for number in (71, 93, 82)]
+    (tmp_path / "predictions").mkdir()
+    (tmp_path / "predictions/test.tsv").write_text("\n".join([*rows, "bad\tbad\t0.99\tno"]))
+    _, worst = report_texts.classification(None, tmp_path, "test", None, "")
+    assert [each.title[-5:] for each in worst.examples] == ["0.930", "0.820", "0.710"]
+
+
+@pytest.mark.parametrize("name", ["transformer", "bag"])
+def test_texts_are_classified_as_they_were_scored_and_blank_lines_stay_blank(trained, name):
+    rows = predictions(trained[name])
+    stdin = "\n".join(["", *(text for *_, text in rows), " \t"]).encode()
+    lines = use(trained[name], "classify", stdin=stdin).out.split("\n")
+    assert (lines[0], *lines[-2:]) == ("", "", "")
+    found = [line.split("\t") for line in lines[1:-2]]
+    assert [label for label, _ in found] == [predicted for _, predicted, *_ in rows]
+    np.testing.assert_allclose(
+        [float(p) for _, p in found], [float(p) for *_, p, _ in rows], atol=2e-6
+    )
+
+
+def test_all_classes_of_a_text_are_told_with_probabilities_that_sum_to_one(trained):
+    ended = use(
+        trained["bag"], "classify", "--config.decode.num_best=3", stdin=b"the plot is dull .\n\n"
+    )
+    *rows, blank = [line.split("\t") for line in ended.out.splitlines()]
+    assert [(number, label) for number, label, _ in rows] == [("1", "bad"), ("1", "good")]
+    assert sum(float(probability) for *_, probability in rows) == pytest.approx(1.0, abs=2e-6)
+    assert blank == ["2", ""]
+
+
+def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained):
+    start = "well , the plot is superb indeed . the the the"
+    ended = use(trained["bag"], "classify", stdin=f"{start}\n{start} the dull dull\n".encode())
+    told, expected = ended.out.splitlines()[::-1]
+    assert told == expected
+    assert "line 2 has 14 tokens: only the first 11 are read" in ended.err
+    classifier, said = make_task(trained["bag"]).predictor, []
+    classifier.warn = said.append
+    shapes = classifier.param_shapes()
+    variables = {"params": jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)}
+    for line, count in ((start, 0), (f"{start} the dull dull", 1)):
+        assert len(classifier.attention(variables, line).source_tokens) == 12
+        assert len(said) == count
+    assert "only the first 11 are read" in said[0]
+
+
+def test_what_attention_reads_of_a_text_is_drawn(trained):
+    ended = use(trained["transformer"], "attention", "--sentence=the plot is dull .")
+    pictures = [Path(line) for line in ended.out.splitlines()]
+    assert [path.name for path in pictures] == [
+        "encoder_self_layer_1.png",
+        "explorer.html",
+        "reading.png",
+    ]
+    arrays = np.load(pictures[0].parent / "attention.npz")
+    assert arrays["encoder_self"].shape == (1, 2, 6, 6)
+    assert arrays["source_tokens"][0] == "<s>"
+    np.testing.assert_allclose(arrays["encoder_self"].sum(-1), 1.0, atol=1e-5)
+
+
+def test_modes_of_other_tasks_are_refused(trained, tmp_path):
+    run = f"--workdir={trained['transformer']}"
+    refused(run, "--mode=translate", says="use evaluate, attention, classify")
+    refused(run, "--mode=attention", "--sentence=a", "--hide_end", says="are for translators")
+    refused(run, "--mode=attention", "--sentence= ", says="--sentence is blank")
+    bag = f"--workdir={trained['bag']}"
+    refused(bag, "--mode=attention", "--sentence=a", says="kind=bag with config.model.pooling=")
+    workdir.claim(tmp_path, base.get_config())
+    translator = f"--workdir={tmp_path}"
+    refused(translator, "--mode=classify", says="is not for config.task=translation")
+
+
+@pytest.mark.parametrize("task", ["translation", "language_model"])
+def test_a_bag_is_no_model_of_other_tasks(tmp_path, task):
+    (tmp_path / "config.py").write_text(tiny_run.CONFIG.replace("CACHE", str(tmp_path / "cache")))
+    arguments = f"--config={tmp_path / 'config.py'}", f"--workdir={tmp_path / 'run'}"
+    changes = flags([f"task={task}", "model.kind=bag"])
+    refused(*arguments, *changes, says="kind=bag is for --config.task=classification")
+
+
+def test_a_classifier_without_the_names_of_its_classes_is_refused(trained, tmp_path):
+    config = (trained["bag"] / "config.json").read_bytes()
+    (tmp_path / "config.json").write_bytes(config)
+    tokenizer = (trained["bag"] / "tokenizer.model").read_bytes()
+    (tmp_path / "tokenizer.model").write_bytes(tokenizer)
+    run = f"--workdir={tmp_path}"
+    refused(run, "--mode=classify", says=("labels.json is missing", "put back"))
+    for text in ("", "{}", '["one"]', "[1, 2]"):
+        (tmp_path / "labels.json").write_text(text)
+        refused(run, "--mode=classify", says=("labels.json", "put back the"))
+
+
+def test_a_checkpoint_of_classes_with_other_names_is_refused(trained, tmp_path):
+    folder = shutil.copytree(trained["bag"], tmp_path / "run")
+    (folder / "labels.json").write_text('["good", "bad"]')
+    refused(f"--workdir={folder}", "--mode=classify", says="checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "says"),
+    [
+        (["label\ttext"] + [row for row in ROWS if row.startswith("good")], (), "only the label"),
+        ([], (), "has no lines"),
+        ([*ROWS, "good"], (), "line 122: 1 column(s)"),
+        (ROWS, ("data.test_source=test.tsv",), "labels 'odd', which the training text never has"),
+        (ROWS, ("data.test_size=0",), "the test set is empty"),
+        (ROWS, ("model.pooling=max",), "choose one of attention, first, mean"),
+        (ROWS, ("model.positions=learned", "model.max_length=5"), "max_tokens=12"),
+        (ROWS, ("data.source=grammar",), "gives no labelled texts"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_texts_or_a_config_that_cannot_be_learned_are_refused(tmp_path, rows, changes, says):
+    (tmp_path / "test.tsv").write_text("label\ttext\nodd\tthe plot is odd .\n")
+    ended = train(tmp_path, *changes, rows=rows)
+    assert ended.code == 2
+    assert says in ended.err.splitlines()[-1]
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):
+    whole = trained["transformer"]
+    first = train(whole.parent, "train.steps=20", name="parts")
+    assert first.code == 0, first.err
+    second = train(whole.parent, name="parts")
+    assert "going on from step 20" in second.out
+    params = [
+        workdir.load_trained(folder, workdir.load_config(folder), quiet)[1]
+        for folder in (whole.parent / "parts", whole)
+    ]
+    assert identical(*params)
+    assert predictions(whole.parent / "parts") == predictions(whole)
+
+
+# -- the task
+
+
+def test_members_of_a_population_are_scored_as_each_alone(trained):
+    task = make_task(trained["transformer"])
+    params = [task.init_params(jax.random.key(seed)) for seed in range(3)]
+    stacked = jax.tree.map(lambda *each: np.stack(each), *params)
+    hparams = {name: np.full(3, value) for name, value in task.hparams().items()}
+    together = task.evaluate_members(stacked, hparams, "validation")
+    alone = [task.evaluate(own, "validation", final=False) for own in params]
+    for a, b in zip(together, alone, strict=True):
+        assert a["nll"] == pytest.approx(b["nll"], abs=1e-5)
+        assert a["confusion"] == b["confusion"]
+    assert len({scores["nll"] for scores in alone}) == 3
+
+
+def test_a_population_may_differ_in_the_number_of_heads(trained):
+    task = make_task(trained["transformer"])
+    params = task.init_params(jax.random.key(0))
+    one = make_task(trained["transformer"], ("model.num_heads", 1))
+    members = task.with_config(one.config, heads_vary=True)
+    assert members.hparams()["num_heads"] == 1.0
+    scores = [t.evaluate(params, "test", final=False)["nll"] for t in (members, one, task)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+    assert scores[0] != pytest.approx(scores[2], abs=1e-6)
+
+
+def test_balanced_classes_weigh_alike_in_the_loss(trained):
+    changes = [("train.label_smoothing", 0.0), ("model.kind", "bag")]
+    changes += [("model.dropout_embedding", 0.0), ("model.dropout_residual", 0.0)]
+    plain = make_task(trained["transformer"], *changes)
+    balanced = make_task(trained["transformer"], *changes, ("train.class_weights", "balanced"))
+    params = plain.init_params(jax.random.key(0))
+    batch, key = plain.plan[0], jax.random.key(1)
+    losses = [t.loss(params, batch, t.hparams(), key) for t in (plain, balanced)]
+    logits = np.asarray(plain.predictor.classify({"params": params}, batch.tokens).logits)
+    there = batch.labels >= 0
+    logits, labels = logits[there].astype(np.float64), batch.labels[there]
+    nll = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
+    counts = np.bincount(plain._texts.labels)
+    assert counts[0] != counts[1]
+    weights = sum(counts) / (2 * counts)
+    assert float(losses[0].loss) == pytest.approx(nll.sum(), rel=1e-5)
+    assert float(losses[1].loss) == pytest.approx((weights[labels] * nll).sum(), rel=1e-5)
+    assert float(losses[1].nll) == pytest.approx(nll.sum(), rel=1e-5)
+    assert float(losses[1].weight) == len(labels)
+    # Over the whole of the training text both classes have half of the weight.
+    np.testing.assert_allclose(weights * counts, sum(counts) / 2)
+
+
+def test_the_loss_of_classes_is_smoothed_and_rows_without_a_text_count_for_nothing():
+    rng = np.random.default_rng(2)
+    logits, weights = rng.normal(size=(5, 3)), np.array([0.5, 1.0, 2.0])
+    labels, smoothing = np.array([2, -1, 0, 1, -1]), 0.3
+    log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    target = (1 - smoothing) * np.eye(3)[labels] + smoothing / 3
+    rows = [0, 2, 3]
+    losses = -(target * log_probs).sum(axis=1) * weights[labels]
+    arrays = (np.float32(logits), np.int32(labels), np.float32(weights))
+    sums = class_cross_entropy(*map(jax.numpy.asarray, arrays), smoothing)
+    assert float(sums.loss) == pytest.approx(losses[rows].sum(), rel=1e-5)
+    assert float(sums.loss) != pytest.approx(losses.sum(), rel=1e-2)
+    assert float(sums.nll) == pytest.approx(-log_probs[rows, labels[rows]].sum(), rel=1e-5)
+    assert float(sums.correct) == (logits.argmax(axis=1) == labels)[rows].sum()
+    assert float(sums.weight) == 3
+
+
+# -- texts and batches
+
+
+def test_a_text_is_its_first_tokens_and_line_breaks_are_blanks(trained):
+    tokenizer = load_tokenizer(trained["bag"] / "tokenizer.model")
+    broken, blank = read_texts(["the plot<br /><BR>is dull", "the plot is dull"], tokenizer)
+    assert broken == blank
+    assert broken[0] == BEGIN
+    texts = encode_labelled(ITEMS[:3], ("bad", "good"), tokenizer, 5)
+    assert texts.cut == 3
+    assert [texts.store[i].tolist() for i in range(3)] == [
+        ids[:5] for ids in read_texts([item.text for item in ITEMS[:3]], tokenizer)
+    ]
+    assert texts.labels.tolist() == [1, 1, 1]
+    assert encode_labelled(ITEMS[:3], ("bad", "good"), tokenizer, 6).cut == 1
+
+
+def test_an_epoch_holds_each_text_once_with_its_label(trained):
+    tokenizer = load_tokenizer(trained["bag"] / "tokenizer.model")
+    texts = encode_labelled(ITEMS, ("bad", "good"), tokenizer, 12)
+    plan = LabelledPlan(texts, 3, tokens=96, num_buckets=2, multiple=2)
+    batches = [plan[i] for i in range(plan.epoch_length)]
+    seen = sorted(
+        (tokens[tokens != PAD].tolist(), int(label))
+        for batch in batches
+        for tokens, label in zip(*batch, strict=True)
+        if label >= 0
+    )
+    expected = zip(map(texts.store.__getitem__, range(len(ITEMS))), texts.labels, strict=True)
+    assert seen == sorted((ids.tolist(), int(label)) for ids, label in expected)
+    padding = sum((batch.tokens == PAD).sum() for batch in batches)
+    assert plan.padding_share == pytest.approx(padding / sum(b.tokens.size for b in batches))
+    other = LabelledPlan(texts, 4, tokens=96, num_buckets=2, multiple=2)
+    assert any(
+        (a.labels != b.labels).any()
+        for a, b in zip(batches, map(other.__getitem__, range(9)), strict=False)
+    )
+
+
+def test_rows_beyond_the_texts_of_a_batch_have_no_label():
+    batch = make_labelled_batch([[2, 7], [2]], [1, 0], rows=3, length=4)
+    assert batch.tokens.tolist() == [[2, 7, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]]
+    assert batch.labels.tolist() == [1, 0, -1]

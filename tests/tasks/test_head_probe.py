@@ -1,0 +1,316 @@
+"""What is probed of a model is what it attends to, in every task, by one program of its own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import base
+from runs import quiet, toy_config
+from transformer.analysis.alignment import (
+    GoldLinks,
+    Words,
+    alignment_scores,
+    most_attended,
+    word_weights,
+)
+from transformer.analysis.attention import BatchAttention
+from transformer.analysis.head_probe import (
+    HeadProbe,
+    LinkedPair,
+    Probe,
+    batch_rows,
+    divide,
+    kept_first,
+)
+from transformer.member import Member
+from transformer.tasks.classification import ClassificationTask
+from transformer.tasks.language_model import LanguageModelTask
+from transformer.tasks.pair_probe import probe_of_pairs
+from transformer.tasks.translation import TranslationTask
+
+NOTHING = Probe({}, {})
+VALIDATION, PROBED = 11, 7
+TRANSLATOR = {"evaluate.probe_statistics": PROBED, "data.validation_size": VALIDATION}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def translator(cache, **changes) -> TranslationTask:
+    return TranslationTask(toy_config(cache, **{**TRANSLATOR, **changes}), quiet)
+
+
+def language_model(folder, **changes) -> LanguageModelTask:
+    """Of lines of three words, several of which share a row of the context."""
+    lines = [
+        f"{a} {b} {c}" for a in ("one", "two") for b in ("red", "blue") for c in ("cat", "dog")
+    ]
+    (folder / "lines").write_text("\n".join(lines * 9) + "\n")
+    config = toy_config(folder, **{
+        "task": "language_model",
+        "data.source": "files",
+        "data.path": str(folder),
+        "data.train_source": "lines",
+        "data.validation_share": 0.3,
+        "data.context": 13,
+        "data.batch_tokens": 40,
+        "evaluate.probe_statistics": 5,
+        **changes,
+    })  # fmt: skip
+    return LanguageModelTask(config, quiet)
+
+
+def classifier(folder, **changes) -> ClassificationTask:
+    said = {"fine": "good", "superb": "good", "dull": "bad", "silly": "bad"}
+    nouns = ("plot", "cast", "film", "long slow pace")
+    rows = [f"{kind}\tthe {noun} is {word}" for noun in nouns for word, kind in said.items()]
+    (folder / "texts.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n")
+    config = toy_config(folder, **{
+        "task": "classification",
+        "data.source": "files",
+        "data.path": str(folder),
+        "data.train_source": "texts.tsv",
+        "data.validation_size": 5,
+        "data.test_size": 2,
+        "evaluate.probe_statistics": 5,
+        **changes,
+    })  # fmt: skip
+    return ClassificationTask(config, quiet)
+
+
+MAKE = {"translator": translator, "language_model": language_model, "classifier": classifier}
+KINDS = {
+    "translator": {"encoder_self", "decoder_self", "cross"},
+    "language_model": {"decoder_self"},
+    "classifier": {"encoder_self"},
+}
+
+
+def fresh(task):
+    """Random parameters, without a program to draw them."""
+    rng = np.random.default_rng(3)
+    shapes = task.predictor.param_shapes()
+    return jax.tree.map(lambda x: rng.normal(0.0, 0.3, x.shape).astype(np.float32), shapes)
+
+
+def statistics(probe: Probe) -> dict[str, np.ndarray]:
+    start = "statistics/"
+    return {k.removeprefix(start): v for k, v in probe.arrays.items() if k.startswith(start)}
+
+
+# -- of each task
+
+
+@pytest.fixture(scope="module", params=MAKE)
+def probed(request, cache):
+    """The name of a task, the task, its parameters, and the probe of them."""
+    task = MAKE[request.param](cache, **{"evaluate.probe_sentences": PROBED})
+    params = fresh(task)
+    return request.param, task, params, task.probe(params)
+
+
+def test_the_kinds_of_a_task_are_probed_and_numbers_are_means_over_heads(probed):
+    name, _, _, probe = probed
+    of_heads = statistics(probe)
+    assert {key.split("/")[0] for key in of_heads} == KINDS[name]
+    for key, values in of_heads.items():
+        assert values.shape == (1, 2), key
+        kind, statistic = key.split("/")
+        if f"{statistic}_{kind}" != "aer_cross" and kind not in ("precision", "recall"):
+            number = probe.numbers.get(f"{statistic}_{kind}", values.mean())
+            assert number == pytest.approx(values.mean())
+
+
+def test_what_is_kept_is_what_the_model_attends_to_where_it_may(probed):
+    _, task, params, probe = probed
+    [batch, *_] = task._head_probe._batches
+    source, target = (jax.tree.leaves(batch) * 2)[:2]
+    found = jax.jit(task.predictor.batch_attention)({"params": params}, batch)
+    for kind, own in found.items():
+        queries = (source if kind == "encoder_self" else target) != 0
+        seen = np.asarray(own.weights > 0).all(axis=(0, 2)) & queries[..., None]
+        np.testing.assert_array_equal(seen, own.mask)
+        for n in range(min(5, len(source))):
+            kept = probe.arrays[f"sentences/{n}/weights/{kind}"]
+            length, width = kept.shape[2:]
+            np.testing.assert_allclose(kept, own.weights[:, n, :, :length, :width], atol=1e-6)
+            np.testing.assert_allclose(kept.sum(axis=-1), 1.0, atol=1e-5)
+            norms = probe.arrays[f"sentences/{n}/value_norms/{kind}"]
+            np.testing.assert_allclose(norms, own.value_norms[:, n, :, :width], rtol=1e-5)
+
+
+def test_tokens_are_those_that_the_model_reads(probed):
+    name, _, _, probe = probed
+    source, target = (probe.arrays[f"sentences/1/{side}_tokens"] for side in ("source", "target"))
+    if name == "translator":
+        assert source[-1] == "</s>"
+        assert target[0] == "<s>"
+        assert source[:-1].tolist() == target[1:].tolist()  # it copies
+    else:
+        tokens, empty = (target, source) if name == "language_model" else (source, target)
+        assert tokens[0] == "<s>"
+        assert all(token.startswith("▁") for token in tokens[1:])
+        assert len(empty) == 0
+
+
+# -- of translators
+
+
+def test_statistics_are_over_all_rows_of_all_sentences(cache):
+    # They are kept of three batches.
+    task = translator(cache, **{"evaluate.probe_sentences": PROBED, "data.batch_tokens": 40})
+    probe = task.probe(fresh(task))
+    of_heads, sums, rows = statistics(probe), {}, 0
+    for n in range(PROBED):
+        weights = probe.arrays[f"sentences/{n}/weights/encoder_self"].astype(np.float64)
+        places = np.arange(weights.shape[-1])
+        apart = np.abs(places[:, None] - places)
+        each = {
+            "entropy": -(weights * np.log(weights)).sum(axis=-1),
+            "distance": (weights * apart).sum(axis=-1),
+            "end_share": weights[..., -1],
+        }
+        sums = {name: sums.get(name, 0) + own.sum(axis=-1) for name, own in each.items()}
+        rows += len(places)
+    assert f"sentences/{PROBED}/source_tokens" not in probe.arrays
+    for name, total in sums.items():
+        np.testing.assert_allclose(of_heads[f"encoder_self/{name}"], total / rows, rtol=1e-5)
+
+
+def test_batches_are_no_larger_than_those_of_training_and_of_one_shape(cache):
+    batches = translator(cache, **{"data.batch_tokens": 40})._head_probe._batches
+    assert {batch.source.shape for batch in batches} == {(3, 13)}
+    assert [int((batch.source[:, 0] != 0).sum()) for batch in batches] == [3, 3, 1]
+
+
+def test_a_recurrent_translator_has_cross_attention_alone(cache):
+    task = translator(cache, **{"model.kind": "recurrent", "model.cell": "gru"})
+    variables = {"params": task.predictor.param_shapes()}
+    [batch] = task._head_probe._batches
+    found = jax.eval_shape(task.predictor.batch_attention, variables, batch)
+    assert found.keys() == {"cross"}
+    assert found["cross"].weights.shape == (1, len(batch.source), 1, 13, 13)
+    assert found["cross"].value_norms is None
+
+
+def test_nothing_is_probed_where_none_is_asked_for_or_there_is_no_attention(cache):
+    for make in MAKE.values():
+        task = make(cache, **{"evaluate.probe_statistics": 0})
+        assert task.probe({}) == NOTHING
+    task = classifier(cache, **{"model.kind": "bag"})
+    assert task.probe(fresh(task)) == NOTHING
+
+
+def test_the_training_step_is_the_same_program_with_probes_and_without(cache, tmp_path):
+    def program(task):
+        member = Member(task, task.config, tmp_path)
+        state = jax.eval_shape(member.fresh_state)
+        return jax.jit(member.make_train_step()).lower(state, task.plan[0], member.hparams())
+
+    task = translator(cache, **{"evaluate.probe_sentences": PROBED})
+    task.probe(fresh(task))
+    without = program(translator(cache, **{"evaluate.probe_statistics": 0})).as_text()
+    assert program(task).as_text() == without
+    assert "exponential" in without  # the step's own softmax is in the text that is compared
+
+
+# -- by one program
+
+
+class Fixed:
+    """Stands for a model whose heads look as its variables say; counts how often it is traced."""
+
+    traced = 0
+
+    def __call__(self, variables, batch):
+        self.traced += 1
+        layers, heads, rows = 2, 3, len(batch)
+        weights = jnp.broadcast_to(variables, (layers, rows, heads, *variables.shape))
+        mask = jnp.broadcast_to(batch[:, None, None], (rows, *variables.shape))
+        ends = jnp.arange(rows)[:, None] == jnp.arange(variables.shape[1])
+        return {"cross": BatchAttention(weights, None, mask, ends)}
+
+
+def test_all_batches_of_all_evaluations_are_one_program():
+    model = Fixed()
+    probe = HeadProbe(model, [np.ones(2, bool), np.array([True, False])], [])
+    for share in (0.5, 0.25):
+        found = probe(jnp.array([[share, 1 - share]] * 3))
+        # The first text of each batch ends at the first key, the second one's at the second.
+        ends = (share + (1 - share) + share) / 3
+        np.testing.assert_allclose(found.arrays["statistics/cross/end_share"], ends, rtol=1e-6)
+    assert model.traced == 1
+
+
+def test_what_is_kept_is_cropped_and_may_be_spread_over_batches():
+    weights = jnp.arange(35.0).reshape(5, 7)
+    kept = [(["▁a"] * columns, ["<s>"] * rows) for rows, columns in ((2, 3), (4, 1), (3, 5))]
+    probe = HeadProbe(Fixed(), [np.ones(2, bool)] * 3, kept)
+    (shown, _), *_ = jax.eval_shape(probe._run, weights, np.ones(2, bool))[0].values()
+    assert shown.shape == (2, 2, 3, 4, 5)  # layers, rows of a batch, heads, longest sides
+    found = probe(weights).arrays
+    for n, (source, target) in enumerate(kept):
+        for own in found[f"sentences/{n}/weights/cross"].reshape(6, len(target), len(source)):
+            np.testing.assert_array_equal(own, weights[: len(target), : len(source)])
+    assert "sentences/3/weights/cross" not in found
+
+
+def test_a_pair_of_which_no_word_is_linked_leaves_the_links_of_the_others(cache):
+    task = translator(cache)
+    [*pairs, last] = task.examples("validation", 3)
+    for alignment, count in (((), 3), (None, 0)):
+        given = [*pairs, last._replace(alignment=alignment)]
+        assert len(probe_of_pairs(task.predictor, given, task.config)._linked) == count
+
+
+def test_heads_are_scored_against_the_links_of_their_own_sentence():
+    # Rows <s>, x, y; columns a, b, </s>: x is linked to b and y to a.
+    crossed = np.array([[0.1, 0.8, 0.1], [0.8, 0.1, 0.1], [0.3, 0.3, 0.4]], np.float32)
+    words = Words(np.arange(2), 2)
+    pairs = [LinkedPair(words, words, GoldLinks(gold)) for gold in ([(1, 0), (0, 1)], [(0, 0)])]
+    found = HeadProbe(Fixed(), [np.array([True]), np.array([True])], [], pairs)(crossed)
+    links = [most_attended(word_weights(crossed, words, words))] * 2
+    scores = alignment_scores(links, [pair.gold for pair in pairs])
+    # Of four links two are right, of three true ones two are found.
+    assert scores.error_rate == pytest.approx(1 - (2 + 2) / (4 + 3))
+    np.testing.assert_allclose(
+        found.arrays["statistics/cross/aer"], np.full((2, 3), 3 / 7), rtol=1e-6
+    )
+    np.testing.assert_allclose(found.arrays["statistics/cross/precision"], 1 / 2)
+    np.testing.assert_allclose(found.arrays["statistics/cross/recall"], 2 / 3)
+    assert found.numbers["aer_cross"] == pytest.approx(3 / 7)
+
+
+def test_kept_texts_are_readable_and_spread_and_none_is_too_long():
+    lengths = [90, 5, 33, 8, 200, 9, 7, 32, 6]
+    parts = divide(lengths, longest=100, kept=3, maps=1, tokens=400)
+    order = [i for batch in parts.texts for i in batch]
+    assert order[:3] == [1, 5, 7]  # of 1, 3, 5, 6, 7 and 8
+    assert sorted(order) == [0, 1, 2, 3, 5, 6, 7, 8]  # not the one of 200
+    assert parts[1:] == (4, 90)
+    assert [len(batch) for batch in parts.texts] == [4, 4]
+    assert divide([50, 40, 60, 45], 100, 2, 1, 1000).texts == [[1, 3, 0, 2]]  # none readable
+    assert divide([50, 40], 100, 5, 1, 50).texts == [[0], [1]]  # fewer than are to be kept
+    assert divide([50, 40], 30, 2, 1, 50).texts == []
+    assert divide([5, 4], 30, 0, 1, 5).texts == [[0], [1]]
+
+
+def test_as_many_texts_are_probed_at_once_as_leave_room_for_the_maps_of_all_layers(monkeypatch):
+    assert batch_rows(length=100, maps=1, tokens=4096) == 40
+    # 48 maps of 1024 x 1024 float32 numbers are 192 MB.
+    assert batch_rows(length=1024, maps=48, tokens=16384) == 1
+    assert batch_rows(length=512, maps=48, tokens=16384) == 5
+    monkeypatch.setattr(jax, "device_count", lambda: 8)
+    assert batch_rows(length=100, maps=1, tokens=4096) == 5
+
+
+def test_what_is_kept_is_spread_over_the_candidates():
+    assert kept_first(range(7), range(7), 3) == [0, 2, 4, 1, 3, 5, 6]
+
+
+def test_the_default_keeps_a_few_sentences():
+    settings = base.get_config().evaluate
+    assert 0 < settings.probe_sentences <= settings.probe_statistics

@@ -1,0 +1,244 @@
+"""A language model from a text file, through the command line."""
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import workdir
+from tiny_language_model import CONFIG, LINES
+from tiny_run import command, refused, shared_folder
+from transformer.data.documents.packing import Text
+from transformer.data.token_store import TokenStore
+from transformer.tasks.language_model import scores_of
+
+RUNNING = ("tokenizer.kind=char", "tokenizer.keep_spaces=True", "data.documents=file")
+
+
+def flags(changes):
+    return [f"--config.{change}" for change in changes]
+
+
+def train(folder: Path, text: str, *changes: str):
+    (folder / "text").write_text(text)
+    (folder / "config.py").write_text(CONFIG.replace("PATH", str(folder)))
+    arguments = f"--config={folder / 'config.py'}", f"--workdir={folder / 'run'}"
+    return command(*arguments, *flags(changes))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The runs of documents and of running text."""
+    folders = {}
+    for name, changes in {"lines": (), "running": RUNNING}.items():
+
+        def fill(folder, changes=changes):
+            ended = train(folder, "\n".join(LINES * 10) + "\n", *changes)
+            assert ended.code == 0, ended.err
+            assert "it writes:" in ended.out
+
+        folders[name] = shared_folder(tmp_path_factory, f"model_of_{name}", fill) / "run"
+    return folders
+
+
+def use(folder, mode, *arguments, **options):
+    return command(f"--workdir={folder}", f"--mode={mode}", *arguments, **options)
+
+
+def test_perplexity_is_of_a_token_and_not_of_the_vocabulary():
+    # Two sentences, nine words, of which six differ.
+    words = "the dog saw the cat . the cat ran .".replace(" .", "").split() + ["away"]
+    vocabulary = sorted(set(words))
+    assert (len(words), len(vocabulary)) == (9, 6)
+    # Who knows nothing gives each word of the vocabulary the same chance,
+    nll = -sum(math.log(1 / len(vocabulary)) for _ in words)
+    text = Text(TokenStore(np.zeros(9, np.int32), np.array([0, 9])), True, 1, 9, 40, 0, "")
+    # and is then as unsure as if it had to choose among these six: the mean over tokens says 6.
+    assert scores_of(nll, text)["word_perplexity"] == pytest.approx(6.0)
+    # Divided by the vocabulary's size it is no mean of anything: it says 14.7, of six words,
+    assert math.exp(nll / len(vocabulary)) == pytest.approx(14.697, abs=1e-3)
+    # and the same text read twice, with nothing else to foresee, would be worth 216.
+    assert math.exp(2 * nll / len(vocabulary)) == pytest.approx(216.0)
+
+
+@pytest.mark.parametrize("name", ["lines", "running"])
+def test_the_scores_are_one_likelihood_in_units_that_agree(trained, name):
+    scores = json.loads((trained[name] / "results.json").read_text())["test"]
+    text = "\n".join(LINES * 10) + "\n"
+    held_out = {"lines": "\n".join(LINES) + "\n", "running": text[-int(0.1 * len(text)) :]}[name]
+    words = len(held_out.split()) + (len(LINES) if name == "lines" else 0)
+    nll = scores["nll"] * scores["tokens"]
+    assert scores["perplexity"] == pytest.approx(math.exp(scores["nll"]), rel=1e-5)
+    bits = nll / len(held_out.encode()) / math.log(2)
+    assert scores["bits_per_byte"] == pytest.approx(bits, rel=0.01)
+    assert scores["word_perplexity"] == pytest.approx(math.exp(nll / words), rel=0.05)
+    for name in ("perplexity", "word_perplexity", "bits_per_byte"):
+        assert scores[f"{name}_signature"].startswith("text:")
+    # A token is another in another vocabulary; a word or a byte is not.
+    assert "vocabulary:" in scores["perplexity_signature"]
+    assert "vocabulary:" not in scores["bits_per_byte_signature"]
+
+
+@pytest.mark.parametrize(("name", "pieces"), [("lines", 8), ("running", 9)])
+def test_the_likelihoods_kept_of_pieces_are_what_the_scores_sum(trained, name, pieces):
+    scores = json.loads((trained[name] / "results.json").read_text())["test"]
+    lines = (trained[name] / "likelihoods/test.tsv").read_text().splitlines()
+    log_probs, tokens, texts = zip(*(line.split("\t") for line in lines), strict=True)
+    assert len(lines) == pieces
+    assert sum(map(int, tokens)) == scores["tokens"]
+    nll = scores["nll"] * scores["tokens"]
+    assert -sum(map(float, log_probs)) == pytest.approx(nll, rel=1e-3)
+    if name == "lines":
+        assert list(texts) == LINES
+    else:
+        assert "⏎".join(LINES) in "".join(texts)
+
+
+def test_a_report_shows_what_the_model_writes_and_foresees_worst(trained):
+    folder = trained["lines"]
+    page = (folder / "report.html").read_text()
+    scores = json.loads((folder / "results.json").read_text())["test"]
+    score = f"Perplexity {scores['perplexity']:,.3f} on the {scores['tokens']} tokens of the test"
+    assert f"{score} set; no interval is known." in page
+    assert "A text that it writes" in page
+    # The documents of the test set have four tokens, too few for a perplexity of their own.
+    assert "Perplexity of 0 pieces" in page
+    running = (trained["running"] / "report.html").read_text()
+    shown = [float(n) for n in re.findall(r"Piece \d+: perplexity ([\d.]+) over", running)]
+    assert len(shown) == 6
+    assert shown == sorted(shown, reverse=True)
+
+
+def test_a_model_of_lines_knows_them(trained):
+    scores = json.loads((trained["lines"] / "results.json").read_text())["test"]
+    # Three of four tokens are one of two words, and the end is certain.
+    assert scores["nll"] == pytest.approx(3 * math.log(2) / 4, abs=0.15)
+    ended = use(trained["lines"], "score", stdin=b"one red cat\ncat red one\n")
+    likely, unlikely = (float(line.split("\t")[0]) for line in ended.out.splitlines())
+    assert likely == pytest.approx(-3 * math.log(2), abs=0.6)
+    assert unlikely < likely - 5
+
+
+def test_the_probabilities_of_all_lines_sum_to_one(trained):
+    ended = use(trained["lines"], "score", stdin="\n".join(LINES).encode())
+    rows = [line.split("\t") for line in ended.out.splitlines()]
+    assert 0.8 < sum(math.exp(float(log_prob)) for log_prob, _ in rows) <= 1.0001
+    assert {tokens for _, tokens in rows} == {"4"}
+
+
+def test_prompts_of_unlike_length_are_continued_each_in_its_line(trained):
+    prompts = ["one", "", "two blue cat", "one red", "two"]
+    stdin = "\n".join(prompts).encode()
+    arguments = "--config.decode.temperature=0.5", "--config.decode.seed=3"
+    written = use(trained["lines"], "generate", *arguments, stdin=stdin).out.splitlines()
+    for prompt, text in zip(prompts, written, strict=True):
+        assert text.startswith(prompt)
+        assert len(text.split()) >= 2
+    again = use(trained["lines"], "generate", *arguments, stdin=stdin).out.splitlines()
+    assert again == written
+    alone = use(trained["lines"], "generate", *arguments, "--prompt=one").out
+    assert alone == written[0] + "\n"
+
+
+def test_a_search_finds_the_most_probable_lines(trained):
+    arguments = flags(["decode.search=beam", "decode.num_best=4", "decode.length_penalty=none"])
+    ended = use(trained["lines"], "generate", *arguments, stdin=b"two\n")
+    rows = [line.split("\t") for line in ended.out.splitlines()]
+    assert sorted(text for *_, text in rows) == sorted(LINES[4:])
+    scores = [float(score) for _, score, _ in rows]
+    assert scores == sorted(scores, reverse=True)
+    workdir_flag = f"--workdir={trained['running']}"
+    arguments = "--mode=generate", "--prompt=one", "--config.decode.search=beam"
+    refused(workdir_flag, *arguments, says="texts that end")
+
+
+def test_running_text_goes_on_past_what_is_read_at_once(trained):
+    arguments = "--config.decode.max_new=50", "--config.decode.temperature=0"
+    text = use(trained["running"], "generate", *arguments, "--prompt=one red ").out
+    assert len(text) == len("one red ") + 50 + 1
+    assert text.count("\n") > 2
+    ended = use(trained["running"], "generate", *arguments, stdin=b"one red \n")
+    assert ended.out == text[:-1].replace("\n", "\\n") + "\n"
+
+
+def test_attention_of_a_text_is_drawn_without_its_future(trained):
+    for name, text in {"lines": "one red cat", "running": "one\nred"}.items():
+        ended = use(trained[name], "attention", f"--sentence={text}")
+        assert ended.code == 0, ended.err
+        arrays = np.load(Path(ended.out.splitlines()[0]).parent / "attention.npz")
+        weights = arrays["decoder_self"]
+        assert weights.shape[:2] == (1, 2)
+        read = list(arrays["target_tokens"])
+        assert list(arrays["written_tokens"]) == [*read[1:], "(next)"]
+        assert weights.shape[2] == len(read)
+        np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+        assert not np.triu(weights, 1).any()
+        assert Path(ended.out.splitlines()[-1]).name == "explorer.html"
+    arguments = "--mode=attention", "--sentence=one", "--hide_end"
+    refused(f"--workdir={trained['lines']}", *arguments, says="for translators")
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "says"),
+    [
+        ("", (), "has no text"),
+        ("\n \n", (), "has no text"),
+        ("one red cat\n" * 4, (), "too few"),
+        ("one red cat\n" * 10, ("data.context=64", "data.test_share=0"), "less than a row"),
+        ("one red cat\n", RUNNING, "less than a row of data.context=12"),
+        ("one red cat\n" * 30, ("data.validation_share=0",), "no validation text"),
+        ("one red cat\n" * 30, ("data.validation_share=0.95",), "leave nothing to train on"),
+        ("one red cat\n" * 30, ("data.documents=word",), "choose one of line, paragraph, file"),
+        ("one red cat\n" * 30, ("data.source=files2",), "choose one of"),
+        ("one red cat\n" * 30, ("model.max_length=5",), "context=12"),
+        ("one red cat\n" * 30, ("model.num_decoder_layers=0",), "at least 1"),
+        (
+            "one red cat\n" * 30,
+            ("train.best_metric=bleu",),
+            "choose one of accuracy, bits_per_byte",
+        ),
+    ],
+    ids=str,
+)
+def test_a_text_or_config_that_cannot_be_learned_is_refused(tmp_path, text, changes, says):
+    ended = train(tmp_path, text, *changes)
+    assert ended.code == 2
+    assert says in ended.err.splitlines()[-1]
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_prompts_that_cannot_be_read_are_refused(trained):
+    running = f"--workdir={trained['running']}"
+    refused(running, "--mode=generate", "--prompt=one öß", says="lacks words or characters of it")
+    refused(running, "--mode=generate", "--prompt=" + "one" * 5, says="has 15 tokens")
+    stdin = f"one\n{'two ' * 9}\n".encode()
+    refused(running, "--mode=score", stdin=stdin, says="line 2 has 36 tokens")
+    refused(running, "--mode=translate", says="use evaluate, attention, generate, score")
+    refused(running, "--mode=score", "--prompt=one", says="--prompt is for --mode=generate")
+
+
+def test_more_samples_than_a_beam_is_wide_are_drawn(trained):
+    arguments = flags(["decode.num_best=6", "decode.temperature=1.5"])
+    ended = use(trained["lines"], "generate", *arguments, stdin=b"one\n")
+    assert [line.split("\t")[0] for line in ended.out.splitlines()] == ["1"] * 6
+    assert len(set(ended.out.splitlines())) > 1
+    refused(
+        f"--workdir={trained['lines']}", "--mode=generate", "--prompt=one",
+        "--config.decode.search=beam", *arguments, says="raise --config.decode.beam_size",
+    )  # fmt: skip
+
+
+def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):
+    whole = trained["lines"]
+    text = (whole.parent / "text").read_text()
+    first = train(tmp_path, text, "train.steps=30")
+    assert first.code == 0, first.err
+    second = train(tmp_path, text)
+    assert "going on from step 30" in second.out
+    scores, expected = (workdir.load_results(f)["test"] for f in (tmp_path / "run", whole))
+    assert scores | {"seconds": 0} == expected | {"seconds": 0}
+    assert os.listdir(tmp_path / "run" / "figures")

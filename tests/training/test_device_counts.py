@@ -1,0 +1,151 @@
+"""A run that was trained on some devices is used, and goes on, on any other number of them."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from test_population import seeds
+
+from experiments import workdir
+from runs import Unigrams, quiet, toy_config, unigram_config
+from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
+
+TESTS = Path(__file__).parent
+SCRIPT = """
+import sys
+from pathlib import Path
+import jax
+import test_device_counts as tests
+assert jax.device_count() == int(sys.argv[1])
+getattr(tests, sys.argv[2])(*map(Path, sys.argv[3:]))
+"""
+
+
+def on_devices(count, function, *paths):
+    """Calls a function of this file in a process with so many devices."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    environment = os.environ | {
+        "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={count}",
+        "PYTHONPATH": f"{TESTS}:{TESTS.parent}",
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [sys.executable, "-c", SCRIPT, str(count), function.__name__, *map(str, paths)]
+    ended = subprocess.run(
+        command, env=environment, cwd=TESTS.parent, text=True, capture_output=True
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+def train_unigrams(folder, steps=5):
+    trainer = Trainer(Unigrams(), unigram_config(**{"train.steps": steps}), folder, quiet)
+    assert trainer.run()
+    return trainer
+
+
+def go_on_with_unigrams(folder):
+    said = []
+    config = unigram_config(**{"train.steps": 10})
+    assert Trainer(Unigrams(), config, folder, said.append).run()
+    assert "going on from step 5" in said
+
+
+def newest_weights(folder):
+    trainer = Trainer(Unigrams(), unigram_config(), folder, quiet)
+    with trainer.checkpoints as checkpoints:
+        step = checkpoints.steps()[-1]
+        state, _ = checkpoints.restore_newest(trainer.fresh_state(), quiet, "none")
+        weights = checkpoints.restore_weights([step], {"w": state.params["w"]})["w"]
+    assert weights.devices() == {jax.devices()[0]}
+    assert state.params["w"].devices() == set(jax.devices())
+    assert np.array_equal(weights, state.params["w"])
+    return np.asarray(weights)
+
+
+def test_a_run_of_eight_devices_goes_on_with_one_and_the_other_way(tmp_path):
+    eight, one = tmp_path / "eight", tmp_path / "one"
+    on_devices(8, train_unigrams, eight)
+    train_unigrams(one)
+    np.testing.assert_allclose(newest_weights(eight), newest_weights(one), rtol=1e-5, atol=1e-6)
+    go_on_with_unigrams(eight)
+    on_devices(8, go_on_with_unigrams, one)
+    np.testing.assert_allclose(newest_weights(eight), newest_weights(one), rtol=1e-5, atol=1e-6)
+
+
+# -- a translator, and a population of them
+
+
+def translator_config(folder, steps=4):
+    changes = {"train.steps": steps, "train.evaluate_every": 4, "evaluate.max_sentences": 1}
+    return toy_config(folder.parent / "cache", **changes, **{"evaluate.checkpoint": "last"})
+
+
+def train_translator(folder, steps=4):
+    config = translator_config(folder, steps)
+    task = TranslationTask(config, quiet)
+    folder.mkdir(exist_ok=True)
+    workdir.claim(folder, config)
+    task.save_assets(folder)
+    assert Trainer(task, config, folder, quiet).run()
+
+
+def train_population(folder):
+    assert seeds(folder.parent, folder.name, count=8, **{"train.steps": 3}).run()
+    for trial in folder.iterdir():
+        config = toy_config(folder.parent / "cache", seed=int(trial.name), **{"train.steps": 3})
+        workdir.claim(trial, config)
+        TranslationTask(config, quiet).save_assets(trial)
+
+
+def translate(folder, *outputs):
+    """Writes the translations of a few texts, and the digest of the weights."""
+    config = workdir.load_config(folder)
+    translator, variables, *_ = workdir.load_trained(folder, config, quiet)
+    texts = translator.translate(variables, ["a b c", "d", "e f a"])
+    bits = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(variables))
+    outputs[0].write_text(json.dumps([str(texts), hashlib.sha256(bits).hexdigest()]))
+
+
+def go_on(folder):
+    train_translator(folder, 6)
+
+
+@pytest.mark.slow
+def test_a_translator_of_any_number_of_devices_is_used_and_goes_on_with_any_other(tmp_path):
+    counts = (8, 2, 1)
+    for trained in (8, 1):
+        folder = tmp_path / f"trained_{trained}"
+        on_devices(trained, train_translator, folder)
+        outputs = [tmp_path / f"{trained}_{count}.json" for count in counts]
+        for count, output in zip(counts, outputs, strict=True):
+            on_devices(count, translate, folder, output)
+        assert len({output.read_text() for output in outputs}) == 1
+        weights = []
+        for count in counts:
+            copy = tmp_path / f"copy_{trained}_{count}"
+            shutil.copytree(folder, copy)
+            on_devices(count, go_on, copy)
+            _, variables, steps, _ = workdir.load_trained(copy, translator_config(copy, 6), quiet)
+            assert list(steps) == [6]
+            weights.append(jax.tree.leaves(variables))
+        for other in weights[1:]:
+            for a, b in zip(weights[0], other, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_trials_that_trained_together_on_eight_devices_are_used_on_one(tmp_path):
+    on_devices(8, train_population, tmp_path / "population")
+    for number in (0, 7):
+        trial, outputs = tmp_path / "population" / str(number), []
+        for count in (1, 8):
+            outputs.append(tmp_path / f"{number}_{count}.json")
+            on_devices(count, translate, trial, outputs[-1])
+        assert outputs[0].read_text() == outputs[1].read_text()

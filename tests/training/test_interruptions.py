@@ -1,0 +1,324 @@
+"""A state is saved before it is scored, and by the clock: what comes then costs nothing."""
+
+import itertools
+import os
+import signal
+import threading
+import time
+
+import pytest
+from test_resume import Killed, Probed, assert_same_run, saved_steps
+
+from runs import Plan, identical, lines, newest_state, quiet, unigram_config
+from transformer.errors import UserError
+from transformer.member import Member
+from transformer.signals import StopSignals
+from transformer.train import StepQueue, Trainer
+
+
+class Failing(Probed):
+    """A task some of whose evaluations, or probes, end otherwise."""
+
+    def __init__(self, what: str, places=(0,), error: type = MemoryError, **options):
+        super().__init__(**options)
+        self.what, self.places, self.error, self.calls = what, places, error, 0
+
+    def evaluate(self, params, split, final):
+        return self.fail("evaluate") or super().evaluate(params, split, final)
+
+    def probe(self, params):
+        return self.fail("probe") or super().probe(params)
+
+    def fail(self, what):
+        if what == self.what:
+            self.calls += 1
+            if self.calls - 1 in self.places:
+                raise self.error("no room")
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """A run that writes a line every third step, and one of whose steps is not finite."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    config = unigram_config(
+        **{"train.log_every": 3, "train.ema_decay": 0.9, "optimizer.accumulate": 2}
+    )
+    assert Trainer(Probed(bad=[6]), config, folder, quiet).run()
+    return config, folder
+
+
+def ended(task, config, folder, say=quiet) -> bool:
+    """Whether a run came to its end, and was not killed."""
+    folder.mkdir(exist_ok=True)
+    try:
+        return Trainer(task, config, folder, say).run()
+    except Killed:
+        return False
+
+
+def with_changes(config, **changes):
+    config = config.copy_and_resolve_references()
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def scored(folder) -> list[int]:
+    return [line["step"] for line in lines(folder, "validation")]
+
+
+# -- evaluations that do not come to their end
+
+
+@pytest.mark.parametrize(("what", "error"), [("evaluate", MemoryError), ("probe", RuntimeError)])
+def test_an_evaluation_that_fails_costs_its_score_and_no_step(what, error, unbroken, tmp_path):
+    config, whole = unbroken
+    said = []
+    assert ended(Failing(what, error=error, bad=[6]), config, tmp_path, said.append)
+    kind = {"evaluate": "evaluation", "probe": "probe"}[what]
+    reason = f"{kind} at step 5 failed, and training goes on: {error.__name__}: no room"
+    assert [line for line in said if "failed" in line] == [reason]
+    assert identical(*(newest_state(Probed(), config, each) for each in (tmp_path, whole)))
+    assert lines(tmp_path, "train") == lines(whole, "train")
+    assert scored(tmp_path) == ([10, 12] if what == "evaluate" else [5, 10, 12])
+
+
+def test_a_mistake_of_the_user_that_an_evaluation_finds_ends_the_run(tmp_path):
+    with pytest.raises(UserError, match="no room"):
+        ended(Failing("evaluate", error=UserError), unigram_config(), tmp_path)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("what", ["evaluate", "probe"])
+def test_a_run_killed_in_an_evaluation_has_that_step_and_scores_it_first(
+    what, place, unbroken, tmp_path
+):
+    config, whole = unbroken
+    assert not ended(Failing(what, [place], Killed, bad=[6]), config, tmp_path)
+    assert saved_steps(tmp_path)[-1] == [5, 10, 12][place]
+    assert scored(tmp_path) == [5, 10, 12][:place]
+    assert ended(Probed(bad=[6]), config, tmp_path)
+    assert_same_run(Probed(), config, whole, tmp_path)
+
+
+def test_lines_of_an_evaluation_that_was_not_recorded_are_not_there_twice(
+    unbroken, tmp_path, monkeypatch
+):
+    config, whole = unbroken
+
+    def killed(*args):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("transformer.storage.checkpoint.Checkpoints.record_evaluation", killed)
+        assert not ended(Probed(bad=[6]), config, tmp_path)
+    assert scored(tmp_path) == [5]
+    assert ended(Probed(bad=[6]), config, tmp_path)
+    assert_same_run(Probed(), config, whole, tmp_path)
+
+
+@pytest.mark.parametrize("place", [0, 2])  # within the run, and at its end
+def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_path):
+    config, whole = unbroken
+    step = [5, 10, 12][place]
+    for attempt in range(5):
+        assert not Trainer(Probed(), config, tmp_path, quiet).member.finished()
+        places = [0] if attempt else [place]
+        assert not ended(Failing("evaluate", places, Killed, bad=[6]), config, tmp_path)
+        assert saved_steps(tmp_path)[-1] == step
+    said = []
+    assert ended(Failing("evaluate", [], bad=[6]), config, tmp_path, said.append)
+    [line] = [line for line in said if "left out" in line]
+    assert line.startswith(f"the evaluation at step {step} failed 5 times and is left out")
+    assert scored(tmp_path) == [other for other in (5, 10, 12) if other != step]
+    assert Trainer(Probed(), config, tmp_path, quiet).member.finished()
+    assert identical(*(newest_state(Probed(), config, each) for each in (tmp_path, whole)))
+
+
+def test_an_evaluation_that_a_signal_ends_is_not_counted_as_failed(unbroken, tmp_path):
+    config, whole = unbroken
+
+    class Stopping(Probed):
+        def evaluate(self, params, split, final):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)
+            return super().evaluate(params, split, final)
+
+    for _ in range(6):
+        assert not ended(Stopping(bad=[6]), config, tmp_path)
+        assert saved_steps(tmp_path) == [5]
+    assert ended(Probed(bad=[6]), config, tmp_path)
+    assert_same_run(Probed(), config, whole, tmp_path)
+
+
+# -- saves by the clock
+
+
+def test_a_run_saved_at_every_step_and_killed_at_each_has_the_same_lines_and_bits(
+    unbroken, tmp_path
+):
+    config, whole = unbroken
+    often = with_changes(config, **{"train.save_minutes": 1e-9})
+
+    def kill(i):
+        raise Killed
+
+    for at in range(1, 12):
+        task = Probed(bad=[6])
+        task.plan = Plan(task.plan, on_read=lambda i, at=at: i == at and kill(i))
+        assert not ended(task, often, tmp_path)
+        assert saved_steps(tmp_path)[-1] == at  # no step was lost
+    assert ended(Probed(bad=[6]), often, tmp_path)
+    assert_same_run(Probed(), config, whole, tmp_path)
+
+
+def test_lines_differ_where_the_sums_of_an_interval_are_forgotten(unbroken, tmp_path, monkeypatch):
+    config, whole = unbroken
+    often = with_changes(config, **{"train.save_minutes": 1e-9})
+    monkeypatch.setattr(Member, "pending", lambda self: None)
+    task = Probed(bad=[6], on_read=lambda i: i == 7 and os.kill(os.getpid(), signal.SIGTERM))
+    assert not ended(task, often, tmp_path)
+    assert saved_steps(tmp_path) == [5, 8]
+    assert ended(Probed(bad=[6]), often, tmp_path)
+    assert lines(tmp_path, "train") != lines(whole, "train")
+
+
+def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_is_off(
+    tmp_path, monkeypatch
+):
+    saves = []
+    save = Member.save
+    monkeypatch.setattr(
+        Member, "save", lambda self, step, *a: saves.append(step) or save(self, step, *a)
+    )
+    seconds = itertools.count()
+    monkeypatch.setattr("transformer.member.time.monotonic", lambda: float(next(seconds)))
+    for minutes in (0.0, 3.5 / 60):
+        config = unigram_config(**{"train.save_minutes": minutes, "train.evaluate_every": 99})
+        assert ended(Probed(), config, tmp_path / str(minutes))
+        saves.append(None)
+    never, some = saves[: saves.index(None)], saves[saves.index(None) + 1 : -1]
+    assert never == [12]
+    assert some == sorted(some)
+    assert len(some) >= 3
+    assert some[-1] == 12
+
+
+# -- signals
+
+
+def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_again(
+    unbroken, tmp_path
+):
+    config, whole = unbroken
+    release = threading.Event()
+
+    class Long(Probed):
+        def evaluate(self, params, split, final):
+            os.kill(os.getpid(), signal.SIGINT)
+            release.wait(60)
+            return super().evaluate(params, split, final)
+
+    said, start = [], time.monotonic()
+    assert not ended(Long(bad=[6]), config, tmp_path, said.append)
+    assert time.monotonic() - start < 20
+    release.set()
+    assert "SIGINT: saving, then ending; once more ends at once" in said
+    assert said[-1] == "SIGINT: saved step 5; start the same command again to go on"
+    assert saved_steps(tmp_path) == [5]
+    assert scored(tmp_path) == []
+    assert ended(Probed(bad=[6]), config, tmp_path)
+    assert_same_run(Probed(), config, whole, tmp_path)
+
+
+def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_path):
+    config, whole = unbroken
+    release = threading.Event()
+    said = []
+
+    class Compiling:
+        """A step that takes a minute to compile for the shape of batch 7."""
+
+        def __init__(self, step):
+            self.step = step
+
+        def __call__(self, *args):
+            return self.step(*args)
+
+        def lower(self, *args):
+            if int(args[0].step) >= 7:
+                os.kill(os.getpid(), signal.SIGTERM)
+                release.wait(60)
+            return self.step.lower(*args)
+
+    trainer = Trainer(Probed(bad=[6]), config, tmp_path, said.append)
+    trainer.train_step = Compiling(trainer.train_step)
+    compile_step = trainer._compile
+
+    def forget_shapes(arguments, progress):
+        if int(arguments[0].step) == 7:
+            trainer._shapes.clear()
+        compile_step(arguments, progress)
+
+    trainer._compile = forget_shapes
+    assert not trainer.run()
+    release.set()
+    assert said[-1] == "SIGTERM: saved step 7; start the same command again to go on"
+    assert saved_steps(tmp_path) == [5, 7]
+    assert ended(Probed(bad=[6]), config, tmp_path)
+    assert_same_run(Probed(), config, whole, tmp_path)
+
+
+def test_work_that_is_waited_for_returns_raises_and_calls_back():
+    calls = []
+    with StopSignals(quiet) as signals:
+        assert signals.wait_for(lambda: time.sleep(2.2) or 7, lambda: calls.append(1)) == 7
+        with pytest.raises(ZeroDivisionError):
+            signals.wait_for(lambda: 1 // 0, quiet)
+    assert len(calls) == 2
+
+
+class Result:
+    """The result of a step that takes so long."""
+
+    def __init__(self, seconds, waited):
+        self.seconds, self.waited = seconds, waited
+
+    def block_until_ready(self):
+        self.waited.append(self)
+        time.sleep(self.seconds)
+        return self
+
+
+@pytest.mark.parametrize(("seconds", "ahead"), [(1.05, 0), (0.06, 1), (0.0, 32)])
+def test_the_host_runs_ahead_by_many_short_steps_and_by_no_long_one(seconds, ahead):
+    queue, waited, results = StepQueue(), [], []
+    for _ in range(40 if seconds < 1 else 4):
+        results.append(Result(seconds, waited))
+        queue.wait(results)
+    assert results.index(waited[-1]) == len(results) - 1 - ahead
+
+
+# -- why it ended
+
+
+@pytest.mark.parametrize(
+    ("changes", "scores", "line"),
+    [
+        ({}, [1.0], "step 12: train.steps=12; best loss 1 at step 5"),
+        ({"train.epochs": 0.5}, [1.0], "step {half}: train.epochs=0.5; best loss 1 at step 5"),
+        (
+            {"train.patience": 1},
+            [0.5, 2.0],
+            "step 10: train.patience=1 evaluations without a better one; best loss 0.5 at step 5",
+        ),
+        ({"train.minutes": 1e-9}, [1.0], "step 1: train.minutes=1e-09; best loss 1 at step 1"),
+    ],
+)
+def test_one_line_says_why_the_training_ended(changes, scores, line, tmp_path):
+    said = []
+    task = Probed([{"loss": loss} for loss in scores])
+    half = -(-task.plan.epoch_length // 2)
+    assert ended(task, unigram_config(**changes), tmp_path, said.append)
+    [found] = [each for each in said if each.startswith("training ended")]
+    assert found == f"training ended at {line.format(half=half)}"
+    assert said[-1] == found

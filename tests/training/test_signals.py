@@ -1,0 +1,208 @@
+"""A signal is answered within a second and obeyed within a few, in processes of their own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from places import ROOT
+
+# A program that XLA runs for a minute, in which Python does nothing.
+BUSY = """
+import sys
+sys.path[:0] = ["tests", "."]
+import jax, jax.numpy as jnp
+from pathlib import Path
+from transformer import signals
+
+@jax.jit
+def minute(x):
+    return jax.lax.fori_loop(0, 10**9, lambda i, x: jnp.sin(x) * 1.0001, x)
+
+def wait():
+    print("busy", flush=True)
+    minute(jnp.ones(64)).block_until_ready()
+"""
+EVALUATING = (
+    BUSY
+    + """
+from runs import Unigrams, unigram_config
+from transformer.train import Trainer
+
+class Long(Unigrams):
+    def evaluate(self, params, split, final):
+        wait()
+
+folder = Path(sys.argv[1])
+with signals.EndSignals():
+    trainer = Trainer(Long(), unigram_config(), folder, lambda line: print(line, flush=True))
+    ended = trainer.run()
+print("done", flush=True)
+signals.leave(0 if ended else 128 + trainer.stop_signal)
+"""
+)
+SCORING = (
+    BUSY
+    + """
+try:
+    with signals.EndSignals():
+        wait()
+except signals.Interrupted as interrupted:
+    signals.end(interrupted.code)
+"""
+)
+
+
+class Process:
+    """A process whose lines are read as they come, each with its time."""
+
+    def __init__(self, *command):
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[tuple[float, str]] = []
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append((time.monotonic(), line.rstrip()))
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line for _, line in self.lines)
+
+    def wait_until(self, reached, seconds: float = 300) -> None:
+        end = time.monotonic() + seconds
+        while not reached(self):
+            assert self.process.poll() is None, self.text
+            assert time.monotonic() < end, self.text
+            time.sleep(0.01)
+
+    def signal(self, number: int) -> tuple[float, float, int]:
+        """Sends a signal; returns the seconds to the answer and to the end, and the exit code."""
+        start = time.monotonic()
+        self.process.send_signal(number)
+        code = self.process.wait(120)
+        end = time.monotonic()
+        self.reader.join()
+        name = signal.Signals(number).name
+        answers = [at for at, line in self.lines if line.startswith(f"{name}: ")]
+        assert answers, self.text
+        return answers[0] - start, end - start, code
+
+
+@pytest.mark.parametrize(
+    ("program", "number"), [(EVALUATING, signal.SIGTERM), (SCORING, signal.SIGINT)]
+)
+def test_a_signal_ends_a_process_that_is_busy_in_xla(program, number, tmp_path):
+    process = Process("-c", program, tmp_path)
+    process.wait_until(lambda p: "busy" in p.text)
+    time.sleep(0.5)
+    answered, ended, code = process.signal(number)
+    assert answered < 1
+    assert ended < 5
+    assert code == 128 + number
+    assert "Traceback" not in process.text
+    assert len([line for _, line in process.lines if line.startswith(f"{number.name}: ")]) == (
+        2 if program is EVALUATING else 1  # what it has saved
+    )
+
+
+def test_a_second_signal_ends_the_process_at_once_and_one_passed_on_does_not(tmp_path):
+    program = BUSY + (
+        "with signals.StopSignals(lambda line: print(line, flush=True)) as stop:\n    wait()\n"
+    )
+    process = Process("-c", program)
+    process.wait_until(lambda p: "busy" in p.text)
+    for _ in range(2):  # as a wrapper that passes on what the terminal sends to both
+        process.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert process.process.poll() is None
+    time.sleep(1)
+    start = time.monotonic()
+    process.process.send_signal(signal.SIGINT)
+    assert process.process.wait(20) == 130
+    assert time.monotonic() - start < 1
+    process.reader.join()
+    assert process.text.count("SIGINT: saving, then ending; once more ends at once") == 1
+
+
+# -- the real command
+
+# Layers enough for half a minute of compilation, and for steps and outputs that take seconds.
+FLAGS = {
+    "model.num_encoder_layers": 6,
+    "model.num_decoder_layers": 6,
+    "train.log_every": 1,
+    "train.steps": 500,
+    "evaluate.max_sentences": 500,
+    "evaluate.training_beam_size": 4,
+    "decode.max_extra": 50,
+}
+
+
+def launch(folder: Path, cache: Path, **changes) -> Process:
+    flags = {**FLAGS, **changes, "data.cache_dir": cache}
+    return Process(
+        "launch.py",
+        "--config=configs/quickstart.py",
+        f"--workdir={folder}",
+        *(f"--config.{key}={value}" for key, value in flags.items()),
+    )
+
+
+def evaluating(process) -> bool:
+    return any(process.folder.glob("checkpoints/*/evaluation_attempts.json"))
+
+
+PHASES = {
+    "data": (lambda p: True, {"data.train_size": 60_000}, 2.5),
+    "compilation": (lambda p: "compiling ..." in p.text, {}, 3.0),
+    # The step that is under way comes to its end.
+    "training": (
+        lambda p: re.search(r"^step [3-9]/500 .*s/step", p.text, re.M),
+        {"model.num_encoder_layers": 2, "model.num_decoder_layers": 2},
+        0.3,
+    ),
+    "evaluation": (evaluating, {"train.evaluate_every": 2}, 3.0),
+    "scoring": (
+        lambda p: "training ended" in p.text,
+        {"train.steps": 2, "evaluate.max_sentences": 1},
+        3.0,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_signal_to_the_command_is_answered_and_obeyed_in_every_phase(
+    phase, number, tmp_path, capsys
+):
+    reached, changes, delay = PHASES[phase]
+    process = launch(tmp_path / "run", tmp_path / "cache", **changes)
+    process.folder = tmp_path / "run"
+    process.wait_until(reached)
+    time.sleep(delay)
+    answered, ended, code = process.signal(number)
+    with capsys.disabled():
+        print(
+            f"\n{phase}, {number.name}: answered after {answered:.2f} s, ended after {ended:.2f} s"
+        )
+    assert code == 128 + number, process.text
+    assert answered < 1
+    assert ended < 5
+    assert "Traceback" not in process.text

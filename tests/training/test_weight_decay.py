@@ -1,0 +1,121 @@
+"""Weight decay pulls at matrices alone, however the parameters of layers are kept."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+import reference
+from conftest import tiny_config, tiny_inputs
+from runs import quiet, toy_config
+from transformer.model.classifier import Classifier
+from transformer.model.kinds import REGISTRY
+from transformer.model.stack import stacked_modules
+from transformer.optim import make_optimizer
+from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
+from variants import MODELS, VARIANTS
+
+# A vector in every place: none of these names is a matrix of one layer.
+VECTORS = ("bias", "scale", "query_key_scale")
+
+
+def decayed(params, stacked, accumulate=1):
+    """Names of the parameters that an update without any gradient changes, without layers."""
+    # Which they are must not depend on sizes; those of one number are quick.
+    params = jax.tree.map(lambda x: np.ones((1,) * x.ndim, x.dtype), params)
+    optimizer = make_optimizer("adamw", 0.9, 0.98, 1e-9, 0.0, accumulate, stacked)
+    gradient = jax.tree.map(jnp.zeros_like, params)
+    numbers = {"learning_rate": 0.1, "weight_decay": 0.5}
+    updates, _ = optimizer.update(gradient, optimizer.init(params), params, **numbers)
+    moved = {"/".join(path) for path, step in flatten_dict(updates).items() if np.any(step)}
+    return {re.sub(r"(_layers)_\d+", r"\1", name) for name in moved}
+
+
+def vectors(names):
+    return {name for name in names if name.split("/")[-1] in VECTORS}
+
+
+def of_model(fields, scan_layers, **options):
+    config = tiny_config(**{**fields, "scan_layers": scan_layers})
+    return decayed(reference.parameters(config), stacked_modules(config), **options)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_variant_decays_the_same_parameters_with_and_without_scan(name):
+    apart, scanned = (of_model(MODELS[name], scan) for scan in (False, True))
+    assert apart == scanned
+    assert not vectors(scanned)
+    assert {"decoder_layers/feed_forward/inner/kernel", "target_embedding/table"} <= scanned
+
+
+def test_taking_the_axis_of_layers_for_one_of_theirs_would_be_seen():
+    fields = VARIANTS["norm of queries"][0]
+    params = reference.parameters(tiny_config(**fields, scan_layers=True))
+    seen = vectors(decayed(params, stacked=()))
+    assert "encoder_layers/self_attention/query_norm/scale" in seen
+    assert "decoder_layers/feed_forward/outer/bias" in seen
+    assert vectors({"a/bias", "b/kernel"}) == {"a/bias"}
+
+
+def test_accumulating_and_vmapped_optimizers_decay_the_same():
+    fields = VARIANTS["norm of queries"][0]
+    expected = of_model(fields, True)
+    assert of_model(fields, True, accumulate=3) == expected
+    config = tiny_config(**fields, scan_layers=True)
+    params = reference.parameters(config)
+    optimizer = make_optimizer("adamw", 0.9, 0.98, 1e-9, 0.0, 1, stacked_modules(config))
+
+    def update(params, decay):
+        gradient = jax.tree.map(jnp.zeros_like, params)
+        state = optimizer.init(params)
+        return optimizer.update(gradient, state, params, learning_rate=0.1, weight_decay=decay)[0]
+
+    both = jax.tree.map(lambda x: jnp.stack([x, x]), params)
+    updates = flatten_dict(jax.vmap(update)(both, jnp.array([0.5, 0.0])))
+    assert {"/".join(path) for path, step in updates.items() if np.any(step[0])} == expected
+    assert not any(np.any(step[1]) for step in updates.values())
+
+
+@pytest.mark.parametrize("kind", REGISTRY)
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_classifiers_and_recurrent_models_decay_no_vector(kind, cell):
+    found = []
+    for scan in (False, True):
+        config = tiny_config(kind=kind, cell=cell, scan_layers=scan, num_decoder_layers=0)
+        model = Classifier(config, 3, "attention")
+        tokens = tiny_inputs().source
+        shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens > 0)["params"]
+        params = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), shapes)
+        found.append(decayed(params, stacked_modules(config)))
+    assert found[0] == found[1]
+    assert not vectors(found[0])
+    assert {"output/kernel", "attention_pooling/hidden/kernel"} <= found[0]
+    assert any("encoder_layers" in name for name in found[0])
+
+
+@pytest.mark.parametrize("share_layers", [False, True])
+def test_a_run_s_own_step_decays_no_vector_of_a_scanned_stack(share_layers, tmp_path):
+    changes = {
+        "model.scan_layers": True,
+        "model.share_layers": share_layers,
+        "optimizer.name": "adamw",
+        "optimizer.learning_rate": 0.5,
+    }
+    steps = {}
+    for decay in (0.0, 0.5):
+        config = toy_config(tmp_path, **changes, **{"optimizer.weight_decay": decay})
+        task = TranslationTask(config, quiet)
+        trainer = Trainer(task, config, tmp_path / str(decay), quiet)
+        state, _ = trainer.train_step(
+            trainer.fresh_state(), trainer.put(task.plan[0]), trainer.hparams
+        )
+        steps[decay] = flatten_dict(state.params)
+    names = {
+        "/".join(path) for path, x in steps[0.0].items() if not np.array_equal(x, steps[0.5][path])
+    }
+    assert not vectors(names)
+    assert "encoder_layers/self_attention/query/kernel" in names

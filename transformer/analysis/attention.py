@@ -1,0 +1,104 @@
+"""What a model attends to while it reads: of one text on the host, of a batch on the device."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+END_OF_SENTENCE = "</s>"
+COMES_NEXT = "(next)"  # names what is written after the last token of a text that may go on
+
+
+class Attention(NamedTuple):
+    """What a model attends to while it reads one text, or a source and its translation.
+
+    Kinds are "encoder_self" (both axes are the source), "decoder_self" (both are the target) and
+    "cross" (queries are the target, keys the source), of those that the model has.
+
+    Attributes:
+      weights: of each layer and head, by kind; a query's row sums to one.
+      value_norms: the norm of what a key adds to a layer's output where all of a head's weight is
+        on it, by kind; none of a model that has no such heads, see `MultiHeadAttention`.
+      source_tokens: those that the encoder reads; a translator's end in end-of-sentence.
+      target_tokens: those that the decoder reads. A side that a model lacks has no tokens.
+    """
+
+    weights: Mapping[str, Float[np.ndarray, "layers H L M"]]
+    value_norms: Mapping[str, Float[np.ndarray, "layers H M"]]
+    source_tokens: list[str]
+    target_tokens: list[str]
+
+    @property
+    def written_tokens(self) -> list[str]:
+        """What the decoder writes in each row of its attention: the token after the one it reads.
+
+        A translation ends in end-of-sentence; what a language model writes after its text is
+        `COMES_NEXT`.
+        """
+        last = END_OF_SENTENCE if self.source_tokens else COMES_NEXT
+        return [*self.target_tokens[1:], last][: len(self.target_tokens)]
+
+    @classmethod
+    def of_first_text(
+        cls,
+        model: Any,
+        intermediates: Mapping[str, Any],
+        source_tokens: list[str],
+        target_tokens: list[str],
+    ) -> "Attention":
+        """Returns the attention over the first text of a batch, without its padding.
+
+        Args:
+          model: a kind of encoder and decoder, see `model.kinds`.
+          intermediates: what it sowed while it read the batch.
+        """
+        source, target = len(source_tokens), len(target_tokens)
+        sides = {
+            "encoder_self": (source, source),
+            "decoder_self": (target, target),
+            "cross": (target, source),
+        }
+        weights = {
+            kind: np.stack([w[0, :, : sides[kind][0], : sides[kind][1]] for w in layers])
+            for kind, layers in jax.device_get(model.attention_weights(intermediates)).items()
+        }
+        value_norms = {
+            kind: np.stack([norms[0, :, : sides[kind][1]] for norms in layers])
+            for kind, layers in jax.device_get(model.value_norms(intermediates)).items()
+        }
+        return cls(weights, value_norms, source_tokens, target_tokens)
+
+
+class BatchAttention(NamedTuple):
+    """One kind of attention within a batch, in the layers that have it.
+
+    `value_norms` are none where the model has no such; for `mask` and `ends` see
+    `head_statistics.head_statistics`.
+    """
+
+    weights: Float[Array, "layers B H L M"]
+    value_norms: Float[Array, "layers B H M"] | None
+    mask: Bool[Array, "B L M"]
+    ends: Bool[Array, "B M"] | None
+
+    @classmethod
+    def by_kind(
+        cls,
+        model: Any,
+        intermediates: Mapping[str, Any],
+        seen: Mapping[str, tuple[Bool[Array, "B _ _"], Bool[Array, "B _"] | None]],
+    ) -> "dict[str, BatchAttention]":
+        """Returns the kinds of attention that a model has sown while it read a batch.
+
+        Args:
+          model: a kind of encoder and decoder, see `model.kinds`.
+          seen: mask and ends of each kind.
+        """
+        norms = {k: jnp.stack(layers) for k, layers in model.value_norms(intermediates).items()}
+        return {
+            kind: cls(jnp.stack(layers), norms.get(kind), *seen[kind])
+            for kind, layers in model.attention_weights(intermediates).items()
+        }

@@ -1,0 +1,194 @@
+"""What the heads of a model look at in fixed texts, to be asked again and again while it trains."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from transformer.analysis.alignment import (
+    GoldLinks,
+    Words,
+    alignment_scores,
+    most_attended,
+    word_weights,
+)
+from transformer.analysis.attention import BatchAttention
+from transformer.analysis.statistics import RowSums, head_statistics
+
+READABLE = 32  # tokens: texts up to here can be read off a picture
+MAP_BYTES = 2**28  # of all attention weights of a batch, beside which their statistics need little
+# Which tokens of a text are the queries and the keys of a kind: 0 the source's, 1 the target's.
+SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
+
+
+class Probe(NamedTuple):
+    """What the attention heads of a model look at in fixed texts.
+
+    Attributes:
+      arrays: what to save of it, by names that `experiments/attention/probes.py` lists; empty
+        where there is nothing to probe.
+      numbers: what to log of it: the mean of each statistic over the heads of a kind, and the
+        smallest alignment error rate.
+    """
+
+    arrays: dict[str, np.ndarray]
+    numbers: dict[str, float]
+
+
+class LinkedPair(NamedTuple):
+    """The words of a sentence pair, and which of them are translations of each other."""
+
+    source: Words
+    target: Words
+    gold: GoldLinks
+
+
+class HeadProbe:
+    """Asks a model what its heads look at; compiled once, for all batches are of one shape.
+
+    Args:
+      attend: (variables, batch) -> the attention within a batch by kind, of the kinds there are.
+      batches: of all texts; those whose weights are kept are the first rows.
+      kept: their source tokens and target tokens as the model reads them, of a side that there
+        is, and up to where the weights are kept.
+      linked: of all pairs in the order of the rows; none where their links are not known.
+    """
+
+    def __init__(
+        self,
+        attend: Callable[[Any, Any], dict[str, BatchAttention]],
+        batches: Sequence[Any],
+        kept: Sequence[tuple[list[str], list[str]]],
+        linked: Sequence[LinkedPair] = (),
+    ):
+        self._attend, self._batches, self._kept, self._linked = attend, batches, kept, linked
+        self._longest = [max((len(tokens[i]) for tokens in kept), default=0) for i in (0, 1)]
+        self._run = jax.jit(self._of_batch)
+
+    def __call__(self, variables: Any) -> Probe:
+        """Returns what is to be saved; nothing where there are no batches, or no heads."""
+        if not self._batches:
+            return Probe({}, {})
+        found, kept, links = [], [], []
+        for batch in self._batches:  # one at a time, since what links are read off is large
+            own, sums, cross = self._run(variables, batch)
+            found.append(jax.device_get(sums))
+            if len(kept) < len(self._kept):
+                kept += _by_text(jax.device_get(own))
+            if cross is not None:
+                links += self._links(jax.device_get(cross), self._linked[len(links) :])
+        sums = functools.reduce(_merge, found)
+        arrays = {f"statistics/{name}": rows.mean() for name, rows in sums.items()}
+        numbers = {
+            "_".join(reversed(name.split("/"))): float(arrays[f"statistics/{name}"].mean())
+            for name in sums
+        }
+        if links:
+            scores = alignment_scores(links, (pair.gold for pair in self._linked))
+            for name, each in zip(("aer", "precision", "recall"), scores[:3], strict=True):
+                arrays[f"statistics/cross/{name}"] = each.astype(np.float32)
+            numbers["aer_cross"] = float(scores.error_rate.min())
+        for n, (tokens, attention) in enumerate(zip(self._kept, kept, strict=False)):
+            sentence = f"sentences/{n}"
+            for kind, (weights, norms) in attention.items():
+                queries, keys = (len(tokens[side]) for side in SIDES[kind])
+                arrays[f"{sentence}/weights/{kind}"] = weights[..., :queries, :keys]
+                if norms is not None:
+                    arrays[f"{sentence}/value_norms/{kind}"] = norms[..., :keys]
+            for side, own in zip(("source", "target"), tokens, strict=True):
+                arrays[f"{sentence}/{side}_tokens"] = np.array(own, np.str_)
+        return Probe(arrays, numbers)
+
+    def _of_batch(self, variables: Any, batch: Any):
+        """Weights and value norms that may be kept; statistics of all; what links are read off.
+
+        All batches return the first, which are small, so that one program does for all.
+        """
+        first, kept, sums, cross = len(self._kept), {}, {}, None
+        for kind, (weights, norms, mask, ends) in self._attend(variables, batch).items():
+            queries, keys = (self._longest[side] for side in SIDES[kind])
+            own = None if norms is None else norms[:, :first, :, :keys]
+            kept[kind] = weights[:, :first, :, :queries, :keys], own
+            statistics = functools.partial(
+                head_statistics, mask=mask, ends=ends, within=kind != "cross"
+            )
+            for name, rows in jax.vmap(statistics)(weights).items():
+                sums[f"{kind}/{name}"] = rows
+            if kind == "cross" and self._linked:
+                cross = weights
+        return kept, sums, cross
+
+    @staticmethod
+    def _links(
+        batch: Float[np.ndarray, "layers B H L M"], pairs: Sequence[LinkedPair]
+    ) -> list[Float[np.ndarray, "layers H _ _"]]:
+        """Each head's links in the sentence pairs of a batch, which are the first of these."""
+        found = []
+        for weights, (source, target, _) in zip(batch.swapaxes(0, 1), pairs, strict=False):
+            own = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
+            found.append(most_attended(word_weights(own, source, target)))
+        return found
+
+
+def _merge(sums: dict[str, RowSums], others: dict[str, RowSums]) -> dict[str, RowSums]:
+    return {name: rows.merge(others[name]) for name, rows in sums.items()}
+
+
+def _by_text(kept: Any) -> list[Any]:
+    """What is kept of each row of a batch."""
+    rows = {array.shape[1] for array in jax.tree.leaves(kept)} or {0}
+    return [jax.tree.map(lambda x, n=n: x[:, n], kept) for n in range(*rows)]
+
+
+class Parts(NamedTuple):
+    """Texts by number, in batches of `rows` x `length` tokens, the last of which may lack some."""
+
+    texts: list[list[int]]
+    rows: int
+    length: int
+
+
+def batch_rows(length: int, maps: int, tokens: int) -> int:
+    """Returns how many texts of a length to probe at once, one at least.
+
+    They are no more than a device has in training, and no more than have `MAP_BYTES` of attention
+    weights: training holds those of one layer after the other, a probe those of all layers.
+
+    Args:
+      length: of a text, in tokens.
+      maps: the attention maps of a text, those of all kinds, layers and heads.
+      tokens: of a batch of training.
+    """
+    in_training = tokens // (length * jax.device_count())
+    return max(1, min(in_training, MAP_BYTES // (4 * max(1, maps) * length**2)))
+
+
+def divide(lengths: Sequence[int], longest: int, kept: int, maps: int, tokens: int) -> Parts:
+    """Returns the texts in batches of one shape, first those to be kept.
+
+    They are spread over the texts that can be read off a picture; where these are too few, they
+    are the shortest.
+
+    Args:
+      lengths: of all texts, in tokens.
+      longest: texts with more tokens are left out.
+      kept: how many texts to keep.
+      maps, tokens: see `batch_rows`.
+    """
+    fitting = [i for i, length in enumerate(lengths) if length <= longest]
+    readable = sum(lengths[i] <= READABLE for i in fitting)
+    short = sorted(sorted(fitting, key=lambda i: lengths[i])[: max(kept, readable)])
+    order = kept_first(fitting, short, kept)
+    length = max((lengths[i] for i in order), default=1)
+    rows = min(len(order), batch_rows(length, maps, tokens))
+    return Parts([order[i : i + rows] for i in range(0, len(order), rows or 1)], rows, length)
+
+
+def kept_first(texts: Sequence[int], candidates: Sequence[int], kept: int) -> list[int]:
+    """Returns the numbers of all texts, those of `kept` spread over the candidates first."""
+    kept = min(kept, len(candidates))
+    first = [candidates[i * len(candidates) // kept] for i in range(kept)]
+    return first + [i for i in texts if i not in first]

@@ -1,0 +1,143 @@
+"""Documents for language models: made up, read from text files, or from TensorFlow Datasets.
+
+A document is text that stands by itself: a line, a paragraph, or a whole file. Every source gives
+the splits that it has as iterables that can be read again and again from their start.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformer.data import tfds
+from transformer.data.parallel import sources
+from transformer.data.splits import SPLITS
+from transformer.data.text_files import locate, read_lines
+from transformer.errors import UserError
+
+DOCUMENTS = ("line", "paragraph", "file")
+# Said or written long ago; enough to see a model learn by heart.
+QUOTATIONS = (
+    "the only true wisdom is in knowing you know nothing",
+    "the unexamined life is not worth living",
+    "no man ever steps in the same river twice",
+    "a journey of a thousand miles begins with a single step",
+    "i think therefore i am",
+    "if i have seen further it is by standing on the shoulders of giants",
+    "all that glitters is not gold",
+    "the journey not the arrival matters",
+)
+
+Documents = Mapping[str, Iterable[str]]
+
+
+def open_documents(settings: Any) -> Documents:
+    """Returns the documents of each split of the corpus that the settings describe.
+
+    Args:
+      settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
+
+    Raises:
+      UserError: an unknown source, and whatever is wrong with the text named.
+    """
+    if settings.documents not in DOCUMENTS:
+        raise UserError(
+            f"data.documents='{settings.documents}' is unknown: choose one of "
+            f"{', '.join(DOCUMENTS)}"
+        )
+    if settings.source in REGISTRY:
+        return REGISTRY[settings.source](settings)
+    if settings.source not in sources.REGISTRY:
+        known = ", ".join(sorted({*REGISTRY, *sources.REGISTRY}))
+        raise UserError(f"data.source={settings.source!r} is unknown: choose one of {known}")
+    pairs = sources.open_source(settings)
+    return {split: [pair.source for pair in pairs[split]] for split in SPLITS}
+
+
+def _quotations(settings: Any) -> Documents:
+    """Returns the same few quotations as every split: what is measured is memory."""
+    return dict.fromkeys(SPLITS, QUOTATIONS)
+
+
+def _tfds(settings: Any) -> Documents:
+    """Returns a text field of a dataset of TensorFlow Datasets."""
+    return tfds.open_splits(settings, ("text",), str)
+
+
+def _files(settings: Any) -> Documents:
+    """Returns the documents of the files that the settings name.
+
+    A split without a file is the end of the training text: of the whole text, first
+    `validation_share` and then `test_share` of its characters, where a document is a file; else
+    such shares of the documents. A share of zero leaves the split out.
+    """
+    named = {
+        split: _TextFile(locate(settings, f"{split}_source"), settings.documents)
+        for split in SPLITS
+        if split == "train" or getattr(settings, f"{split}_source")
+    }
+    for text in named.values():
+        if next(iter(text), None) is None:
+            raise UserError(f"{text.path} has no text: name a file with some")
+    shares = {
+        split: getattr(settings, f"{split}_share")
+        for split in SPLITS[1:]
+        if split not in named and getattr(settings, f"{split}_share")
+    }
+    if sum(shares.values()) >= 1:
+        asked = " and ".join(f"--config.data.{split}_share={x}" for split, x in shares.items())
+        raise UserError(f"{asked} leave nothing to train on: lower them")
+    return {**named, **_cut(named["train"], shares)} if shares else named
+
+
+def _cut(text: "_TextFile", shares: Mapping[str, float]) -> Documents:
+    """Returns "train" and the splits that are cut off its end."""
+    whole = text.documents == "file"
+    units = next(iter(text)) if whole else list(text)
+    left = 1.0 - sum(shares.values())
+    bounds = [int(left * len(units))]
+    for share in shares.values():
+        left += share
+        bounds.append(max(bounds[-1] + 1, int(left * len(units) + 1e-6)))
+    bounds[-1] = len(units)
+    if bounds[0] < 1 or bounds[-2] >= bounds[-1]:
+        what = "characters" if whole else "documents"
+        raise UserError(
+            f"{text.path} has {len(units):,} {what}, too few to set some aside: name files in "
+            + " and ".join(f"--config.data.{split}_source" for split in shares)
+        )
+    pieces = [units[start:end] for start, end in itertools.pairwise([0, *bounds])]
+    names = ("train", *shares)
+    return {name: [piece] if whole else piece for name, piece in zip(names, pieces, strict=True)}
+
+
+@dataclasses.dataclass(frozen=True)
+class _TextFile:
+    """The documents of a text file, plain or gzip, read anew by each iteration.
+
+    Lines and paragraphs come without the blank lines around them; a file as it is.
+    """
+
+    path: Path
+    documents: str
+
+    def __iter__(self) -> Iterator[str]:
+        lines = read_lines(self.path)
+        if self.documents == "file":
+            text = "".join(f"{line}\n" for line in lines)
+            if text.strip():
+                yield text
+        elif self.documents == "line":
+            yield from (line for line in lines if line.strip())
+        else:
+            for blank, block in itertools.groupby(lines, key=lambda line: not line.strip()):
+                if not blank:
+                    yield "\n".join(block)
+
+
+REGISTRY: dict[str, Callable[[Any], Documents]] = {
+    "files": _files,
+    "quotations": _quotations,
+    "tfds": _tfds,
+}

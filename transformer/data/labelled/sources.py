@@ -1,0 +1,162 @@
+"""Where labelled texts come from: made up, read from a file, or from TensorFlow Datasets.
+
+Whatever is wrong with files, names or labels is said when they are opened: all text is read once
+then.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from transformer.data import tfds
+from transformer.data.labels import Broken, Labelled, LabelledFile, labelled_file
+from transformer.data.parallel.sources import set_aside_splits
+from transformer.data.set_aside import check_not_empty, set_aside
+from transformer.data.splits import SPLITS, check_sizes
+from transformer.data.synthetic import opinions
+from transformer.errors import UserError, shorten
+
+# More labels than this share of the texts, and than FEW_LABELS, are not classes but names of rows.
+MOST_LABELS = 0.5
+FEW_LABELS = 20
+SHOWN = 5  # labels that a message quotes
+Splits = Mapping[str, Iterable[Labelled]]
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledSource:
+    """A corpus of labelled texts.
+
+    Attributes:
+      splits: the texts of "train", "validation" and "test", to be read as often as wanted.
+      labels: the classes, sorted: those that the training text has.
+      sizes: how many texts of each label are in each split.
+      broken: how many broken lines were passed over, by file.
+    """
+
+    splits: Splits
+    labels: tuple[str, ...]
+    sizes: Mapping[str, Mapping[str, int]]
+    broken: Mapping[str, int]
+
+    def describe(self) -> list[str]:
+        """Returns a line about each split, and one about each file with broken lines."""
+        lines = []
+        for split, sizes in self.sizes.items():
+            counts = ", ".join(f"{label}: {sizes[label]:,}" for label in self.labels)
+            lines.append(f"{split}: {sum(sizes.values()):,} texts ({counts})")
+        passed = [f"{path}: passed over {n:,} broken lines" for path, n in self.broken.items()]
+        return lines + passed
+
+
+def open_labelled(settings: Any) -> LabelledSource:
+    """Returns the labelled texts that the settings describe.
+
+    Args:
+      settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
+
+    Raises:
+      UserError: an unknown source, whatever is wrong with the text named, a training text of
+        fewer than two classes, or labels elsewhere that it does not have.
+    """
+    if settings.source not in REGISTRY:
+        raise UserError(
+            f"data.source={settings.source!r} gives no labelled texts: choose one of "
+            f"{', '.join(REGISTRY)}"
+        )
+    check_sizes(settings)
+    splits, broken = REGISTRY[settings.source](settings)
+    sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
+    labels = tuple(sorted(sizes["train"]))
+    if len(labels) > MOST_LABELS * sum(sizes["train"].values()) and len(labels) > FEW_LABELS:
+        raise UserError(_not_labels(settings, labels, sum(sizes["train"].values())))
+    if len(labels) < 2:
+        found = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
+        raise UserError(
+            f"the training text has {found}, and a classifier needs two classes: check "
+            f"--config.data.{FIRST_KEY[settings.source]}"
+        )
+    for split in SPLITS[1:]:
+        if new := sorted(set(sizes[split]) - set(labels)):
+            raise UserError(
+                f"the {split} text has {_few(new)}, which the training text never has "
+                f"({_few(labels)}): correct them, or train on such texts too"
+            )
+    return LabelledSource(splits, labels, sizes, broken)
+
+
+def _few(labels: Sequence[str]) -> str:
+    """Labels as a message quotes them: the first, and how many there are."""
+    shown = ", ".join(repr(shorten(label, 40)) for label in labels[:SHOWN])
+    return f"the labels {shown}" + (f" and {len(labels) - SHOWN:,} more" * (len(labels) > SHOWN))
+
+
+def _not_labels(settings: Any, labels: Sequence[str], texts: int) -> str:
+    """What is said where labels are as many as texts: they are numbers of rows, or the texts."""
+    found = f"{len(labels):,} different labels of {texts:,} texts ({_few(labels)})"
+    if settings.source != "files":
+        return f"{found}: these are not classes: check --config.data.tfds_fields"
+    file = labelled_file(settings, "train")
+    return (
+        f"{file.source} has {found}, so data.label_field={shorten(file.fields[1])!r} is hardly "
+        f"the column of the classes; {file.describe()}: set --config.data.label_field and "
+        "--config.data.text_field (names in a header line, or numbers from 0)"
+    )
+
+
+def _opinions(settings: Any) -> tuple[Splits, dict[str, int]]:
+    sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
+    return opinions.generate(settings.seed, sizes), {}
+
+
+def _files(settings: Any) -> tuple[Splits, dict[str, int]]:
+    """Returns the labelled texts of the files that the settings name, and of each what is broken.
+
+    A validation or test set without a file is set aside from the training text, see `set_aside`.
+    """
+    taken = set_aside_splits(settings)
+    files = {split: labelled_file(settings, split) for split in SPLITS if split not in taken}
+    broken = {}
+    for split, file in files.items():
+        if settings.skip_broken and (count := _count_broken(file)):
+            broken[str(file.source)] = count
+        if split != "train":  # which set_aside reads
+            check_not_empty(file, sum(1 for _ in file))
+    sizes = {split: getattr(settings, f"{split}_size") for split in taken}
+    splits = set_aside(files["train"], sizes, settings, key=lambda item: item.text)
+    return {**files, **splits}, broken
+
+
+def _count_broken(file: LabelledFile) -> int:
+    """Returns how many records of a file are broken.
+
+    Raises:
+      UserError: all are.
+    """
+    count, whole, first = 0, False, None
+    for record in file.records():
+        if isinstance(record, Broken):
+            count += 1
+            first = first or record
+        else:
+            whole = True
+    if first and not whole:
+        raise UserError(
+            f"{file.source} has only broken lines, {count:,} of them; line {first.line}: "
+            f"{first.why}: check --config.data.text_field and --config.data.label_field"
+        )
+    return count
+
+
+def _tfds(settings: Any) -> tuple[Splits, dict[str, int]]:
+    return tfds.open_splits(settings, ("text", "label"), Labelled), {}
+
+
+REGISTRY: dict[str, Callable[[Any], tuple[Splits, dict[str, int]]]] = {
+    "opinions": _opinions,
+    "files": _files,
+    "tfds": _tfds,
+}
+# What to look at first where a source's training text is of no use.
+FIRST_KEY = {"opinions": "train_size", "files": "label_field", "tfds": "tfds_train"}

@@ -1,0 +1,123 @@
+"""Where sentence pairs come from: made up, read from text files, or from TensorFlow Datasets.
+
+Every source gives the splits 'train', 'validation' and 'test' as iterables of pairs that can be
+read again and again from their start. Text and TFDS are streamed, however large. Whatever is
+wrong with files or names is said when they are opened, before anything is trained.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from transformer.data import tfds
+from transformer.data.pairs import CleaningReport, CleaningRules, Pair, rules_of
+from transformer.data.set_aside import TooFewError, check_not_empty, set_aside
+from transformer.data.splits import SPLITS, check_sizes
+from transformer.data.synthetic import grammar
+from transformer.data.text_files import parallel_text
+from transformer.errors import UserError
+
+Splits = Mapping[str, Iterable[Pair]]
+
+
+def open_source(settings: Any) -> Splits:
+    """Returns the pairs of each split of the corpus that the settings describe.
+
+    With `longer_size` there is a split "longer", to score beyond the training length: sequences
+    of `copy` and `reverse` twice as long as the longest to train on, of other sources the test
+    pairs joined two by two.
+
+    Args:
+      settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
+
+    Raises:
+      UserError: an unknown source, a negative size, and whatever is wrong with the text named.
+    """
+    if settings.source not in REGISTRY:
+        raise UserError(
+            f"data.source={settings.source!r} is unknown: choose one of {', '.join(REGISTRY)}"
+        )
+    check_sizes(settings)
+    splits = REGISTRY[settings.source](settings)
+    if settings.longer_size and "longer" not in splits:
+        return {**splits, "longer": _joined(splits["test"], settings.longer_size)}
+    return splits
+
+
+def _joined(pairs: Iterable[Pair], count: int) -> list[Pair]:
+    """Returns up to `count` pairs, each made of two that follow one another."""
+    sides = [(pair.source, pair.target) for pair in itertools.islice(pairs, 2 * count)]
+    return [
+        Pair(f"{first[0]} {second[0]}", f"{first[1]} {second[1]}")
+        for first, second in zip(sides[::2], sides[1::2], strict=False)
+    ]
+
+
+def set_aside_splits(settings: Any) -> list[str]:
+    """Returns the splits that are taken out of the training text, having no file of their own."""
+    if settings.source != "files":
+        return []
+    return [split for split in SPLITS[1:] if not getattr(settings, f"{split}_source")]
+
+
+def _generated(
+    make: Callable[[int, dict[str, int]], dict[str, list[Pair]]], settings: Any
+) -> Splits:
+    """Returns a made-up corpus: `make` gets the seed and the number of pairs in each split."""
+    sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
+    if make is not grammar.generate and settings.longer_size:
+        sizes["longer"] = settings.longer_size
+    return make(settings.seed, sizes)
+
+
+def _files(settings: Any) -> Splits:
+    """Returns the parallel text of the files that the settings name.
+
+    A validation or test set without a file is set aside from the training text, see `set_aside`:
+    of the pairs that keep the rules of cleaning, so that each has its size. All text is read once
+    here, so that none of it can fail later.
+    """
+    taken = set_aside_splits(settings)
+    splits = {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
+    for split, text in splits.items():
+        if split != "train":  # which set_aside reads
+            check_not_empty(text, sum(1 for _ in text))
+    sizes = {split: getattr(settings, f"{split}_size") for split in taken}
+    rules, text = rules_of(settings), splits["train"]
+    try:
+        return splits | set_aside(text, sizes, settings, _Key(rules))
+    except TooFewError as error:
+        report = CleaningReport()
+        for pair in text:
+            report.count(rules.fault(pair.source.strip(), pair.target.strip()))
+        if not report.dropped:
+            raise
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
+        raise UserError(f"{error}; not held out are pairs that cleaning drops: {reasons}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Key:
+    """The source sentence, without white space around it; nothing where a pair breaks the rules."""
+
+    rules: CleaningRules
+
+    def __call__(self, pair: Pair) -> str:
+        source = pair.source.strip()
+        return "" if self.rules.fault(source, pair.target.strip()) else source
+
+
+def _tfds(settings: Any) -> Splits:
+    """Returns a translation corpus of TensorFlow Datasets."""
+    return tfds.open_splits(settings, ("text", "text"), Pair)
+
+
+REGISTRY: dict[str, Callable[[Any], Splits]] = {
+    "grammar": functools.partial(_generated, grammar.generate),
+    "copy": functools.partial(_generated, grammar.copy_sequences),
+    "reverse": functools.partial(_generated, grammar.reverse_sequences),
+    "files": _files,
+    "tfds": _tfds,
+}

@@ -1,0 +1,238 @@
+"""A trained classifier in use: text in, classes out."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from transformer.analysis.attention import Attention, BatchAttention
+from transformer.data.labelled.batches import (
+    NO_LABEL,
+    LabelledBatch,
+    make_labelled_batch,
+    read_texts,
+)
+from transformer.data.tokenizer import PAD, Ids, Tokenizer
+from transformer.inference.base import TokenTable
+from transformer.inference.groups import length_groups, static_rows
+from transformer.inference.hypotheses import not_finite
+from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
+from transformer.model.kinds import REGISTRY
+from transformer.model.layers import DropoutRates
+
+
+class Prediction(NamedTuple):
+    """A class and the probability that the text is of it."""
+
+    label: str
+    probability: float
+
+
+class TextClassifier:
+    """Classifies and explains texts with given variables.
+
+    Args:
+      model: the network.
+      tokenizer: what its ids mean.
+      labels: names of the classes, by number.
+      max_tokens: of a text, its begin included; what comes after them is not read.
+      batch_size: texts read at once, at most.
+      warn: called with a line where a text is longer.
+    """
+
+    def __init__(
+        self,
+        model: Classifier | BagOfEmbeddings,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        max_tokens: int,
+        batch_size: int,
+        warn: Callable[[str], None],
+    ):
+        self.model, self.tokenizer, self.labels = model, tokenizer, tuple(labels)
+        self.max_tokens, self.batch_size, self.warn = max_tokens, batch_size, warn
+        self._classify = jax.jit(self.classify)
+        self._classify_members = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
+
+    def param_shapes(self) -> Any:
+        """Returns the parameters' shapes and dtypes, without their values."""
+        return jax.eval_shape(self.init_params, jax.random.key(0))
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh float32 parameters; they do not depend on any text."""
+        token = jnp.ones((1, 1), jnp.int32)
+        return self.model.init(key, token, token != PAD)["params"]
+
+    def fingerprint(self) -> str:
+        """Returns what a checkpoint must agree with."""
+        names = hashlib.sha256(json.dumps(self.labels).encode()).hexdigest()[:16]
+        return f"{self.tokenizer.digest}-{names}"
+
+    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+        """Returns the one table of token embeddings, "input"; a bag's bigrams are no tokens."""
+        params = variables["params"]
+        if not isinstance(self.model, BagOfEmbeddings):
+            # A recurrent encoder reads the table that ties all, even where there is but one side.
+            encoder = params["encoder"]
+            params = encoder.get("source_embedding") or encoder["target_embedding"]
+        vectors = np.asarray(params["table"])[: self.tokenizer.vocab_size]
+        return {"input": TokenTable(vectors, self.tokenizer)}
+
+    # -- tokens to classes
+
+    def classify(
+        self,
+        variables: Any,
+        tokens: Any,
+        rates: DropoutRates | None = None,
+        key: jax.Array | None = None,
+    ) -> Classified:
+        """Returns the scores of the texts' classes, and the vectors that they are made of.
+
+        Args:
+          tokens: [B, M], padded with 0.
+          rates, key: of dropout while training.
+        """
+        tokens = jnp.asarray(tokens)
+        rngs = {} if key is None else {"dropout": key}
+        return self.model.apply(variables, tokens, tokens != PAD, rates, rngs=rngs)
+
+    def probabilities(
+        self, variables: Any, texts: Sequence[Ids], members: bool = False
+    ) -> Float[np.ndarray, "... N C"]:
+        """Returns the probabilities of all classes of encoded texts, in float64.
+
+        Args:
+          members: whether the variables, and so the first axis, are those of a population.
+        """
+        run = self._classify_members if members else self._classify
+        population = jax.tree.leaves(variables)[0].shape[:1] if members else ()
+        logits = np.zeros((*population, len(texts), len(self.labels)))
+        for rows, batch in self.batches(texts):
+            found = np.asarray(run(variables, batch.tokens).logits)
+            logits[..., rows, :] = found[..., : len(rows), :]
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True)
+
+    def batches(
+        self, texts: Sequence[Ids], labels: Sequence[int] | None = None
+    ) -> Iterator[tuple[list[int], LabelledBatch]]:
+        """Yields (indices, batch) of encoded texts, batches of like length and static shape.
+
+        Args:
+          labels: numbers of the texts' classes, where they are known.
+        """
+        labels = [NO_LABEL] * len(texts) if labels is None else labels
+        lengths = [len(ids) for ids in texts]
+        size = static_rows(len(texts), self.batch_size)
+        groups = length_groups(range(len(texts)), lengths, size, self.max_tokens)
+        for rows, length in groups:
+            of_rows = [texts[i] for i in rows], [labels[i] for i in rows]
+            yield rows, make_labelled_batch(*of_rows, size, length)
+
+    # -- text to classes
+
+    def is_blank(self, line: str) -> bool:
+        """Whether there is nothing to read: no text, or only such as a zero-width space."""
+        return len(read_texts([line], self.tokenizer)[0]) == 1
+
+    def predict(
+        self, variables: Any, lines: Sequence[str], first_line: int | None = None
+    ) -> list[list[Prediction]]:
+        """Returns all classes of each line, the most probable first; of a blank line, none.
+
+        Args:
+          first_line: number of the first line, for warnings; None for no warnings.
+        """
+        encoded = self._read(lines, first_line)
+        probabilities = self.probabilities(variables, encoded)
+        for number, own in enumerate(probabilities, first_line or 1):
+            if not np.isfinite(own).all():
+                raise not_finite(number, "class")
+        return [
+            [Prediction(self.labels[i], float(own[i])) for i in np.argsort(-own, kind="stable")]
+            if len(ids) > 1
+            else []
+            for ids, own in zip(encoded, probabilities, strict=True)
+        ]
+
+    def embeddings(self, variables: Any, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
+        """Returns what the classifier pooled of each line."""
+        encoded = self._read(lines)
+        found = [
+            (rows, np.asarray(self._classify(variables, batch.tokens).embedding)[: len(rows)])
+            for rows, batch in self.batches(encoded)
+        ]
+        order = np.argsort(np.concatenate([rows for rows, _ in found]))
+        return np.concatenate([vectors for _, vectors in found])[order]
+
+    # -- what is read
+
+    def reading(
+        self, variables: Any, lines: Sequence[str]
+    ) -> list[tuple[list[str], Float[np.ndarray, "M"]]]:
+        """Returns the tokens of each line and the weights with which attention pools them.
+
+        There are none of a model that pools otherwise.
+        """
+        sown = [self._sown(variables, ids) for ids in self._read(lines)]
+        return [
+            (tokens, np.asarray(own["attention_pooling"]["weights"][0][0, : len(tokens)]))
+            for tokens, own in sown
+            if "attention_pooling" in own
+        ]
+
+    def attention(self, variables: Any, line: str) -> Attention:
+        """Returns all attention while reading a line, of the kind `encoder_self` alone.
+
+        Its tokens are the source's; the first is begin-of-sentence. A text too long is warned of
+        and cut.
+        """
+        tokens, sown = self._sown(variables, self._read([line], first_line=1)[0])
+        if isinstance(self.model, BagOfEmbeddings):
+            return Attention({}, {}, tokens, [])
+        encoder = REGISTRY[self.model.config.kind]
+        return Attention.of_first_text(encoder, sown.get("encoder", {}), tokens, [])
+
+    def batch_attention(
+        self, variables: Any, tokens: Int[Array, "B M"]
+    ) -> dict[str, BatchAttention]:
+        """Returns what all heads look at while reading texts, by kind; traced within a probe."""
+        if isinstance(self.model, BagOfEmbeddings):
+            return {}
+        mask = tokens != PAD
+        _, sown = self.model.apply(variables, tokens, mask, mutable=["intermediates"])
+        sown = sown.get("intermediates", {}).get("encoder", {})
+        seen = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
+        return BatchAttention.by_kind(REGISTRY[self.model.config.kind], sown, seen)
+
+    # -- inside
+
+    @functools.cached_property
+    def _explain(self):
+        def run(variables, tokens):
+            return self.model.apply(variables, tokens, tokens != PAD, mutable=["intermediates"])
+
+        return jax.jit(run)
+
+    def _sown(self, variables: Any, ids: list[int]) -> tuple[list[str], dict[str, Any]]:
+        """The tokens of a text, and what the model sows while it reads them and some padding."""
+        [(_, batch)] = self.batches([ids])
+        _, sown = self._explain(variables, batch.tokens[:1])
+        return ["<s>", *self.tokenizer.pieces(ids[1:])], sown.get("intermediates", {})
+
+    def _read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
+        encoded = read_texts(lines, self.tokenizer)
+        for number, ids in enumerate(encoded, first_line or 0):
+            if first_line is not None and len(ids) > self.max_tokens:
+                self.warn(
+                    f"line {number} has {len(ids) - 1} tokens: only the first "
+                    f"{self.max_tokens - 1} are read (data.max_tokens={self.max_tokens})"
+                )
+        return [ids[: self.max_tokens] for ids in encoded]

@@ -1,0 +1,320 @@
+"""A trained language model in use: a prompt in, text out."""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.analysis.attention import Attention, BatchAttention
+from transformer.data.documents.packing import Text, TextBatch, cut_pieces, pack_pieces, pack_rows
+from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer
+from transformer.errors import UserError
+from transformer.inference.base import TokenTable
+from transformer.inference.groups import static_rows
+from transformer.inference.hypotheses import not_finite
+from transformer.inference.writer import Writer
+from transformer.losses import TokenSums, cross_entropy
+from transformer.model.attention import look_ahead_mask, padding_mask, segment_mask
+from transformer.model.layers import DropoutRates
+
+
+class Continuation(NamedTuple):
+    """A prompt with what a model wrote after it.
+
+    `score` is that of a search, and None of what was drawn at random.
+    """
+
+    text: str
+    score: float | None
+
+
+class Generator:
+    """Writes, scores and explains text with given variables.
+
+    Args:
+      model: a decoder alone.
+      tokenizer: what its ids mean.
+      decode: `config.decode`.
+      context: tokens that the model reads at once.
+      whole: whether it learned running text, in which nothing starts or ends.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        decode: Any,
+        context: int,
+        whole: bool,
+    ):
+        self.model, self.tokenizer, self.decode = model, tokenizer, decode
+        self.context, self.whole = context, whole
+        self._sums = jax.jit(self._batch_sums)
+        self._sums_members = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
+        self._writer = Writer(model, decode, context, ends=not whole)
+
+    def param_shapes(self) -> Any:
+        """Returns the parameters' shapes and dtypes, without their values."""
+        return jax.eval_shape(self.init_params, jax.random.key(0))
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh float32 parameters; they do not depend on any text."""
+        token = jnp.zeros((1, 1), jnp.int32)
+
+        def run(model):
+            return model.logits(model.decode(token, None, None, token == PAD))
+
+        return self.model.init(key, method=run)["params"]
+
+    def fingerprint(self) -> str:
+        """Returns what a checkpoint must agree with."""
+        return self.tokenizer.digest
+
+    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+        """Returns the tables of token embeddings: "input" and "output", or tied "input_output"."""
+        untied = self.model.config.tied_embeddings == "none"
+        names = {
+            "target_embedding": "input" if untied else "input_output",
+            "output_embedding": "output",
+        }
+        return {
+            name: TokenTable(np.asarray(variables["params"][module]["table"]), self.tokenizer)
+            for module, name in names.items()
+            if module in variables["params"]
+        }
+
+    # -- likelihood
+
+    def token_sums(
+        self,
+        variables: Any,
+        batch: TextBatch,
+        smoothing: Any,
+        rates: DropoutRates | None,
+        key: jax.Array | None = None,
+    ) -> TokenSums:
+        """Returns the loss of a batch; padding counts for nothing."""
+        segments = jnp.asarray(batch.segments)
+
+        def run(model):
+            mask = segments > 0
+            features = model.decode(batch.tokens, None, None, mask, rates, segments)
+            return features, model.output_table()
+
+        rngs = {} if key is None else {"dropout": key}
+        features, table = self.model.apply(variables, method=run, rngs=rngs)
+        weights = (batch.labels != PAD).astype(jnp.float32)
+        return cross_entropy(features, table, batch.labels, weights, smoothing)
+
+    def evaluate_sums(
+        self, variables: Any, text: Text, rows: int, context: int, members: bool = False
+    ) -> Iterator[TokenSums]:
+        """Yields the unsmoothed loss of a text, batch by batch.
+
+        Args:
+          rows, context: of a batch.
+          members: whether the variables, and so the sums, are those of a population.
+        """
+        sums = self._sums_members if members else self._sums
+        for batch in pack_rows(text, rows, context):
+            yield sums(variables, batch)
+
+    def score(
+        self, variables: Any, lines: Sequence[str], first_line: int = 1
+    ) -> Iterator[tuple[float, int]]:
+        """Yields each line's log-probability in nats and how many tokens that is of.
+
+        They are all tokens of the line and its end; of running text, in which no line starts or
+        ends, all but the first, which is only read.
+
+        Args:
+          first_line: number of the first line, for errors.
+
+        Raises:
+          UserError: a line has more tokens than the model reads at once.
+        """
+        rows = static_rows(len(lines), self.decode.batch_size)
+        for first in range(0, len(lines), rows):
+            encoded = [
+                self._read(line, first_line + first + i)
+                for i, line in enumerate(lines[first : first + rows])
+            ]
+            found = self._score_rows(variables, encoded, rows)
+            for number, (log_prob, tokens) in enumerate(found, first_line + first):
+                if not math.isfinite(log_prob):
+                    raise not_finite(number, "score")
+                yield log_prob, tokens
+
+    def _score_rows(
+        self, variables: Any, encoded: list[list[int]], rows: int
+    ) -> Iterator[tuple[float, int]]:
+        batch = TextBatch(*(np.zeros((rows, self.context), np.int32) for _ in range(3)))
+        for row, ids in enumerate(encoded):
+            read = ids if self.whole else [*ids, END]
+            batch.tokens[row, : len(read) - 1] = read[:-1]
+            batch.labels[row, : len(read) - 1] = read[1:]
+            batch.segments[row, : len(read) - 1] = 1
+        nll = self._row_nll(variables, batch)
+        for row in range(len(encoded)):
+            yield -float(nll[row]), int((batch.labels[row] != PAD).sum())
+
+    def score_pieces(
+        self, variables: Any, text: Text, context: int, count: int
+    ) -> Iterator[tuple[float, int, str]]:
+        """Yields log-probability, number of tokens and text of pieces that the scores are made of.
+
+        See `packing.cut_pieces`.
+
+        Args:
+          context: tokens of a row.
+          count: of pieces at most, spread over the text.
+        """
+        pieces = list(cut_pieces(text, context))
+        pieces = pieces[:: -(-len(pieces) // count)]
+        rows = static_rows(len(pieces), self.decode.batch_size)
+        for start in range(0, len(pieces), rows):
+            chosen = pieces[start : start + rows]
+            batch = pack_pieces(text, [[piece] for piece in chosen], rows, context)
+            nll = self._row_nll(variables, batch)
+            for row, (first, end) in enumerate(chosen):
+                shown = self.tokenizer.decode(text.store.tokens[first:end])
+                yield -float(nll[row]), end - first, shown
+
+    @functools.cached_property
+    def _row_nll(self):
+        def one(variables, row: TextBatch):
+            return self._batch_sums(variables, TextBatch(*(x[None] for x in row))).nll
+
+        return jax.jit(jax.vmap(one, in_axes=(None, 0)))
+
+    def _batch_sums(self, variables: Any, batch: TextBatch) -> TokenSums:
+        return self.token_sums(variables, batch, 0.0, None)
+
+    # -- writing
+
+    def write(
+        self, variables: Any, prompts: Sequence[str], first_line: int = 1
+    ) -> list[list[Continuation]]:
+        """Returns `decode.num_best` continuations of each prompt, as `decode.search` says.
+
+        Args:
+          first_line: number of the first prompt, for errors and for what is drawn: a prompt's
+            samples depend on `decode.seed` and its number alone.
+
+        Raises:
+          UserError: see `stream`; a search needs texts that end.
+        """
+        given = [self._read(text, first_line + i) for i, text in enumerate(prompts)]
+        results: list[list[Continuation]] = []
+        size, best = self.decode.batch_size, self.decode.num_best
+        if self.decode.search == "beam":
+            for first in range(0, len(given), size):
+                results += self._find(variables, given[first : first + size])
+            if [] in results:
+                raise not_finite(first_line + results.index([]), "text")
+            return results
+        copies = [(ids, (first_line + i, n)) for i, ids in enumerate(given) for n in range(best)]
+        texts: list[str] = []
+        for first in range(0, len(copies), size):
+            rows = copies[first : first + size]
+            written = [list(ids) for ids, _ in rows]
+            for new in self._writer.draw(variables, rows, self.context):
+                for ids, more in zip(written, new, strict=True):
+                    ids += more
+            texts += map(self.tokenizer.decode, written)
+        drawn = iter(texts)
+        return [[Continuation(next(drawn), None) for _ in range(best)] for _ in given]
+
+    def stream(self, variables: Any, prompt: str) -> Iterator[str]:
+        """Yields a prompt's text piece by piece while it is drawn, the prompt itself first.
+
+        Raises:
+          UserError: the prompt has characters that are not in the vocabulary, or more tokens than
+            the model reads at once.
+        """
+        ids = self._read(prompt, 1)
+        shown = self.tokenizer.decode(ids)
+        yield shown
+        for new in self._writer.draw(variables, [(ids, (1, 0))], 1):
+            ids += new[0]
+            text = self.tokenizer.decode(ids)
+            # The bytes or pieces of a character may still be on their way.
+            if text.startswith(shown) and not text.endswith("\ufffd"):
+                yield text[len(shown) :]
+                shown = text
+
+    def attention(self, variables: Any, text: str) -> Attention:
+        """Returns all attention while reading a text, of the kind `decoder_self` alone.
+
+        Its tokens are the target's; the first is begin-of-sentence where the model learned such.
+        """
+        ids = self._read(text, 1)
+        tokens = jnp.asarray([ids])
+        _, sown = self.model.apply(
+            variables,
+            *(tokens, None, None, jnp.ones_like(tokens, bool)),
+            method="decode",
+            mutable=["intermediates"],
+        )
+        pieces = self.pieces(ids)
+        return Attention.of_first_text(self.model, sown.get("intermediates", {}), [], pieces)
+
+    def pieces(self, ids: Ids) -> list[str]:
+        """Returns the tokens that the model reads as text, of one line each."""
+        return [piece.replace("\n", "⏎") for piece in self.tokenizer.pieces(ids)]
+
+    def batch_attention(self, variables: Any, batch: TextBatch) -> dict[str, BatchAttention]:
+        """Returns what all heads look at while reading a batch, by kind; traced within a probe."""
+        segments = jnp.asarray(batch.segments)
+        mask = segments > 0
+        _, sown = self.model.apply(
+            variables,
+            *(batch.tokens, None, None, mask, None, segments),
+            method="decode",
+            mutable=["intermediates"],
+        )
+        past = look_ahead_mask(mask.shape[1]) & segment_mask(segments) & padding_mask(mask)
+        seen = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
+        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
+
+    # -- inside
+
+    def _read(self, text: str, line: int) -> list[int]:
+        """The tokens that the model reads before it writes: at least one."""
+        text = (text or "\n") if self.whole else text
+        [ids] = self.tokenizer.encode([text])
+        if UNKNOWN in ids:
+            words = dict.fromkeys(text.split())
+            strange = [word for word in words if UNKNOWN in self.tokenizer.encode([word])[0]]
+            raise UserError(
+                f"line {line} has {' '.join(strange) or repr(text)}: the vocabulary lacks words "
+                "or characters of it, which the training text does not have: leave them out"
+            )
+        ids = (ids or [BEGIN]) if self.whole else [BEGIN, *ids]
+        if len(ids) > self.context:
+            raise UserError(
+                f"line {line} has {len(ids)} tokens, more than the data.context={self.context} "
+                "that this model reads at once: shorten it"
+            )
+        return ids
+
+    def _find(self, variables: Any, given: list[list[int]]) -> list[list[Continuation]]:
+        """The best continuations by beam search."""
+        if self.whole:
+            raise UserError(
+                "config.decode.search=beam looks for texts that end, and this model learned "
+                "running text: use --config.decode.search=sample"
+            )
+        found = self._writer.find(variables, given)
+        return [
+            [
+                Continuation(self.tokenizer.decode(tokens[:length]), float(score))
+                for tokens, length, score in zip(*(x[row] for x in found), strict=True)
+                if length
+            ][: self.decode.num_best]
+            for row in range(len(given))
+        ]

@@ -1,0 +1,396 @@
+"""A trained model in use: text in, text out."""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from transformer.analysis.attention import Attention, BatchAttention
+from transformer.data.parallel.batches import Batch, make_batch
+from transformer.data.tokenizer import BEGIN, END, NEVER_WRITTEN, PAD, Tokenizer
+from transformer.decode import Hypotheses, beam_search
+from transformer.inference.base import TokenTable
+from transformer.inference.groups import length_groups, rows_at_once, static_rows
+from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
+from transformer.inference.memory import check_search
+from transformer.losses import TokenSums, cross_entropy
+from transformer.model.attention import look_ahead_mask
+from transformer.model.layers import DropoutRates
+from transformer.model.recurrent.model import RecurrentModel
+from transformer.model.transformer import Transformer
+
+
+class Translator:
+    """Translates, scores and explains sentences with given variables.
+
+    Variables are what Flax calls so: `{"params": ...}`, and beside the parameters what a model of
+    a population needs, see `model.transformer.Transformer`.
+
+    Args:
+      model: the network.
+      source_tokenizer, target_tokenizer: what its ids mean.
+      decode: `config.decode`.
+      warn: called with a line where a sentence is too long for the model.
+    """
+
+    def __init__(
+        self,
+        model: Transformer | RecurrentModel,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        decode: Any,
+        warn: Callable[[str], None],
+    ):
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.decode = decode
+        self.warn = warn
+        self.max_length = model.config.max_length
+        self._search = jax.jit(self._search_batch, static_argnums=(2, 3))
+        self._sums = jax.jit(self._batch_sums)
+        # The same for the stacked variables of a population.
+        self._search_members = jax.jit(
+            lambda shared, stacked, source, beam, steps: jax.vmap(
+                lambda own: self._search_batch({**shared, **own}, source, beam, steps)
+            )(stacked),
+            static_argnums=(3, 4),
+        )
+        self._sums_members = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
+
+    def param_shapes(self) -> Any:
+        """Returns the parameters' shapes and dtypes, without their values."""
+        return jax.eval_shape(self.init_params, jax.random.key(0))
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh float32 parameters; they do not depend on any text."""
+        return self.model.init(key, *_inputs(make_batch([[]], [[]], 1, 1)))["params"]
+
+    def fingerprint(self) -> str:
+        """Returns what a checkpoint must agree with."""
+        return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
+
+    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+        """Returns the tables of token embeddings: "source", "target" and "output", tied as one."""
+        config = self.model.config
+        target = "source_target" if config.one_table else "target"
+        names = {
+            "source_embedding": ("source", self.source_tokenizer),
+            "target_embedding": (
+                target if config.tied_embeddings == "none" else f"{target}_output",
+                self.target_tokenizer,
+            ),
+            "output_embedding": ("output", self.target_tokenizer),
+        }
+        return {
+            name: TokenTable(np.asarray(variables["params"][module]["table"]), tokenizer)
+            for module, (name, tokenizer) in names.items()
+            if module in variables["params"]
+        }
+
+    # -- text to text
+
+    def is_blank(self, line: str) -> bool:
+        """Whether there is nothing to translate: no text, or only such as a zero-width space."""
+        return not self.source_tokenizer.encode([line])[0]
+
+    def translate(
+        self,
+        variables: Any,
+        lines: Sequence[str],
+        beam: int | None = None,
+        first_line: int = 1,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> list[list[Translation]]:
+        """Returns the best translations of each line, best first; of a blank line, [('', 0, 0)].
+
+        Lines of like length are decoded together, so that little work goes into padding; what
+        comes back is in the order of the lines and does not depend on what they were decoded
+        with.
+
+        Args:
+          beam: in place of `decode.beam_size`.
+          first_line: number of the first line, for warnings.
+          done: called with the number of lines that are done since the last call.
+
+        Raises:
+          RunError: a line's scores are not finite.
+        """
+        results = [[BLANK] for _ in lines]
+        left = len(lines)
+        for rows, found in self._decode(self._search, variables, lines, beam, first_line):
+            for row, i in enumerate(rows):
+                own = jax.tree.map(lambda x, row=row: x[row], found)
+                results[i] = read_hypotheses(own, self.target_tokenizer, self.decode.num_best)
+                if not results[i]:
+                    raise not_finite(first_line + i, "translation")
+            left -= len(rows)
+            done(len(rows))
+        done(left)  # the blank ones
+        return results
+
+    def translate_members(
+        self,
+        variables: Any,
+        lines: Sequence[str],
+        beam: int | None = None,
+        shared: Mapping[str, Any] | None = None,
+    ) -> list[list[list[Translation]]]:
+        """Returns what `translate` does for each member of a population.
+
+        Args:
+          variables: of all members, stacked on a leading axis.
+          shared: variables that are one for all of them.
+        """
+        count = len(jax.tree.leaves(variables)[0])
+        results = [[[BLANK] for _ in lines] for _ in range(count)]
+        search = functools.partial(self._search_members, shared or {})
+        for rows, found in self._decode(search, variables, lines, beam, 1):
+            for row, i in enumerate(rows):
+                for member, of_member in enumerate(results):
+                    own = jax.tree.map(lambda x, at=(member, row): x[at], found)
+                    # What is wrong lies in this one member, whose loss says so.
+                    best = read_hypotheses(own, self.target_tokenizer, self.decode.num_best)
+                    of_member[i] = best or [BLANK]
+        return results
+
+    def score(
+        self,
+        variables: Any,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        first_line: int = 1,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> Iterator[tuple[float, int]]:
+        """Returns each pair's log-probability of the target given the source, and its tokens.
+
+        Args: see `translate`.
+        """
+        encoded = self._encode_pairs(sources, targets, first_line)
+        results: list[Any] = [None] * len(sources)
+        for rows, batch in self.batches(*encoded):
+            nll = self._row_nll(variables, batch)
+            for row, i in enumerate(rows):
+                results[i] = (-float(nll[row]), len(encoded[1][i]) + 1)
+                if not math.isfinite(nll[row]):
+                    raise not_finite(first_line + i, "score")
+            done(len(rows))
+        return iter(results)
+
+    def cross_attention(
+        self,
+        variables: Any,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        first_line: int = 1,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
+        """Yields (index, weights) of each pair: how its target, given, attends to its source.
+
+        Rows are the tokens written, the target's and `</s>`; columns those read, the source's and
+        `</s>`. Pairs of like length are read together, and come in that order.
+
+        Args: see `translate`; the model must have attention.
+        """
+        encoded = self._encode_pairs(sources, targets, first_line)
+        heads = self.model.config.num_decoder_layers * self.model.config.num_heads
+
+        def size(length: int) -> int:
+            rows = static_rows(len(sources), self.decode.batch_size)
+            return rows_at_once(rows, heads * length**2)
+
+        for rows, batch in self.batches(*encoded, size):
+            weights = jax.device_get(self._cross(variables, batch))
+            for row, i in enumerate(rows):
+                columns, length = (len(side[i]) + 1 for side in encoded)
+                yield i, weights[:, row, :, :length, :columns]
+            done(len(rows))
+
+    # -- token ids
+
+    def batches(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        size: Callable[[int], int] | None = None,
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Yields (indices, batch) of encoded pairs, batches of like length and static shape.
+
+        Args:
+          size: returns the rows of batches of a length, at most `static_rows` of the pairs and
+            `decode.batch_size`; so many where it is None.
+        """
+        whole = static_rows(len(sources), self.decode.batch_size)
+        lengths = [
+            max(len(source), len(target)) + 1
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        for group, length in length_groups(range(len(sources)), lengths, whole, self.max_length):
+            most = whole if size is None else size(length)
+            for first in range(0, len(group), most):
+                rows = group[first : first + most]
+                own = [sources[i] for i in rows], [targets[i] for i in rows]
+                yield rows, make_batch(*own, most, length)
+
+    def token_sums(
+        self,
+        variables: Any,
+        batch: Batch,
+        smoothing: Any,
+        rates: DropoutRates | None,
+        key: jax.Array | None = None,
+    ) -> TokenSums:
+        """Returns the loss of a batch; padding counts for nothing."""
+        features, table = self._features(variables, batch, rates, key)
+        weights = (batch.labels != PAD).astype(jnp.float32)
+        return cross_entropy(features, table, batch.labels, weights, smoothing)
+
+    def evaluate_sums(
+        self,
+        variables: Any,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        members: bool = False,
+    ) -> Iterator[TokenSums]:
+        """Yields the unsmoothed loss of encoded pairs, batch by batch.
+
+        Args:
+          members: whether the variables, and so the sums, are those of a population.
+        """
+        sums = self._sums_members if members else self._sums
+        for _, batch in self.batches(sources, targets):
+            yield sums(variables, batch)
+
+    def attention(self, variables: Any, source: str, target: str | None = None) -> Attention:
+        """Returns all attention while reading a sentence and its translation.
+
+        Args:
+          target: the model's own translation where it is None.
+        """
+        if target is None:
+            target = self.translate(variables, [source])[0][0].text
+        [sources] = self._encode_lines(self.source_tokenizer, [source], 1)
+        [targets] = self._encode_lines(self.target_tokenizer, [target], 1)
+        length = max(len(sources), len(targets)) + 1
+        batch = make_batch([sources], [targets], 1, length)
+        _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
+        return Attention.of_first_text(
+            self.model,
+            sown.get("intermediates", {}),
+            [*self.source_tokenizer.pieces(sources), "</s>"],
+            ["<s>", *self.target_tokenizer.pieces(targets)],
+        )
+
+    def batch_attention(self, variables: Any, batch: Batch) -> dict[str, BatchAttention]:
+        """Returns what all heads look at while reading a batch, by kind; traced within a probe."""
+        _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
+        source, target = batch.source != PAD, batch.target != PAD
+        past = look_ahead_mask(target.shape[1])[0]
+        ends = batch.source == END
+        seen = {
+            "encoder_self": (source[:, :, None] & source[:, None], ends),
+            "decoder_self": (target[:, :, None] & target[:, None] & past, None),
+            "cross": (target[:, :, None] & source[:, None], ends),
+        }
+        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
+
+    # -- inside
+
+    def _decode(
+        self, search: Callable, variables: Any, lines: Sequence[str], beam: int | None, first: int
+    ) -> Iterator[tuple[list[int], Hypotheses]]:
+        """Yields which lines were decoded together, blank ones left out, and what was found."""
+        encoded = self._encode_lines(self.source_tokenizer, lines, first)
+        todo = [i for i, ids in enumerate(encoded) if ids]
+        lengths = [len(ids) + 1 for ids in encoded]
+        size = static_rows(len(todo), self.decode.batch_size)
+        for rows, length in length_groups(todo, lengths, size, self.max_length):
+            batch = make_batch([encoded[i] for i in rows], [], size, length)
+            beam = beam or self.decode.beam_size
+            found = search(variables, batch.source, beam, self._limit(length))
+            yield rows, jax.device_get(found)
+
+    def _batch_sums(self, variables: Any, batch: Batch) -> TokenSums:
+        return self.token_sums(variables, batch, 0.0, None)
+
+    def _features(self, variables, batch, rates, key):
+        rngs = {} if key is None else {"dropout": key}
+
+        def run(model):
+            return model.features(*_inputs(batch), rates), model.output_table()
+
+        return self.model.apply(variables, method=run, rngs=rngs)
+
+    @functools.cached_property
+    def _row_nll(self):
+        def nll(variables, batch: Batch):
+            def one(row):
+                row = jax.tree.map(lambda x: x[None], row)
+                return self.token_sums(variables, Batch(*row), 0.0, None).nll
+
+            return jax.vmap(one)(tuple(batch))
+
+        return jax.jit(nll)
+
+    @functools.cached_property
+    def _cross(self):
+        def cross(variables, batch: Batch):
+            _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
+            return jnp.stack(self.model.attention_weights(sown["intermediates"])["cross"])
+
+        return jax.jit(cross)
+
+    def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
+        mask = source != PAD
+        cache = self.model.apply(variables, source, mask, beam, steps, method="start")
+        check_search(cache, len(source), beam, steps, self.model.config.target_vocab_size)
+        lengths = mask.sum(axis=1)
+        limits = self.decode.max_ratio * lengths + self.decode.max_extra
+        limits = jnp.clip(limits.astype(jnp.int32), 1, steps)
+        return beam_search(
+            lambda tokens, cache: self.model.apply(variables, tokens, cache, method="step"),
+            cache,
+            jnp.where(lengths > 0, limits, 0),
+            beam=beam,
+            steps=steps,
+            begin=BEGIN,
+            end=END,
+            penalty=self.decode.length_penalty,
+            alpha=self.decode.alpha,
+            forbidden=NEVER_WRITTEN,
+        )
+
+    def _limit(self, length: int) -> int:
+        longest = int(self.decode.max_ratio * length + self.decode.max_extra)
+        return max(1, min(longest, self.max_length))
+
+    def _encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str], first_line: int
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        return (
+            self._encode_lines(self.source_tokenizer, sources, first_line),
+            self._encode_lines(self.target_tokenizer, targets, first_line),
+        )
+
+    def _encode_lines(self, tokenizer: Tokenizer, lines: Sequence[str], first_line: int):
+        """The tokens of each line, cut to what the model reads."""
+        encoded = tokenizer.encode(lines)
+        for i, ids in enumerate(encoded):
+            if len(ids) + 1 > self.max_length:
+                self.warn(
+                    f"line {first_line + i} has {len(ids)} tokens: only the first "
+                    f"{self.max_length - 1} are read (model.max_length={self.max_length})"
+                )
+                encoded[i] = ids[: self.max_length - 1]
+        return encoded
+
+
+def _inputs(batch: Batch):
+    """What the model reads of a batch."""
+    source, target = jnp.asarray(batch.source), jnp.asarray(batch.target)
+    return source, target, source != PAD, target != PAD

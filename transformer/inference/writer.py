@@ -1,0 +1,156 @@
+"""Writing token by token with a language model: drawn at random, or searched for."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.data.tokenizer import BEGIN, END, NEVER_WRITTEN, PAD
+from transformer.decode import (
+    NOT_FINITE,
+    Hypotheses,
+    Prompts,
+    Sample,
+    SamplingRule,
+    beam_search,
+    sample,
+    start_sample,
+)
+from transformer.inference.groups import static_rows
+from transformer.inference.hypotheses import not_finite
+from transformer.inference.memory import check_search
+
+NO_TOKEN = -1
+
+
+class Writer:
+    """Continues texts of token ids, at most `decode.batch_size` of them at a time.
+
+    Args:
+      model: a decoder alone.
+      decode: `config.decode`.
+      context: tokens that the model reads at once.
+      ends: whether it learned texts that end.
+    """
+
+    def __init__(self, model: Any, decode: Any, context: int, ends: bool):
+        self.model, self.decode, self.context, self.ends = model, decode, context, ends
+        self._start = jax.jit(self._start_rows)
+        self._sample = jax.jit(self._sample_rows)
+        self._search = jax.jit(self._search_rows)
+
+    def draw(
+        self, variables: Any, rows: list[tuple[list[int], tuple[int, int]]], at_once: int
+    ) -> Iterator[list[list[int]]]:
+        """Yields the new tokens of each row, up to `at_once` places at a time.
+
+        Where the model has read all it can at once, it reads the latter half of that anew and
+        writes on.
+
+        Args:
+          rows: the given tokens, at least one, and two numbers that tell a row's random key from
+            others': the line's, and the copy's.
+
+        Raises:
+          RunError: logits are not numbers.
+        """
+        settings = self.decode
+        rule = SamplingRule(settings.temperature, settings.top_k, settings.top_p)
+        count = static_rows(len(rows), settings.batch_size)
+        key = jax.random.key(settings.seed)
+        numbers = [number for _, number in rows] + [(0, 0)] * (count - len(rows))
+        keys = jnp.stack([jax.random.fold_in(jax.random.fold_in(key, a), b) for a, b in numbers])
+        half = max(1, self.context // 2)
+        written = [list(ids) for ids, _ in rows]
+        left = [settings.max_new] * len(rows)
+        window = 0
+        while any(left):
+            # A row that has ended may hold up nobody.
+            given = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
+            given = [ids if len(ids) < self.context else ids[-half:] for ids in given]
+            state, lengths = self._start(variables, self._prompts(given, count))
+            state = state._replace(
+                ended=jnp.asarray([not n for n in left] + [True] * (count - len(rows)))
+            )
+            at = min(map(len, given)) - 1
+            own = jax.vmap(jax.random.fold_in, (0, None))(keys, window)
+            while at < self.context - 1 and any(left):
+                until = min(at + at_once, self.context - 1)
+                state = self._sample(variables, state, lengths, until, own, rule)
+                tokens = np.asarray(state.tokens)
+                new = [
+                    tokens[i, max(at + 1, len(ids)) : until + 1].tolist()
+                    for i, ids in enumerate(given)
+                ]
+                at = until
+                for ids, (_, (line, _)) in zip(new, rows, strict=True):
+                    if NOT_FINITE in ids:
+                        raise not_finite(line, "text")
+                new = [self._take(ids, left, i) for i, ids in enumerate(new)]
+                for ids, more in zip(written, new, strict=True):
+                    ids += more
+                yield new
+            window += 1
+
+    def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
+        """What of a row's new tokens counts; lowers how many are `left` to it."""
+        if self.ends and END in ids[: left[row]]:
+            kept = ids[: ids.index(END)]
+            left[row] = 0
+            return kept
+        kept = ids[: left[row]]
+        left[row] -= len(kept)
+        return kept
+
+    def _prompts(self, given: list[list[int]], count: int) -> Prompts:
+        tokens = np.full((count, self.context), PAD, np.int32)
+        for row, ids in enumerate(given):
+            tokens[row, : len(ids)] = ids
+        lengths = [len(ids) for ids in given] + [1] * (count - len(given))
+        return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
+
+    def _start_rows(self, variables: Any, prompts: Prompts) -> tuple[Sample, jax.Array]:
+        return start_sample(
+            self._cache(variables, len(prompts.lengths), 1), prompts
+        ), prompts.lengths
+
+    def _cache(self, variables: Any, rows: int, beam: int) -> Any:
+        nothing = jnp.zeros((rows, 0), jnp.int32)
+        cache = self.model.apply(
+            variables, nothing, nothing == PAD, beam, self.context, method="start"
+        )
+        check_search(cache, rows, beam, self.context, self.model.config.target_vocab_size)
+        return cache
+
+    def _step(self, variables: Any, tokens: Any, cache: Any) -> tuple[Any, Any]:
+        return self.model.apply(variables, tokens, cache, method="step")
+
+    def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
+        step = functools.partial(self._step, variables)
+        end, never = (END, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, END))
+        return sample(step, state, lengths, until, keys, rule, end, never)
+
+    def find(self, variables: Any, given: list[list[int]]) -> Hypotheses:
+        """Returns the most probable texts that start so, without the first token of each."""
+        rows = static_rows(len(given), self.decode.batch_size)
+        return jax.device_get(self._search(variables, self._prompts(given, rows)))
+
+    def _search_rows(self, variables: Any, prompts: Prompts):
+        beam = self.decode.beam_size
+        limits = jnp.minimum(prompts.lengths - 1 + self.decode.max_new, self.context)
+        return beam_search(
+            functools.partial(self._step, variables),
+            self._cache(variables, len(prompts.lengths), beam),
+            limits,
+            beam=beam,
+            steps=self.context,
+            begin=BEGIN,
+            end=END,
+            penalty=self.decode.length_penalty,
+            alpha=self.decode.alpha,
+            forbidden=NEVER_WRITTEN,
+            prompts=prompts,
+        )

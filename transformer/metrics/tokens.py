@@ -1,0 +1,46 @@
+"""Means over tokens, as (sum, count) until the last line."""
+
+import math
+from collections.abc import Sequence
+
+import flax.struct
+import jax
+import numpy as np
+from clu import metrics as clu_metrics
+
+from transformer.losses import TokenSums
+
+
+@flax.struct.dataclass
+class TokenMetrics(clu_metrics.Collection):
+    """Means over tokens: of the smoothed loss, of the negative log-likelihood, of hits."""
+
+    loss: clu_metrics.Average
+    nll: clu_metrics.Average
+    accuracy: clu_metrics.Average
+
+    @classmethod
+    def from_sums(cls, sums: TokenSums) -> "TokenMetrics":
+        """Returns the metrics of one batch."""
+        return cls.empty().replace(
+            loss=clu_metrics.Average(sums.loss, sums.weight),
+            nll=clu_metrics.Average(sums.nll, sums.weight),
+            accuracy=clu_metrics.Average(sums.correct, sums.weight),
+        )
+
+    def to_list(self) -> list[float]:
+        """Returns the sums and counts of one run, which hold all bits of a float32."""
+        return [float(x) for x in jax.tree.leaves(self)]
+
+    @classmethod
+    def from_list(cls, numbers: Sequence[float]) -> "TokenMetrics":
+        """Returns what `to_list` was called on, bit for bit, on the host."""
+        # Of an empty one, counts are integers: their sums would round otherwise.
+        return jax.tree.structure(cls.empty()).unflatten(map(np.float32, numbers))
+
+
+def summarize(metrics: TokenMetrics) -> dict[str, float]:
+    """Returns loss and nll in nats a token, perplexity = exp(nll) and accuracy, as floats."""
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    # A float64 holds exp(700) and not exp(710).
+    return {**values, "perplexity": math.exp(min(values["nll"], 700.0))}

@@ -1,0 +1,261 @@
+"""The recurrent encoder-decoder with attention, with which the Transformer is compared."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer.model.config import ModelConfig
+from transformer.model.layers import Dropout, DropoutRates, Embedding, Linear
+from transformer.model.recurrent import attention as recurrent_attention
+from transformer.model.recurrent import cells
+from transformer.model.recurrent.attention import Source
+from transformer.model.recurrent.cells import BidirectionalLayer, State, recur, run_cell
+
+
+class RecurrentModel(nn.Module):
+    """Predicts each next token of a target from the target so far and a source, by recurrence.
+
+    It has the methods of `model.transformer.Transformer` and takes its place. Bidirectional layers
+    encode; layers of one direction decode, each from a first state of its own: the tanh of a
+    projection of the encoder's two final states, for every vector of the state. Bahdanau et al.
+    2015, appendix A.2.2, project the right-to-left one alone. Dropout is on embeddings and on what
+    a layer hands to the next or to attention, never between steps (Zaremba et al. 2014).
+
+    Without encoder layers this is a language model, which starts from a state of zeros, and
+    `source` and `source_mask` may be None but in `start`. Without decoder layers it only encodes.
+
+    Source: Cho et al. 2014; Sutskever et al. 2014, "Sequence to Sequence Learning with Neural
+    Networks"; for the attentions see their classes.
+    """
+
+    config: ModelConfig
+
+    def setup(self):
+        config = self.config
+        encodes, decodes = config.num_encoder_layers, config.num_decoder_layers
+        width, tied = config.d_model, config.tied_embeddings
+        self.target_embedding = Embedding(config.target_vocab_size, config)
+        if tied != "all":
+            self.source_embedding = Embedding(config.source_vocab_size, config)
+        if tied == "none":
+            self.output_embedding = Embedding(config.target_vocab_size, config)
+        self.embedding_dropout = Dropout()
+        self.layer_dropout = Dropout()
+        self.encoder_layers = [
+            BidirectionalLayer(config.cell, width, config.dtype) for _ in range(encodes)
+        ]
+        attention = recurrent_attention.REGISTRY[config.recurrent_attention]
+        self.attention = attention(config) if attention and encodes else None
+        cell = cells.REGISTRY[config.cell]
+        self.decoder_layers = [
+            cell(width, width, config.dtype, width if self._feeds_cell(layer) else 0)
+            for layer in range(decodes)
+        ]
+        self.first_states = Linear(decodes * cell.states * width, config.dtype, use_bias=True)
+
+    def __call__(
+        self,
+        source: Int[Array, "B M"] | None,
+        target: Int[Array, "B L"],
+        source_mask: Bool[Array, "B M"] | None,
+        target_mask: Bool[Array, "B L"],
+        rates: DropoutRates | None = None,
+        segments: Int[Array, "B L"] | None = None,
+    ) -> Float[Array, "B L V"]:
+        """Returns float32 logits; those at target position i score the token after i.
+
+        Args:
+          source_mask, target_mask: True at tokens, False at padding.
+          rates: dropout while training (needs the rng "dropout"); None in evaluation.
+          segments: see `decode`.
+        """
+        features = self.features(source, target, source_mask, target_mask, rates, segments)
+        return self.logits(features)
+
+    def features(
+        self,
+        source: Int[Array, "B M"] | None,
+        target: Int[Array, "B L"],
+        source_mask: Bool[Array, "B M"] | None,
+        target_mask: Bool[Array, "B L"],
+        rates: DropoutRates | None = None,
+        segments: Int[Array, "B L"] | None = None,
+    ) -> Float[Array, "B L D"]:
+        """Returns what the logits are made of: `__call__` before its logits."""
+        encodes = self.config.num_encoder_layers
+        memory = self.encode(source, source_mask, rates) if encodes else None
+        return self.decode(target, memory, source_mask, target_mask, rates, segments)
+
+    def encode(
+        self,
+        source: Int[Array, "B M"],
+        source_mask: Bool[Array, "B M"],
+        rates: DropoutRates | None = None,
+    ) -> Float[Array, "B M D"]:
+        """Returns the encoder's output, one vector a source token."""
+        table = (
+            self.target_embedding if self.config.tied_embeddings == "all" else self.source_embedding
+        )
+        x = self.embedding_dropout(table(source), rates and rates.embedding)
+        for layer in self.encoder_layers:
+            x = self.layer_dropout(layer(x, source_mask), rates and rates.residual)
+        return x
+
+    def decode(
+        self,
+        target: Int[Array, "B L"],
+        memory: Float[Array, "B M D"] | None,
+        source_mask: Bool[Array, "B M"] | None,
+        target_mask: Bool[Array, "B L"],
+        rates: DropoutRates | None = None,
+        segments: Int[Array, "B L"] | None = None,
+    ) -> Float[Array, "B L D"]:
+        """Returns what the logits of a whole target are made of.
+
+        Attention weights over the source are sown as `intermediates/weights`.
+
+        Args:
+          memory: what `encode` returned; None in a language model.
+          segments: the document of each token, where a language model's rows hold several: the
+            state is zero again wherever the next begins.
+        """
+        starts = None if segments is None else jnp.diff(segments, prepend=segments[:, :1]) != 0
+        source = self._source(memory, source_mask)
+        x = self.embedding_dropout(self.target_embedding(target), rates and rates.embedding)
+        embedded, context = x, None
+        states = self._first_states(memory, len(target))
+        for layer, (cell, state) in enumerate(zip(self.decoder_layers, states, strict=True)):
+            if self._feeds_cell(layer):
+                x, context = self._run_reading_cell(x, source, target_mask, state)
+            else:
+                x = run_cell(cell, x, target_mask, state, starts)
+            x = self.layer_dropout(x, rates and rates.residual)
+        return self._features(embedded, x, context, source)
+
+    def output_table(self) -> Float[Array, "V D"]:
+        """Returns the matrix whose product with the features gives the logits."""
+        untied = self.config.tied_embeddings == "none"
+        return self.output_embedding.table if untied else self.target_embedding.table
+
+    def logits(self, features: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
+        """Returns float32 scores over the target vocabulary."""
+        table = self.output_table().astype(features.dtype)
+        return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
+
+    def start(
+        self,
+        source: Int[Array, "B M"],
+        source_mask: Bool[Array, "B M"] | None,
+        beam: int,
+        steps: int,
+    ) -> "RecurrentCache":
+        """Returns the cache with which `step` decodes `beam` hypotheses.
+
+        Args:
+          source: a language model takes only their number from it.
+          steps: of no importance here: a state is as large after any number of steps.
+        """
+        memory = self.encode(source, source_mask) if self.config.num_encoder_layers else None
+        states = jax.tree.map(
+            lambda state: jnp.repeat(state[:, None], beam, axis=1),
+            self._first_states(memory, len(source)),
+        )
+        return RecurrentCache(states, self._source(memory, source_mask))
+
+    def step(
+        self, tokens: Int[Array, "B P"], cache: "RecurrentCache"
+    ) -> tuple[Float[Array, "B P V"], "RecurrentCache"]:
+        """Returns the logits after one more token of each hypothesis, and the cache with it."""
+        x = embedded = self.target_embedding(tokens)
+        context, states = None, []
+        for layer, (cell, state) in enumerate(zip(self.decoder_layers, cache.states, strict=True)):
+            projected = cell.project(x)
+            if self._feeds_cell(layer):
+                state, (context, _) = self._reading_step(projected, state, cache.source)
+            else:
+                state = cell(projected, state)
+            states.append(state)
+            x = state[0].astype(x.dtype)
+        features = self._features(embedded, x, context, cache.source)
+        return self.logits(features), cache.replace(states=tuple(states))
+
+    @staticmethod
+    def attention_weights(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
+        """Returns the weights [B, 1, L, M] that a forward pass has sown, as "cross"; or nothing."""
+        return {"cross": list(intermediates["weights"])} if "weights" in intermediates else {}
+
+    @staticmethod
+    def value_norms(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
+        """Returns none: what is read is no value of a head, and no matrix of its own follows it."""
+        return {}
+
+    # -- inside
+
+    def _feeds_cell(self, layer: int) -> bool:
+        """Whether what is read from the source is an input of this layer's cell."""
+        return layer == 0 and self.attention is not None and self.attention.feeds_cell
+
+    def _source(self, memory, mask) -> Source | None:
+        return None if self.attention is None else self.attention.source(memory, mask)
+
+    def _first_states(self, memory: Float[Array, "B M D"] | None, batch: int) -> tuple[State, ...]:
+        """Each decoder layer's state before the first step."""
+        if memory is None:
+            return tuple(cell.zeros(batch) for cell in self.decoder_layers)
+        half = self.config.d_model // 2
+        final = jnp.concatenate([memory[:, -1, :half], memory[:, 0, half:]], axis=-1)
+        vectors = jnp.tanh(self.first_states(final).astype(jnp.float32))
+        layers = jnp.split(vectors, len(self.decoder_layers), axis=-1)
+        return tuple(
+            tuple(jnp.split(of_layer, cell.states, axis=-1))
+            for cell, of_layer in zip(self.decoder_layers, layers, strict=True)
+        )
+
+    def _reading_step(self, projected: Float[Array, "B P columns"], state: State, source: Source):
+        """The first layer's next state, and what it read and with which weights."""
+        cell = self.decoder_layers[0]
+        context, weights = self.attention.read(state[0], source)
+        return cell(projected + cell.project_context(context), state), (context, weights)
+
+    def _run_reading_cell(self, x, source: Source, mask, state: State):
+        """The first layer's outputs [B, L, D] and what they read, over a whole target."""
+
+        def step(model, projected, state):
+            return model._reading_step(projected, state, source)
+
+        # Time first, and an axis of one hypothesis a sentence, as in `step`.
+        projected = self.decoder_layers[0].project(x.swapaxes(0, 1))[:, :, None]
+        state = tuple(vector[:, None] for vector in state)
+        outputs, (context, weights) = recur(self, step, state, projected, mask.T[:, :, None])
+        self.sow("intermediates", "weights", jnp.moveaxis(weights[:, :, :, 0], 0, 2))
+        outputs, context = (y[:, :, 0].swapaxes(0, 1).astype(x.dtype) for y in (outputs, context))
+        return outputs, context
+
+    def _features(self, embedded, x, context, source: Source | None) -> Float[Array, "B L D"]:
+        """What the logits are made of, out of the top layer's outputs `x`."""
+        if self.attention is None:
+            return x
+        if context is None:
+            context, weights = self.attention.read(x, source)
+            self.sow("intermediates", "weights", weights)
+        return self.attention.features(embedded, x, context)
+
+
+@flax.struct.dataclass
+class RecurrentCache:
+    """All that stepwise decoding remembers: each layer's states [B, P, D], and the source."""
+
+    states: tuple[State, ...]
+    source: Source | None
+
+    def reorder(self, parents: Int[Array, "B P"]) -> "RecurrentCache":
+        """Returns the cache in which hypothesis p goes on from what was hypothesis parents[p]."""
+        states = jax.tree.map(
+            lambda state: jnp.take_along_axis(state, parents[:, :, None], axis=1), self.states
+        )
+        return self.replace(states=states)

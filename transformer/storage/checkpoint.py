@@ -1,0 +1,347 @@
+"""Asynchronous checkpoints: the newest and the best ones, each with its evaluation."""
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.errors import UserError
+from transformer.storage import checkpoint_files as files
+from transformer.storage.checkpoint_files import DamageError, first_line
+
+SMALLER_IS_BETTER = ("loss", "nll", "perplexity", "word_perplexity", "bits_per_byte", "ece")
+
+
+class Checkpoints:
+    """The checkpoints below a run's folder, named by step.
+
+    A checkpoint holds the training state and `progress`, a JSON object of what the loop
+    remembers. It appears under its final name when all of it is written, so a kill while saving
+    leaves the ones before it as they were. Its evaluation is recorded later, in its folder.
+
+    Kept are the newest, the newest `keep_last` that were evaluated, the best, and so many that
+    were evaluated up to the best. One that was not evaluated goes when the next is there: then a
+    stop changes nothing that is averaged.
+
+    Args:
+      folder: absolute; made where it is missing, unless `read_only`.
+      best_metric: what checkpoints are compared by.
+    """
+
+    def __init__(
+        self, folder: Path, keep_last: int = 1, best_metric: str = "loss", read_only: bool = False
+    ):
+        self.folder, self.keep_last, self.best_metric = folder, keep_last, best_metric
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: tuple[int, Future] | None = None
+        self._evaluations: dict[int, dict | DamageError | None] = {}  # those read or recorded
+        if not read_only:
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in folder.glob(f"*{files.PARTIAL}"):
+                shutil.rmtree(path)
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def steps(self) -> list[int]:
+        """Returns the steps that have a checkpoint, oldest first.
+
+        Raises:
+          UserError: the system refuses to list the folder.
+        """
+        try:
+            names = files.patiently(lambda: os.listdir(self.folder), self.folder, FileNotFoundError)
+        except FileNotFoundError:
+            names = []
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def drop_after(self, step: int) -> None:
+        """Deletes all later checkpoints."""
+        self.wait()
+        for later in self.steps():
+            if later > step:
+                files.delete(self._path(later))
+
+    def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
+        """Starts to write a checkpoint in the background; waits for one that is still written.
+
+        Raises:
+          UserError: the disk refuses; the checkpoints before are intact.
+        """
+        self.wait()
+        # The step that follows may reuse the state's memory before it is written.
+        copy = jax.tree.map(lambda x: (jnp if isinstance(x, jax.Array) else np).array(x), state)
+        write = self._writer.submit(files.write, self._path(step), copy, dict(progress))
+        self._writing = step, write
+        self._evaluations.pop(step, None)
+
+    def record_evaluation(
+        self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
+    ) -> None:
+        """Records an evaluation of a checkpoint, when that is on the disk.
+
+        Args:
+          numbers: its scores, `best_metric` among them; one that is not finite is the worst.
+          progress: replaces what was saved with the state.
+
+        Raises:
+          UserError: the disk refuses; the checkpoints are intact.
+        """
+        self.wait()
+        known = {**self._known(), step: numbers[self.best_metric]}
+        content = {
+            "numbers": dict(numbers),
+            "progress": dict(progress),
+            # Of all that are there, so that damage to one file loses no score.
+            "known": {str(each): score for each, score in known.items()},
+        }
+        try:
+            files.write_evaluation(self._path(step), content)
+        except OSError as error:
+            raise self._refused(step, error, "the evaluation of checkpoint") from error
+        self._evaluations[step] = content
+        self._prune()
+
+    def evaluated(self, step: int) -> bool:
+        """Returns whether an evaluation of a checkpoint is recorded and can be read."""
+        return step in self.steps() and self._evaluation(step) is not None
+
+    def scores(self, warn: Callable[[str], None] = lambda line: None) -> dict[int, float]:
+        """Returns how good each evaluated checkpoint is, the larger the better.
+
+        Args:
+          warn: called with a line for each evaluation that is damaged.
+        """
+        sign = -1.0 if self.best_metric in SMALLER_IS_BETTER else 1.0
+        return {
+            step: sign * score if math.isfinite(score) else -math.inf
+            for step, score in self._known(warn).items()
+        }
+
+    def best_step(self) -> int | None:
+        """Returns the step of the best checkpoint, or None where none was evaluated."""
+        scores = self.scores()
+        return max(scores, key=scores.__getitem__, default=None)
+
+    def wait(self) -> None:
+        """Returns when nothing is being written any more.
+
+        Raises:
+          UserError: the disk refused.
+        """
+        if self._writing is None:
+            return
+        (step, write), self._writing = self._writing, None
+        try:
+            write.result()
+        except Exception as error:
+            raise self._refused(step, error) from error
+        self._prune()
+
+    def close(self) -> None:
+        """Waits for what is being written and gives up the thread.
+
+        Raises:
+          UserError: the disk refused.
+        """
+        try:
+            self.wait()
+        finally:
+            self._writer.shutdown()
+
+    def restore_newest(
+        self, template: Any, warn: Callable[[str], None], fingerprint: str
+    ) -> tuple[Any, dict[str, Any]] | None:
+        """Returns (state, progress) of the newest checkpoint that is undamaged, or None.
+
+        Args:
+          template: a state of the same structure, shapes and dtypes, on the devices where the
+            state shall be.
+          warn: called with a line for each checkpoint that is damaged. Once one before is read,
+            it is moved out of this folder, so that its step can be written again.
+          fingerprint: what `progress` must say of the tokenizers.
+
+        Raises:
+          UserError: it goes with other tokenizers or another model, the system refuses to read
+            it, or there are some and all are damaged.
+        """
+        damaged = []
+        for step in reversed(self.steps()):
+            try:
+                record = files.read_record(self._path(step))
+                progress = (self._evaluation(step, warn) or record)["progress"]
+                # First, since a state of other tokenizers has other shapes.
+                check_fingerprint(progress, fingerprint, self.folder)
+                self._check_leaves(record["leaves"], files.named_leaves(template))
+                arrays = files.read_leaves(self._path(step), record, record["leaves"])
+            except DamageError as error:
+                warn(
+                    f"checkpoint {self._path(step)} is damaged ({error}); going back to the one "
+                    "before"
+                )
+                damaged.append(step)
+                continue
+            self._put_aside(damaged)
+            return _place(arrays, template), progress
+        if damaged:
+            raise all_damaged(self.folder)
+        return None
+
+    def restore_weights(self, steps: Sequence[int], template: Any) -> Any:
+        """Returns the mean of the weights of some checkpoints, on the default device.
+
+        Weights are the moving average where the run has one, otherwise the parameters. Nothing
+        else is read. Two trees are in memory at most, however many steps there are.
+
+        Args:
+          template: shapes and dtypes of the weights.
+
+        Raises:
+          DamageError: one of the checkpoints is.
+          UserError: one is of another model, or the system refuses to read it.
+        """
+        total: dict[str, np.ndarray] = {}
+        for step in steps:
+            try:
+                arrays = self._read_weights(step, template)
+            except DamageError as error:
+                error.step = step
+                raise
+            for name in list(arrays):
+                x = arrays.pop(name)
+                total[name] = total[name] + x if name in total else x
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), template)
+        mean = {name: total.pop(name) / np.float32(len(steps)) for name in sorted(total)}
+        return _place(mean, shapes)
+
+    def read_progress(self, step: int) -> dict[str, Any] | None:
+        """Returns the progress of a checkpoint's evaluation, where there is none what was saved
+        with its state, and None where it is damaged.
+
+        Raises:
+          UserError: the system refuses to read it.
+        """
+        try:
+            return (self._evaluation(step) or files.read_record(self._path(step)))["progress"]
+        except DamageError:
+            return None
+
+    def check_fingerprint(self, fingerprint: str) -> None:
+        """Raises UserError where the newest checkpoint was trained with other tokenizers."""
+        readable = (self.read_progress(step) for step in reversed(self.steps()))
+        if progress := next(filter(None, readable), None):
+            check_fingerprint(progress, fingerprint, self.folder)
+
+    def _read_weights(self, step: int, template: Any) -> dict[str, np.ndarray]:
+        """The weights of a checkpoint, by their place in the template."""
+        record = files.read_record(self._path(step))
+        group, found = files.weights_of(record)
+        expected = files.named_leaves({group: template})
+        self._check_leaves(found, expected)
+        arrays = files.read_leaves(self._path(step), record, expected)
+        return {name.removeprefix(f"{group}/"): x for name, x in arrays.items()}
+
+    def _path(self, step: int) -> Path:
+        return self.folder / str(step)
+
+    def _evaluation(self, step: int, warn: Callable = lambda line: None) -> dict | None:
+        """What was recorded of a checkpoint's evaluation; None where nothing is to be had."""
+        if step not in self._evaluations:
+            try:
+                self._evaluations[step] = files.read_evaluation(self._path(step))
+            except DamageError as error:
+                self._evaluations[step] = error
+        found = self._evaluations[step]
+        if isinstance(found, DamageError):
+            warn(f"the evaluation of checkpoint {self._path(step)} is damaged: {found}")
+            return None
+        return found
+
+    def _known(self, warn: Callable = lambda line: None) -> dict[int, float]:
+        """The score of each checkpoint that was evaluated, by its step, oldest first."""
+        steps, known = self.steps(), {}
+        for step in steps:
+            if evaluation := self._evaluation(step, warn):
+                known |= {int(each): score for each, score in evaluation["known"].items()}
+        return {step: known[step] for step in steps if step in known}
+
+    def _prune(self) -> None:
+        steps, scores = self.steps(), self.scores()
+        # What is damaged may be the best.
+        kept = {s for s in steps if isinstance(self._evaluations.get(s), DamageError)}
+        evaluated = list(scores)
+        up_to_best = evaluated[: evaluated.index(self.best_step()) + 1] if scores else []
+        kept.update(steps[-1:], evaluated[-self.keep_last :], up_to_best[-self.keep_last :])
+        for step in steps:
+            if step not in kept:
+                try:
+                    files.delete(self._path(step))
+                except OSError as error:
+                    raise UserError(
+                        f"checkpoint {step} could not be deleted below {self.folder} "
+                        f"({first_line(error)}): allow it and start the same command again"
+                    ) from error
+                self._evaluations.pop(step, None)
+
+    def _put_aside(self, steps: Sequence[int]) -> None:
+        for step in steps:
+            place = self.folder.with_name(f"unreadable_{step}_{time.time_ns()}")
+            self._path(step).rename(place)
+            self._evaluations.pop(step, None)
+
+    def _check_leaves(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        """Raises UserError where a checkpoint does not have the leaves of the model at hand."""
+        there = {name: (tuple(leaf["shape"]), leaf["dtype"]) for name, leaf in found.items()}
+        here = {name: (tuple(x.shape), str(x.dtype)) for name, x in expected.items()}
+        for name in sorted(there.keys() | here.keys()):
+            if there.get(name) != here.get(name):
+                says = [f"{each.get(name, ('absent',))[0]}" for each in (there, here)]
+                raise UserError(
+                    f"the checkpoints in {self.folder} are not of the model of its config.json: "
+                    f"{name} is {says[0]}, not {says[1]}: put back the original"
+                )
+
+    def _refused(self, step: int, error: Exception, what: str = "the checkpoint of step"):
+        kept = ", ".join(map(str, self.steps())) or "none"
+        return UserError(
+            f"{what} {step} could not be written below {self.folder} ({first_line(error)}): make "
+            f"room there and start the same command again; kept: steps {kept}"
+        )
+
+
+def all_damaged(folder: Path) -> UserError:
+    """Returns the error of a folder whose checkpoints are all damaged."""
+    return UserError(
+        f"all checkpoints in {folder} are damaged: put back a copy, or move that folder away to "
+        "train from the beginning"
+    )
+
+
+def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Path) -> None:
+    """Raises UserError where a checkpoint was trained with other tokenizers than those at hand."""
+    if progress["fingerprint"] != fingerprint:
+        raise UserError(
+            f"the checkpoints in {folder} were trained with the tokenizer "
+            f"{progress['fingerprint']}, not with {fingerprint}: put back the original text or "
+            "tokenizer, or use another --workdir"
+        )
+
+
+def _place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
+    """The arrays as a tree, each on the devices of the template's."""
+    placed = [
+        jax.device_put(arrays[name], getattr(like, "sharding", None))
+        for name, like in files.named_leaves(template).items()
+    ]
+    return jax.tree.unflatten(jax.tree.structure(template), placed)

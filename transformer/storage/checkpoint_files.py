@@ -1,0 +1,266 @@
+"""The files of one checkpoint: arrays with a digest each, so that damage is never used."""
+
+import contextlib
+import hashlib
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from transformer.errors import UserError
+from transformer.storage.files import sync, write_json
+
+RECORD, EVALUATION = "checkpoint.json", "evaluation.json"
+# Folders of a checkpoint: weights lie apart, so that those who use them read nothing else.
+PARAMS, EMA, STATE = "params", "ema", "state"
+PARTIAL = ".partial"  # ends the names of folders that are written or deleted
+PAUSES = (0.1, 0.4, 1.0)  # seconds before another try
+
+# Orbax tells of each file it opens, and prints the errors that it also raises.
+logging.getLogger("absl").setLevel(logging.CRITICAL)
+
+
+class DamageError(Exception):
+    """A file of a checkpoint is not what was written, or its weights are of no use.
+
+    Attributes:
+      step: of the checkpoint, where several are read.
+    """
+
+    step: int | None = None
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Returns a tree's leaves by their place in it, as "params/encoder/kernel"."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree.leaves_with_path(tree)
+    }
+
+
+def write(folder: Path, state: Any, progress: Mapping[str, Any]) -> None:
+    """Writes a checkpoint, which appears under its name when all of it is on the disk.
+
+    Args:
+      state: a tree of arrays, which stay as they are meanwhile.
+      progress: JSON.
+
+    Raises:
+      OSError: the disk refuses; nothing is left.
+    """
+    arrays = {name: np.asarray(x) for name, x in named_leaves(state).items()}
+    partial = folder.with_name(folder.name + PARTIAL)
+    try:
+        record = {"progress": dict(progress), "leaves": _write_arrays(partial, arrays)}
+        record["files"] = {
+            str(path.relative_to(partial)): _digest(path.read_bytes())
+            for path in sorted(partial.rglob("*"))
+            if path.is_file()
+        }
+        write_sealed(partial / RECORD, record)
+        for path in (partial, *partial.rglob("*")):
+            sync(path)
+        partial.rename(folder)
+        sync(folder.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def delete(folder: Path) -> None:
+    """Deletes a checkpoint; a kill meanwhile leaves nothing under its name."""
+    partial = folder.with_name(folder.name + PARTIAL)
+    shutil.rmtree(partial, ignore_errors=True)
+    folder.rename(partial)
+    shutil.rmtree(partial)
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Returns what a checkpoint says of itself: `progress`, `leaves` by name and `files` by path.
+
+    Raises:
+      DamageError: it is missing, or is not what was written.
+      UserError: the system refuses to read it, though not for what it holds.
+    """
+    record = patiently(lambda: read_sealed(folder / RECORD), folder)
+    if not all(isinstance(record.get(key), dict) for key in ("progress", "leaves", "files")):
+        raise DamageError(f"{RECORD} does not describe a checkpoint")
+    return record
+
+
+def weights_of(record: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Returns the folder of the weights that evaluation uses, and what the record says of them."""
+    leaves = record["leaves"]
+    group = EMA if any(_group(name) == EMA for name in leaves) else PARAMS
+    return group, {name: leaf for name, leaf in leaves.items() if _group(name) == group}
+
+
+def read_leaves(folder: Path, record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Returns some of a checkpoint's arrays, as NumPy has them; others are not read.
+
+    Args:
+      record: see `read_record`.
+
+    Raises:
+      DamageError: one is missing, is not what was written, or is a weight that is not finite.
+      UserError: the system refuses to read them, though not for what they hold.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for name in names:
+        groups.setdefault(_group(name), {})[name] = record["leaves"][name]
+
+    def read():
+        arrays = {}
+        for group, leaves in groups.items():
+            _check_files(folder, group, record["files"])
+            arrays |= _read_group(folder / group, leaves)
+        return arrays
+
+    return patiently(read, folder)
+
+
+def write_evaluation(folder: Path, content: Mapping[str, Any]) -> None:
+    """Writes what an evaluation of a checkpoint found, JSON, into its folder."""
+    write_sealed(folder / EVALUATION, content)
+
+
+def read_evaluation(folder: Path) -> dict[str, Any] | None:
+    """Returns what `write_evaluation` wrote, or None where a checkpoint was not evaluated.
+
+    Raises:
+      DamageError: it is not what was written.
+      UserError: the system refuses to read it, though not for what it holds.
+    """
+    path = folder / EVALUATION
+    return patiently(lambda: read_sealed(path) if path.exists() else None, folder)
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes JSON with a digest of its content."""
+    write_json(path, {**content, "digest": _digest_json(content)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Returns the JSON that `write_sealed` wrote.
+
+    Raises:
+      DamageError: it is missing, or not what was written.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+        digest = content.pop("digest")
+    except (FileNotFoundError, NotADirectoryError):
+        raise DamageError(f"{path.name} is missing") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DamageError(f"{path.name} is not what was written") from None
+    if digest != _digest_json(content):
+        raise DamageError(f"{path.name} is not what was written")
+    return content
+
+
+def patiently(read: Callable[[], Any], folder: Path, but: type[Exception] = DamageError) -> Any:
+    """Returns what `read` does; tries again where it fails, since trouble may pass.
+
+    Args:
+      folder: what is read, for the message.
+      but: an error of `read` that is not trouble, and is raised at once.
+
+    Raises:
+      UserError: the trouble stays.
+    """
+    for pause in (*PAUSES, None):
+        try:
+            return read()
+        except but:
+            raise
+        except Exception as error:
+            if pause is None:
+                raise UserError(
+                    f"{folder} cannot be read now ({first_line(error)}); it is left as it is: "
+                    "start the same command again when that is over"
+                ) from error
+            time.sleep(pause)
+    raise AssertionError
+
+
+def first_line(error: BaseException) -> str:
+    """Returns what an error says, in one line."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200] if text else ''}"
+
+
+def _group(name: str) -> str:
+    """The folder of a leaf."""
+    first = name.split("/")[0]
+    return first if first in (PARAMS, EMA) else STATE
+
+
+def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """Writes arrays into a folder for each group; returns what a record says of them."""
+    for group in (PARAMS, EMA, STATE):
+        if own := {name: x for name, x in arrays.items() if _group(name) == group}:
+            with _checkpointer() as checkpointer:
+                checkpointer.save(folder / group, args=ocp.args.PyTreeSave(own), force=True)
+    return {
+        name: {"shape": list(x.shape), "dtype": str(x.dtype), "digest": _digest_array(x)}
+        for name, x in arrays.items()
+    }
+
+
+def _read_group(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    kinds = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in leaves}
+    shapes = {
+        name: jax.ShapeDtypeStruct(leaf["shape"], leaf["dtype"]) for name, leaf in leaves.items()
+    }
+    options = ocp.args.PyTreeRestore(item=shapes, restore_args=kinds, partial_restore=True)
+    with _checkpointer() as checkpointer:
+        arrays = checkpointer.restore(folder, args=options)
+    for name, leaf in leaves.items():
+        x = arrays[name]
+        if (list(x.shape), str(x.dtype)) != (leaf["shape"], leaf["dtype"]):
+            raise DamageError(f"{name} has another shape than was written")
+        if _digest_array(x) != leaf["digest"]:
+            raise DamageError(f"{name} is not what was written")
+        if _group(name) != STATE and not np.isfinite(x).all():
+            raise DamageError(f"{name} is not finite")
+    return arrays
+
+
+def _check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
+    """Raises DamageError where a file of the group is missing or not what was written.
+
+    Orbax is given none that is damaged: it may ask for any amount of memory then.
+    """
+    for name, digest in digests.items():
+        if name.split("/")[0] == group:
+            if ".." in name.split("/"):
+                raise DamageError(f"{name} is outside of the checkpoint")
+            try:
+                found = _digest((folder / name).read_bytes())
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                raise DamageError(f"{name} is missing") from None
+            if found != digest:
+                raise DamageError(f"{name} is not what was written")
+
+
+def _checkpointer() -> contextlib.closing[ocp.Checkpointer]:
+    return contextlib.closing(ocp.Checkpointer(ocp.PyTreeCheckpointHandler()))
+
+
+def _digest(data: Any) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _digest_array(x: np.ndarray) -> str:
+    return _digest(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
+
+
+def _digest_json(content: Any) -> str:
+    return _digest(json.dumps(content, sort_keys=True).encode())

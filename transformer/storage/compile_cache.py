@@ -1,0 +1,83 @@
+"""XLA's compiled programs, kept on disk: one that is damaged is compiled again and never run."""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from transformer.storage.files import write_bytes
+
+DIGEST_BYTES = 32
+SUFFIX = ".program"
+
+
+class ProgramCache:
+    """Programs as files of a folder, each behind a digest of its key and its content.
+
+    It has the methods of JAX's `CacheInterface`. JAX's own cache writes in place, and runs what it
+    finds.
+
+    Args:
+      folder: appears with the first program.
+      say: called with a line where a program is damaged.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None]):
+        self._path, self._say = folder, say
+
+    def get(self, key: str) -> bytes | None:
+        """Returns the program of a key; None where there is none that is whole."""
+        path = self._file(key)
+        try:
+            entry = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        digest, program = entry[:DIGEST_BYTES], entry[DIGEST_BYTES:]
+        if digest == _digest(key, program):
+            return program
+        self._say(f"{path} is damaged: the program is compiled again")
+        path.unlink(missing_ok=True)
+        return None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Writes the program of a key, all of it or nothing."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        write_bytes(self._file(key), _digest(key, value) + value)
+
+    def _file(self, key: str) -> Path:
+        return self._path / f"{key}{SUFFIX}"
+
+
+def _digest(key: str, program: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + program).digest()
+
+
+def keep_programs(folder: Path, say: Callable[[str], None]) -> None:
+    """Lets XLA keep compiled programs in a folder, so that a second start is quick.
+
+    They are native code: whoever can write there decides what runs here.
+
+    Args:
+      say: called with a line where a program is damaged, or none can be kept.
+    """
+    try:
+        from jax._src import compilation_cache
+
+        unlike = list(inspect.signature(compilation_cache.get_file_cache).parameters) != ["path"]
+    except (ImportError, AttributeError):
+        unlike = True
+    if unlike:
+        say(f"compiled programs are not kept: jax {jax.__version__} has no cache to check")
+        return
+
+    def get_file_cache(path: str) -> tuple[Any, str]:
+        return ProgramCache(Path(path), say), path
+
+    compilation_cache.get_file_cache = get_file_cache
+    # XLA's own files next to them would be read unchecked.
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
