@@ -13,7 +13,7 @@ from experiments.weights import RULES
 from transformer.data.set_aside import WAYS
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
-from transformer.model import kinds
+from transformer.model import build
 from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import check_choice
 from transformer.model.recurrent import attention, cells
@@ -71,7 +71,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
 # are used.
 CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
-    "model.kind": (*kinds.REGISTRY, BAG),
+    "model.kind": (*build.REGISTRY, BAG),
     "model.pooling": POOLINGS,
     "model.cell": cells.REGISTRY,
     "model.recurrent_attention": attention.REGISTRY,

@@ -13,48 +13,50 @@ CODE = sorted(
     for folder in ("transformer", "experiments", "configs")
     for path in (ROOT / folder).rglob("*.py")
 ) + [ROOT / "launch.py"]
-TEXT = [*CODE, *sorted((ROOT / "tests").glob("*.py")), *sorted(ROOT.glob("*.md"))]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+TEXT = [*CODE, *TESTS, *sorted(ROOT.glob("*.md"))]
+MOST_FILES = 14  # of a folder, `__init__.py` apart
 
 # What a part may import of ours beside itself; the longest name that fits a module is its part.
-CORE = ("transformer.errors", "transformer.storage.files", "transformer.storage.reading")
+# Within these bounds no two rooms import one another, see below.
+BASE = ("transformer.errors", "transformer.storage")
 ALLOWED = {
-    "transformer.errors": (),
-    "transformer.storage.files": (),
-    "transformer.storage.reading": ("transformer.errors",),
-    "transformer.progress": (),
-    "transformer.signals": (),
-    "transformer.model": CORE,
-    "transformer.data": CORE,
-    "transformer.losses": CORE,
-    "transformer.decode": CORE,
-    "transformer.optim": CORE,
-    "transformer.storage.checkpoint_files": CORE,
-    "transformer.storage.checkpoint": (*CORE, "transformer.storage.checkpoint_files"),
-    "transformer.storage.compile_cache": CORE,
-    "transformer.metrics": (*CORE, "transformer.losses"),
-    "transformer.analysis.alignment": CORE,
-    "transformer.metrics.classification": CORE,
-    "transformer.analysis.statistics": (),
+    "transformer": (),
+    "transformer.storage": ("transformer.errors",),
+    "transformer.model": BASE,
+    "transformer.data": BASE,
+    "transformer.losses": (),
+    "transformer.decode": BASE,
+    "transformer.optim": BASE,
+    "transformer.metrics": (*BASE, "transformer.losses"),
+    "transformer.analysis": BASE,
     "transformer.train_step": (
-        *CORE,
+        *BASE,
         "transformer.losses",
         "transformer.metrics",
         "transformer.optim",
     ),
-    "transformer.tasks": (
-        *CORE,
-        "transformer.analysis.alignment",
-        "transformer.metrics.classification",
+    "transformer.inference": (
+        *BASE,
+        "transformer.analysis",
         "transformer.data",
         "transformer.decode",
-        "transformer.analysis.statistics",
+        "transformer.losses",
+        "transformer.model",
+    ),
+    "transformer.tasks": (
+        *BASE,
+        "transformer.analysis",
+        "transformer.data",
+        "transformer.decode",
+        "transformer.inference",
         "transformer.losses",
         "transformer.metrics",
         "transformer.model",
     ),
     "transformer.member": (
-        *CORE,
-        "transformer.storage.checkpoint",
+        *BASE,
+        "transformer.analysis.head_probe",
         "transformer.metrics",
         "transformer.model.stack",
         "transformer.optim",
@@ -62,7 +64,7 @@ ALLOWED = {
         "transformer.train_step",
     ),
     "transformer.train": (
-        *CORE,
+        *BASE,
         "transformer.member",
         "transformer.metrics",
         "transformer.progress",
@@ -71,14 +73,13 @@ ALLOWED = {
         "transformer.train_step",
     ),
     "transformer.population": (
-        *CORE,
+        *BASE,
         "transformer.data",
         "transformer.member",
         "transformer.tasks",
         "transformer.train",
         "transformer.train_step",
     ),
-    "transformer": (),
     "experiments": ("transformer", "configs"),
     "launch": ("transformer", "experiments"),
     "configs": (),
@@ -107,10 +108,12 @@ def imports(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "relative import"
             # `from transformer import optim` imports a module, `from transformer.optim import x`
-            # may not: what is a folder decides.
-            folder = ROOT.joinpath(*node.module.split("."))
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= set(names) if folder.is_dir() else {node.module}
+            # may not: what is a file decides.
+            base = ROOT.joinpath(*node.module.split("."))
+            for alias in node.names:
+                inner = base / alias.name
+                is_module = inner.with_suffix(".py").is_file() or inner.is_dir()
+                found.add(f"{node.module}.{alias.name}" if is_module else node.module)
     return {name for name in found if name.split(".")[0] in OURS}
 
 
@@ -121,7 +124,7 @@ def wrong_imports(module: str, source: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", CODE, ids=module_name)
-def test_imports_go_one_way(path):
+def test_a_part_imports_what_it_may(path):
     assert wrong_imports(module_name(path), path.read_text()) == set()
 
 
@@ -134,6 +137,7 @@ def test_imports_go_one_way(path):
         ("transformer.decode", "from transformer.model import layers"),
         ("transformer.train", "from transformer.model import layers"),
         ("transformer.train", "from transformer.data.parallel.batches import Batch"),
+        ("transformer.inference.translator", "from transformer.tasks.base import Task"),
         ("transformer.tasks.translation", "from transformer.train import Trainer"),
         ("transformer.tasks.base", "from experiments import run"),
         ("experiments.run", "import launch"),
@@ -142,6 +146,48 @@ def test_imports_go_one_way(path):
 )
 def test_an_import_the_other_way_would_be_seen(module, source):
     assert len(wrong_imports(module, source)) == 1
+
+
+def room(module: str) -> str:
+    """The folder of a module; where that has folders of its own, the module itself."""
+    path = ROOT.joinpath(*module.split("."))
+    folder = path if path.is_dir() else path.parent
+    has_rooms = any(folder.glob("*/__init__.py"))
+    return module if has_rooms or folder == ROOT else module_name(folder)
+
+
+def arrows(files: dict[str, str]) -> dict[str, set[str]]:
+    """Which rooms the modules of a room import, of {module: source}."""
+    found: dict[str, set[str]] = {}
+    for module, source in files.items():
+        found.setdefault(room(module), set()).update(map(room, imports(source)))
+    return {name: others - {name} for name, others in found.items()}
+
+
+def circle(graph: dict[str, set[str]]) -> set[str]:
+    """What is left of rooms when those that import none that is left are taken away."""
+    left = set(graph)
+    while free := {name for name in left if not graph[name] & left}:
+        left -= free
+    return left
+
+
+def test_no_two_rooms_import_one_another_not_even_around_others():
+    files = {module_name(path): path.read_text() for path in CODE}
+    assert circle(arrows(files)) == set()
+    # As it would be if the report of a run opened one of a sweep.
+    files["experiments.report.page"] += "\nfrom experiments.sweeps import study"
+    expected = {"experiments.report", "experiments.run", "experiments.sweeps.sweep"}
+    files["experiments.sweeps.study"] += "\nfrom experiments import run"
+    assert expected <= circle(arrows(files))
+
+
+def test_no_folder_is_long():
+    folders = {path.parent for path in [*CODE, *TESTS]} - {ROOT}
+    folders |= {path for path in (ROOT / "experiments" / "web").rglob("*") if path.is_dir()}
+    for folder in sorted(folders):
+        files = [f for f in folder.iterdir() if f.is_file() and f.name != "__init__.py"]
+        assert len(files) <= MOST_FILES, folder
 
 
 def test_configs_import_nothing_but_configs_and_their_container():

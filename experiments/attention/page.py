@@ -1,8 +1,8 @@
 """The attention explorer: every head of a sentence in one HTML file that needs no network.
 
 The page draws matrices, lines and all heads at once, for the sentence that was asked for and for
-the probe sentences that a run kept at its evaluations; `experiments/web/explorer/explorer.html` says how
-it is steered. Its numbers are the float32 arrays, bit for bit.
+the probe sentences that a run kept at its evaluations; `experiments/web/explorer/explorer.html`
+says how it is steered. Its numbers are the float32 arrays, bit for bit.
 """
 
 import hashlib

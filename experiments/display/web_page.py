@@ -1,6 +1,7 @@
 """Pages that are one file: their styles, scripts, numbers and pictures stand inside.
 
-The templates lie in `experiments/web` and its folders; each extends `page.html`, which has what all share.
+The templates lie in `experiments/web` and its folders; each extends `page.html`, which has what
+all share.
 """
 
 import base64

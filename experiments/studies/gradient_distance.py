@@ -50,7 +50,7 @@ from experiments.display.training_curves import (
 )
 from experiments.lines import print_table
 from experiments.studies.command import Parser, exit_code, whole
-from transformer.model import kinds
+from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
 from transformer.storage.files import write_arrays
@@ -82,7 +82,7 @@ MODELS = {
 @functools.partial(jax.jit, static_argnames="config")
 def first_params(config: ModelConfig, seed: int | Int[Array, ""]) -> Any:
     """Returns untrained parameters."""
-    model = kinds.REGISTRY[config.kind](config)
+    model = build_model(config)
     tokens = jnp.zeros((1, 2), jnp.int32)
     return model.init(jax.random.key(seed), tokens, method=_logits)["params"]
 
@@ -101,7 +101,7 @@ def gradient_norms(
     Returns:
       The norms by distance from the last position: the first column is of the last token.
     """
-    model = kinds.REGISTRY[config.kind](config)
+    model = build_model(config)
 
     def loss(shift):
         def shifted(method, args, kwargs, context):

@@ -14,8 +14,8 @@ from ml_collections import ConfigDict
 
 from experiments.settings import assign, check, flatten
 from transformer.errors import UserError
+from transformer.model.build import build_model, check_names
 from transformer.model.config import ModelConfig
-from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
 from transformer.model.positions import acts_in, split_names
 from transformer.tasks.classification import make_network
@@ -123,7 +123,10 @@ def _check_model(config: ConfigDict) -> None:
     """Raises UserError where there is no such model, as far as that needs no text."""
     if config.task == "classification":
         make_network(config, config.tokenizer.vocab_size, 2)
-    elif _model_config(config).one_table and not config.tokenizer.joint:
+        return
+    model = _model_config(config)
+    check_names(model)
+    if model.one_table and not config.tokenizer.joint:
         raise UserError("model.tied_embeddings='all' needs tokenizer.joint=True")
 
 
@@ -145,7 +148,7 @@ def state_bytes(config: ConfigDict) -> int:
     if config.task == "classification":
         init = make_network(config, config.tokenizer.vocab_size, 2).init
     else:
-        model = REGISTRY[config.model.kind](_model_config(config))
+        model = build_model(_model_config(config))
         init = functools.partial(model.init, method=_forward)
     shapes = jax.eval_shape(init, jax.random.key(0), tokens, mask)
     # And Adam's two, and the sum of the gradients of an update's batches.

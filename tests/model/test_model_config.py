@@ -8,7 +8,7 @@ import pytest
 
 from conftest import TINY, tiny_config
 from transformer.errors import UserError
-from transformer.model import kinds, layers, positions
+from transformer.model import build, layers, positions
 from transformer.model.attention import look_ahead_mask, padding_mask
 from transformer.model.config import (
     DTYPES,
@@ -21,7 +21,7 @@ from transformer.model.config import (
 from transformer.model.recurrent import attention, cells
 
 CHOICES = {
-    "kind": kinds.REGISTRY,
+    "kind": build.REGISTRY,
     "cell": cells.REGISTRY,
     "recurrent_attention": attention.REGISTRY,
     "positions": positions.REGISTRY,
@@ -36,7 +36,7 @@ CHOICES = {
 
 def message(**changes) -> str:
     with pytest.raises(UserError) as error:
-        tiny_config(**changes)
+        build.build_model(tiny_config(**changes))
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -64,7 +64,7 @@ def test_an_unknown_name_is_named_with_all_choices(field):
 
 @pytest.mark.parametrize(("field", "choice"), [(f, c) for f, cs in CHOICES.items() for c in cs])
 def test_every_choice_the_error_offers_is_accepted(field, choice):
-    assert getattr(tiny_config(**{field: choice}), field) == choice
+    assert getattr(build.build_model(tiny_config(**{field: choice})).config, field) == choice
 
 
 def test_one_table_for_two_vocabularies_is_refused():

@@ -11,8 +11,8 @@ from flax.traverse_util import flatten_dict
 import reference
 from conftest import tiny_config, tiny_inputs
 from runs import quiet, toy_config
+from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
-from transformer.model.kinds import REGISTRY
 from transformer.model.stack import stacked_modules
 from transformer.optim import make_optimizer
 from transformer.tasks.translation import TranslationTask

@@ -22,8 +22,8 @@ from transformer.data.tokenizer import PAD, Ids, Tokenizer
 from transformer.inference.base import TokenTable
 from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
+from transformer.model.build import REGISTRY
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
-from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
 
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.attention import masked_softmax, padding_mask
+from transformer.model.build import build_model
 from transformer.model.config import ModelConfig, check_choice
-from transformer.model.kinds import REGISTRY
 from transformer.model.layers import Dropout, DropoutRates, Linear
 
 POOLINGS = ("mean", "first", "attention")
@@ -69,7 +69,7 @@ class Classifier(nn.Module):
 
     def setup(self):
         check_choice("model.pooling", self.pooling, POOLINGS)
-        self.encoder = REGISTRY[self.config.kind](self.config)
+        self.encoder = build_model(self.config)
         if self.pooling == "attention":
             self.attention_pooling = AttentionPooling(self.config.dtype)
         self.dropout = Dropout()

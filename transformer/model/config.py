@@ -22,15 +22,16 @@ class ModelConfig:
     compiled training step serves any rate.
 
     Raises:
-      UserError: a number is out of range, the heads do not divide the width, a name is unknown,
-        or embeddings are tied across vocabularies of different size.
+      UserError: a number is out of range, the heads do not divide the width, a name of those
+        below is unknown, or embeddings are tied across vocabularies of different size. Names of
+        registries are checked by `build.build_model`.
     """
 
     source_vocab_size: int
     target_vocab_size: int
     kind: str
     cell: str
-    attention: str
+    recurrent_attention: str
     d_model: int
     d_ff: int
     num_heads: int
@@ -60,13 +61,6 @@ class ModelConfig:
     dtype: str
 
     def __post_init__(self):
-        # The registries live beside the classes they list, which take a ModelConfig.
-        from transformer.model import kinds, layers
-        from transformer.model.recurrent import attention, cells
-
-        check_choice("model.kind", self.kind, kinds.REGISTRY)
-        check_choice("model.cell", self.cell, cells.REGISTRY)
-        check_choice("model.recurrent_attention", self.recurrent_attention, attention.REGISTRY)
         for name in ("d_model", "d_ff", "num_heads", "max_length", "source_vocab_size",
                      "target_vocab_size", "shaw_distance", "bias_distance"):  # fmt: skip
             if getattr(self, name) < 1:
@@ -76,8 +70,6 @@ class ModelConfig:
             self._check_directions()
         else:
             self._check_heads()
-            self._check_positions()
-        check_choice("model.activation", self.activation, layers.ACTIVATIONS)
         check_choice("model.norm", self.norm, NORMS)
         check_choice("model.norm_position", self.norm_position, NORM_POSITIONS)
         check_choice("model.query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
@@ -161,37 +153,6 @@ class ModelConfig:
             )
         if self.d_model % 2:
             raise UserError(f"model.d_model={self.d_model} must be even: sines pair with cosines")
-
-    def _check_positions(self) -> None:
-        from transformer.model import positions
-
-        fields = {
-            "positions": self.positions,
-            "encoder_positions": self.encoder_names,
-            "decoder_positions": self.decoder_names,
-            "cross_positions": self.cross_positions,
-        }
-        for field, names in fields.items():
-            parts = positions.split_names(names)
-            if len(set(parts)) < len(parts):
-                raise UserError(f"model.{field}='{names}' names an encoding twice: leave one out")
-            for name in parts:
-                check_choice(f"model.{field}", name, positions.REGISTRY)
-                if name == "rotary" and self.head_width % 2:
-                    raise UserError(
-                        f"model.{field}='{names}' turns pairs of numbers, and a head has "
-                        f"{self.head_width}: set model.head_size to an even number"
-                    )
-                if field == "cross_positions" and positions.acts_in(name, ["add"]):
-                    raise UserError(
-                        f"model.cross_positions='{names}': {name} acts on embeddings, not between "
-                        "two sequences: set it in model.positions"
-                    )
-                if name == "relative_bias" and not 4 <= self.bias_buckets < self.bias_distance:
-                    raise UserError(
-                        f"model.bias_buckets={self.bias_buckets} must be at least 4 and less than "
-                        f"model.bias_distance={self.bias_distance}"
-                    )
 
 
 def check_choice(key: str, value: str, choices) -> None:

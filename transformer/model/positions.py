@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.errors import UserError
-from transformer.model.config import ModelConfig
+from transformer.model.config import ModelConfig, check_choice
 
 LONGEST_WAVELENGTH = 10_000.0  # over 2 pi [3.5]
 STACK_HOOKS = ("add", "bias")
@@ -354,3 +354,34 @@ def check_length(length: int, config: ModelConfig) -> None:
             f"{length} tokens are more than the {limit} positions that were learned: raise "
             f"model.max_length={config.max_length} and train anew, or cut the sentence"
         )
+
+
+def check_encodings(config: ModelConfig) -> None:
+    """Raises UserError where a name is unknown, or an encoding cannot be what it is set to be."""
+    fields = {
+        "positions": config.positions,
+        "encoder_positions": config.encoder_names,
+        "decoder_positions": config.decoder_names,
+        "cross_positions": config.cross_positions,
+    }
+    for field, names in fields.items():
+        parts = split_names(names)
+        if len(set(parts)) < len(parts):
+            raise UserError(f"model.{field}='{names}' names an encoding twice: leave one out")
+        for name in parts:
+            check_choice(f"model.{field}", name, REGISTRY)
+            if name == "rotary" and config.head_width % 2:
+                raise UserError(
+                    f"model.{field}='{names}' turns pairs of numbers, and a head has "
+                    f"{config.head_width}: set model.head_size to an even number"
+                )
+            if field == "cross_positions" and acts_in(name, ["add"]):
+                raise UserError(
+                    f"model.cross_positions='{names}': {name} acts on embeddings, not between "
+                    "two sequences: set it in model.positions"
+                )
+            if name == "relative_bias" and not 4 <= config.bias_buckets < config.bias_distance:
+                raise UserError(
+                    f"model.bias_buckets={config.bias_buckets} must be at least 4 and less than "
+                    f"model.bias_distance={config.bias_distance}"
+                )

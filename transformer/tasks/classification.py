@@ -31,6 +31,7 @@ from transformer.errors import RunError, UserError
 from transformer.inference.classifier import TextClassifier
 from transformer.losses import TokenSums, class_cross_entropy
 from transformer.metrics.classification import class_scores
+from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
 from transformer.model.positions import longest
@@ -334,6 +335,7 @@ def make_network(config: Any, vocab_size: int, num_classes: int) -> nn.Module:
             f"data.max_tokens={tokens} is more than the model.max_length={limit} positions that "
             f"are learned: set --config.model.max_length={tokens}"
         )
+    check_names(model_config)
     return Classifier(model_config, num_classes, model.pooling)
 
 

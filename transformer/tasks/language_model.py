@@ -28,8 +28,8 @@ from transformer.errors import RunError, UserError
 from transformer.inference.generator import Generator
 from transformer.losses import TokenSums
 from transformer.metrics.tokens import TokenMetrics, summarize
+from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 
@@ -296,6 +296,4 @@ def make_generator(config: Any, tokenizer: Tokenizer) -> Generator:
             f"learned: set --config.model.max_length={context}"
         )
     whole = config.data.documents == "file"
-    return Generator(
-        REGISTRY[config.model.kind](model_config), tokenizer, config.decode, context, whole
-    )
+    return Generator(build_model(model_config), tokenizer, config.decode, context, whole)

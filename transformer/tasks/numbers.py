@@ -4,9 +4,9 @@ import dataclasses
 from typing import Any
 
 from transformer.errors import UserError
+from transformer.model.build import REGISTRY
 from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
-from transformer.model.kinds import REGISTRY
 from transformer.model.layers import DropoutRates
 
 

@@ -28,8 +28,8 @@ from transformer.inference.translator import Translation, Translator
 from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores
 from transformer.metrics.tokens import TokenMetrics, summarize
+from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.model.kinds import REGISTRY
 from transformer.model.positions import longest
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
 from transformer.tasks.pair_probe import probe_of_pairs
@@ -345,7 +345,7 @@ def make_translator(
         target_vocab_size=target_tokenizer.vocab_size,
         **fields,
     )
-    model = REGISTRY[config.model.kind](model_config)
+    model = build_model(model_config)
     return Translator(model, source_tokenizer, target_tokenizer, config.decode, warn)
 
 

@@ -22,8 +22,8 @@ from transformer.inference.base import TokenTable
 from transformer.inference.classifier import TextClassifier
 from transformer.inference.generator import Generator
 from transformer.inference.translator import Translator
+from transformer.model.build import REGISTRY
 from transformer.model.classifier import BagOfEmbeddings, Classifier
-from transformer.model.kinds import REGISTRY
 
 NUMBERS = {"int8": "<i1", "uint8": "<u1", "uint16": "<u2", "uint32": "<u4"}
 TEXT = ("the House and the mouse", "the houses", "a $1 [bold] mouse the")

@@ -21,7 +21,7 @@ from experiments.studies.gradient_distance import (
     gradient_norms,
     run,
 )
-from transformer.model import kinds
+from transformer.model.build import build_model
 
 LANGUAGE_MODEL = {"num_encoder_layers": 0, "num_decoder_layers": 1}
 RNN = tiny_config(kind="recurrent", cell="rnn", **LANGUAGE_MODEL)
@@ -37,7 +37,7 @@ TINY_MODELS = {
 def test_norms_are_of_the_table_rows_gradients_where_no_token_comes_twice(config):
     params = first_params(config, 3)
     tokens, labels = jnp.arange(1, 22).reshape(3, 7), jnp.array([4, 0, 22])
-    model = kinds.REGISTRY[config.kind](config)
+    model = build_model(config)
 
     def loss(params):
         bound = model.bind({"params": params})
