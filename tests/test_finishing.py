@@ -126,6 +126,7 @@ def test_a_full_disk_during_the_pictures_leaves_the_run_unfinished_and_its_resul
     assert (copy / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(tiny, copy, monkeypatch):
     (copy / "report.html").unlink()
     wrong = RuntimeError("no fonts\nat all")
