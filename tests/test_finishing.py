@@ -101,6 +101,7 @@ def test_a_run_that_went_on_and_was_killed_at_its_end_is_scored_and_reported_by_
     assert f"is finished, {RAISED} steps" in again.out
 
 
+@pytest.mark.slow
 def test_what_is_scored_is_not_scored_again_for_the_sake_of_the_report(tiny, copy, monkeypatch):
     before = (copy / "results.json").read_bytes()
     (copy / "report.html").unlink()

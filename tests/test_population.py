@@ -83,6 +83,7 @@ def test_each_member_is_the_run_that_it_would_have_been_alone(kind, tmp_path):
                 np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_members_differ_from_one_another(tmp_path):
     configs = [toy_config(tmp_path / "cache", seed=seed) for seed in (0, 1)]
     assert population(tmp_path, configs).run()

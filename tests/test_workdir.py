@@ -243,6 +243,7 @@ with workdir.locked(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_a_folder_has_one_training_at_a_time_and_a_killed_one_leaves_it_free(tiny, copy):
     arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=41"]
     command_line = [sys.executable, "-c", HOLD, copy]
