@@ -9,8 +9,8 @@ demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
 
 # Nearly all of the time is that of compiling programs that run once: machine code is not optimised,
-# and simpler code makes it. The slow tests, and pytest without these, compile as users do.
-QUICK_COMPILES := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
+# simple code is made, and by one thread for each of the two processes. The slow tests, and pytest without these, compile as users do.
+QUICK_COMPILES := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 test: .venv/installed
 	$(QUICK_COMPILES) $(BIN)/python -m pytest -n 2 --dist worksteal

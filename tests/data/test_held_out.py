@@ -201,6 +201,7 @@ def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny
     assert "bleu_ci" not in results["test"]
 
 
+@pytest.mark.slow
 def test_an_evaluation_with_the_run_s_settings_writes_the_same_numbers_in_place(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "copy")
     before = json.loads((folder / "results.json").read_text())

@@ -103,6 +103,7 @@ def test_a_run_that_went_on_and_was_killed_at_its_end_is_scored_and_reported_by_
     assert f"is finished, {RAISED} steps" in again.out
 
 
+@pytest.mark.slow
 def test_what_is_scored_is_not_scored_again_for_the_sake_of_the_report(tiny, copy, monkeypatch):
     before = (copy / "results.json").read_bytes()
     (copy / "report.html").unlink()
@@ -128,6 +129,7 @@ def test_a_full_disk_during_the_pictures_leaves_the_run_unfinished_and_its_resul
     assert (copy / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(tiny, copy, monkeypatch):
     (copy / "report.html").unlink()
     wrong = RuntimeError("no fonts\nat all")

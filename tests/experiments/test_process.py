@@ -76,6 +76,7 @@ def test_a_program_that_fails_still_has_a_traceback():
     assert "ZeroDivisionError" in shell("1 / 0", "").stderr.decode()  # the control
 
 
+@pytest.mark.slow
 def test_closed_standard_streams_are_named_with_the_flag_that_replaces_them(tiny):
     line = f'exec "$0" launch.py --mode=translate --workdir={tiny.workdir} '
     ended = [

@@ -188,6 +188,7 @@ def test_a_key_newer_than_the_run_has_its_default(copy):
     assert workdir.load_config(copy).optimizer.clip_norm == 0.0
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monkeypatch):
     arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
     write = MetricsWriter.write
@@ -242,6 +243,7 @@ with workdir.locked(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_a_folder_has_one_training_at_a_time_and_a_killed_one_leaves_it_free(tiny, copy):
     arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=41"]
     command_line = [sys.executable, "-c", HOLD, copy]

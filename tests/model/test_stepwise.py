@@ -81,13 +81,19 @@ def full_pass(model, variables, histories):
     return np.array([logits[step, :, :, step] for step in range(STEPS)])
 
 
-@pytest.mark.parametrize("norm_position", NORM_POSITIONS)
-def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(
-    positions, norm_position
-):
-    model, variables = tiny_model(positions=positions, norm_position=norm_position)
+def compare(**changes):
+    model, variables = tiny_model(**changes)
     logits, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
     np.testing.assert_allclose(logits, full_pass(model, variables, histories), rtol=1e-5, atol=1e-5)
+
+
+def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(positions):
+    compare(positions=positions)
+
+
+@pytest.mark.parametrize("norm_position", NORM_POSITIONS)
+def test_stepwise_logits_are_the_full_passs_wherever_norms_stand(norm_position):
+    compare(norm_position=norm_position)
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,7 @@ def test_texts_or_a_config_that_cannot_be_learned_are_refused(tmp_path, rows, ch
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):
     whole = trained["transformer"]
     first = train(whole.parent, "train.steps=20", name="parts")

@@ -232,6 +232,7 @@ def test_more_samples_than_a_beam_is_wide_are_drawn(trained):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):
     whole = trained["lines"]
     text = (whole.parent / "text").read_text()

@@ -47,7 +47,10 @@ def population(root, configs, lead=None, devices=None):
     return Population(tasks, configs, folders(root, len(configs)), quiet, devices)
 
 
-@pytest.mark.parametrize("kind", MEMBERS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "heads")) for kind in MEMBERS],
+)
 def test_each_member_is_the_run_that_it_would_have_been_alone(kind, tmp_path):
     common, members = MEMBERS[kind]
     common |= {"train.evaluate_every": 4, "evaluate.max_sentences": 2}
@@ -80,6 +83,7 @@ def test_each_member_is_the_run_that_it_would_have_been_alone(kind, tmp_path):
                 np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_members_differ_from_one_another(tmp_path):
     configs = [toy_config(tmp_path / "cache", seed=seed) for seed in (0, 1)]
     assert population(tmp_path, configs).run()
@@ -153,6 +157,7 @@ def test_a_population_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
     assert same_runs(tmp_path, whole, "whole", "early")
 
 
+@pytest.mark.slow
 def test_a_population_that_a_signal_stops_saves_and_goes_on(tmp_path, monkeypatch):
     whole = seeds(tmp_path, "whole", **{"train.steps": 7})
     assert whole.run()
@@ -173,6 +178,7 @@ def test_a_population_that_a_signal_stops_saves_and_goes_on(tmp_path, monkeypatc
     assert same_runs(tmp_path, whole, "whole", "stopped")
 
 
+@pytest.mark.slow
 def test_a_population_saved_by_the_clock_within_a_log_interval_has_the_same_lines(
     tmp_path, monkeypatch
 ):

@@ -498,6 +498,7 @@ def toy(tmp_path_factory):
     return task, config, Trainer(task, config, folder, quiet)
 
 
+@pytest.mark.slow
 def test_a_translator_that_accumulates_has_the_gradient_of_all_rows_with_smoothing(toy):
     task, _, trainer = toy
     groups = [[task.plan[i] for i in update] for update in ((0, 1, 2), (3, 4, 5))]

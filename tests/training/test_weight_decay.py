@@ -97,7 +97,7 @@ def test_classifiers_and_recurrent_models_decay_no_vector(kind, cell):
     assert any("encoder_layers" in name for name in found[0])
 
 
-@pytest.mark.parametrize("share_layers", [False, True])
+@pytest.mark.parametrize("share_layers", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_s_own_step_decays_no_vector_of_a_scanned_stack(share_layers, tmp_path):
     changes = {
         "model.scan_layers": True,

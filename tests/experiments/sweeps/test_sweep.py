@@ -123,6 +123,7 @@ def sweep():
     assert "tokens are unknown" in (tmp_path / "sweep/results.md").read_text()
 
 
+@pytest.mark.slow
 def test_one_point_alone_is_found_done_by_the_sweep(tmp_path):
     config, folder = write_config(tmp_path), tmp_path / "sweep"
     assert command(f"--config={config}", f"--workdir={folder}", "--point=1").code == 0
@@ -140,6 +141,7 @@ def test_one_point_alone_is_found_done_by_the_sweep(tmp_path):
     assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
 
 
+@pytest.mark.slow
 def test_scores_of_a_shorter_trial_do_not_count(tmp_path):
     config, folder = write_config(tmp_path, count=1), tmp_path / "sweep"
     shorter = ("--point=0", "--config.train.steps=4")
