@@ -69,7 +69,8 @@ ACTIVATIONS = {
 # A process of its own, since the tests over a registry are made when their files are read: 20 s.
 def test_what_someone_adds_is_met_by_all_tests_over_its_registry(tmp_path):
     (tmp_path / "made_up.py").write_text(MADE_UP)
-    files = [f"tests/test_{name}.py" for name in (*FILES, "position_pictures")]
+    files = [f"tests/model/test_{name}.py" for name in FILES]
+    files.append("tests/experiments/positions/test_position_pictures.py")
     options = ["-q", "-rp", "-p", "made_up", "-p", "no:cacheprovider"]
     # Of all models with such an activation, those with one encoding are enough here.
     over_all = " or ".join((*OVER_ALL, "wobble", "tuned", "compacted"))

@@ -270,7 +270,7 @@ def test_the_model_reads_the_rows_of_t5(side, by_hand):
 
 
 def test_rotary_turns_pairs_by_hand():
-    # K = 4: angles t and t / 100, whose sines and cosines tests/test_positions.py has, too.
+    # K = 4: angles t and t / 100, whose sines and cosines test_positions.py has, too.
     expected = [[1.0, 0.0, 0.0, 1.0], [0.540302, 0.841471, -0.010000, 0.999950]]
     turned = reference_positions.rotary(np.array([[1.0, 0.0, 0.0, 1.0]] * 2))
     np.testing.assert_allclose(turned, expected, atol=1e-6)

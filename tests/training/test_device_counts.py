@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -14,11 +13,11 @@ import pytest
 from test_population import seeds
 
 from experiments import workdir
+from places import ROOT
 from runs import Unigrams, quiet, toy_config, unigram_config
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
-TESTS = Path(__file__).parent
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -34,13 +33,11 @@ def on_devices(count, function, *paths):
     flags = os.environ.get("XLA_FLAGS", "")
     environment = os.environ | {
         "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={count}",
-        "PYTHONPATH": f"{TESTS}:{TESTS.parent}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
         "JAX_PLATFORMS": "cpu",
     }
     command = [sys.executable, "-c", SCRIPT, str(count), function.__name__, *map(str, paths)]
-    ended = subprocess.run(
-        command, env=environment, cwd=TESTS.parent, text=True, capture_output=True
-    )
+    ended = subprocess.run(command, env=environment, cwd=ROOT, text=True, capture_output=True)
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 
