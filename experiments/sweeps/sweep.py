@@ -284,7 +284,7 @@ class _Worker:
             pruned = hopeless and step < total_steps
             return pruned
 
-        trainer.on_evaluation = page
+        trainer.on_evaluation = report
         try:
             if not trainer.run():
                 return trainer.stop_signal
