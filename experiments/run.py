@@ -18,6 +18,7 @@ from experiments.lines import print_table
 from experiments.report import numbers, page
 from experiments.report.attention import Trained
 from transformer import tasks
+from transformer.run import Run
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import write_json, write_text
 from transformer.train import Trainer
@@ -45,11 +46,11 @@ def train(config: Any, folder: Path) -> int | None:
 
 
 def _train(task: Any, config: Any, folder: Path) -> int | None:
-    trainer = Trainer(task, config, folder, _say)
-    trainer.checkpoints.check_fingerprint(task.fingerprint())
-    newest, finished = workdir.newest_step(folder), trainer.member.finished()
+    trainer = Trainer([Run(task, config, folder)], _say)
+    trainer.runs[0].checkpoints.check_fingerprint(task.fingerprint())
+    newest, finished = workdir.newest_step(folder), trainer.runs[0].finished()
     if finished and workdir.is_finished(folder, newest):
-        trainer.member.close()
+        trainer.runs[0].close()
         _say(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.load_results(folder), task.columns)
         _say(
@@ -61,7 +62,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
     task.save_assets(folder)
     page.record_data(task, folder)
     if finished:  # but not scored or reported: a kill or a full disk came
-        trainer.member.close()
+        trainer.runs[0].close()
     else:
         environment.record(folder)
         for line in task.describe():

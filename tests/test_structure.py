@@ -54,7 +54,7 @@ ALLOWED = {
         "transformer.metrics",
         "transformer.model",
     ),
-    "transformer.member": (
+    "transformer.run": (
         *BASE,
         "transformer.analysis.head_probe",
         "transformer.metrics",
@@ -63,21 +63,19 @@ ALLOWED = {
         "transformer.tasks",
         "transformer.train_step",
     ),
-    "transformer.train": (
-        *BASE,
-        "transformer.member",
-        "transformer.metrics",
-        "transformer.progress",
-        "transformer.signals",
-        "transformer.tasks",
+    "transformer.placement": (
+        "transformer.data.stream",
+        "transformer.tasks.base",
         "transformer.train_step",
     ),
-    "transformer.population": (
+    "transformer.train": (
         *BASE,
-        "transformer.data",
-        "transformer.member",
+        "transformer.metrics",
+        "transformer.placement",
+        "transformer.progress",
+        "transformer.run",
+        "transformer.signals",
         "transformer.tasks",
-        "transformer.train",
         "transformer.train_step",
     ),
     "experiments": ("transformer", "configs"),

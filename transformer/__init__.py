@@ -20,13 +20,17 @@ Reading order, with the paper beside it:
     model/stack.py        3.1 encoder and decoder layers
     model/transformer.py  3.1 the whole model; stepwise decoding
     model/gates.py        switching heads off, to see what each is worth
-    model/recurrent.py    what it is compared with: cells.py and recurrent_attention.py beside it
+    model/build.py        the architectures by name, and how one is made
+    model/recurrent/      what it is compared with: cells, attention, the whole model
     model/classifier.py   an encoder whose output is pooled; the mean of embeddings
-    losses.py optim.py    5.3 optimizer, 5.4 label smoothing
+    losses.py optim.py    5.4 label smoothing, 5.3 optimizer and schedule
     decode.py             6.1 beam search
-    train.py              the loop, which knows no task; population.py: many runs as one
-    data/packing.py       documents in rows of tokens; pipeline.py: pairs in batches of like length
-    alignment.py          which words attend to which, scored against the truth
-    head_statistics.py    what each head looks at, in a few numbers
-    tasks/                how text becomes batches, losses and scores, and what a model is used for
+    data/                 text to batches: tokenizer, length buckets, and per kind of text its
+                          sources and batches (parallel/ labelled/ documents/); synthetic/ corpora
+    tasks/                loss and scores of each kind of experiment
+    train.py              the loop, which knows no task, of one run or several as one
+    storage/              checkpoints and files
+    inference/            text in, text or scores out
+    analysis/             what heads attend to: attention, statistics, word alignment
+    metrics/              means over tokens, BLEU and chrF, scores of classes
 """

@@ -1,44 +1,66 @@
 """The training loop. It knows steps, checkpoints and clocks, but no tokens, masks or BLEU."""
 
-import abc
 import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer import signals
 from transformer.errors import RunError, UserError
-from transformer.member import Member, Stopwatch
 from transformer.metrics.tokens import TokenMetrics
+from transformer.placement import SingleRun, VmappedRuns
 from transformer.progress import Progress, parameter_table
+from transformer.run import Run, Stopwatch
 from transformer.signals import StoppedError, StopSignals
-from transformer.tasks.base import Task
 from transformer.train_step import TrainState
 
 
-class Loop(abc.ABC):
-    """The order of steps, lines, saves and evaluations, of one run or of several as one.
+class Trainer:
+    """Trains one run, or several as one program, in the same order of steps, saves and scores.
 
     A state is saved, then evaluated, then the evaluation is recorded with it. So a run that is
     broken off anywhere goes on from its newest checkpoint as if it had not been.
 
+    Several runs take each step together. Each has its own folder, which is an ordinary run's, and
+    is the same run, to rounding, as when it trains alone. One that ends early, or fails, stays as
+    it is while the others go on.
+
     Args:
-      members: the runs; each keeps its own books.
+      runs: each keeps its own books. Several differ in numbers that are arguments of the step:
+        `tasks[0].with_config` made the tasks of all, so that they share a model.
       say: prints a line.
+      devices: those to use, see `placement`; all, by default.
+      train_step: that of another trainer of runs of the same structure, so that it compiles once.
+      probes: whether each evaluation also writes what the attention heads look at.
+
+    Attributes:
+      failures: why a run of several could not go on, by its number.
+      on_evaluation: called with (step, numbers) after each evaluation, where one run is trained;
+        true ends it there.
+      on_failure: called with a run's number and the reason when one of several fails.
     """
 
-    train_step: Callable
-
-    def __init__(self, members: Sequence[Member], say: Callable):
-        self.members, self.say = members, say
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        say: Callable,
+        devices: Sequence[Any] | None = None,
+        train_step: Callable | None = None,
+        probes: bool = True,
+    ):
+        self.runs, self.say, self.probes = runs, say, probes
+        place = SingleRun if len(runs) == 1 else VmappedRuns
+        self.placement = place(devices or jax.devices(), len(runs))
+        self.train_step = train_step or self.placement.compile(runs[0].make_train_step())
+        self.hparams = self.placement.put([run.hparams() for run in runs])
         self.failures: dict[int, str] = {}
-        self._trained = list(range(len(members)))  # the members that took the last step
+        self.on_evaluation: Callable[[int, dict[str, float]], bool] = lambda step, numbers: False
+        self.on_failure: Callable[[int, str], None] = lambda i, reason: None
+        self._trained = list(range(len(runs)))  # the runs that took the last step
         self._pending: list[TokenMetrics] = []  # of each step since the last line, on the devices
         self._shapes: set = set()  # of the batches that the step is compiled for
         self._watch = Stopwatch()
@@ -46,12 +68,67 @@ class Loop(abc.ABC):
 
     @property
     def stop_signal(self) -> int | None:
-        """The signal that ended the run early, if one did."""
+        """The signal that ended the training early, if one did."""
         return self._signals.received
+
+    def fresh_state(self) -> TrainState:
+        """Returns the state of all runs before the first step, a function of their seeds."""
+        return self.placement.put([run.fresh_state() for run in self.runs])
+
+    def run(self) -> bool:
+        """Trains from the newest step that all have saved; returns whether the end was reached.
+
+        On SIGINT or SIGTERM all states are saved and the training ends early.
+
+        Raises:
+          RunError: the loss of the one run stays not finite.
+          UserError: the disk is full, or a checkpoint does not belong to these tokenizers.
+        """
+        lead = self.runs[0]
+        if len(self.runs) == 1:
+            warn_of_warmup(lead.config.optimizer, lead.total_steps, self.say)
+        step, states = self._restore()
+        if step:
+            self.say(f"going on from step {step}")
+        elif len(self.runs) == 1:
+            self.say(parameter_table(states[0].params))
+        for run in self.runs:
+            run.start_writing()
+        plans = [run.task.plan for run in self.runs]
+        try:
+            with self._signals:
+                batches = self.placement.batches(plans, step, lead.config.data.prefetch)
+                return self._loop(self.placement.put(states), step, batches)
+        finally:
+            for run in self.runs:
+                run.close()
+
+    def _restore(self) -> tuple[int, list[TrainState]]:
+        """The newest step that all unfinished runs have, and each run's state.
+
+        What they have of later steps is given up.
+        """
+        while True:
+            done = {i for i, run in enumerate(self.runs) if run.finished()}
+            self._trained = [i for i in range(len(self.runs)) if i not in done]
+            steps = [set(self.runs[i].checkpoints.steps()) for i in self._trained]
+            if not steps:  # nothing is left to train
+                steps = [set(self.runs[0].checkpoints.steps())]
+            start = max(set.intersection(*steps), default=0)
+            for i in self._trained:
+                self.runs[i].checkpoints.drop_after(start)
+            states = []
+            for run in self.runs:
+                fresh = run.fresh_state()
+                restored = run.restore(fresh, self.say)
+                states.append(fresh if restored is None else restored)
+            # A checkpoint that was damaged has been put aside.
+            if all(int(states[i].step) == start for i in self._trained):
+                return start, states
 
     def _loop(self, state: TrainState, step: int, batches: Iterator[Any]) -> bool:
         """Trains to the end or until a signal comes; returns whether the end was reached."""
-        lead = self.members[0]
+        lead = self.runs[0]
         settings, queue, unsaved = lead.config.train, StepQueue(), 0.0
         self._take_up_pending()
         self._watch.lap()
@@ -67,30 +144,30 @@ class Loop(abc.ABC):
                         self._save(state, step, self._trained if by_clock else due)
                         unsaved = 0.0
                     wanted = not due or self._evaluate(state, step, due, progress)
-                    active = [i for i in self._trained if not self.members[i].ended(step)]
+                    active = [i for i in self._trained if not self.runs[i].ended(step)]
                     if self.stop_signal is not None or not (wanted and active):
                         break
-                    arguments = self._arguments(state, next(batches), active)
+                    arguments = self.placement.arguments(state, next(batches), self.hparams, active)
                     self._compile(arguments, progress)
                     state, metrics = self.train_step(*arguments)
                     self._pending.append(metrics)
                     queue.wait(self._pending)
                     step, self._trained = step + 1, active
                     unsaved += self._spend(steps=1)
-                    progress.step(step, self.members[active[0]].seconds_left())
+                    progress.step(step, self.runs[active[0]].seconds_left())
             except StoppedError:
                 pass
             if self.stop_signal is not None:
                 self._save(state, step, self._trained)
-        for member in self.members:
-            member.checkpoints.wait()
+        for run in self.runs:
+            run.checkpoints.wait()
         return self._say_end(state, step)
 
     def _due(self, state: TrainState, step: int) -> list[int]:
-        """The members whose state is to be saved and evaluated here."""
-        due = [i for i in self._trained if self.members[i].due(step)]
+        """The runs whose state is to be saved and evaluated here."""
+        due = [i for i in self._trained if self.runs[i].due(step)]
         bad = np.ravel(jax.device_get(state.bad_run)).tolist() if due else []
-        return [i for i in due if self.members[i].needs_evaluation(step, bad[i], self.say)]
+        return [i for i in due if self.runs[i].needs_evaluation(step, bad[i], self.say)]
 
     def _compile(self, arguments: tuple, progress: Progress) -> None:
         """Compiles the step for a batch of new shapes; a signal finds the state as it was."""
@@ -105,7 +182,7 @@ class Loop(abc.ABC):
 
     def _log(self, state: TrainState, step: int, progress: Progress) -> None:
         """Writes a line of what the devices have counted since the last one."""
-        each = self._split(self._merge_pending())
+        each = self.placement.split(self._merge_pending())
         self._pending.clear()
         bad = jax.device_get((state.bad_run, state.bad_steps))
         bad_run, bad_steps = map(np.ravel, bad)
@@ -113,7 +190,7 @@ class Loop(abc.ABC):
         shown = []
         for i in self._trained:
             try:
-                shown.append(self.members[i].log(step, each[i], int(bad_run[i]), int(bad_steps[i])))
+                shown.append(self.runs[i].log(step, each[i], int(bad_run[i]), int(bad_steps[i])))
             except RunError as error:
                 self._fail(i, error)
         self._trained = [i for i in self._trained if i not in self.failures]
@@ -122,13 +199,13 @@ class Loop(abc.ABC):
             progress.update(step, {**_mean(shown), "tokens_per_second": total})
 
     def _save(self, state: TrainState, step: int, which: Sequence[int]) -> None:
-        """Starts to save the states of these members, unless they are."""
-        which = [i for i in which if self.members[i].saved_step != step]
+        """Starts to save the states of these runs, unless they are."""
+        which = [i for i in which if self.runs[i].saved_step != step]
         if which:
-            states = self._split(state)
-            sums = self._split(self._merge_pending()) if self._pending else None
+            states = self.placement.split(state)
+            sums = self.placement.split(self._merge_pending()) if self._pending else None
             for i in which:
-                self.members[i].save(step, states[i], sums and sums[i])
+                self.runs[i].save(step, states[i], sums and sums[i])
             self._spend()
 
     def _evaluate(self, state, step: int, which: Sequence[int], progress: Progress) -> bool:
@@ -136,24 +213,24 @@ class Loop(abc.ABC):
 
         An evaluation that fails, as for want of memory, leaves the step without scores.
         """
-        members = [self.members[i] for i in which]
-        for member in members:
-            member.begin_evaluation(step)
+        chosen = [self.runs[i] for i in which]
+        for run in chosen:
+            run.begin_evaluation(step)
         self._spend()
         params = state.ema or state.params
         try:
             scores = self._try(lambda: self._scores(params), f"evaluation at step {step}", progress)
             if scores is None:
                 return True
-            self._probe(step, params, progress)
+            self._probe(step, params, which, progress)
         except (StoppedError, UserError):
-            for member in members:
-                member.give_up_evaluation(step)
+            for run in chosen:
+                run.give_up_evaluation(step)
             raise
-        numbers = [self.members[i].record(step, scores[i]) for i in which]
+        numbers = [self.runs[i].record(step, scores[i]) for i in which]
         progress.note(step, _mean(numbers))
         self._spend()
-        return self._goes_on(step, numbers[0])
+        return not self.on_evaluation(step, numbers[0])
 
     def _try(self, work: Callable[[], Any], what: str, progress: Progress) -> Any:
         """Returns what `work` does; None, after a line with the reason, where it fails.
@@ -178,15 +255,15 @@ class Loop(abc.ABC):
         """Counts the time since the last call, of training where steps were; returns it."""
         seconds = self._watch.lap()
         for i in self._trained:
-            self.members[i].spend(seconds, steps)
+            self.runs[i].spend(seconds, steps)
         return seconds
 
     def _take_up_pending(self) -> None:
         """Goes on with the sums of a line that was not yet written when the runs were saved."""
-        pending = [member.pending() for member in self.members]
+        pending = [run.pending() for run in self.runs]
         if found := [sums for sums in pending if sums]:
             nothing = jax.tree.map(np.zeros_like, found[0])
-            self._pending = [self._join([sums or nothing for sums in pending])]
+            self._pending = [self.placement.join([sums or nothing for sums in pending])]
 
     def _merge_pending(self) -> TokenMetrics:
         """The sums since the last line, on the host. One after another: so they round alike."""
@@ -201,141 +278,39 @@ class Loop(abc.ABC):
             )
             return False
         bad_steps = np.ravel(jax.device_get(state.bad_steps))
-        for i, member in enumerate(self.members):
+        for i, run in enumerate(self.runs):
             if i not in self.failures:
-                own = f"{member.workdir.name}: " if len(self.members) > 1 else ""
-                self.say(own + member.ending(member.saved_step, int(bad_steps[i])))
+                own = f"{run.workdir.name}: " if len(self.runs) > 1 else ""
+                self.say(own + run.ending(run.saved_step, int(bad_steps[i])))
         return True
 
-    def _probe(self, step: int, params: Any, progress: Progress) -> None:
+    def _scores(self, params: Any) -> Sequence[dict[str, Any]]:
+        """The validation scores of each run."""
+        task = self.runs[0].task
+        if len(self.runs) == 1:
+            return [task.evaluate(params, "validation", final=False)]
+        return task.evaluate_runs(params, self.hparams, "validation")
+
+    def _probe(self, step: int, params: Any, which: Sequence[int], progress: Progress) -> None:
         """Writes what the attention heads look at, where that is wanted."""
-        return None
-
-    def _goes_on(self, step: int, numbers: dict[str, float]) -> bool:
-        """Returns whether these scores let the run go on."""
-        return True
-
-    @abc.abstractmethod
-    def _arguments(self, state: TrainState, batch: Any, active: Sequence[int]) -> tuple:
-        """What the step takes: the state and the batch are the first two."""
-
-    @abc.abstractmethod
-    def _scores(self, params: Any) -> Sequence[dict[str, Any]]:
-        """The validation scores of each member."""
-
-    @abc.abstractmethod
-    def _split(self, tree: Any) -> Sequence[Any]:
-        """Each member's part of a tree."""
-
-    @abc.abstractmethod
-    def _join(self, trees: Sequence[Any]) -> Any:
-        """The tree of all members whose parts these are, on the host."""
-
-    @abc.abstractmethod
-    def _fail(self, i: int, error: RunError) -> None:
-        """Notes that a member cannot go on."""
-
-
-class Trainer(Loop):
-    """One run: its state, data and folder.
-
-    Args:
-      task: what is learned.
-      config: the whole experiment.
-      workdir: the run's folder, absolute.
-      say: prints a line.
-      devices: the batch is divided among them; all, by default.
-      train_step: that of another trainer of the same structure, so that it compiles once.
-      probes: whether each evaluation also writes what the attention heads look at.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        config: Any,
-        workdir: Path,
-        say: Callable,
-        devices=None,
-        train_step: Callable | None = None,
-        probes: bool = True,
-    ):
-        self.task, self.config, self.probes = task, config, probes
-        mesh = Mesh(np.array(devices or jax.devices()), ("data",))
-        self.replicated = NamedSharding(mesh, PartitionSpec())
-        self.by_rows = NamedSharding(mesh, PartitionSpec("data"))
-        self.device_count = mesh.size
-        self.member = Member(task, config, workdir)
-        super().__init__([self.member], say)
-        self.checkpoints = self.member.checkpoints
-        self.total_steps = self.member.total_steps
-        self.train_step = train_step or jax.jit(self.member.make_train_step(), donate_argnums=0)
-        self.hparams = jax.device_put(self.member.hparams(), self.replicated)
-        # Called with (step, numbers) after each evaluation; true ends the run there.
-        self.on_evaluation: Callable[[int, dict[str, float]], bool] = lambda step, numbers: False
-
-    def fresh_state(self) -> TrainState:
-        """Returns the state before the first step, a function of the seed."""
-        return jax.device_put(self.member.fresh_state(), self.replicated)
-
-    def put(self, batch: Any) -> Any:
-        """Returns the batch on the devices, rows divided, with empty rows where they lack."""
-
-        def pad(x):
-            lacking = -len(x) % self.device_count
-            return np.pad(x, [(0, lacking)] + [(0, 0)] * (x.ndim - 1)) if lacking else x
-
-        return jax.device_put(jax.tree.map(pad, batch), self.by_rows)
-
-    def run(self) -> bool:
-        """Trains from the newest checkpoint to the end; returns whether the end was reached.
-
-        On SIGINT or SIGTERM the state is saved and the run ends early.
-
-        Raises:
-          UserError: the loss stays not finite, the disk is full, or a checkpoint does not belong
-            to these tokenizers.
-        """
-        state = self.fresh_state()
-        warn_of_warmup(self.config.optimizer, self.total_steps, self.say)
-        restored = self.member.restore(state, self.say)
-        if restored is not None:
-            state = restored
-            self.say(f"going on from step {int(state.step)}")
-        else:
-            self.say(parameter_table(state.params))
-        self.member.start_writing()
-        step = int(state.step)
-        try:
-            with self._signals:
-                batches = self.task.plan.start_at(step, self.config.data.prefetch)
-                return self._loop(state, step, batches)
-        finally:
-            self.member.close()
-
-    def _arguments(self, state: TrainState, batch: Any, active: Sequence[int]) -> tuple:
-        return state, self.put(batch), self.hparams
-
-    def _scores(self, params: Any) -> Sequence[dict[str, Any]]:
-        return [self.task.evaluate(params, "validation", final=False)]
-
-    def _probe(self, step: int, params: Any, progress: Progress) -> None:
         if not self.probes:
             return
-        found = self._try(lambda: self.task.probe(params), f"probe at step {step}", progress)
-        if found is not None:
-            self.member.write_probe(step, found)
-
-    def _goes_on(self, step: int, numbers: dict[str, float]) -> bool:
-        return not self.on_evaluation(step, numbers)
-
-    def _split(self, tree: Any) -> Sequence[Any]:
-        return [tree]
-
-    def _join(self, trees: Sequence[Any]) -> Any:
-        return trees[0]
+        each = self.placement.split(params)
+        for i in which:
+            task = self.runs[i].task
+            found = self._try(
+                lambda task=task, i=i: task.probe(each[i]), f"probe at step {step}", progress
+            )
+            if found is not None:
+                self.runs[i].write_probe(step, found)
 
     def _fail(self, i: int, error: RunError) -> None:
-        raise error
+        """Notes that a run cannot go on; where it is the only one, nothing can."""
+        if len(self.runs) == 1:
+            raise error
+        self.failures[i] = str(error)
+        self.on_failure(i, str(error))
+        self.say(f"{self.runs[i].workdir.name}: {error}")
 
 
 class StepQueue:

@@ -31,7 +31,7 @@ import numpy as np
 
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
-from transformer.member import probe_files
+from transformer.run import probe_files
 
 KINDS = ("encoder_self", "decoder_self", "cross")
 DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)

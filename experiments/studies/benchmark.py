@@ -10,6 +10,7 @@ sweep and once as so many commands.
 """
 
 import argparse
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from rich.table import Table
 
 from configs import quickstart
 from experiments.lines import print_table
-from transformer.population import Population
+from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
@@ -79,15 +80,15 @@ def measure_steps(lead: TranslationTask, count: int, steps: int) -> tuple[float,
     tasks = [lead.with_config(config) for config in configs]
     with tempfile.TemporaryDirectory() as name:
         folders = [Path(name) / str(i) for i in range(2 * count)]
-        population = Population(tasks, configs, folders[:count], print)
+        runs = [Run(*each) for each in zip(tasks, configs, folders[:count], strict=True)]
         ways = (
-            _together(population, steps),
+            _together(runs, steps),
             _in_turn(tasks, configs, folders[count:], steps),
         )
         seconds = [[_timed(way) for way in ways] for _ in range(1 + REPEATS)][1:]
-        state = population.members[0].fresh_state()
-        for member in population.members:
-            member.close()
+        state = runs[0].fresh_state()
+        for run in runs:
+            run.close()
     megabytes = sum(x.nbytes for x in jax.tree.leaves(state)) / 1e6
     return *np.median(seconds, axis=0).tolist(), megabytes
 
@@ -98,18 +99,18 @@ def _timed(way: Callable[[], None]) -> float:
     return time.monotonic() - start
 
 
-def _together(population: Population, steps: int) -> Callable[[], None]:
-    """What trains all members as one program."""
-    members = population.members
-    state = population.put([member.fresh_state() for member in members])
-    active = population.put([np.bool_(True)] * len(members))
-    plans = [member.task.plan for member in members]
-    batches = [population.put([plan[i] for plan in plans]) for i in range(steps)]
+def _together(runs: Sequence[Run], steps: int) -> Callable[[], None]:
+    """What trains all runs as one program."""
+    trainer, numbers = Trainer(runs, print), range(len(runs))
+    state, plans = trainer.fresh_state(), [run.task.plan for run in runs]
+    batches = list(itertools.islice(trainer.placement.batches(plans, 0, steps), steps))
+    batches = [trainer.placement.put_batch(batch) for batch in batches]
 
     def train() -> None:
         nonlocal state
         for batch in batches:
-            state, _ = population.train_step(state, batch, population.hparams, active)
+            arguments = trainer.placement.arguments(state, batch, trainer.hparams, numbers)
+            state, _ = trainer.train_step(*arguments)
         jax.block_until_ready(state)
 
     return train
@@ -120,10 +121,12 @@ def _in_turn(tasks: Sequence, configs: Sequence, folders: Sequence, steps: int):
     trainers: list[Trainer] = []
     for each in zip(tasks, configs, folders, strict=True):
         shared = trainers[0].train_step if trainers else None
-        trainers.append(Trainer(*each, print, train_step=shared))
-        trainers[-1].checkpoints.close()
+        trainers.append(Trainer([Run(*each)], print, train_step=shared))
+        trainers[-1].runs[0].close()
     states = [trainer.fresh_state() for trainer in trainers]
-    batches = [[t.put(t.task.plan[i]) for i in range(steps)] for t in trainers]
+    batches = [
+        [t.placement.put_batch(t.runs[0].task.plan[i]) for i in range(steps)] for t in trainers
+    ]
 
     def train() -> None:
         for i, trainer in enumerate(trainers):

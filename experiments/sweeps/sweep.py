@@ -35,8 +35,7 @@ from experiments.sweeps.summary import numbers_of, started_by, summarise
 from experiments.trials import write_command
 from transformer import tasks
 from transformer.errors import RunError, UserError
-from transformer.member import Member
-from transformer.population import Population
+from transformer.run import Run
 from transformer.storage.files import write_text
 from transformer.train import Trainer
 
@@ -257,25 +256,28 @@ class _Worker:
 
     def _train_together(self, taken: Taken, made: list[Any]) -> int | None:
         points = [point for point, _ in taken]
-        population = Population(
-            made, [point.config for point in points], [point.folder for point in points], self.say
-        )
-        population.on_failure = lambda i, reason: self._fail(*taken[i], reason)
-        _prepare(points, population.members)
-        if not population.run():
-            return population.stop_signal
+        runs = [
+            Run(task, point.config, point.folder) for task, point in zip(made, points, strict=True)
+        ]
+        trainer = Trainer(runs, self.say, probes=False)
+        trainer.on_failure = lambda i, reason: self._fail(*taken[i], reason)
+        _prepare(points, runs)
+        if not trainer.run():
+            return trainer.stop_signal
         for i, ((point, trial), task) in enumerate(zip(taken, made, strict=True)):
-            if i not in population.failures:
+            if i not in trainer.failures:
                 self._score(point, trial, task)
         return None
 
     def _train_one(self, point: Planned, trial: Trial, task: Any) -> int | None:
         key = structure(point.config)  # this program's number of heads is its own
         step = self._steps.get(key)
-        trainer = Trainer(task, point.config, point.folder, self.say, train_step=step, probes=False)
+        trainer = Trainer(
+            [Run(task, point.config, point.folder)], self.say, train_step=step, probes=False
+        )
         self._steps[key] = trainer.train_step
-        _prepare([point], [trainer.member])
-        pruned, total_steps = False, trainer.total_steps
+        _prepare([point], trainer.runs)
+        pruned, total_steps = False, trainer.runs[0].total_steps
 
         # It must not name the trainer: in a cycle its states would stay beside the next trial's.
         def report(step: int, numbers: dict[str, float]) -> bool:
@@ -333,23 +335,23 @@ class _Worker:
             self.say(f"{left} points left, about {minutes:.0f} minutes of one worker")
 
 
-def _prepare(points: Sequence[Planned], members: Sequence[Member]) -> None:
+def _prepare(points: Sequence[Planned], runs: Sequence[Run]) -> None:
     """Makes each point's folder a run of its config; where one cannot be, all are closed."""
     try:
-        for point, member in zip(points, members, strict=True):
-            _prepare_one(point, member)
+        for point, run in zip(points, runs, strict=True):
+            _prepare_one(point, run)
     except BaseException:
-        for member in members:
-            member.close()
+        for run in runs:
+            run.close()
         raise
 
 
-def _prepare_one(point: Planned, member: Member) -> None:
+def _prepare_one(point: Planned, run: Run) -> None:
     """Makes the point's folder a run of its config, whose old scores do not count."""
-    member.checkpoints.check_fingerprint(member.task.fingerprint())
+    run.checkpoints.check_fingerprint(run.task.fingerprint())
     workdir.claim(point.folder, point.config)
-    member.task.save_assets(point.folder)
-    if not member.finished():
+    run.task.save_assets(point.folder)
+    if not run.finished():
         (point.folder / "results.json").unlink(missing_ok=True)
         environment.record(point.folder)
-        page.record_data(member.task, point.folder)
+        page.record_data(run.task, point.folder)

@@ -23,7 +23,7 @@ from transformer.analysis.head_probe import (
     divide,
     kept_first,
 )
-from transformer.member import Member
+from transformer.run import Run
 from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.tasks.pair_probe import probe_of_pairs
@@ -206,7 +206,7 @@ def test_nothing_is_probed_where_none_is_asked_for_or_there_is_no_attention(cach
 
 def test_the_training_step_is_the_same_program_with_probes_and_without(cache, tmp_path):
     def program(task):
-        member = Member(task, task.config, tmp_path)
+        member = Run(task, task.config, tmp_path)
         state = jax.eval_shape(member.fresh_state)
         return jax.jit(member.make_train_step()).lower(state, task.plan[0], member.hparams())
 

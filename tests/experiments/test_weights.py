@@ -9,6 +9,7 @@ import pytest
 
 from experiments import weights, workdir
 from runs import Unigrams, identical, quiet, toy_config, unigram_config
+from transformer.run import Run
 from transformer.storage.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -43,7 +44,7 @@ def test_with_patience_those_up_to_the_best_are_on_disk_at_the_end(patience, tmp
     )
     losses = [6.0, 5.0, 4.0, 3.0, 3.5, 3.5, 3.5, 3.5]
     task = Unigrams([{"loss": loss} for loss in losses])
-    assert Trainer(task, config, tmp_path, quiet).run()
+    assert Trainer([Run(task, config, tmp_path)], quiet).run()
     with Checkpoints(tmp_path / "checkpoints", read_only=True) as checkpoints:
         found = weights.candidates(checkpoints.scores(), 3)
     assert found["up_to_best"] == [2, 3, 4]
@@ -58,7 +59,7 @@ def run(tmp_path_factory):
         **{"train.best_metric": "loss", "evaluate.average": 3, "evaluate.max_sentences": 1},
     )
     task = TranslationTask(config, quiet)
-    trainer = Trainer(task, config, cache / "trained", quiet)
+    trainer = Trainer([Run(task, config, cache / "trained")], quiet)
     assert trainer.run()
     with Checkpoints(cache / "trained" / "checkpoints") as checkpoints:
         params = checkpoints.restore_weights([8], task.predictor.param_shapes())

@@ -12,8 +12,8 @@ from configs import base
 from transformer.analysis.head_probe import Probe
 from transformer.data.parallel.batches import BatchPlan, TokenStore
 from transformer.losses import TokenSums
+from transformer.run import Run
 from transformer.tasks.base import Task
-from transformer.train import Trainer
 
 VOCABULARY = 11
 TIMING = ("seconds", "tokens_per_second")
@@ -142,9 +142,9 @@ def quiet(line: str) -> None:
 
 def newest_state(task, config, folder: Path):
     """The state of a run's newest checkpoint, as a tree of NumPy arrays."""
-    trainer = Trainer(task, config, folder, quiet)
-    state, _ = trainer.checkpoints.restore_newest(trainer.fresh_state(), quiet, task.fingerprint())
-    trainer.checkpoints.close()
+    run = Run(task, config, folder)
+    state, _ = run.checkpoints.restore_newest(run.fresh_state(), quiet, task.fingerprint())
+    run.checkpoints.close()
     return jax.device_get(state)
 
 

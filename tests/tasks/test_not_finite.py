@@ -45,7 +45,7 @@ def test_an_evaluation_of_a_broken_translator_is_refused_and_not_an_index_error(
 def test_a_broken_member_of_a_population_leaves_the_others_their_translations(translator):
     task, variables = translator
     both = jax.tree.map(lambda x: jnp.stack([x, jnp.full_like(x, jnp.nan)]), variables)
-    whole, spoilt = task.predictor.translate_members(both, ["a b"])
+    whole, spoilt = task.predictor.translate_stacked(both, ["a b"])
     assert whole[0][0].tokens > 0
     assert (spoilt[0][0].text, spoilt[0][0].tokens) == ("", 0)
 

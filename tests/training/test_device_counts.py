@@ -10,11 +10,12 @@ import sys
 import jax
 import numpy as np
 import pytest
-from test_population import seeds
+from test_together import seeds
 
 from experiments import workdir
 from places import ROOT
 from runs import Unigrams, quiet, toy_config, unigram_config
+from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
@@ -42,7 +43,7 @@ def on_devices(count, function, *paths):
 
 
 def train_unigrams(folder, steps=5):
-    trainer = Trainer(Unigrams(), unigram_config(**{"train.steps": steps}), folder, quiet)
+    trainer = Trainer([Run(Unigrams(), unigram_config(**{"train.steps": steps}), folder)], quiet)
     assert trainer.run()
     return trainer
 
@@ -50,13 +51,13 @@ def train_unigrams(folder, steps=5):
 def go_on_with_unigrams(folder):
     said = []
     config = unigram_config(**{"train.steps": 10})
-    assert Trainer(Unigrams(), config, folder, said.append).run()
+    assert Trainer([Run(Unigrams(), config, folder)], said.append).run()
     assert "going on from step 5" in said
 
 
 def newest_weights(folder):
-    trainer = Trainer(Unigrams(), unigram_config(), folder, quiet)
-    with trainer.checkpoints as checkpoints:
+    trainer = Trainer([Run(Unigrams(), unigram_config(), folder)], quiet)
+    with trainer.runs[0].checkpoints as checkpoints:
         step = checkpoints.steps()[-1]
         state, _ = checkpoints.restore_newest(trainer.fresh_state(), quiet, "none")
         weights = checkpoints.restore_weights([step], {"w": state.params["w"]})["w"]
@@ -90,7 +91,7 @@ def train_translator(folder, steps=4):
     folder.mkdir(exist_ok=True)
     workdir.claim(folder, config)
     task.save_assets(folder)
-    assert Trainer(task, config, folder, quiet).run()
+    assert Trainer([Run(task, config, folder)], quiet).run()
 
 
 def train_population(folder):

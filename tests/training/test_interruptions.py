@@ -11,7 +11,7 @@ from test_resume import Killed, Probed, assert_same_run, saved_steps
 
 from runs import Plan, identical, lines, newest_state, quiet, unigram_config
 from transformer.errors import UserError
-from transformer.member import Member
+from transformer.run import Run
 from transformer.signals import StopSignals
 from transformer.train import StepQueue, Trainer
 
@@ -43,7 +43,7 @@ def unbroken(tmp_path_factory):
     config = unigram_config(
         **{"train.log_every": 3, "train.ema_decay": 0.9, "optimizer.accumulate": 2}
     )
-    assert Trainer(Probed(bad=[6]), config, folder, quiet).run()
+    assert Trainer([Run(Probed(bad=[6]), config, folder)], quiet).run()
     return config, folder
 
 
@@ -51,7 +51,7 @@ def ended(task, config, folder, say=quiet) -> bool:
     """Whether a run came to its end, and was not killed."""
     folder.mkdir(exist_ok=True)
     try:
-        return Trainer(task, config, folder, say).run()
+        return Trainer([Run(task, config, folder)], say).run()
     except Killed:
         return False
 
@@ -121,7 +121,7 @@ def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_pa
     config, whole = unbroken
     step = [5, 10, 12][place]
     for attempt in range(5):
-        assert not Trainer(Probed(), config, tmp_path, quiet).member.finished()
+        assert not Trainer([Run(Probed(), config, tmp_path)], quiet).runs[0].finished()
         places = [0] if attempt else [place]
         assert not ended(Failing("evaluate", places, Killed, bad=[6]), config, tmp_path)
         assert saved_steps(tmp_path)[-1] == step
@@ -130,7 +130,7 @@ def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_pa
     [line] = [line for line in said if "left out" in line]
     assert line.startswith(f"the evaluation at step {step} failed 5 times and is left out")
     assert scored(tmp_path) == [other for other in (5, 10, 12) if other != step]
-    assert Trainer(Probed(), config, tmp_path, quiet).member.finished()
+    assert Trainer([Run(Probed(), config, tmp_path)], quiet).runs[0].finished()
     assert identical(*(newest_state(Probed(), config, each) for each in (tmp_path, whole)))
 
 
@@ -174,7 +174,7 @@ def test_a_run_saved_at_every_step_and_killed_at_each_has_the_same_lines_and_bit
 def test_lines_differ_where_the_sums_of_an_interval_are_forgotten(unbroken, tmp_path, monkeypatch):
     config, whole = unbroken
     often = with_changes(config, **{"train.save_minutes": 1e-9})
-    monkeypatch.setattr(Member, "pending", lambda self: None)
+    monkeypatch.setattr(Run, "pending", lambda self: None)
     task = Probed(bad=[6], on_read=lambda i: i == 7 and os.kill(os.getpid(), signal.SIGTERM))
     assert not ended(task, often, tmp_path)
     assert saved_steps(tmp_path) == [5, 8]
@@ -186,12 +186,12 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
     tmp_path, monkeypatch
 ):
     saves = []
-    save = Member.save
+    save = Run.save
     monkeypatch.setattr(
-        Member, "save", lambda self, step, *a: saves.append(step) or save(self, step, *a)
+        Run, "save", lambda self, step, *a: saves.append(step) or save(self, step, *a)
     )
     seconds = itertools.count()
-    monkeypatch.setattr("transformer.member.time.monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("transformer.run.time.monotonic", lambda: float(next(seconds)))
     for minutes in (0.0, 3.5 / 60):
         config = unigram_config(**{"train.save_minutes": minutes, "train.evaluate_every": 99})
         assert ended(Probed(), config, tmp_path / str(minutes))
@@ -250,7 +250,7 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_
                 release.wait(60)
             return self.step.lower(*args)
 
-    trainer = Trainer(Probed(bad=[6]), config, tmp_path, said.append)
+    trainer = Trainer([Run(Probed(bad=[6]), config, tmp_path)], said.append)
     trainer.train_step = Compiling(trainer.train_step)
     compile_step = trainer._compile
 

@@ -27,6 +27,7 @@ from runs import (
     unigram_config,
 )
 from transformer.analysis.head_probe import Probe
+from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
@@ -57,7 +58,7 @@ def run(task, config, folder, end=None, at=-1) -> bool:
     plan = task.plan
     task.plan = Plan(plan, on_read=lambda i: i == at and end(i))
     try:
-        return Trainer(task, config, folder, quiet).run()
+        return Trainer([Run(task, config, folder)], quiet).run()
     except Killed:
         return False
     finally:

@@ -25,7 +25,7 @@ from runs import (
 from transformer import member, optim
 from transformer.errors import UserError
 from transformer.losses import TokenSums
-from transformer.member import RunProgress
+from transformer.run import Run, RunProgress
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.files import write_json
 from transformer.tasks.translation import TranslationTask
@@ -47,7 +47,7 @@ HPARAMS = {
 def trained(folder, task=None, **changes) -> Trainer:
     """Trains to the end; returns the trainer."""
     folder.mkdir(exist_ok=True)
-    trainer = Trainer(task or Unigrams(), unigram_config(**changes), folder, quiet)
+    trainer = Trainer([Run(task or Unigrams(), unigram_config(**changes), folder)], quiet)
     assert trainer.run()
     return trainer
 
@@ -312,7 +312,7 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     # Step 8 is the first bad one; 10 would be the next checkpoint.
     task = Unigrams(bad=range(7, 99))
     config = unigram_config(**{"train.max_bad_steps": 4, "train.steps": 99})
-    trainer = Trainer(task, config, tmp_path, quiet)
+    trainer = Trainer([Run(task, config, tmp_path)], quiet)
     with pytest.raises(UserError) as error:
         trainer.run()
     assert "not finite in 4 steps in a row, up to step 11" in str(error.value)
@@ -330,13 +330,13 @@ def test_a_state_of_bad_steps_alone_is_saved_only_where_the_run_ends(tmp_path):
     # From 5 on nothing is learned: 10 and 15 would only push good checkpoints out.
     config = unigram_config(**{"train.max_bad_steps": 99, "train.steps": 17})
     said = []
-    assert Trainer(Unigrams(bad=range(5, 99)), config, tmp_path, said.append).run()
+    assert Trainer([Run(Unigrams(bad=range(5, 99)), config, tmp_path)], said.append).run()
     assert saved_steps(tmp_path) == [5, 17]
     assert [line["step"] for line in lines(tmp_path, "validation")] == [5, 17]
     assert "nothing was learned since step 5: step 15 is not saved or evaluated" in said
     assert said[-1].startswith("training ended at step 17: train.steps=17")
     assert "12 steps were skipped: loss or gradient was not finite" in said[-1]
-    assert Trainer(Unigrams(), config, tmp_path, quiet).member.finished()
+    assert Trainer([Run(Unigrams(), config, tmp_path)], quiet).runs[0].finished()
 
 
 def test_a_run_goes_on_over_fewer_bad_steps_and_counts_them(tmp_path):
@@ -388,7 +388,7 @@ def test_a_score_that_is_not_a_number_is_beaten_by_any():
 
 def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(tmp_path):
     trainer = Trainer(
-        Unigrams(LOSSES), unigram_config(**{"train.best_metric": "rouge"}), tmp_path, quiet
+        [Run(Unigrams(LOSSES), unigram_config(**{"train.best_metric": "rouge"}), tmp_path)], quiet
     )
     with pytest.raises(UserError, match=r"train\.best_metric='rouge' .* choose one of bleu, loss"):
         trainer.run()
@@ -442,7 +442,7 @@ def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_p
 
     said = []
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-    trainer = Trainer(Unigrams(on_read=send), unigram_config(), tmp_path, said.append)
+    trainer = Trainer([Run(Unigrams(on_read=send), unigram_config(), tmp_path)], said.append)
     assert not trainer.run()
     assert saved_steps(tmp_path) == [5, 8]
     assert lines(tmp_path, "train")[-1]["step"] == 8
@@ -452,10 +452,10 @@ def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_p
 
 def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
     def finished(**changes):
-        return Trainer(Unigrams(), unigram_config(**changes), tmp_path, quiet).member.finished()
+        return Run(Unigrams(), unigram_config(**changes), tmp_path).finished()
 
     trainer = trained(tmp_path)
-    assert trainer.total_steps == 12
+    assert trainer.runs[0].total_steps == 12
     assert finished()
     assert not finished(**{"train.steps": 13})
     (tmp_path / "checkpoints/12/evaluation.json").unlink()  # as after a kill while it was scored
@@ -475,7 +475,7 @@ def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
 )
 def test_settings_that_make_no_run_are_refused_by_name(key, value, tmp_path):
     with pytest.raises(UserError, match=key.replace(".", r"\.")):
-        Trainer(Unigrams(), unigram_config(**{key: value}), tmp_path, quiet)
+        Trainer([Run(Unigrams(), unigram_config(**{key: value}), tmp_path)], quiet)
 
 
 def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
@@ -495,7 +495,7 @@ def toy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy")
     config = toy_config(folder / "cache")
     task = TranslationTask(config, quiet)
-    return task, config, Trainer(task, config, folder, quiet)
+    return task, config, Trainer([Run(task, config, folder)], quiet)
 
 
 @pytest.mark.slow
@@ -532,7 +532,7 @@ def test_a_translator_that_accumulates_has_the_gradient_of_all_rows_with_smoothi
 def test_the_step_reuses_the_memory_of_the_old_state(toy):
     task, _, trainer = toy
     old = trainer.fresh_state()
-    batch = trainer.put(task.plan[0])
+    batch = trainer.placement.put_batch(task.plan[0])
     new, _ = trainer.train_step(old, batch, trainer.hparams)
     gone = [x.is_deleted() for x in jax.tree.leaves((old.params, old.opt_state))]
     assert all(gone)
@@ -550,7 +550,7 @@ def test_other_hyperparameters_do_not_compile_again(toy, tmp_path):
     }
     config = config.copy_and_resolve_references()
     config.update_from_flattened_dict(changes)
-    batch, start = trainer.put(task.plan[0]), trainer.fresh_state()
+    batch, start = trainer.placement.put_batch(task.plan[0]), trainer.fresh_state()
 
     def loss_of(hparams):
         _, metrics = trainer.train_step(jax.tree.map(jnp.copy, start), batch, hparams)
@@ -559,7 +559,7 @@ def test_other_hyperparameters_do_not_compile_again(toy, tmp_path):
     losses = [loss_of(trainer.hparams)]
     compiled = trainer.train_step._cache_size()
     other = TranslationTask(config, quiet)
-    losses.append(loss_of(Trainer(other, config, tmp_path, quiet).hparams))
+    losses.append(loss_of(Trainer([Run(other, config, tmp_path)], quiet).hparams))
     for name in changes:
         key = name.split(".")[1]
         if key in trainer.hparams:
@@ -571,10 +571,12 @@ def test_other_hyperparameters_do_not_compile_again(toy, tmp_path):
 
 def test_a_hyperparameter_of_another_type_does_compile_again(tmp_path):
     task = Unigrams()
-    trainer = Trainer(task, unigram_config(), tmp_path, quiet)
+    trainer = Trainer([Run(task, unigram_config(), tmp_path)], quiet)
     for noise in (jnp.float32(0.2), jnp.float32(0.3), jnp.float16(0.2)):
         hparams = {**trainer.hparams, "noise": noise}
-        trainer.train_step(trainer.fresh_state(), trainer.put(task.plan[0]), hparams)
+        trainer.train_step(
+            trainer.fresh_state(), trainer.placement.put_batch(task.plan[0]), hparams
+        )
     assert trainer.train_step._cache_size() == 2
 
 
@@ -594,10 +596,10 @@ task = TranslationTask(config, quiet)
 start = Trainer(task, config, folder / "1", quiet).fresh_state()
 for count in (1, 3, 8):
     trainer = Trainer(task, config, folder / str(count), quiet, jax.devices()[:count])
-    state = jax.device_put(jax.tree.map(np.array, start), trainer.replicated)
+    state = jax.device_put(jax.tree.map(np.array, start), trainer.placement.replicated)
     losses = []
     for i in range(3):
-        batch = trainer.put(task.plan[i])
+        batch = trainer.placement.put_batch(task.plan[i])
         assert len(batch.source.sharding.device_set) == count
         rows = batch.source.addressable_shards[0].data.shape[0]
         assert rows == -(-len(task.plan[i].source) // count)
@@ -608,7 +610,7 @@ for count in (1, 3, 8):
     for i, leaf in enumerate(jax.tree.leaves(state.params)):
         results[f"{count} parameter {i}"] = np.array(leaf)
     # The same step as the last, but for the number that dropout depends on.
-    before = jax.device_put(jax.tree.map(np.array, start), trainer.replicated)
+    before = jax.device_put(jax.tree.map(np.array, start), trainer.placement.replicated)
     for number in (0, 1):
         again = jax.tree.map(jax.numpy.copy, before).replace(step=before.step + number)
         _, metrics = trainer.train_step(again, batch, trainer.hparams)

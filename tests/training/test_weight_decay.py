@@ -15,6 +15,7 @@ from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
 from transformer.model.stack import stacked_modules
 from transformer.optim import make_optimizer
+from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 from variants import MODELS, VARIANTS
@@ -109,9 +110,9 @@ def test_a_run_s_own_step_decays_no_vector_of_a_scanned_stack(share_layers, tmp_
     for decay in (0.0, 0.5):
         config = toy_config(tmp_path, **changes, **{"optimizer.weight_decay": decay})
         task = TranslationTask(config, quiet)
-        trainer = Trainer(task, config, tmp_path / str(decay), quiet)
+        trainer = Trainer([Run(task, config, tmp_path / str(decay))], quiet)
         state, _ = trainer.train_step(
-            trainer.fresh_state(), trainer.put(task.plan[0]), trainer.hparams
+            trainer.fresh_state(), trainer.placement.put_batch(task.plan[0]), trainer.hparams
         )
         steps[decay] = flatten_dict(state.params)
     names = {

@@ -58,7 +58,7 @@ class TextClassifier:
         self.model, self.tokenizer, self.labels = model, tokenizer, tuple(labels)
         self.max_tokens, self.batch_size, self.warn = max_tokens, batch_size, warn
         self._classify = jax.jit(self.classify)
-        self._classify_members = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
+        self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
 
     def param_shapes(self) -> Any:
         """Returns the parameters' shapes and dtypes, without their values."""
@@ -104,16 +104,16 @@ class TextClassifier:
         return self.model.apply(variables, tokens, tokens != PAD, rates, rngs=rngs)
 
     def probabilities(
-        self, variables: Any, texts: Sequence[Ids], members: bool = False
+        self, variables: Any, texts: Sequence[Ids], stacked: bool = False
     ) -> Float[np.ndarray, "... N C"]:
         """Returns the probabilities of all classes of encoded texts, in float64.
 
         Args:
-          members: whether the variables, and so the first axis, are those of a population.
+          stacked: whether the variables, and so the first axis, are of several runs.
         """
-        run = self._classify_members if members else self._classify
-        population = jax.tree.leaves(variables)[0].shape[:1] if members else ()
-        logits = np.zeros((*population, len(texts), len(self.labels)))
+        run = self._classify_stacked if stacked else self._classify
+        runs = jax.tree.leaves(variables)[0].shape[:1] if stacked else ()
+        logits = np.zeros((*runs, len(texts), len(self.labels)))
         for rows, batch in self.batches(texts):
             found = np.asarray(run(variables, batch.tokens).logits)
             logits[..., rows, :] = found[..., : len(rows), :]

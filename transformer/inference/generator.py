@@ -54,7 +54,7 @@ class Generator:
         self.model, self.tokenizer, self.decode = model, tokenizer, decode
         self.context, self.whole = context, whole
         self._sums = jax.jit(self._batch_sums)
-        self._sums_members = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
+        self._sums_stacked = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
         self._writer = Writer(model, decode, context, ends=not whole)
 
     def param_shapes(self) -> Any:
@@ -111,15 +111,15 @@ class Generator:
         return cross_entropy(features, table, batch.labels, weights, smoothing)
 
     def evaluate_sums(
-        self, variables: Any, text: Text, rows: int, context: int, members: bool = False
+        self, variables: Any, text: Text, rows: int, context: int, stacked: bool = False
     ) -> Iterator[TokenSums]:
         """Yields the unsmoothed loss of a text, batch by batch.
 
         Args:
           rows, context: of a batch.
-          members: whether the variables, and so the sums, are those of a population.
+          stacked: whether the variables, and so the sums, are of several runs, stacked.
         """
-        sums = self._sums_members if members else self._sums
+        sums = self._sums_stacked if stacked else self._sums
         for batch in pack_rows(text, rows, context):
             yield sums(variables, batch)
 

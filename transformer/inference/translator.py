@@ -29,7 +29,7 @@ class Translator:
     """Translates, scores and explains sentences with given variables.
 
     Variables are what Flax calls so: `{"params": ...}`, and beside the parameters what a model of
-    a population needs, see `model.transformer.Transformer`.
+    several runs need, see `model.transformer.Transformer`.
 
     Args:
       model: the network.
@@ -54,14 +54,14 @@ class Translator:
         self.max_length = model.config.max_length
         self._search = jax.jit(self._search_batch, static_argnums=(2, 3))
         self._sums = jax.jit(self._batch_sums)
-        # The same for the stacked variables of a population.
-        self._search_members = jax.jit(
+        # The same for the stacked variables of several runs.
+        self._search_stacked = jax.jit(
             lambda shared, stacked, source, beam, steps: jax.vmap(
                 lambda own: self._search_batch({**shared, **own}, source, beam, steps)
             )(stacked),
             static_argnums=(3, 4),
         )
-        self._sums_members = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
+        self._sums_stacked = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
 
     def param_shapes(self) -> Any:
         """Returns the parameters' shapes and dtypes, without their values."""
@@ -134,29 +134,29 @@ class Translator:
         done(left)  # the blank ones
         return results
 
-    def translate_members(
+    def translate_stacked(
         self,
         variables: Any,
         lines: Sequence[str],
         beam: int | None = None,
         shared: Mapping[str, Any] | None = None,
     ) -> list[list[list[Translation]]]:
-        """Returns what `translate` does for each member of a population.
+        """Returns what `translate` does for each of several runs.
 
         Args:
-          variables: of all members, stacked on a leading axis.
+          variables: of all runs, stacked on a leading axis.
           shared: variables that are one for all of them.
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
-        search = functools.partial(self._search_members, shared or {})
+        search = functools.partial(self._search_stacked, shared or {})
         for rows, found in self._decode(search, variables, lines, beam, 1):
             for row, i in enumerate(rows):
-                for member, of_member in enumerate(results):
-                    own = jax.tree.map(lambda x, at=(member, row): x[at], found)
-                    # What is wrong lies in this one member, whose loss says so.
+                for number, of_run in enumerate(results):
+                    own = jax.tree.map(lambda x, at=(number, row): x[at], found)
+                    # What is wrong lies in this one run, whose loss says so.
                     best = read_hypotheses(own, self.target_tokenizer, self.decode.num_best)
-                    of_member[i] = best or [BLANK]
+                    of_run[i] = best or [BLANK]
         return results
 
     def score(
@@ -255,14 +255,14 @@ class Translator:
         variables: Any,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
-        members: bool = False,
+        stacked: bool = False,
     ) -> Iterator[TokenSums]:
         """Yields the unsmoothed loss of encoded pairs, batch by batch.
 
         Args:
-          members: whether the variables, and so the sums, are those of a population.
+          stacked: whether the variables, and so the sums, are of several runs, stacked.
         """
-        sums = self._sums_members if members else self._sums
+        sums = self._sums_stacked if stacked else self._sums
         for _, batch in self.batches(sources, targets):
             yield sums(variables, batch)
 

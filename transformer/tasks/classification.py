@@ -198,9 +198,9 @@ class ClassificationTask:
         tokens = [(self._tokenizer.pieces(texts[i]), []) for i in kept]
         return HeadProbe(self.predictor.batch_attention, batches, tokens)
 
-    def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         variables = variables_of(params, hparams, "encoder")
-        found = self.predictor.probabilities(variables, self._tokens(split), members=True)
+        found = self.predictor.probabilities(variables, self._tokens(split), stacked=True)
         return [self._scores(split, probabilities, False) for probabilities in found]
 
     def held_out_batches(self, split: str) -> Iterator[LabelledBatch]:

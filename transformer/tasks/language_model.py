@@ -180,9 +180,9 @@ class LanguageModelTask:
         tokens = [([], self.predictor.pieces(begin)) for begin in begins]
         return HeadProbe(attend, batches, tokens)
 
-    def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         variables = variables_of(params, hparams)
-        batches = self.predictor.evaluate_sums(variables, *self._rows(split), members=True)
+        batches = self.predictor.evaluate_sums(variables, *self._rows(split), stacked=True)
         sums = [list(map(TokenSums, *batch)) for batch in jax.device_get(list(batches))]
         return [self._scores(split, own) for own in zip(*sums, strict=True)]
 

@@ -153,7 +153,7 @@ class TranslationTask:
         pairs = self.decoded_pairs(split, final)
         beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
         variables = variables_of(params, self.hparams())
-        [losses] = self._reference_losses(variables, split, members=False)
+        [losses] = self._reference_losses(variables, split, stacked=False)
         best = self.predictor.translate(variables, [pair.source for pair in pairs], beam)
         hypotheses = [translations[0].text for translations in best]
         scores = losses | self.text_scores(hypotheses, pairs, final)
@@ -181,12 +181,12 @@ class TranslationTask:
         pairs = self.examples("validation", self.config.evaluate.probe_statistics)
         return probe_of_pairs(self.predictor, pairs, self.config)
 
-    def evaluate_members(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
         beam = self.config.evaluate.training_beam_size
         variables = variables_of(params, hparams)
-        losses = self._reference_losses(variables, split, members=True)
-        found = self.predictor.translate_members(variables, [pair.source for pair in pairs], beam)
+        losses = self._reference_losses(variables, split, stacked=True)
+        found = self.predictor.translate_stacked(variables, [pair.source for pair in pairs], beam)
         return [
             loss | self.text_scores([translations[0].text for translations in best], pairs, False)
             for loss, best in zip(losses, found, strict=True)
@@ -210,14 +210,14 @@ class TranslationTask:
         return {**scores, "sentences": len(pairs)}
 
     def _reference_losses(
-        self, variables: Any, split: str, members: bool
+        self, variables: Any, split: str, stacked: bool
     ) -> list[dict[str, float]]:
-        """Loss, perplexity and accuracy of the references, of each member or of the only one."""
+        """Loss, perplexity and accuracy of the references, of each run or of the only one."""
         encoded = self._encoded(split)
-        sums = jax.device_get(list(self.predictor.evaluate_sums(variables, *encoded, members)))
+        sums = jax.device_get(list(self.predictor.evaluate_sums(variables, *encoded, stacked)))
 
         def split(batch: TokenSums) -> list[TokenSums]:
-            return list(map(TokenSums, *batch)) if members else [batch]
+            return list(map(TokenSums, *batch)) if stacked else [batch]
 
         return [
             summarize(functools.reduce(TokenMetrics.merge, map(TokenMetrics.from_sums, own)))

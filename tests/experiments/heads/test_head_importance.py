@@ -197,7 +197,7 @@ def test_models_are_decoded_in_groups_of_one_size_and_the_surplus_dropped(ranked
         groups.append(jax.tree.leaves(own)[0][:, 0].tolist())
         return [[[Translation("a", 0.0, 1)] for _ in sources] for _ in groups[-1]]
 
-    monkeypatch.setattr(task.predictor, "translate_members", translate)
+    monkeypatch.setattr(task.predictor, "translate_stacked", translate)
     assert len(_bleus(task, {"params": params}, stacked, done.append, 3)) == 5
     assert groups == [[0, 1, 2], [3, 4, 1]]
     assert len(done) == 5

@@ -35,7 +35,7 @@ def no_luck():
 
 
 class Fakes:
-    """Trainers and populations that fail as told, and count.
+    """Trainers that fail as told, and count.
 
     Args:
       errors: what training raises, by seed; each is made when it is raised.
@@ -46,7 +46,7 @@ class Fakes:
         self.errors, self.most = errors or {}, most
         self.trained, self.done, self.closed = [], [], 0
         self._made_before, self._failed = [], []
-        monkeypatch.setattr(sweep, "Population", self._population)
+        monkeypatch.setattr(sweep, "Run", self._one)
         monkeypatch.setattr(sweep, "Trainer", self._trainer)
         monkeypatch.setattr(sweep, "_prepare_one", self.prepare)
         monkeypatch.setattr(
@@ -79,17 +79,16 @@ class Fakes:
         # After an error, what came before must be gone.
         assert [ref for ref in self._failed if ref() is not None] == []
         self._failed = []
-        members = [SimpleNamespace(close=self._close) for _ in configs]
         made = _Program(run=lambda: self._run(configs), stop_signal=None, **more)
-        made.members, made.member = members, members[0]
         self._made_before.append(weakref.ref(made))
         return made
 
-    def _population(self, made, configs, folders, say):
-        return self._made(configs, failures={})
+    def _one(self, task, config, folder):
+        return SimpleNamespace(config=config, close=self._close, total_steps=1)
 
-    def _trainer(self, task, config, folder, say, **more):
-        return self._made([config], train_step=None, total_steps=1)
+    def _trainer(self, runs, say, **more):
+        configs = [run.config for run in runs]
+        return self._made(configs, runs=runs, failures={}, train_step=None)
 
 
 class _Program(SimpleNamespace):
@@ -317,15 +316,17 @@ def test_a_sweep_in_which_a_group_and_then_a_trial_run_out_of_memory_has_its_ans
     config = write_config(tmp_path, count=3)
     flags = f"--config={config}", "--config.sweep.together=vmap"
     assert command(*flags, f"--workdir={tmp_path / 'whole'}").code == 0
-    run, runs = sweep.Population.run, []
+    run, runs = sweep.Trainer.run, []
 
-    def fails_at_first(population):
-        runs.append(len(population.members))
-        if len(population.members) > 2:
+    def fails_at_first(trainer):
+        if len(trainer.runs) == 1:
+            return run(trainer)
+        runs.append(len(trainer.runs))
+        if len(trainer.runs) > 2:
             raise out_of_memory()
-        return run(population)
+        return run(trainer)
 
-    monkeypatch.setattr(sweep.Population, "run", fails_at_first)
+    monkeypatch.setattr(sweep.Trainer, "run", fails_at_first)
     ended = command(*flags, f"--workdir={tmp_path / 'halved'}")
     assert ended.code == 0, ended.err
     assert runs == [3, 2]

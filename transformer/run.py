@@ -56,8 +56,8 @@ class RunProgress:
             self.evaluations_since_best += 1
 
 
-class Member:
-    """The books of one run, whether it trains alone or in a population.
+class Run:
+    """The books of one run, whether it trains alone or with others.
 
     Args:
       task: what is learned.
@@ -94,7 +94,7 @@ class Member:
         self._writer: MetricsWriter | None = None
 
     def make_train_step(self) -> Callable:
-        """Returns the pure training step; members of one structure may share it, compiled."""
+        """Returns the pure training step; runs of one structure may share it, compiled."""
         settings = self.config.optimizer
         return make_train_step(
             self.task.loss,

@@ -1,4 +1,4 @@
-"""A member of a population is the run that it would have been alone."""
+"""A run that trains with others as one program is the run that it would have been alone."""
 
 import shutil
 import signal
@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from runs import identical, lines, newest_state, quiet, toy_config
-from transformer.member import Member
-from transformer.population import Population
+from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
 # Seeds, rates, schedule, smoothing, decay and dropout; and the number of heads.
-MEMBERS = {
+RUNS = {
     "numbers": (
         {"optimizer.name": "adamw"},
         [
@@ -39,30 +38,35 @@ def folders(root, count):
     return made
 
 
-def population(root, configs, lead=None, devices=None):
-    """The population of these configs, below `root`."""
+def trainer_of(tasks, configs, folders, devices=None):
+    runs = [Run(*each) for each in zip(tasks, configs, folders, strict=True)]
+    return Trainer(runs, quiet, devices, probes=False)
+
+
+def together(root, configs, lead=None, devices=None):
+    """What trains these configs as one program, below `root`."""
     lead = TranslationTask(lead if lead is not None else configs[0], quiet)
     vary = len({config.model.num_heads for config in configs}) > 1
     tasks = [lead.with_config(config, heads_vary=vary) for config in configs]
-    return Population(tasks, configs, folders(root, len(configs)), quiet, devices)
+    return trainer_of(tasks, configs, folders(root, len(configs)), devices)
 
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "heads")) for kind in MEMBERS],
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "heads")) for kind in RUNS],
 )
-def test_each_member_is_the_run_that_it_would_have_been_alone(kind, tmp_path):
-    common, members = MEMBERS[kind]
+def test_each_run_is_what_it_would_have_been_alone(kind, tmp_path):
+    common, changed = RUNS[kind]
     common |= {"train.evaluate_every": 4, "evaluate.max_sentences": 2}
-    configs = [toy_config(tmp_path / "cache", **common, **changes) for changes in members]
-    lead = toy_config(tmp_path / "cache", **common, **members[-1])
-    together = population(tmp_path / "together", configs, lead)
-    assert together.run()
+    configs = [toy_config(tmp_path / "cache", **common, **changes) for changes in changed]
+    lead = toy_config(tmp_path / "cache", **common, **changed[-1])
+    trainer = together(tmp_path / "together", configs, lead)
+    assert trainer.run()
     for i, (config, alone) in enumerate(
         zip(configs, folders(tmp_path / "alone", len(configs)), strict=True)
     ):
         task = TranslationTask(config, quiet)
-        assert Trainer(task, config, alone, quiet).run()
+        assert Trainer([Run(task, config, alone)], quiet).run()
         mine = tmp_path / "together" / str(i)
         for ours, theirs in zip(lines(mine), lines(alone), strict=True):
             assert ours.keys() == theirs.keys()
@@ -77,16 +81,16 @@ def test_each_member_is_the_run_that_it_would_have_been_alone(kind, tmp_path):
         )
         assert all(jax.tree.leaves(close))
         # The data are the same to the bit.
-        plan = together.members[i].task.plan
+        plan = trainer.runs[i].task.plan
         for batch in (0, 7, 10**6):
             for ours, theirs in zip(plan[batch], task.plan[batch], strict=True):
                 np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.slow
-def test_members_differ_from_one_another(tmp_path):
+def test_runs_differ_from_one_another(tmp_path):
     configs = [toy_config(tmp_path / "cache", seed=seed) for seed in (0, 1)]
-    assert population(tmp_path, configs).run()
+    assert together(tmp_path, configs).run()
     first, second = (lines(tmp_path / name, "train") for name in ("0", "1"))
     assert all(a["loss"] != b["loss"] for a, b in zip(first, second, strict=True))
 
@@ -100,7 +104,7 @@ class Poisoned(TranslationTask):
         return sums._replace(loss=sums.loss * jnp.where(diverges, jnp.nan, 1.0))
 
 
-def test_a_member_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path):
+def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path):
     common = {"train.evaluate_every": 2, "evaluate.max_sentences": 1, "train.max_bad_steps": 3}
     changes = [
         {"train.label_smoothing": 0.4},  # made to diverge
@@ -110,14 +114,14 @@ def test_a_member_that_diverges_or_loses_patience_does_not_disturb_the_others(tm
     configs = [toy_config(tmp_path / "cache", **common, **each) for each in changes]
     lead = Poisoned(configs[0], quiet)
     tasks = [lead.with_config(config) for config in configs]
-    together = Population(tasks, configs, folders(tmp_path / "together", 3), quiet)
-    assert together.run()
-    assert list(together.failures) == [0]
-    assert "not finite in 3 steps" in together.failures[0]
+    trainer = trainer_of(tasks, configs, folders(tmp_path / "together", 3))
+    assert trainer.run()
+    assert list(trainer.failures) == [0]
+    assert "not finite in 3 steps" in trainer.failures[0]
     steps = [[line["step"] for line in lines(tmp_path / f"together/{i}", "train")] for i in (1, 2)]
     assert steps == [list(range(1, 9)), [1, 2, 3, 4]]
     [alone] = folders(tmp_path / "alone", 1)
-    assert Trainer(TranslationTask(configs[1], quiet), configs[1], alone, quiet).run()
+    assert Trainer([Run(TranslationTask(configs[1], quiet), configs[1], alone)], quiet).run()
     for ours, theirs in zip(lines(tmp_path / "together/1"), lines(alone), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
 
@@ -125,24 +129,24 @@ def test_a_member_that_diverges_or_loses_patience_does_not_disturb_the_others(tm
 def seeds(tmp_path, name, count=2, **changes):
     changes = {"evaluate.max_sentences": 1, "train.evaluate_every": 3, **changes}
     configs = [toy_config(tmp_path / "cache", seed=seed, **changes) for seed in range(count)]
-    return population(tmp_path / name, configs)
+    return together(tmp_path / name, configs)
 
 
 def same_runs(tmp_path, whole, *names) -> bool:
-    """Whether two populations left the same lines and the same bits."""
-    for i, member in enumerate(whole.members):
+    """Whether two trainings left the same lines and the same bits."""
+    for i, run in enumerate(whole.runs):
         folders = [tmp_path / name / str(i) for name in names]
-        states = [newest_state(member.task, member.config, folder) for folder in folders]
+        states = [newest_state(run.task, run.config, folder) for folder in folders]
         if lines(folders[0]) != lines(folders[1]) or not identical(*states):
             return False
     return True
 
 
 @pytest.mark.slow
-def test_a_population_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
+def test_runs_that_were_killed_go_on_as_if_they_had_not_been(tmp_path):
     whole = seeds(tmp_path, "whole", **{"train.steps": 7})
     assert whole.run()
-    # Killed between the members' last saves: one has ended, the other is a save behind.
+    # Killed between the runs' last saves: one has ended, the other is a save behind.
     assert seeds(tmp_path, "broken", **{"train.steps": 7}).run()
     shutil.rmtree(tmp_path / "broken/1/checkpoints/7")
     before = (tmp_path / "broken/0/metrics.jsonl").read_text()
@@ -158,11 +162,11 @@ def test_a_population_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_population_that_a_signal_stops_saves_and_goes_on(tmp_path, monkeypatch):
+def test_runs_that_a_signal_stops_are_saved_and_go_on(tmp_path, monkeypatch):
     whole = seeds(tmp_path, "whole", **{"train.steps": 7})
     assert whole.run()
     stopped = seeds(tmp_path, "stopped", **{"train.steps": 7})
-    log = Population._log
+    log = Trainer._log
 
     def raise_signal(self, state, step, *rest):
         if step == 5:
@@ -170,7 +174,7 @@ def test_a_population_that_a_signal_stops_saves_and_goes_on(tmp_path, monkeypatc
         return log(self, state, step, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Population, "_log", raise_signal)
+        patch.setattr(Trainer, "_log", raise_signal)
         assert not stopped.run()
     assert stopped.stop_signal == signal.SIGTERM
     assert (tmp_path / "stopped/1/checkpoints/5").is_dir()
@@ -179,14 +183,12 @@ def test_a_population_that_a_signal_stops_saves_and_goes_on(tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_population_saved_by_the_clock_within_a_log_interval_has_the_same_lines(
-    tmp_path, monkeypatch
-):
+def test_runs_saved_by_the_clock_within_a_log_interval_have_the_same_lines(tmp_path, monkeypatch):
     changes = {"train.steps": 7, "train.log_every": 4, "train.evaluate_every": 6}
     whole = seeds(tmp_path, "whole", **changes)
     assert whole.run()
     often = {**changes, "train.save_minutes": 1e-9}
-    due = Population._due
+    due = Trainer._due
 
     def killed(self, state, step):
         if step == 3:
@@ -194,7 +196,7 @@ def test_a_population_saved_by_the_clock_within_a_log_interval_has_the_same_line
         return due(self, state, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Population, "_due", killed)
+        patch.setattr(Trainer, "_due", killed)
         with pytest.raises(KeyboardInterrupt):
             seeds(tmp_path, "broken", **often).run()
     assert [path.name for path in (tmp_path / "broken/1/checkpoints").iterdir()] == ["2"]
@@ -203,12 +205,12 @@ def test_a_population_saved_by_the_clock_within_a_log_interval_has_the_same_line
 
 
 @pytest.mark.slow
-def test_a_population_killed_between_the_records_of_an_evaluation_has_each_line_once(
+def test_runs_killed_between_the_records_of_an_evaluation_have_each_line_once(
     tmp_path, monkeypatch
 ):
     whole = seeds(tmp_path, "whole", **{"train.steps": 7})
     assert whole.run()
-    record = Member.record
+    record = Run.record
 
     def killed(self, step, scores):
         if self.workdir.name == "1" and step == 6:
@@ -216,7 +218,7 @@ def test_a_population_killed_between_the_records_of_an_evaluation_has_each_line_
         return record(self, step, scores)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Member, "record", killed)
+        patch.setattr(Run, "record", killed)
         with pytest.raises(KeyboardInterrupt):
             seeds(tmp_path, "broken", **{"train.steps": 7}).run()
     scored = [lines(tmp_path / f"broken/{i}", "validation")[-1]["step"] for i in (0, 1)]
@@ -225,7 +227,7 @@ def test_a_population_killed_between_the_records_of_an_evaluation_has_each_line_
     assert same_runs(tmp_path, whole, "whole", "broken")
 
 
-def test_members_that_are_out_of_time_are_scored_and_saved(tmp_path):
+def test_runs_that_are_out_of_time_are_scored_and_saved(tmp_path):
     late = seeds(tmp_path, "late", **{"train.minutes": 1e-9, "train.evaluate_every": 100})
     assert late.run()
     for i in (0, 1):

@@ -1,0 +1,171 @@
+"""How runs lie on the devices: one, whose batches they divide, or several as one program."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer.data.stream import stream
+from transformer.tasks.base import Plan
+from transformer.train_step import TrainState
+
+
+class Placement(abc.ABC):
+    """What the training loop does with arrays of one run or of several.
+
+    Args:
+      devices: those to use.
+      count: runs.
+    """
+
+    @abc.abstractmethod
+    def __init__(self, devices: Sequence[Any], count: int): ...
+
+    @abc.abstractmethod
+    def compile(self, train_step: Callable) -> Callable:
+        """Returns the step of one run, see `make_train_step`, as the program of all."""
+
+    @abc.abstractmethod
+    def arguments(
+        self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
+    ) -> tuple:
+        """Returns what that program takes: the state and the batch are the first two.
+
+        Args:
+          active: numbers of the runs that take the step.
+        """
+
+    @abc.abstractmethod
+    def put(self, trees: Sequence[Any]) -> Any:
+        """Returns a tree of each run, as one on the devices."""
+
+    @abc.abstractmethod
+    def put_batch(self, batch: Any) -> Any:
+        """Returns a batch on the devices."""
+
+    @abc.abstractmethod
+    def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
+        """Yields the batches from number `start` on, of each run's plan."""
+
+    @abc.abstractmethod
+    def split(self, tree: Any) -> Sequence[Any]:
+        """Returns each run's part of a tree."""
+
+    @abc.abstractmethod
+    def join(self, trees: Sequence[Any]) -> Any:
+        """Returns the tree of all runs whose parts these are, on the host."""
+
+
+class SingleRun(Placement):
+    """One run: each device has its state, and a part of a batch's rows."""
+
+    def __init__(self, devices: Sequence[Any], count: int):
+        mesh = Mesh(np.array(devices), ("data",))
+        self.replicated = NamedSharding(mesh, PartitionSpec())
+        self.by_rows = NamedSharding(mesh, PartitionSpec("data"))
+        self.device_count = mesh.size
+
+    def compile(self, train_step: Callable) -> Callable:
+        """Returns the program; it reuses the memory of the state."""
+        return jax.jit(train_step, donate_argnums=0)
+
+    def arguments(
+        self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
+    ) -> tuple:
+        """Returns state, batch and numbers."""
+        return state, self.put_batch(batch), hparams
+
+    def put(self, trees: Sequence[Any]) -> Any:
+        """Returns the one tree, whole on every device."""
+        return jax.device_put(trees[0], self.replicated)
+
+    def put_batch(self, batch: Any) -> Any:
+        """Returns the batch, rows divided, with empty rows where they lack."""
+
+        def pad(x):
+            lacking = -len(x) % self.device_count
+            return np.pad(x, [(0, lacking)] + [(0, 0)] * (x.ndim - 1)) if lacking else x
+
+        return jax.device_put(jax.tree.map(pad, batch), self.by_rows)
+
+    def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
+        """Yields those of the one plan."""
+        return plans[0].start_at(start, prefetch)
+
+    def split(self, tree: Any) -> Sequence[Any]:
+        """Returns the tree."""
+        return [tree]
+
+    def join(self, trees: Sequence[Any]) -> Any:
+        """Returns the tree."""
+        return trees[0]
+
+
+class VmappedRuns(Placement):
+    """Several runs as one program, vmapped: they are divided among devices that divide them.
+
+    A run that has ended, or failed, stays as it is while the others go on.
+    """
+
+    def __init__(self, devices: Sequence[Any], count: int):
+        mesh = Mesh(np.array(devices)[: math.gcd(len(devices), count)], ("runs",))
+        self.by_run, self.count = NamedSharding(mesh, PartitionSpec("runs")), count
+
+    def compile(self, train_step: Callable) -> Callable:
+        """Returns the program; it reuses the memory of the states."""
+        return jax.jit(jax.vmap(_unless_ended(train_step)), donate_argnums=0)
+
+    def arguments(
+        self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
+    ) -> tuple:
+        """Returns states, batches and numbers, and which of the runs take the step."""
+        mask = jax.device_put(np.isin(np.arange(self.count), active), self.by_run)
+        return state, self.put_batch(batch), hparams, mask
+
+    def put(self, trees: Sequence[Any]) -> Any:
+        """Returns the trees, stacked on a leading axis that the devices divide."""
+        return jax.device_put(self.join(trees), self.by_run)
+
+    def put_batch(self, batch: Any) -> Any:
+        """Returns the stacked batches."""
+        return jax.device_put(batch, self.by_run)
+
+    def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
+        """Yields the batches of all plans, stacked."""
+        return stream(_StackedPlans(plans), start, prefetch)
+
+    def split(self, tree: Any) -> Sequence[Any]:
+        """Returns each run's part, on the host."""
+        host = jax.device_get(tree)
+        return [jax.tree.map(lambda x, i=i: x[i], host) for i in range(self.count)]
+
+    def join(self, trees: Sequence[Any]) -> Any:
+        """Returns the trees, stacked."""
+        return jax.tree.map(lambda *leaves: np.stack([np.asarray(x) for x in leaves]), *trees)
+
+
+@dataclasses.dataclass(frozen=True)
+class _StackedPlans:
+    """Batch i of every run's plan, stacked; they have one shape, see `BatchPlan`."""
+
+    plans: Sequence[Plan]
+
+    def __getitem__(self, i: int) -> Any:
+        return jax.tree.map(lambda *each: np.stack(each), *(plan[i] for plan in self.plans))
+
+
+def _unless_ended(train_step: Callable) -> Callable:
+    """The step of a run that changes nothing once the run has ended."""
+
+    def step(state, batch, hparams, active):
+        new, metrics = train_step(state, batch, hparams)
+        new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
+        return new, jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), metrics)
+
+    return step
