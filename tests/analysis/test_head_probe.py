@@ -206,9 +206,9 @@ def test_nothing_is_probed_where_none_is_asked_for_or_there_is_no_attention(cach
 
 def test_the_training_step_is_the_same_program_with_probes_and_without(cache, tmp_path):
     def program(task):
-        member = Run(task, task.config, tmp_path)
-        state = jax.eval_shape(member.fresh_state)
-        return jax.jit(member.make_train_step()).lower(state, task.plan[0], member.hparams())
+        run = Run(task, task.config, tmp_path)
+        state = jax.eval_shape(run.fresh_state)
+        return jax.jit(run.make_train_step()).lower(state, task.plan[0], run.hparams())
 
     task = translator(cache, **{"evaluate.probe_sentences": PROBED})
     task.probe(fresh(task))

@@ -77,7 +77,7 @@ def test_a_run_of_eight_devices_goes_on_with_one_and_the_other_way(tmp_path):
     np.testing.assert_allclose(newest_weights(eight), newest_weights(one), rtol=1e-5, atol=1e-6)
 
 
-# -- a translator, and a population of them
+# -- a translator, and several of them together
 
 
 def translator_config(folder, steps=4):
@@ -94,7 +94,7 @@ def train_translator(folder, steps=4):
     assert Trainer([Run(task, config, folder)], quiet).run()
 
 
-def train_population(folder):
+def train_together(folder):
     assert seeds(folder.parent, folder.name, count=8, **{"train.steps": 3}).run()
     for trial in folder.iterdir():
         config = toy_config(folder.parent / "cache", seed=int(trial.name), **{"train.steps": 3})
@@ -140,9 +140,9 @@ def test_a_translator_of_any_number_of_devices_is_used_and_goes_on_with_any_othe
 
 @pytest.mark.slow
 def test_trials_that_trained_together_on_eight_devices_are_used_on_one(tmp_path):
-    on_devices(8, train_population, tmp_path / "population")
+    on_devices(8, train_together, tmp_path / "together")
     for number in (0, 7):
-        trial, outputs = tmp_path / "population" / str(number), []
+        trial, outputs = tmp_path / "together" / str(number), []
         for count in (1, 8):
             outputs.append(tmp_path / f"{number}_{count}.json")
             on_devices(count, translate, trial, outputs[-1])

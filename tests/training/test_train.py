@@ -22,7 +22,8 @@ from runs import (
     toy_config,
     unigram_config,
 )
-from transformer import member, optim
+from transformer import optim
+from transformer import run as run_module
 from transformer.errors import UserError
 from transformer.losses import TokenSums
 from transformer.run import Run, RunProgress
@@ -406,7 +407,7 @@ def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
             pass_second()
             return super().evaluate(params, split, final)
 
-    monkeypatch.setattr(member, "time", types.SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(run_module, "time", types.SimpleNamespace(monotonic=lambda: now))
     # A second a step and one for an evaluation; no line is due where the time is up.
     changes = {"train.steps": 99, "train.evaluate_every": 7, "train.log_every": 50}
     for minutes, saved in ((0.2, [7, 11]), (0.2, [7, 11]), (0.3, [7, 11, 14, 15])):
@@ -422,7 +423,7 @@ def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
 )
 def test_the_run_ends_at_the_first_of_steps_and_epochs(steps, epochs, total):
     config = unigram_config(**{"train.steps": steps, "train.epochs": epochs})
-    assert member.total_steps(config.train, epoch_length=17) == total
+    assert run_module.total_steps(config.train, epoch_length=17) == total
 
 
 def test_an_evaluation_interval_of_zero_is_an_epoch(tmp_path):

@@ -39,7 +39,7 @@ class Fakes:
 
     Args:
       errors: what training raises, by seed; each is made when it is raised.
-      most: members that fit into memory.
+      most: runs that fit into memory.
     """
 
     def __init__(self, monkeypatch, errors=None, most=99):
@@ -194,7 +194,7 @@ def test_members_that_are_done_are_not_trained_again_after_an_error(tmp_path, mo
 def test_members_are_closed_where_a_folder_is_damaged(tmp_path, monkeypatch):
     fakes = Fakes(monkeypatch)
 
-    def damaged(point, member):
+    def damaged(point, run):
         if point.number == 1:
             raise UserError("config.json cannot be read")
 
