@@ -17,7 +17,6 @@ from transformer.errors import UserError
 from transformer.model.build import build_model, check_names
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
-from transformer.model.positions import acts_in, split_names
 from transformer.tasks.classification import make_network
 from transformer.tasks.numbers import model_fields
 
@@ -162,60 +161,21 @@ def _forward(model: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
     return model.logits(model.decode(tokens, memory, mask, mask))
 
 
-def structure(config: ConfigDict, share_heads: bool = False) -> str:
-    """Returns what must be equal for two runs to share one compiled program, as text.
-
-    Args:
-      share_heads: whether models that differ in the number of heads count as one, where that
-        can be; see `transformer.model.attention.group_blocks`.
-    """
+def structure(config: ConfigDict) -> str:
+    """Returns what must be equal for two runs to share one compiled program, as text."""
     flat = {key: value for key, value in flatten(config).items() if key not in NUMBERS}
     flat |= {key: bool(flat[key]) for key in RATES}
-    if share_heads and heads_may_vary(config):
-        del flat["model.num_heads"]
     del flat["name"]
     return json.dumps(flat, sort_keys=True)
 
 
-def heads_may_vary(config: ConfigDict) -> bool:
-    """Returns whether nothing but the grouping of the width depends on the number of heads.
-
-    Dropout on attention weights does: each head draws its own.
-    """
-    model = config.model
-    names = [
-        model.encoder_positions or model.positions,
-        model.decoder_positions or model.positions,
-        model.cross_positions,
-    ]
-    in_attention = any(
-        acts_in(name, ("bias", "rotate", "score", "mix"))
-        for sum_of_names in names
-        for name in split_names(sum_of_names)
-    )
-    plain = model.kind == "transformer" and not (
-        model.head_size or model.num_kv_heads or model.talking_heads or model.dropout_attention
-    )
-    return plain and model.query_key_norm == "none" and not in_attention
-
-
-def group_points(points: Sequence[Planned], share_heads: bool, largest: int) -> list[list[Planned]]:
+def group_points(points: Sequence[Planned], largest: int) -> list[list[Planned]]:
     """Returns the points in groups of one structure, of at most `largest` members."""
     groups: dict[str, list[Planned]] = {}
     for point in points:
-        groups.setdefault(structure(point.config, share_heads), []).append(point)
+        groups.setdefault(structure(point.config), []).append(point)
     return [
         group[start : start + largest]
         for group in groups.values()
         for start in range(0, len(group), largest)
     ]
-
-
-def finest_heads(group: Sequence[Planned]) -> ConfigDict:
-    """Returns the config of the model that computes each of a group's numbers of heads.
-
-    It has their least common multiple, which divides the width, since each of them does.
-    """
-    config = ConfigDict(group[0].config.to_dict())
-    config.model.num_heads = math.lcm(*(point.config.model.num_heads for point in group))
-    return config

@@ -22,7 +22,6 @@ class Queue:
 
     Args:
       study: of the sweep.
-      together: whether points that differ in the number of heads train as one program.
       largest: points to take at once, at most.
       fail: called with a point that cannot be trained, its trial and the reason.
     """
@@ -30,16 +29,15 @@ class Queue:
     def __init__(
         self,
         study: Study,
-        together: bool,
         largest: int,
         fail: Callable[[Planned, Trial, str], None],
     ):
-        self.study, self.together, self.largest, self._fail = study, together, largest, fail
+        self.study, self.largest, self._fail = study, largest, fail
         self._limits: dict[str, int] = {}  # by structure
 
     def limit(self, point: Planned, size: int) -> None:
         """Takes no more than so many points at once that are alike this one."""
-        self._limits[self._key(point)] = size
+        self._limits[structure(point.config)] = size
 
     def take(self, locks: contextlib.ExitStack) -> Taken:
         """Points of one structure whose folders are locked: abandoned ones first, then new.
@@ -100,15 +98,12 @@ class Queue:
 
     def _fits(self, taken: Taken, point: Planned) -> bool:
         """Whether a point can train with those taken: alike, and as far."""
-        key = self._key(point)
+        key = structure(point.config)
         if len(taken) >= self._limits.get(key, self.largest):
             return False
         other = taken[0][0] if taken else point
-        same = key == self._key(other)
+        same = key == structure(other.config)
         return same and workdir.newest_step(point.folder) == workdir.newest_step(other.folder)
-
-    def _key(self, point: Planned) -> str:
-        return structure(point.config, self.together)
 
 
 @contextlib.contextmanager

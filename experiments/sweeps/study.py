@@ -208,7 +208,7 @@ class Study:
         }
         new = [point for number, point in self.points.items() if number not in known.values()]
         # Those of one structure follow one another, so that a worker finds them together.
-        for point in itertools.chain(*group_points(new, True, LARGEST)):
+        for point in itertools.chain(*group_points(new, LARGEST)):
             told = {
                 "point": point.number,
                 "values": json.dumps(point.values),

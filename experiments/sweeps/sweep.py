@@ -23,7 +23,6 @@ from experiments.report import page
 from experiments.sweeps import errors
 from experiments.sweeps.plan import (
     Planned,
-    finest_heads,
     group_points,
     plan_points,
     state_bytes,
@@ -121,7 +120,7 @@ class _Worker:
             settings.together == "vmap" or (settings.together == "auto" and on_accelerator)
         )
         self.largest = settings.largest if self.together else 1
-        self._queue = Queue(study, self.together, self.largest, self._fail)
+        self._queue = Queue(study, self.largest, self._fail)
         self._tasks: dict[str, Any] = {}  # by structure
         self._steps: dict[str, Callable] = {}  # compiled, by structure
         self._seconds: list[float] = []  # of each point done here
@@ -129,7 +128,7 @@ class _Worker:
     def print_plan(self, planned: Sequence[Planned]) -> None:
         """Says what will be trained; how long it takes only where runs of its kind are done."""
         most = self.largest if self.together else len(planned)
-        groups = group_points(planned, self.together, most)
+        groups = group_points(planned, most)
         states = self.study.states()
         done = sum(states.get(point.number) not in ("waiting", "running") for point in planned)
         how = "together, as one program" if self.together else "in turn, through one compiled step"
@@ -270,7 +269,7 @@ class _Worker:
         return None
 
     def _train_one(self, point: Planned, trial: Trial, task: Any) -> int | None:
-        key = structure(point.config)  # this program's number of heads is its own
+        key = structure(point.config)
         step = self._steps.get(key)
         trainer = Trainer(
             [Run(task, point.config, point.folder)], self.say, train_step=step, probes=False
@@ -302,15 +301,14 @@ class _Worker:
 
     def _make_tasks(self, points: list[Planned]) -> list[Any]:
         """The points' tasks; those of one structure share text, model and compiled programs."""
-        config = finest_heads(points)
-        key = f"{structure(config, self.together)} {config.model.num_heads}"
+        config = points[0].config
+        key = structure(config)
         if key not in self._tasks:
             first = next(iter(self._tasks.values()), None)
             make = tasks.REGISTRY[config.task]
             self._tasks[key] = make(config, self.say, first)
         lead = self._tasks[key]
-        vary = any(p.config.model.num_heads != config.model.num_heads for p in points)
-        return [lead.with_config(point.config, heads_vary=vary) for point in points]
+        return [lead.with_config(point.config) for point in points]
 
     def _score(self, point: Planned, trial: Trial, task: Any) -> None:
         if workdir.is_scored(point.folder, workdir.newest_step(point.folder)):

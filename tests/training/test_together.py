@@ -13,22 +13,12 @@ from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
-# Seeds, rates, schedule, smoothing, decay and dropout; and the number of heads.
-RUNS = {
-    "numbers": (
-        {"optimizer.name": "adamw"},
-        [
-            {"seed": 5, "model.dropout_attention": 0.5},
-            {"optimizer.learning_rate": 0.003, "optimizer.warmup_steps": 4, "seed": 1},
-            {"train.label_smoothing": 0.3, "optimizer.weight_decay": 0.2},
-        ],
-    ),
-    # Dropout on attention weights is drawn for each head, so it cannot be the same.
-    "heads": (
-        {"model.dropout_attention": 0.0},
-        [{"model.num_heads": n, "seed": n} for n in (1, 2, 4)],
-    ),
-}
+# Seeds, rates, schedule, smoothing, decay and dropout.
+CHANGES = [
+    {"seed": 5, "model.dropout_attention": 0.5},
+    {"optimizer.learning_rate": 0.003, "optimizer.warmup_steps": 4, "seed": 1},
+    {"train.label_smoothing": 0.3, "optimizer.weight_decay": 0.2},
+]
 
 
 def folders(root, count):
@@ -46,20 +36,14 @@ def trainer_of(tasks, configs, folders, devices=None):
 def together(root, configs, lead=None, devices=None):
     """What trains these configs as one program, below `root`."""
     lead = TranslationTask(lead if lead is not None else configs[0], quiet)
-    vary = len({config.model.num_heads for config in configs}) > 1
-    tasks = [lead.with_config(config, heads_vary=vary) for config in configs]
+    tasks = [lead.with_config(config) for config in configs]
     return trainer_of(tasks, configs, folders(root, len(configs)), devices)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "heads")) for kind in RUNS],
-)
-def test_each_run_is_what_it_would_have_been_alone(kind, tmp_path):
-    common, changed = RUNS[kind]
-    common |= {"train.evaluate_every": 4, "evaluate.max_sentences": 2}
-    configs = [toy_config(tmp_path / "cache", **common, **changes) for changes in changed]
-    lead = toy_config(tmp_path / "cache", **common, **changed[-1])
+def test_each_run_is_what_it_would_have_been_alone(tmp_path):
+    common = {"optimizer.name": "adamw", "train.evaluate_every": 4, "evaluate.max_sentences": 2}
+    configs = [toy_config(tmp_path / "cache", **common, **changes) for changes in CHANGES]
+    lead = toy_config(tmp_path / "cache", **common, **CHANGES[-1])
     trainer = together(tmp_path / "together", configs, lead)
     assert trainer.run()
     for i, (config, alone) in enumerate(

@@ -69,27 +69,12 @@ class View:
       mask: True where a query may attend to a key.
       query_positions, key_positions: from zero.
       bias: what positional encodings add to the scores.
-      groups: 1 where two of the H blocks of width K belong to one head, see `group_blocks`; None
-        where each is a head.
     """
 
     mask: Bool[Array, "#B #H #L M"]
     query_positions: Int[Array, "L"]
     key_positions: Int[Array, "M"]
     bias: Float[Array, "H L M"] | None = None
-    groups: Float[Array, "H H"] | None = None
-
-
-def group_blocks(blocks: int, num_heads: Float[Array, ""] | int) -> Float[Array, "H H"]:
-    """Returns which of the `blocks` a head's numbers are cut into belong together, as 0 and 1.
-
-    Queries and keys of one head that are cut into blocks have the blocks' products as the sum of
-    their product. So a model of many narrow heads computes one of `num_heads` wider ones, when
-    each block adds up the scores of its group: the number of heads can vary without compiling
-    anew, and models of any number of heads that divides `blocks` train as one program.
-    """
-    head = jnp.floor(jnp.arange(blocks) * num_heads / blocks)
-    return (head[:, None] == head).astype(jnp.float32)
 
 
 class MultiHeadAttention(nn.Module):
@@ -211,12 +196,8 @@ class MultiHeadAttention(nn.Module):
         if self.config.query_key_norm == "l2":
             queries = queries * self.query_key_scale.astype(queries.dtype)
         else:
-            blocks = 1 if view.groups is None else view.groups[0].sum()
-            size = self.config.head_width * blocks
-            queries = queries / jnp.sqrt(size).astype(queries.dtype)
+            queries = queries / jnp.sqrt(self.config.head_width).astype(queries.dtype)
         scores = dot_products(queries, keys)
-        if view.groups is not None:
-            scores = jnp.einsum("BHLM,HG->BGLM", scores, view.groups)
         added = self.positions.score(queries, view.query_positions, view.key_positions)
         scores = scores if added is None else scores + added
         if self.config.talking_heads:

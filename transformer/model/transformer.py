@@ -11,7 +11,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.attention import (
     View,
-    group_blocks,
     look_ahead_mask,
     padding_mask,
     segment_mask,
@@ -35,9 +34,7 @@ class Transformer(nn.Module):
     With no encoder layers, the decoder alone predicts the next token of any text (Radford et al.
     2018, "GPT"); with no decoder layers, the encoder alone reads one (Devlin et al. 2019, "BERT").
 
-    A variable `heads/count` beside the parameters makes a model of `num_heads` heads compute one
-    of fewer, wider heads, see `attention.group_blocks`. Variables `gates` switch heads off, see
-    `gates.gate_variables`.
+    Variables `gates` beside the parameters switch heads off, see `gates.gate_variables`.
 
     Source: Vaswani et al. 2017, figure 1.
     """
@@ -232,11 +229,8 @@ class Transformer(nn.Module):
         return self.embedding_dropout(encoding.add(vectors, positions), rates and rates.embedding)
 
     def _view(self, encoding: SumOfPositions, mask, query_positions, key_positions) -> View:
-        groups = None
-        if self.has_variable("heads", "count"):
-            groups = group_blocks(self.config.num_heads, self.get_variable("heads", "count"))
         bias = encoding.bias(query_positions, key_positions)
-        return View(mask, query_positions, key_positions, bias, groups)
+        return View(mask, query_positions, key_positions, bias)
 
 
 def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:

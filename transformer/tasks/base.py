@@ -103,12 +103,8 @@ class Task(Protocol):
         """
         ...
 
-    def with_config(self, config: Any, heads_vary: bool = False) -> "Task":
-        """Returns the task of a config that differs in numbers alone; they share what compiles.
-
-        Args:
-          heads_vary: whether the number of heads is one of these, an argument of the step.
-        """
+    def with_config(self, config: Any) -> "Task":
+        """Returns the task of a config that differs in numbers alone; they share what compiles."""
         ...
 
     def save_assets(self, workdir: Path) -> None:

@@ -37,7 +37,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.positions import longest
 from transformer.storage.files import write_json
 from transformer.storage.reading import Each, read_json
-from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
+from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of
 
 TOKENIZER, LABELS = "tokenizer.model", "labels.json"
 CLASS_WEIGHTS_FILE = "class_weights.json"
@@ -67,7 +67,7 @@ class ClassificationTask:
         like: "ClassificationTask | None" = None,
         folder: Path | None = None,
     ):
-        self.config, self.d_model, self.heads_vary = config, config.model.d_model, False
+        self.config, self.d_model = config, config.model.d_model
         if like is not None and text_of(like.config) == text_of(config):
             self._source, self._held_out = like._source, like._held_out
             self._texts, self._encoded = like._texts, like._encoded
@@ -92,7 +92,7 @@ class ClassificationTask:
         cls, folder: Path, config: Any, warn: Callable[[str], None] = print
     ) -> "ClassificationTask":
         task = cls.__new__(cls)
-        task.config, task.d_model, task.heads_vary = config, config.model.d_model, False
+        task.config, task.d_model = config, config.model.d_model
         task.predictor = cls.load(folder, config, warn)
         task._tokenizer, task._labels = task.predictor.tokenizer, task.predictor.labels
         task.splits = ("validation", "test")
@@ -108,9 +108,9 @@ class ClassificationTask:
         tokenizer = load_tokenizer(folder / TOKENIZER)
         return make_classifier(config, tokenizer, load_labels(folder / LABELS), warn)
 
-    def with_config(self, config: Any, heads_vary: bool = False) -> "ClassificationTask":
+    def with_config(self, config: Any) -> "ClassificationTask":
         task = copy.copy(self)
-        task.config, task.heads_vary = config, heads_vary
+        task.config = config
         task.plan = task._make_plan()
         return task
 
@@ -152,10 +152,10 @@ class ClassificationTask:
         return jax.jit(self.predictor.init_params)(key)
 
     def hparams(self) -> dict[str, float]:
-        return hparams_of(self.config, self.heads_vary)
+        return hparams_of(self.config)
 
     def loss(self, params: Any, batch: LabelledBatch, hparams: dict, key: jax.Array) -> TokenSums:
-        variables = variables_of(params, hparams, "encoder")
+        variables = {"params": params}
         scores = self.predictor.classify(variables, batch.tokens, rates_of(hparams), key)
         weights = jnp.asarray(self._class_weights)
         # Rows that fill up the devices hold zeros, and zero is a class.
@@ -168,7 +168,7 @@ class ClassificationTask:
         `loss` is nll with the weights of the classes, and `accuracy_<kind>` the accuracy of the
         texts of a kind, where the data has such.
         """
-        variables = variables_of(params, self.hparams(), "encoder")
+        variables = {"params": params}
         probabilities = self.predictor.probabilities(variables, self._tokens(split))
         scores = self._scores(split, probabilities, final)
         if not final:
@@ -177,7 +177,7 @@ class ClassificationTask:
         return {**scores, "texts": {f"predictions/{split}.tsv": lines}}
 
     def probe(self, params: Any) -> Probe:
-        return self._head_probe(variables_of(params, self.hparams(), "encoder"))
+        return self._head_probe({"params": params})
 
     @functools.cached_property
     def _head_probe(self) -> HeadProbe:
@@ -199,7 +199,7 @@ class ClassificationTask:
         return HeadProbe(self.predictor.batch_attention, batches, tokens)
 
     def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
-        variables = variables_of(params, hparams, "encoder")
+        variables = {"params": params}
         found = self.predictor.probabilities(variables, self._tokens(split), stacked=True)
         return [self._scores(split, probabilities, False) for probabilities in found]
 

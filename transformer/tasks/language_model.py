@@ -31,7 +31,7 @@ from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.positions import longest
-from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
+from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of
 
 TOKENIZER = "tokenizer.model"
 PIECES = 200  # of a split whose likelihoods are kept one by one
@@ -58,7 +58,7 @@ class LanguageModelTask:
         like: "LanguageModelTask | None" = None,
         folder: Path | None = None,
     ):
-        self.config, self.d_model, self.heads_vary = config, config.model.d_model, False
+        self.config, self.d_model = config, config.model.d_model
         if like is not None and text_of(like.config) == text_of(config):
             self._text, self._tokenizer = like._text, like._tokenizer
             self._documents, self._held_out = like._documents, like._held_out
@@ -80,7 +80,7 @@ class LanguageModelTask:
         cls, folder: Path, config: Any, warn: Callable[[str], None] = print
     ) -> "LanguageModelTask":
         task = cls.__new__(cls)
-        task.config, task.d_model, task.heads_vary = config, config.model.d_model, False
+        task.config, task.d_model = config, config.model.d_model
         task.predictor = cls.load(folder, config, warn)
         task._tokenizer = task.predictor.tokenizer
         # A test text is not all runs'.
@@ -94,9 +94,9 @@ class LanguageModelTask:
     def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Generator:
         return make_generator(config, load_tokenizer(folder / TOKENIZER))
 
-    def with_config(self, config: Any, heads_vary: bool = False) -> "LanguageModelTask":
+    def with_config(self, config: Any) -> "LanguageModelTask":
         task = copy.copy(self)
-        task.config, task.heads_vary = config, heads_vary
+        task.config = config
         task.plan = task._make_plan()
         return task
 
@@ -126,10 +126,10 @@ class LanguageModelTask:
         return jax.jit(self.predictor.init_params)(key)
 
     def hparams(self) -> dict[str, float]:
-        return hparams_of(self.config, self.heads_vary)
+        return hparams_of(self.config)
 
     def loss(self, params: Any, batch: TextBatch, hparams: dict, key: jax.Array) -> TokenSums:
-        variables, smoothing = variables_of(params, hparams), hparams["label_smoothing"]
+        variables, smoothing = {"params": params}, hparams["label_smoothing"]
         return self.predictor.token_sums(variables, batch, smoothing, rates_of(hparams), key)
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class LanguageModelTask:
         what was before it. See `scores_of` for the numbers. Beside final ones stand the
         log-probability in nats, the tokens and the text of some pieces.
         """
-        variables = variables_of(params, self.hparams())
+        variables = {"params": params}
         sums = jax.device_get(list(self.predictor.evaluate_sums(variables, *self._rows(split))))
         scores = self._scores(split, sums)
         if not final:
@@ -154,7 +154,7 @@ class LanguageModelTask:
         return {**scores, "texts": {f"likelihoods/{split}.tsv": lines}}
 
     def probe(self, params: Any) -> Probe:
-        return self._head_probe(variables_of(params, self.hparams()))
+        return self._head_probe({"params": params})
 
     @functools.cached_property
     def _head_probe(self) -> HeadProbe:
@@ -181,7 +181,7 @@ class LanguageModelTask:
         return HeadProbe(attend, batches, tokens)
 
     def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
-        variables = variables_of(params, hparams)
+        variables = {"params": params}
         batches = self.predictor.evaluate_sums(variables, *self._rows(split), stacked=True)
         sums = [list(map(TokenSums, *batch)) for batch in jax.device_get(list(batches))]
         return [self._scores(split, own) for own in zip(*sums, strict=True)]

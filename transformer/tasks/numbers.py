@@ -10,18 +10,13 @@ from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
 
 
-def hparams_of(config: Any, heads_vary: bool) -> dict[str, float]:
+def hparams_of(config: Any) -> dict[str, float]:
     """Returns label smoothing, and the dropout rates that are not zero.
 
     A rate that is zero is left out: the compiled step then holds no trace of it.
-
-    Args:
-      heads_vary: whether the number of heads is an argument as well.
     """
     rates = {f"dropout_{name}": config.model[f"dropout_{name}"] for name in DropoutRates._fields}
     used = {name: rate for name, rate in rates.items() if rate}
-    if heads_vary:
-        used["num_heads"] = float(config.model.num_heads)
     return {"label_smoothing": config.train.label_smoothing, **used}
 
 
@@ -30,18 +25,6 @@ def rates_of(hparams: dict[str, Any]) -> DropoutRates:
     return DropoutRates(
         **{name: hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields}
     )
-
-
-def variables_of(params: Any, hparams: dict[str, Any], part: str = "") -> dict[str, Any]:
-    """Returns what the model is applied with; see `model.transformer.Transformer` for the heads.
-
-    Args:
-      part: name of the Transformer within the model; '' where it is the whole.
-    """
-    if "num_heads" not in hparams:
-        return {"params": params}
-    heads = {"count": hparams["num_heads"]}
-    return {"params": params, "heads": {part: heads} if part else heads}
 
 
 def text_of(config: Any) -> dict[str, Any]:

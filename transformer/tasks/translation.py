@@ -31,7 +31,7 @@ from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.positions import longest
-from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of, variables_of
+from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of
 from transformer.tasks.pair_probe import probe_of_pairs
 
 
@@ -60,7 +60,6 @@ class TranslationTask:
     ):
         self.config = config
         self.warn = warn
-        self.heads_vary = False
         self.d_model = config.model.d_model
         _check_scores(config.evaluate)
         if like is not None and text_of(like.config) == text_of(config):
@@ -83,7 +82,7 @@ class TranslationTask:
     ) -> "TranslationTask":
         _check_scores(config.evaluate)
         task = cls.__new__(cls)
-        task.config, task.warn, task.heads_vary = config, warn, False
+        task.config, task.warn = config, warn
         task.d_model = config.model.d_model
         task.splits = _splits(config)
         task._pairs = {split: held_out.read_pairs(folder, split) for split in task.splits}
@@ -94,9 +93,9 @@ class TranslationTask:
     def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Translator:
         return make_translator(config, *load_tokenizers(folder), warn)
 
-    def with_config(self, config: Any, heads_vary: bool = False) -> "TranslationTask":
+    def with_config(self, config: Any) -> "TranslationTask":
         task = copy.copy(self)
-        task.config, task.heads_vary = config, heads_vary
+        task.config = config
         task.plan = task._make_plan()
         return task
 
@@ -133,10 +132,10 @@ class TranslationTask:
         return jax.jit(self.predictor.init_params)(key)
 
     def hparams(self) -> dict[str, float]:
-        return hparams_of(self.config, self.heads_vary)
+        return hparams_of(self.config)
 
     def loss(self, params: Any, batch: Batch, hparams: dict, key: jax.Array) -> TokenSums:
-        variables, smoothing = variables_of(params, hparams), hparams["label_smoothing"]
+        variables, smoothing = {"params": params}, hparams["label_smoothing"]
         return self.predictor.token_sums(variables, batch, smoothing, rates_of(hparams), key)
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
@@ -152,7 +151,7 @@ class TranslationTask:
         """
         pairs = self.decoded_pairs(split, final)
         beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
-        variables = variables_of(params, self.hparams())
+        variables = {"params": params}
         [losses] = self._reference_losses(variables, split, stacked=False)
         best = self.predictor.translate(variables, [pair.source for pair in pairs], beam)
         hypotheses = [translations[0].text for translations in best]
@@ -174,7 +173,7 @@ class TranslationTask:
         return found.score * float(penalty)
 
     def probe(self, params: Any) -> Probe:
-        return self._head_probe(variables_of(params, self.hparams()))
+        return self._head_probe({"params": params})
 
     @functools.cached_property
     def _head_probe(self) -> HeadProbe:
@@ -184,7 +183,7 @@ class TranslationTask:
     def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
         beam = self.config.evaluate.training_beam_size
-        variables = variables_of(params, hparams)
+        variables = {"params": params}
         losses = self._reference_losses(variables, split, stacked=True)
         found = self.predictor.translate_stacked(variables, [pair.source for pair in pairs], beam)
         return [

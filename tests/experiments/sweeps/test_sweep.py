@@ -87,17 +87,10 @@ def sweep():
     )
 
 
-HEADS = """
-def sweep():
-    for num_heads in (1, 2):
-        yield {"model.num_heads": num_heads}
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("largest", [1, 2])
-def test_one_program_for_all_numbers_of_heads_gives_the_answer_of_each_alone(tmp_path, largest):
-    config = write_config(tmp_path, points=HEADS)
+def test_one_program_for_all_seeds_gives_the_answer_of_each_alone(tmp_path, largest):
+    config = write_config(tmp_path)
     flags = ("--config.sweep.together=vmap", f"--config.sweep.largest={largest}")
     answers = []
     for name, more in (("alone", ()), ("together", flags)):

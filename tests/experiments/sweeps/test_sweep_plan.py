@@ -143,30 +143,7 @@ def test_runs_that_differ_in_numbers_alone_share_a_program():
         {"model.d_ff": 64},
         {"seed": 2},
     )
-    groups = sweep_plan.group_points(points, share_heads=False, largest=9)
+    groups = sweep_plan.group_points(points, largest=9)
     assert [[p.number for p in group] for group in groups] == [[0, 1, 4], [2], [3]]
-    smaller = sweep_plan.group_points(points, share_heads=False, largest=2)
+    smaller = sweep_plan.group_points(points, largest=2)
     assert [[p.number for p in group] for group in smaller] == [[0, 1], [4], [2], [3]]
-
-
-def test_heads_share_a_program_where_nothing_else_depends_on_them():
-    points = plan(
-        {"model.num_heads": 2},
-        {"model.num_heads": 8},
-        {"model.num_heads": 2, "model.positions": "alibi"},
-        {"model.num_heads": 8, "model.positions": "alibi"},
-        {"model.num_heads": 2, "model.kind": "recurrent"},
-        {"model.num_heads": 8, "model.kind": "recurrent"},
-    )
-    shared = sweep_plan.group_points(points, share_heads=True, largest=9)
-    assert [[p.number for p in group] for group in shared] == [[0, 1], [2], [3], [4], [5]]
-    assert len(sweep_plan.group_points(points, share_heads=False, largest=9)) == 6
-    assert sweep_plan.finest_heads(shared[0]).model.num_heads == 8
-    six = plan({"model.num_heads": 2}, {"model.num_heads": 3}, config=_wide(12))
-    assert sweep_plan.finest_heads(six).model.num_heads == 6
-
-
-def _wide(d_model):
-    config = base.get_config()
-    config.model.d_model = d_model
-    return config
