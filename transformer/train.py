@@ -289,7 +289,7 @@ class Trainer:
         task = self.runs[0].task
         if len(self.runs) == 1:
             return [task.evaluate(params, "validation", final=False)]
-        return task.evaluate_runs(params, self.hparams, "validation")
+        return task.evaluate_runs(params, "validation")
 
     def _probe(self, step: int, params: Any, which: Sequence[int], progress: Progress) -> None:
         """Writes what the attention heads look at, where that is wanted."""

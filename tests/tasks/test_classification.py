@@ -250,8 +250,7 @@ def test_several_runs_are_scored_as_each_alone(trained):
     task = make_task(trained["transformer"])
     params = [task.init_params(jax.random.key(seed)) for seed in range(3)]
     stacked = jax.tree.map(lambda *each: np.stack(each), *params)
-    hparams = {name: np.full(3, value) for name, value in task.hparams().items()}
-    together = task.evaluate_runs(stacked, hparams, "validation")
+    together = task.evaluate_runs(stacked, "validation")
     alone = [task.evaluate(own, "validation", final=False) for own in params]
     for a, b in zip(together, alone, strict=True):
         assert a["nll"] == pytest.approx(b["nll"], abs=1e-5)

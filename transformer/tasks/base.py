@@ -80,11 +80,11 @@ class Task(Protocol):
         """Returns what the heads look at in `evaluate.probe_statistics` validation texts."""
         ...
 
-    def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
         """Returns what `evaluate` would, not final, for each of several runs.
 
         Args:
-          params, hparams: of all runs, stacked on a leading axis.
+          params: of all runs, stacked on a leading axis.
         """
         ...
 

@@ -198,7 +198,7 @@ class ClassificationTask:
         tokens = [(self._tokenizer.pieces(texts[i]), []) for i in kept]
         return HeadProbe(self.predictor.batch_attention, batches, tokens)
 
-    def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
         variables = {"params": params}
         found = self.predictor.probabilities(variables, self._tokens(split), stacked=True)
         return [self._scores(split, probabilities, False) for probabilities in found]

@@ -180,7 +180,7 @@ class LanguageModelTask:
         tokens = [([], self.predictor.pieces(begin)) for begin in begins]
         return HeadProbe(attend, batches, tokens)
 
-    def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
         variables = {"params": params}
         batches = self.predictor.evaluate_sums(variables, *self._rows(split), stacked=True)
         sums = [list(map(TokenSums, *batch)) for batch in jax.device_get(list(batches))]

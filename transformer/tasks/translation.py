@@ -180,7 +180,7 @@ class TranslationTask:
         pairs = self.examples("validation", self.config.evaluate.probe_statistics)
         return probe_of_pairs(self.predictor, pairs, self.config)
 
-    def evaluate_runs(self, params: Any, hparams: dict, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
         beam = self.config.evaluate.training_beam_size
         variables = {"params": params}
