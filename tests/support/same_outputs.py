@@ -1,0 +1,258 @@
+"""Whether two versions of the code compute the same: toy runs of every task and mode, bit for bit.
+
+    python tests/support/same_outputs.py make FOLDER                (from the root of each checkout)
+    python tests/support/same_outputs.py compare FOLDER FOLDER
+
+`make` runs the commands below and keeps all that they print and write; minutes on two cores.
+`compare` compares the values of every array, pixel, number and line, apart from times and versions,
+and names each file that differs. Machines differ in bits: make both on one.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path.cwd()
+MODEL = {
+    "model.d_model": 16,
+    "model.d_ff": 24,
+    "model.num_heads": 2,
+    "data.batch_tokens": 512,
+    "data.num_buckets": 2,
+    "train.steps": 30,
+    "train.log_every": 10,
+    "train.evaluate_every": 15,
+    "optimizer.warmup_steps": 5,
+    "evaluate.bootstrap": 20,
+    "data.train_size": 300,
+    "data.validation_size": 20,
+    "data.test_size": 12,
+}
+LAYERS = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1}
+QUICK = {**MODEL, **LAYERS, "tokenizer.vocab_size": 300, "evaluate.average": 2}
+SENTENCE = "My letter lay on this chair two days ago"
+VARIANTS = {
+    "plain": {},
+    "gated": {
+        "model.activation": "swiglu",
+        "model.norm": "rms",
+        "model.positions": "rotary",
+        "model.num_kv_heads": 1,
+        "optimizer.name": "adamw",
+        "optimizer.weight_decay": 0.1,
+        "train.ema_decay": 0.9,
+    },
+    "relative": {
+        "model.positions": "relative_shaw+relative_bias",
+        "model.talking_heads": True,
+        "model.query_key_norm": "l2",
+        "optimizer.accumulate": 2,
+        "model.dropout_attention": 0.1,
+        "model.dropout_layer": 0.1,
+    },
+    "scanned": {
+        "model.scan_layers": True,
+        "model.num_encoder_layers": 2,
+        "model.num_decoder_layers": 2,
+        "model.positions": "split",
+        "model.remat": True,
+        "tokenizer.kind": "word",
+        "model.tied_embeddings": "decoder",
+    },
+    "recurrent": {"model.kind": "recurrent", "model.cell": "gru"},
+    "multiplicative": {
+        "model.kind": "recurrent",
+        "model.cell": "lstm_peephole",
+        "model.recurrent_attention": "multiplicative",
+    },
+}
+SWEEP = """
+from configs import CONFIG as start
+
+def get_config():
+    config = start.get_config()
+    config.update_from_flattened_dict(CHANGES)
+    return config
+
+def sweep():
+    yield from POINTS
+"""
+
+
+def launch(folder: str, config: str | None = None, changes=(), mode: str = "train", **flags):
+    """A command of `launch.py`: its arguments, and its standard input."""
+    stdin = flags.pop("stdin", "")
+    arguments = [f"--workdir=FOLDER/{folder}", f"--mode={mode}"]
+    arguments += [f"--config={config}"] if config else []
+    arguments += [f"--config.{key}={value}" for key, value in dict(changes).items()]
+    return [*arguments, *(f"--{key}={value}" for key, value in flags.items())], stdin
+
+
+def translators():
+    """Commands of translation: training of each variant, and every mode of the first."""
+    for name, changes in VARIANTS.items():
+        yield launch(name, "configs/quickstart.py", {**QUICK, **changes})
+        yield launch(name, mode="translate", stdin=f"{SENTENCE}\nWe sleep\n")
+        yield launch(name, mode="attention", sentence=SENTENCE)
+    name = "plain"
+    yield launch(name, mode="evaluate")
+    yield launch(name, mode="evaluate", changes={"decode.beam_size": 2})
+    yield launch(name, mode="translate", changes={"decode.num_best": 3}, stdin=SENTENCE + "\n")
+    yield launch(name, mode="score", stdin="We sleep\tWir schlafen\n")
+    yield launch(name, mode="align")
+    yield launch(name, mode="heads")
+    yield launch(name, mode="positions")
+    yield launch(name, mode="embeddings")
+    yield launch(name, mode="embeddings", token="letter")
+    yield launch(name, mode="report")
+    yield launch(name, changes={"train.steps": 40})
+    longer = {**QUICK, "data.source": "reverse", "data.longer_size": 10, "tokenizer.kind": "word"}
+    yield launch("reverse", "configs/quickstart.py", {**longer, "tokenizer.vocab_size": 30})
+
+
+def language_models():
+    """Commands of language models: words, packed lines, a recurrent model, each mode."""
+    changes = {**MODEL, "model.num_decoder_layers": 1, "data.batch_tokens": 64, "data.context": 16}
+    yield launch("words", "configs/next_word.py", changes)
+    yield launch("lstm", "configs/next_word.py", {**changes, "model.kind": "recurrent"})
+    packed = {**changes, "data.source": "grammar", "tokenizer.vocab_size": 300}
+    yield launch("packed", "configs/next_word.py", {**packed, "data.batch_tokens": 512})
+    for folder in ("words", "lstm"):
+        yield launch(folder, mode="generate", prompt="to be", changes={"decode.max_new": 8})
+    yield launch("words", mode="generate", stdin="to\n", changes={"decode.search": "beam"})
+    yield launch("words", mode="score", stdin="to be or not\n")
+    yield launch("words", mode="attention", sentence="to be or not to be")
+    yield launch("words", mode="evaluate")
+    yield launch("words", mode="heads")
+    yield launch("words", mode="positions")
+    yield launch("words", mode="embeddings")
+    yield launch("words", mode="report")
+
+
+def classifiers():
+    """Commands of classification: each kind of model, each mode."""
+    changes = {**MODEL, "model.num_encoder_layers": 1}
+    for kind in ("transformer", "bag", "bigrams", "recurrent"):
+        yield launch(f"reviews_{kind}", f"configs/opinions.py:{kind}", changes)
+        yield launch(f"reviews_{kind}", mode="classify", stdin="the plot is not dull .\n")
+    name = "reviews_transformer"
+    for mode in ("evaluate", "heads", "positions", "embeddings", "report"):
+        yield launch(name, mode=mode)
+    yield launch(name, mode="attention", sentence="the plot is not dull .")
+
+
+def sweeps(folder: Path):
+    """Commands of sweeps: in turn and vmapped, of numbers and of structure."""
+    points = [
+        {"seed": seed, "optimizer.learning_rate": rate} for seed in (0, 1) for rate in (1e-3, 1e-2)
+    ]
+    wide = [{"model.d_ff": width, "seed": seed} for width in (16, 24) for seed in (0, 1)]
+    reviews = {**MODEL, "model.num_encoder_layers": 1}
+    for name, config, changes, drawn in (
+        ("turns", "quickstart", {**QUICK, "sweep.together": "turns"}, [*points, *wide]),
+        ("vmapped", "quickstart", {**QUICK, "sweep.together": "vmap"}, points),
+        ("sweep_reviews", "opinions", {**reviews, "sweep.together": "vmap"}, points),
+    ):
+        text = SWEEP.replace("CONFIG", config).replace("CHANGES", repr(changes))
+        file = folder / f"{name}.py"
+        file.write_text(text.replace("POINTS", repr(drawn)))
+        yield launch(name, str(file))
+
+
+def make(folder: Path) -> None:
+    """Runs all commands, and keeps what each printed."""
+    folder.mkdir(parents=True)
+    everything = [*translators(), *language_models(), *classifiers(), *sweeps(folder)]
+    for number, (arguments, stdin) in enumerate(everything):
+        words = [word.replace("FOLDER", str(folder)) for word in arguments]
+        words.append(f"--config.data.cache_dir={folder / 'cache'}")
+        done = subprocess.run(
+            [sys.executable, "launch.py", *words],
+            input=stdin,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        kept = {"code": done.returncode, "out": done.stdout}
+        print(f"{number + 1}/{len(everything)}", *arguments[:2], done.returncode, flush=True)
+        if done.returncode:
+            print(done.stderr[-2000:])
+        (folder / f"command_{number:03d}.json").write_text(json.dumps(kept))
+
+
+# Of what is written as text: times, rates, versions, places.
+TIMES = re.compile(
+    r"[\d,.]+ (?:target )?(?:tokens|sentences|texts|characters)/s|[\d.,:]+ ?(?:s|ms|min|minutes)\b"
+)
+VOLATILE = re.compile(
+    r"second|time|commit|date|host|hardware|command|version|digest|path|minutes|dir"
+)
+
+
+def plain(value):
+    """JSON without what no two runs share."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items() if not VOLATILE.search(k)}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value
+
+
+def content(file: Path, root: Path):
+    """What of a file must be the same."""
+
+    def text():
+        return TIMES.sub("TIME", file.read_text("utf-8").replace(str(root.absolute()), "FOLDER"))
+
+    if file.suffix == ".json":
+        found = json.loads(text())
+        return found["leaves"] if file.name == "checkpoint.json" else plain(found)
+    if file.suffix == ".jsonl":
+        return [plain(json.loads(line)) for line in text().splitlines()]
+    if file.suffix == ".npz":
+        with np.load(file) as arrays:
+            return {name: arrays[name].tobytes() for name in arrays}
+    if file.suffix in (".png", ".gif"):
+        return np.asarray(Image.open(file)).tobytes()
+    if file.suffix in (".txt", ".tsv", ".md", ".csv", ".html", ".py"):
+        return text()
+    return file.read_bytes()
+
+
+# Made for one machine or moment; of checkpoints the digest of each array is compared.
+SKIPPED = re.compile(
+    r"^cache/|/lock$|events\.out|environment\.json|\.db|^\w+\.py$"
+    r"|/checkpoints/\d+/(params|ema|state)/|evaluation_attempts"
+)
+
+
+def compare(old: Path, new: Path) -> int:
+    """Prints the files that differ or are missing; returns how many."""
+
+    def names(folder):
+        files = (file for file in folder.rglob("*") if file.is_file())
+        found = (file.relative_to(folder).as_posix() for file in files)
+        return {name for name in found if not SKIPPED.search(name)}
+
+    one, other = names(old), names(new)
+    for name in sorted(one ^ other):
+        print("only in", old if name in one else new, name)
+    different = [
+        name for name in sorted(one & other) if content(old / name, old) != content(new / name, new)
+    ]
+    for name in different:
+        print("differs:", name)
+    print(f"{len(one & other)} files compared, {len(different)} differ")
+    return len(different) + len(one ^ other)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(Path(sys.argv[2]).absolute())
+    else:
+        sys.exit(compare(Path(sys.argv[2]), Path(sys.argv[3])) > 0)
