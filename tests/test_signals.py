@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from transformer.signals import StopSignals
+
 ROOT = Path(__file__).parents[1]
 
 # A program that XLA runs for a minute, in which Python does nothing.
@@ -33,6 +35,7 @@ EVALUATING = (
     BUSY
     + """
 from runs import Unigrams, unigram_config
+from transformer.signals import StopSignals
 from transformer.train import Trainer
 
 class Long(Unigrams):
@@ -206,3 +209,18 @@ def test_a_signal_to_the_command_is_answered_and_obeyed_in_every_phase(
     assert answered < 1
     assert ended < 5
     assert "Traceback" not in process.text
+
+
+def test_the_answer_to_a_signal_stands_before_what_is_said_of_its_end():
+    said = []
+
+    def say_slowly(line):
+        time.sleep(0.3)
+        said.append(line)
+
+    with StopSignals(say_slowly) as stop:
+        stop.wait_for_answer()  # there is none
+        signal.raise_signal(signal.SIGINT)
+        stop.wait_for_answer()
+        said.append("saved")
+    assert said == ["SIGINT: saving, then ending; once more ends at once", "saved"]

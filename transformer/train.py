@@ -195,6 +195,7 @@ class Loop(abc.ABC):
 
     def _say_end(self, state: TrainState, step: int) -> bool:
         if self.stop_signal is not None:
+            self._signals.wait_for_answer()
             saved = f"saved step {step}" if step else "nothing was trained yet"
             self.say(
                 f"{signals.name(self.stop_signal)}: {saved}; start the same command again to go on"
