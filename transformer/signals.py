@@ -41,7 +41,7 @@ class _Answering:
 
     def __init__(self, say: Callable[[str], None]):
         self.received: int | None = None
-        self._say = say
+        self._say, self._said = say, threading.Event()
 
     def __enter__(self):
         readable, self._pipe = os.pipe()
@@ -72,6 +72,7 @@ class _Answering:
                 first = time.monotonic()
                 with contextlib.suppress(OSError, ValueError):  # nobody reads any more
                     self._say(f"{name(byte[0])}: {self.answer}")
+                self._said.set()
                 self._answered(byte[0])
         os.close(pipe)
 
@@ -130,6 +131,11 @@ class StopSignals(_Answering):
                 return result
         _left.append(thread)
         raise StoppedError
+
+    def wait_for_answer(self) -> None:
+        """Waits until a signal that was received is answered, so that lines stand in order."""
+        if self.received is not None:
+            self._said.wait(SAME)
 
     def _handle(self, number: int, frame: Any) -> None:
         if self.received is None:

@@ -109,11 +109,10 @@ class Trainer:
         What they have of later steps is given up.
         """
         while True:
-            done = {i for i, run in enumerate(self.runs) if run.finished()}
+            # One alone says itself that nothing is left of it.
+            done = {i for i, run in enumerate(self.runs) if self.runs[1:] and run.finished()}
             self._trained = [i for i in range(len(self.runs)) if i not in done]
-            steps = [set(self.runs[i].checkpoints.steps()) for i in self._trained]
-            if not steps:  # nothing is left to train
-                steps = [set(self.runs[0].checkpoints.steps())]
+            steps = [set(self.runs[i].checkpoints.steps()) for i in self._trained or [0]]
             start = max(set.intersection(*steps), default=0)
             for i in self._trained:
                 self.runs[i].checkpoints.drop_after(start)
@@ -272,6 +271,7 @@ class Trainer:
 
     def _say_end(self, state: TrainState, step: int) -> bool:
         if self.stop_signal is not None:
+            self._signals.wait_for_answer()
             saved = f"saved step {step}" if step else "nothing was trained yet"
             self.say(
                 f"{signals.name(self.stop_signal)}: {saved}; start the same command again to go on"

@@ -17,6 +17,7 @@ from transformer.model.positions import (
     REGISTRY,
     STACK_HOOKS,
     acts_in,
+    check_encodings,
     use_hooks,
 )
 
@@ -150,7 +151,9 @@ def alone(config: ModelConfig, name: str, **changes: Any) -> ModelConfig:
       UserError: the sizes of the model rule the encoding out.
     """
     names = {"positions": name, "encoder_positions": "", "decoder_positions": ""}
-    return dataclasses.replace(config, **names, cross_positions="none", **changes)
+    changed = dataclasses.replace(config, **names, cross_positions="none", **changes)
+    check_encodings(changed)
+    return changed
 
 
 def initial_params(config: ModelConfig, name: str, seed: int) -> Mapping[str, Any]:

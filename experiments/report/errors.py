@@ -1,7 +1,8 @@
 """Whose fault a wrong translation is: the model's, or that of the search that looked for it."""
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,19 +65,34 @@ class Judged(NamedTuple):
     kind: str
 
 
+@contextlib.contextmanager
+def reading(file: str) -> Iterator[None]:
+    """Says of a run's own file that is not what was written what writes it again."""
+    try:
+        yield
+    except (UserError, ValueError):
+        raise UserError(f"{file} is damaged: --mode=evaluate writes it anew") from None
+
+
 def read_sentences(folder: Path, split: str) -> list[Sentence]:
     """Returns the sentences of a split with what a run made of them.
 
     Raises:
-      UserError: the texts are missing, or of unlike numbers of lines.
+      UserError: the texts are missing, damaged, or of unlike numbers of lines.
     """
     place = folder / "translations"
     names = [f"{split}{kind}.txt" for kind in (".source", ".reference", "")]
     if missing := [name for name in names if not (place / name).exists()]:
         raise UserError(f"translations/{missing[0]} is missing: --mode=evaluate writes it")
-    texts = [list(read_lines(place / name)) for name in names]
-    scores = place / f"{split}.scores.tsv"
-    numbers = list(read_lines(scores)) if scores.exists() else ["nan\t0"] * len(texts[0])
+    texts = []
+    for name in names:
+        with reading(f"translations/{name}"):
+            texts.append(list(read_lines(place / name)))
+    scores, numbers = place / f"{split}.scores.tsv", [(math.nan, 0)] * len(texts[0])
+    if scores.exists():
+        with reading(f"translations/{scores.name}"):
+            rows = [line.split("\t") for line in read_lines(scores)]
+            numbers = [(float(log_prob), int(tokens)) for log_prob, tokens in rows]
     if len({len(lines) for lines in (*texts, numbers)}) > 1:
         raise UserError(
             f"the files translations/{split}.* do not belong together: --mode=evaluate writes them "
@@ -87,11 +103,8 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
     for line, (source, reference, translation, number) in enumerate(
         zip(*texts, numbers, strict=True), 1
     ):
-        log_prob, tokens = number.split("\t")
         own = chrf.sentence_score(translation, [reference]).score
-        sentences.append(
-            Sentence(line, source, reference, translation, own, float(log_prob), int(tokens))
-        )
+        sentences.append(Sentence(line, source, reference, translation, own, *number))
     return sentences
 
 

@@ -11,7 +11,7 @@ from experiments.display.web_page import shortened
 from experiments.lines import read_lines
 from experiments.report import errors
 from experiments.report.attention import AttentionMap, Trained, cross_attention
-from experiments.report.errors import EXACT, LEAD, MODEL, SEARCH, Judged, Sentence
+from experiments.report.errors import EXACT, LEAD, MODEL, SEARCH, Judged, Sentence, reading
 from experiments.report.numbers import Table
 from transformer.errors import UserError
 
@@ -202,12 +202,12 @@ def _worst_pieces(folder: Path, split: str) -> Group:
         notes = ["This run did not keep the likelihoods of its texts: --mode=evaluate adds them."]
         return Group("worst", title, notes, [], [])
     pieces = []
-    for number, line in enumerate(read_lines(path), 1):
-        log_prob, tokens, text = line.split("\t", 2)
-        if int(tokens) >= FEWEST_TOKENS:
-            pieces.append(
-                (math.exp(min(-float(log_prob) / int(tokens), 700)), tokens, number, text)
-            )
+    with reading(f"likelihoods/{path.name}"):
+        for number, line in enumerate(read_lines(path), 1):
+            log_prob, tokens, text = line.split("\t", 2)
+            if int(tokens) >= FEWEST_TOKENS:
+                perplexity = math.exp(min(-float(log_prob) / int(tokens), 700))
+                pieces.append((perplexity, tokens, number, text))
     notes = [
         f"Perplexity of {len(pieces):,} pieces of the {split} text, each read without what was "
         f"before it: documents, or parts as long as a row, of at least {FEWEST_TOKENS} tokens.",
@@ -234,8 +234,10 @@ def classification(
     path = folder / "predictions" / f"{split}.tsv"
     if not path.exists():
         raise UserError(f"predictions/{split}.tsv is missing: --mode=evaluate writes it")
-    rows = [line.split("\t", 3) for line in read_lines(path)]
-    wrong = [(float(row[2]), number, row) for number, row in enumerate(rows, 1) if row[0] != row[1]]
+    with reading(f"predictions/{path.name}"):
+        rows = [(*line.split("\t", 3), "")[:4] for line in read_lines(path)]
+        numbered = enumerate(rows, 1)
+        wrong = [(float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
     wrong.sort(key=lambda each: (-each[0], each[1]))
 
     def example(number: int, row: list[str]) -> Example:

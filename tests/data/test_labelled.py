@@ -233,6 +233,12 @@ def reviews(header: str) -> str:
         ),
         (
             "a.csv",
+            reviews("id,text, Label\n"),
+            {"text_field": "1", "label_field": "2"},
+            ("line 1 looks like a header (id, text,  Label)", "to names of its columns"),
+        ),
+        (
+            "a.csv",
             reviews("id,text,label\n"),
             {"label_field": "id"},
             ("300 different labels of 300 texts (the labels '0', '1', '10', '100', '101' and 295",

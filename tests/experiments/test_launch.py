@@ -93,7 +93,7 @@ def test_help_names_every_flag_and_mode():
             "model.kind=recurrent model.num_encoder_layers=0",
             ("num_encoder_layers=0", "--config.model.num_encoder_layers"),
         ),
-        ("model.activation=tanh", ("'tanh'", "gelu", "swiglu")),
+        ("model.activation=quux", ("'quux'", "gelu", "swiglu")),
         ("model.norm_position=mid", ("'mid'", "post, pre")),
         ("model.tied_embeddings=some", ("'some'", "all, decoder, none")),
         ("optimizer.schedule=noma", ("'noma'", "constant, cosine, inverse_sqrt, noam")),

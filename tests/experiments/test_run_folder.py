@@ -159,7 +159,10 @@ def test_no_mode_reads_or_writes_where_a_stranger_s_config_says(hostile, tmp_pat
         ["--mode=train", f"--workdir={hostile}", "--config.train.steps=41"]
     )  # a control
     program = WATCHED.format(
-        root=str(ROOT), tests=str(ROOT / "tests"), commands=commands, outside=str(outside)
+        root=str(ROOT),
+        tests=str(ROOT / "tests" / "support"),
+        commands=commands,
+        outside=str(outside),
     )
     home = tmp_path / "home"
     home.mkdir()

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from places import ROOT
+from transformer.signals import StopSignals
 
 # A program that XLA runs for a minute, in which Python does nothing.
 BUSY = """
 import sys
-sys.path[:0] = ["tests", "."]
+sys.path[:0] = ["tests/support", "tests/support/equations", "tests", "."]
 import jax, jax.numpy as jnp
 from pathlib import Path
 from transformer import signals
@@ -33,6 +34,8 @@ EVALUATING = (
     BUSY
     + """
 from runs import Unigrams, unigram_config
+from transformer.run import Run
+from transformer.signals import StopSignals
 from transformer.train import Trainer
 
 class Long(Unigrams):
@@ -41,7 +44,8 @@ class Long(Unigrams):
 
 folder = Path(sys.argv[1])
 with signals.EndSignals():
-    trainer = Trainer(Long(), unigram_config(), folder, lambda line: print(line, flush=True))
+    run = Run(Long(), unigram_config(), folder)
+    trainer = Trainer([run], lambda line: print(line, flush=True))
     ended = trainer.run()
 print("done", flush=True)
 signals.leave(0 if ended else 128 + trainer.stop_signal)
@@ -206,3 +210,18 @@ def test_a_signal_to_the_command_is_answered_and_obeyed_in_every_phase(
     assert answered < 1
     assert ended < 5
     assert "Traceback" not in process.text
+
+
+def test_the_answer_to_a_signal_stands_before_what_is_said_of_its_end():
+    said = []
+
+    def say_slowly(line):
+        time.sleep(0.3)
+        said.append(line)
+
+    with StopSignals(say_slowly) as stop:
+        stop.wait_for_answer()  # there is none
+        signal.raise_signal(signal.SIGINT)
+        stop.wait_for_answer()
+        said.append("saved")
+    assert said == ["SIGINT: saving, then ending; once more ends at once", "saved"]

@@ -583,20 +583,21 @@ def test_a_hyperparameter_of_another_type_does_compile_again(tmp_path):
 
 DEVICES = """
 import sys
-sys.path[:0] = ["tests", "."]
+sys.path[:0] = ["tests/support", "tests/support/equations", "tests", "."]
 from pathlib import Path
 import jax, numpy as np
 from runs import quiet, toy_config
 from transformer.tasks.translation import TranslationTask
+from transformer.run import Run
 from transformer.train import Trainer
 
 folder = Path(sys.argv[1])
 config = toy_config(folder)
 results = {}
 task = TranslationTask(config, quiet)
-start = Trainer(task, config, folder / "1", quiet).fresh_state()
+start = Run(task, config, folder / "1").fresh_state()
 for count in (1, 3, 8):
-    trainer = Trainer(task, config, folder / str(count), quiet, jax.devices()[:count])
+    trainer = Trainer([Run(task, config, folder / str(count))], quiet, jax.devices()[:count])
     state = jax.device_put(jax.tree.map(np.array, start), trainer.placement.replicated)
     losses = []
     for i in range(3):

@@ -15,6 +15,8 @@ from transformer.data.text_files import locate, read_lines
 from transformer.errors import UserError, shorten
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
+# What a header line, not a class, may have in the column of the labels.
+HEADERS = ("label", "labels", "class", "category", "target", "sentiment")
 
 
 class Labelled(NamedTuple):
@@ -129,6 +131,12 @@ class LabelledFile:
                         f"{where} has {len(first)} column(s), and data.{key}={field!r} is none of "
                         f"them: set --config.data.{key} to a number from 0 to {len(first) - 1}"
                     )
+            if first[places[1]].strip().lower() in HEADERS:
+                raise UserError(
+                    f"{where} looks like a header ({_listed(first)}), and numbers of columns are "
+                    "for files without one: set --config.data.text_field and "
+                    "--config.data.label_field to names of its columns"
+                )
             return places, False
         names = [cell.strip() for cell in first]
         for key, field in keys:

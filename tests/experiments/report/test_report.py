@@ -238,6 +238,16 @@ def test_missing_parts_name_what_adds_them(tiny, copy):
     assert "do not belong together" in same_page(load_config(copy), copy)
 
 
+@pytest.mark.parametrize("name", ["test.txt", "test.source.txt", "test.scores.tsv"])
+@pytest.mark.parametrize("content", [b"\0\xff\xc0\x01\n" * 7, b"1\t2\t3\n" * 7, b"one\ttwo\n" * 7])
+def test_a_damaged_translation_is_named_with_what_writes_it_anew(copy, name, content):
+    (copy / "translations" / name).write_bytes(content)
+    page = same_page(load_config(copy), copy)
+    is_text = content[0] != 0 and name.endswith(".txt")
+    assert (f"translations/{name} is damaged: --mode=evaluate writes it anew" in page) != is_text
+    assert str(copy) not in page
+
+
 def test_scores_of_other_checkpoints_are_not_mixed_with_these(tiny, copy):
     results = {**load_results(copy), "averaged_steps": [20]}
     (copy / "results.json").write_text(json.dumps(results))
