@@ -78,7 +78,7 @@ def test_batches_are_the_same_from_any_start_with_or_without_prefetch(start, pre
 def test_batches_are_the_same_in_another_process():
     code = (
         'import sys; sys.path[:0] = ["tests/support", "tests/data", "tests", "."]; '
-        "import test_pipeline as t; \"
+        "import test_pipeline as t; "
         "print(t.digest(t.make_plan(), [3, 41, 10**5]))"
     )
     theirs = subprocess.run(

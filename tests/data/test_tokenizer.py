@@ -129,7 +129,7 @@ def sampled_digest(folder: str) -> str:
 def test_every_process_draws_the_same_sample_and_so_trains_the_same_tokenizer(tmp_path):
     code = (
         'import sys; sys.path[:0] = ["tests/support", "tests/data", "tests", "."]; '
-        "import test_tokenizer as t; \"
+        "import test_tokenizer as t; "
         "print(t.sampled_digest(sys.argv[1]))"
     )
     run = functools.partial(subprocess.run, capture_output=True, text=True, check=True)
