@@ -8,6 +8,7 @@
 and names each file that differs. Machines differ in bits: make both on one.
 """
 
+import csv
 import json
 import re
 import subprocess
@@ -178,7 +179,9 @@ def make(folder: Path) -> None:
             capture_output=True,
             text=True,
         )
-        kept = {"code": done.returncode, "out": done.stdout}
+        # A sweep's table, which lies in results.csv too, has a column of speeds.
+        lines = [line for line in done.stdout.splitlines() if not line.startswith("|")]
+        kept = {"code": done.returncode, "out": "\n".join(lines)}
         print(f"{number + 1}/{len(everything)}", *arguments[:2], done.returncode, flush=True)
         if done.returncode:
             print(done.stderr[-2000:])
@@ -187,7 +190,8 @@ def make(folder: Path) -> None:
 
 # Of what is written as text: times, rates, versions, places.
 TIMES = re.compile(
-    r"[\d,.]+ (?:target )?(?:tokens|sentences|texts|characters)/s|[\d.,:]+ ?(?:s|ms|min|minutes)\b"
+    r"[\d,.]+ (?:target )?(?:tokens|sentences|texts|characters)/s|\d+:\d\d:\d\d left"
+    r"|[\d.,:]+ ?(?:s|ms|min|minutes)\b"
 )
 VOLATILE = re.compile(
     r"second|time|commit|date|host|hardware|command|version|digest|path|minutes|dir"
@@ -219,15 +223,20 @@ def content(file: Path, root: Path):
             return {name: arrays[name].tobytes() for name in arrays}
     if file.suffix in (".png", ".gif"):
         return np.asarray(Image.open(file)).tobytes()
-    if file.suffix in (".txt", ".tsv", ".md", ".csv", ".html", ".py"):
+    if file.suffix == ".csv":
+        with file.open(newline="") as lines:
+            return [plain(row) for row in csv.DictReader(lines)]
+    if file.suffix in (".txt", ".tsv", ".md", ".html", ".py"):
         return text()
     return file.read_bytes()
 
 
-# Made for one machine or moment; of checkpoints the digest of each array is compared.
+# Made for one machine or moment, or drawn over minutes; of checkpoints the digest of each array is
+# compared, and of pages and tables of a sweep the numbers in `results.csv`.
 SKIPPED = re.compile(
     r"^cache/|/lock$|events\.out|environment\.json|\.db|^\w+\.py$"
-    r"|/checkpoints/\d+/(params|ema|state)/|evaluation_attempts"
+    r"|/checkpoints/\d+/(params|ema|state)/|evaluation_attempts|study\.id"
+    r"|/training\.png|/report\.html|/index\.html|/results\.md"
 )
 
 
