@@ -210,7 +210,8 @@ def test_the_moving_average_is_the_weighted_mean_of_the_weights_after_each_updat
             np.testing.assert_allclose(average, expected, rtol=1e-5, atol=1e-6)
             seen = len(history)
         if len(history) == 1:
-            np.testing.assert_array_equal(average, history[0])  # and nothing of the start
+            # And nothing of the start. XLA may compute the parameters twice, and round otherwise.
+            np.testing.assert_allclose(average, history[0], rtol=1e-6)
     assert seen == (12 - len(bad) if accumulate == 1 else 4)
     # Controls: the random start among them, and one more step of decay, are something else.
     if decay:
