@@ -31,7 +31,7 @@ from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.files import write_json
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer, warn_of_warmup
-from transformer.train_step import init_state, make_train_step
+from transformer.train_step import init_state, make_train_step, moved_average
 
 HPARAMS = {
     "seed": jnp.uint32(7),
@@ -221,7 +221,14 @@ def test_the_moving_average_is_the_weighted_mean_of_the_weights_after_each_updat
         assert np.abs(bias_corrected([*history, history[-1]], decay) - average).max() > 1e-3
 
 
-def test_the_moving_averages_of_members_have_a_decay_each():
+@pytest.mark.parametrize("decay", [0.0, 0.75, 0.9999])
+def test_the_first_average_is_the_parameters_to_the_bit(decay):
+    start, params = ({"w": jax.random.normal(jax.random.key(i), (11,))} for i in (0, 1))
+    first = moved_average(start, params, jnp.int32(1), decay)
+    np.testing.assert_array_equal(first["w"], params["w"])
+
+
+def test_the_moving_averages_of_runs_have_a_decay_each():
     task, decays = Unigrams(), jnp.float32([0.5, 0.9])
     step, state = make_step(task, ema=True)
     axes = (0, None, dict.fromkeys(HPARAMS) | {"ema_decay": 0})
