@@ -1,9 +1,10 @@
 """Whether two versions of the code compute the same: toy runs of every task and mode, bit for bit.
 
-    python tests/support/same_outputs.py make FOLDER                (from the root of each checkout)
+    python tests/support/same_outputs.py make FOLDER [RUN ...]      (from the root of each checkout)
     python tests/support/same_outputs.py compare FOLDER FOLDER
 
-`make` runs the commands below and keeps all that they print and write; minutes on two cores.
+`make` runs the commands below, or those of the runs named (`plain`, `words` ...), and keeps all
+that they print and write; minutes on two cores.
 `compare` compares the values of every array, pixel, number and line, apart from times and versions,
 and names each file that differs. Machines differ in bits: make both on one.
 """
@@ -165,10 +166,12 @@ def sweeps(folder: Path):
         yield launch(name, str(file))
 
 
-def make(folder: Path) -> None:
-    """Runs all commands, and keeps what each printed."""
+def make(folder: Path, names: list[str]) -> None:
+    """Runs all commands, or those of the runs named, and keeps what each printed."""
     folder.mkdir(parents=True)
     everything = [*translators(), *language_models(), *classifiers(), *sweeps(folder)]
+    chosen = {f"--workdir=FOLDER/{name}" for name in names}
+    everything = [each for each in everything if not chosen or each[0][0] in chosen]
     for number, (arguments, stdin) in enumerate(everything):
         words = [word.replace("FOLDER", str(folder)) for word in arguments]
         words.append(f"--config.data.cache_dir={folder / 'cache'}")
@@ -262,6 +265,6 @@ def compare(old: Path, new: Path) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1] == "make":
-        make(Path(sys.argv[2]).absolute())
+        make(Path(sys.argv[2]).absolute(), sys.argv[3:])
     else:
         sys.exit(compare(Path(sys.argv[2]), Path(sys.argv[3])) > 0)
