@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -44,16 +43,14 @@ class Attention(NamedTuple):
     @classmethod
     def of_first_text(
         cls,
-        model: Any,
-        intermediates: Mapping[str, Any],
+        batch: "Mapping[str, BatchAttention]",
         source_tokens: list[str],
         target_tokens: list[str],
     ) -> "Attention":
         """Returns the attention over the first text of a batch, without its padding.
 
         Args:
-          model: a kind of encoder and decoder, see `model.build`.
-          intermediates: what it sowed while it read the batch.
+          batch: its attention by kind.
         """
         source, target = len(source_tokens), len(target_tokens)
         sides = {
@@ -61,14 +58,12 @@ class Attention(NamedTuple):
             "decoder_self": (target, target),
             "cross": (target, source),
         }
-        weights = {
-            kind: np.stack([w[0, :, : sides[kind][0], : sides[kind][1]] for w in layers])
-            for kind, layers in jax.device_get(model.attention_weights(intermediates)).items()
-        }
-        value_norms = {
-            kind: np.stack([norms[0, :, : sides[kind][1]] for norms in layers])
-            for kind, layers in jax.device_get(model.value_norms(intermediates)).items()
-        }
+        weights, value_norms = {}, {}
+        for kind, found in batch.items():
+            queries, keys = sides[kind]
+            weights[kind] = np.asarray(found.weights)[:, 0, :, :queries, :keys]
+            if found.value_norms is not None:
+                value_norms[kind] = np.asarray(found.value_norms)[:, 0, :, :keys]
         return cls(weights, value_norms, source_tokens, target_tokens)
 
 

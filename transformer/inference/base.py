@@ -1,11 +1,20 @@
 """What every model in use can be asked for."""
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+import abc
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
+from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import Tokenizer
+from transformer.losses import TokenSums
+from transformer.model.layers import DropoutRates
+
+Variables = Mapping[str, Any]  # as Flax has them: {"params": ...} and what else a model is given
 
 
 class TokenTable(NamedTuple):
@@ -15,23 +24,90 @@ class TokenTable(NamedTuple):
     tokenizer: Tokenizer
 
 
-@runtime_checkable
-class Predictor(Protocol):
-    """A model in use, with given variables: text in, text or scores out."""
+class Predictor(abc.ABC):
+    """A model in use, with given variables: text in, text or scores out.
 
-    model: Any  # the network, with its `config`
+    Attributes:
+      model: the network, with its `config`.
+    """
+
+    model: Any
 
     def param_shapes(self) -> Any:
         """Returns the parameters' shapes and dtypes, without their values."""
-        ...
+        return jax.eval_shape(self.init_params, jax.random.key(0))
 
+    @abc.abstractmethod
+    def init_params(self, key: Array) -> Any:
+        """Returns fresh float32 parameters; they do not depend on any text."""
+
+    @abc.abstractmethod
     def fingerprint(self) -> str:
         """Returns what a checkpoint must agree with: the tokenizers' digests."""
-        ...
 
-    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
-        """Returns the tables of token embeddings by what they are for, joined by `_`.
+    @abc.abstractmethod
+    def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
+        """Returns the tables of token embeddings by their use, joined by `_`.
 
         Tied ones are one table: "source_target_output" of a translator that ties all three.
         """
-        ...
+
+    @abc.abstractmethod
+    def batch_attention(self, variables: Variables, batch: Any) -> dict[str, BatchAttention]:
+        """Returns the attention of all heads while reading a batch, by kind; can be traced.
+
+        All that is known of a model's attention, here and elsewhere, comes from this. It is empty
+        if the model has none.
+        """
+
+
+class TokenPredictor(Predictor):
+    """A model that predicts tokens, each from those before it."""
+
+    @abc.abstractmethod
+    def token_sums(
+        self,
+        variables: Variables,
+        batch: Any,
+        smoothing: float | Float[Array, ""],
+        rates: DropoutRates | None,
+        key: Array | None = None,
+    ) -> TokenSums:
+        """Returns the loss of a batch; padding counts for nothing.
+
+        Args:
+          smoothing: of the labels, from 0 to 1.
+          rates, key: of dropout while training.
+        """
+
+    def evaluate_sums(
+        self, variables: Variables, batches: Iterable[Any], stacked: bool = False
+    ) -> Iterator[TokenSums]:
+        """Yields the unsmoothed loss of each batch, without dropout.
+
+        Args:
+          stacked: whether the variables, and so the sums, are of several runs, stacked.
+        """
+        sums = self._sums_stacked if stacked else self._sums
+        for batch in batches:
+            yield sums(variables, batch)
+
+    def _plain_sums(self, variables: Variables, batch: Any) -> TokenSums:
+        return self.token_sums(variables, batch, 0.0, None)
+
+    @functools.cached_property
+    def _sums(self) -> Callable:
+        return jax.jit(self._plain_sums)
+
+    @functools.cached_property
+    def _sums_stacked(self) -> Callable:
+        return jax.jit(jax.vmap(self._plain_sums, in_axes=(0, None)))
+
+    @functools.cached_property
+    def _row_nll(self) -> Callable:
+        """The negative log-likelihood of each row of a batch, in nats."""
+
+        def one(variables, row):
+            return self._plain_sums(variables, jax.tree.map(lambda x: x[None], row)).nll
+
+        return jax.jit(jax.vmap(one, in_axes=(None, 0)))

@@ -19,7 +19,7 @@ from transformer.data.labelled.batches import (
     read_texts,
 )
 from transformer.data.tokenizer import PAD, Ids, Tokenizer
-from transformer.inference.base import TokenTable
+from transformer.inference.base import Predictor, TokenTable
 from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.build import REGISTRY
@@ -34,7 +34,7 @@ class Prediction(NamedTuple):
     probability: float
 
 
-class TextClassifier:
+class TextClassifier(Predictor):
     """Classifies and explains texts with given variables.
 
     Args:
@@ -59,10 +59,6 @@ class TextClassifier:
         self.max_tokens, self.batch_size, self.warn = max_tokens, batch_size, warn
         self._classify = jax.jit(self.classify)
         self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
-
-    def param_shapes(self) -> Any:
-        """Returns the parameters' shapes and dtypes, without their values."""
-        return jax.eval_shape(self.init_params, jax.random.key(0))
 
     def init_params(self, key: jax.Array) -> Any:
         """Returns fresh float32 parameters; they do not depend on any text."""
@@ -181,12 +177,13 @@ class TextClassifier:
 
         There are none of a model that pools otherwise.
         """
-        sown = [self._sown(variables, ids) for ids in self._read(lines)]
-        return [
-            (tokens, np.asarray(own["attention_pooling"]["weights"][0][0, : len(tokens)]))
-            for tokens, own in sown
-            if "attention_pooling" in own
-        ]
+        if isinstance(self.model, BagOfEmbeddings) or self.model.pooling != "attention":
+            return []
+        found = []
+        for ids in self._read(lines):
+            weights = self._pooling_weights(variables, self._one(ids))
+            found.append((self._shown(ids), np.asarray(weights[0, : len(ids)])))
+        return found
 
     def attention(self, variables: Any, line: str) -> Attention:
         """Returns all attention while reading a line, of the kind `encoder_self` alone.
@@ -194,38 +191,45 @@ class TextClassifier:
         Its tokens are the source's; the first is begin-of-sentence. A text too long is warned of
         and cut.
         """
-        tokens, sown = self._sown(variables, self._read([line], first_line=1)[0])
-        if isinstance(self.model, BagOfEmbeddings):
-            return Attention({}, {}, tokens, [])
-        encoder = REGISTRY[self.model.config.kind]
-        return Attention.of_first_text(encoder, sown.get("encoder", {}), tokens, [])
+        [ids] = self._read([line], first_line=1)
+        found = self._attend(variables, self._one(ids))
+        return Attention.of_first_text(found, self._shown(ids), [])
 
     def batch_attention(
         self, variables: Any, tokens: Int[Array, "B M"]
     ) -> dict[str, BatchAttention]:
-        """Returns what all heads look at while reading texts, by kind; traced within a probe."""
         if isinstance(self.model, BagOfEmbeddings):
             return {}
         mask = tokens != PAD
-        _, sown = self.model.apply(variables, tokens, mask, mutable=["intermediates"])
-        sown = sown.get("intermediates", {}).get("encoder", {})
+        sown = self._sown(variables, tokens).get("encoder", {})
         seen = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
         return BatchAttention.by_kind(REGISTRY[self.model.config.kind], sown, seen)
 
     # -- inside
 
     @functools.cached_property
-    def _explain(self):
-        def run(variables, tokens):
-            return self.model.apply(variables, tokens, tokens != PAD, mutable=["intermediates"])
+    def _attend(self):
+        return jax.jit(self.batch_attention)
 
-        return jax.jit(run)
+    @functools.cached_property
+    def _pooling_weights(self):
+        def weights(variables, tokens):
+            return self._sown(variables, tokens)["attention_pooling"]["weights"][0]
 
-    def _sown(self, variables: Any, ids: list[int]) -> tuple[list[str], dict[str, Any]]:
-        """The tokens of a text, and what the model sows while it reads them and some padding."""
+        return jax.jit(weights)
+
+    def _sown(self, variables: Any, tokens: Int[Array, "B M"]) -> dict[str, Any]:
+        """The intermediates of the model while it reads texts."""
+        _, sown = self.model.apply(variables, tokens, tokens != PAD, mutable=["intermediates"])
+        return sown.get("intermediates", {})
+
+    def _one(self, ids: Ids) -> Int[np.ndarray, "1 M"]:
+        """A text as a batch of a static length."""
         [(_, batch)] = self.batches([ids])
-        _, sown = self._explain(variables, batch.tokens[:1])
-        return ["<s>", *self.tokenizer.pieces(ids[1:])], sown.get("intermediates", {})
+        return batch.tokens[:1]
+
+    def _shown(self, ids: Ids) -> list[str]:
+        return ["<s>", *self.tokenizer.pieces(ids[1:])]
 
     def _read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
         encoded = read_texts(lines, self.tokenizer)

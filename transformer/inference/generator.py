@@ -1,6 +1,5 @@
 """A trained language model in use: a prompt in, text out."""
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -10,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents.packing import Text, TextBatch, cut_pieces, pack_pieces, pack_rows
+from transformer.data.documents.packing import Text, TextBatch, cut_pieces, pack_pieces
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer
 from transformer.errors import UserError
-from transformer.inference.base import TokenTable
+from transformer.inference.base import TokenPredictor, TokenTable
 from transformer.inference.groups import static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.inference.writer import Writer
@@ -32,7 +31,7 @@ class Continuation(NamedTuple):
     score: float | None
 
 
-class Generator:
+class Generator(TokenPredictor):
     """Writes, scores and explains text with given variables.
 
     Args:
@@ -53,13 +52,7 @@ class Generator:
     ):
         self.model, self.tokenizer, self.decode = model, tokenizer, decode
         self.context, self.whole = context, whole
-        self._sums = jax.jit(self._batch_sums)
-        self._sums_stacked = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
         self._writer = Writer(model, decode, context, ends=not whole)
-
-    def param_shapes(self) -> Any:
-        """Returns the parameters' shapes and dtypes, without their values."""
-        return jax.eval_shape(self.init_params, jax.random.key(0))
 
     def init_params(self, key: jax.Array) -> Any:
         """Returns fresh float32 parameters; they do not depend on any text."""
@@ -97,7 +90,6 @@ class Generator:
         rates: DropoutRates | None,
         key: jax.Array | None = None,
     ) -> TokenSums:
-        """Returns the loss of a batch; padding counts for nothing."""
         segments = jnp.asarray(batch.segments)
 
         def run(model):
@@ -109,19 +101,6 @@ class Generator:
         features, table = self.model.apply(variables, method=run, rngs=rngs)
         weights = (batch.labels != PAD).astype(jnp.float32)
         return cross_entropy(features, table, batch.labels, weights, smoothing)
-
-    def evaluate_sums(
-        self, variables: Any, text: Text, rows: int, context: int, stacked: bool = False
-    ) -> Iterator[TokenSums]:
-        """Yields the unsmoothed loss of a text, batch by batch.
-
-        Args:
-          rows, context: of a batch.
-          stacked: whether the variables, and so the sums, are of several runs, stacked.
-        """
-        sums = self._sums_stacked if stacked else self._sums
-        for batch in pack_rows(text, rows, context):
-            yield sums(variables, batch)
 
     def score(
         self, variables: Any, lines: Sequence[str], first_line: int = 1
@@ -184,16 +163,6 @@ class Generator:
                 shown = self.tokenizer.decode(text.store.tokens[first:end])
                 yield -float(nll[row]), end - first, shown
 
-    @functools.cached_property
-    def _row_nll(self):
-        def one(variables, row: TextBatch):
-            return self._batch_sums(variables, TextBatch(*(x[None] for x in row))).nll
-
-        return jax.jit(jax.vmap(one, in_axes=(None, 0)))
-
-    def _batch_sums(self, variables: Any, batch: TextBatch) -> TokenSums:
-        return self.token_sums(variables, batch, 0.0, None)
-
     # -- writing
 
     def write(
@@ -253,22 +222,16 @@ class Generator:
         Its tokens are the target's; the first is begin-of-sentence where the model learned such.
         """
         ids = self._read(text, 1)
-        tokens = jnp.asarray([ids])
-        _, sown = self.model.apply(
-            variables,
-            *(tokens, None, None, jnp.ones_like(tokens, bool)),
-            method="decode",
-            mutable=["intermediates"],
-        )
-        pieces = self.pieces(ids)
-        return Attention.of_first_text(self.model, sown.get("intermediates", {}), [], pieces)
+        tokens = np.array([ids], np.int32)
+        batch = TextBatch(tokens, np.zeros_like(tokens), np.ones_like(tokens))
+        found = self.batch_attention(variables, batch)
+        return Attention.of_first_text(found, [], self.pieces(ids))
 
     def pieces(self, ids: Ids) -> list[str]:
         """Returns the tokens that the model reads as text, of one line each."""
         return [piece.replace("\n", "⏎") for piece in self.tokenizer.pieces(ids)]
 
     def batch_attention(self, variables: Any, batch: TextBatch) -> dict[str, BatchAttention]:
-        """Returns what all heads look at while reading a batch, by kind; traced within a probe."""
         segments = jnp.asarray(batch.segments)
         mask = segments > 0
         _, sown = self.model.apply(

@@ -14,7 +14,7 @@ from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.tokenizer import BEGIN, END, NEVER_WRITTEN, PAD, Tokenizer
 from transformer.decode import Hypotheses, beam_search
-from transformer.inference.base import TokenTable
+from transformer.inference.base import TokenPredictor, TokenTable
 from transformer.inference.groups import length_groups, rows_at_once, static_rows
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.memory import check_search
@@ -25,7 +25,7 @@ from transformer.model.recurrent.model import RecurrentModel
 from transformer.model.transformer import Transformer
 
 
-class Translator:
+class Translator(TokenPredictor):
     """Translates, scores and explains sentences with given variables.
 
     Variables are what Flax calls so: `{"params": ...}`, and beside the parameters what a model of
@@ -53,7 +53,6 @@ class Translator:
         self.warn = warn
         self.max_length = model.config.max_length
         self._search = jax.jit(self._search_batch, static_argnums=(2, 3))
-        self._sums = jax.jit(self._batch_sums)
         # The same for the stacked variables of several runs.
         self._search_stacked = jax.jit(
             lambda shared, stacked, source, beam, steps: jax.vmap(
@@ -61,11 +60,6 @@ class Translator:
             )(stacked),
             static_argnums=(3, 4),
         )
-        self._sums_stacked = jax.jit(jax.vmap(self._batch_sums, in_axes=(0, None)))
-
-    def param_shapes(self) -> Any:
-        """Returns the parameters' shapes and dtypes, without their values."""
-        return jax.eval_shape(self.init_params, jax.random.key(0))
 
     def init_params(self, key: jax.Array) -> Any:
         """Returns fresh float32 parameters; they do not depend on any text."""
@@ -245,26 +239,9 @@ class Translator:
         rates: DropoutRates | None,
         key: jax.Array | None = None,
     ) -> TokenSums:
-        """Returns the loss of a batch; padding counts for nothing."""
         features, table = self._features(variables, batch, rates, key)
         weights = (batch.labels != PAD).astype(jnp.float32)
         return cross_entropy(features, table, batch.labels, weights, smoothing)
-
-    def evaluate_sums(
-        self,
-        variables: Any,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        stacked: bool = False,
-    ) -> Iterator[TokenSums]:
-        """Yields the unsmoothed loss of encoded pairs, batch by batch.
-
-        Args:
-          stacked: whether the variables, and so the sums, are of several runs, stacked.
-        """
-        sums = self._sums_stacked if stacked else self._sums
-        for _, batch in self.batches(sources, targets):
-            yield sums(variables, batch)
 
     def attention(self, variables: Any, source: str, target: str | None = None) -> Attention:
         """Returns all attention while reading a sentence and its translation.
@@ -278,16 +255,13 @@ class Translator:
         [targets] = self._encode_lines(self.target_tokenizer, [target], 1)
         length = max(len(sources), len(targets)) + 1
         batch = make_batch([sources], [targets], 1, length)
-        _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
         return Attention.of_first_text(
-            self.model,
-            sown.get("intermediates", {}),
+            self.batch_attention(variables, batch),
             [*self.source_tokenizer.pieces(sources), "</s>"],
             ["<s>", *self.target_tokenizer.pieces(targets)],
         )
 
     def batch_attention(self, variables: Any, batch: Batch) -> dict[str, BatchAttention]:
-        """Returns what all heads look at while reading a batch, by kind; traced within a probe."""
         _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
         source, target = batch.source != PAD, batch.target != PAD
         past = look_ahead_mask(target.shape[1])[0]
@@ -315,9 +289,6 @@ class Translator:
             found = search(variables, batch.source, beam, self._limit(length))
             yield rows, jax.device_get(found)
 
-    def _batch_sums(self, variables: Any, batch: Batch) -> TokenSums:
-        return self.token_sums(variables, batch, 0.0, None)
-
     def _features(self, variables, batch, rates, key):
         rngs = {} if key is None else {"dropout": key}
 
@@ -327,23 +298,8 @@ class Translator:
         return self.model.apply(variables, method=run, rngs=rngs)
 
     @functools.cached_property
-    def _row_nll(self):
-        def nll(variables, batch: Batch):
-            def one(row):
-                row = jax.tree.map(lambda x: x[None], row)
-                return self.token_sums(variables, Batch(*row), 0.0, None).nll
-
-            return jax.vmap(one)(tuple(batch))
-
-        return jax.jit(nll)
-
-    @functools.cached_property
     def _cross(self):
-        def cross(variables, batch: Batch):
-            _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
-            return jnp.stack(self.model.attention_weights(sown["intermediates"])["cross"])
-
-        return jax.jit(cross)
+        return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
     def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
         mask = source != PAD

@@ -1,7 +1,8 @@
 """Means over tokens, as (sum, count) until the last line."""
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import flax.struct
 import jax
@@ -27,6 +28,11 @@ class TokenMetrics(clu_metrics.Collection):
             nll=clu_metrics.Average(sums.nll, sums.weight),
             accuracy=clu_metrics.Average(sums.correct, sums.weight),
         )
+
+    @classmethod
+    def from_batches(cls, sums: Iterable[TokenSums]) -> "TokenMetrics":
+        """Returns the metrics of all batches together, one at least."""
+        return functools.reduce(cls.merge, map(cls.from_sums, sums))
 
     def to_list(self) -> list[float]:
         """Returns the sums and counts of one run, which hold all bits of a float32."""

@@ -1,15 +1,19 @@
-"""What the training loop needs to know of a task, and nothing more."""
+"""What the training loop needs to know of a task, and what all tasks share."""
 
+import abc
+import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import jax
 from jaxtyping import Array
 
-from transformer.analysis.head_probe import Probe
-from transformer.inference.base import Predictor
+from transformer.analysis.head_probe import HeadProbe, Probe
+from transformer.inference.base import Predictor, TokenPredictor
 from transformer.losses import TokenSums
+from transformer.tasks.numbers import hparams_of, rates_of, text_of
 
 
 @runtime_checkable
@@ -25,28 +29,49 @@ class Plan(Protocol):
         ...
 
 
-@runtime_checkable
-class Task(Protocol):
-    """Data, model and scores of one kind of experiment."""
+class Task(abc.ABC):
+    """Data, model and scores of one kind of experiment.
 
-    plan: Plan  # all training batches, by number
-    d_model: int  # for the Noam schedule
-    predictor: Predictor  # what is trained
-    unit: str  # what losses are means over and speed counts
-    splits: Sequence[str]  # what the final scores are of, "validation" first
-    columns: Sequence[str]  # the scores that a table shows, those that there are
+    A subclass reads its text into one object, `text`, makes batches and a predictor of it, and
+    scores the predictor.
 
-    @staticmethod
-    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Predictor:
-        """Returns the model of a run's folder; its checkpoints are read elsewhere.
+    Args:
+      config: the whole experiment.
+      warn: called with a line for what the user should know.
+      like: another task, whose text is used if the config describes the same.
+      folder: of the run, whose tokenizers are used if they are of the same text.
 
-        Raises:
-          UserError: a file of it is missing or damaged, or the config describes no model.
-        """
-        ...
+    Attributes:
+      text: training text and held-out text; of a task made by `from_folder`, the latter alone.
+      predictor: what is trained.
+      plan: all training batches, by number.
+
+    Raises:
+      UserError: the text cannot be read, or the config describes no model of it.
+    """
+
+    unit: ClassVar[str]  # what losses are means over and speed counts
+    columns: ClassVar[Sequence[str]]  # the scores that a table shows, those that there are
+
+    text: Any
+    predictor: Predictor
+    plan: Plan
+
+    def __init__(
+        self,
+        config: Any,
+        warn: Callable[[str], None] = print,
+        like: Self | None = None,
+        folder: Path | None = None,
+    ):
+        self.config, self.warn = config, warn
+        shared = like is not None and text_of(like.config) == text_of(config)
+        self.text = like.text if shared else self.read_text(folder)
+        self.predictor = self.make_predictor()
+        self.plan = self.make_plan()
 
     @classmethod
-    def from_folder(cls, folder: Path, config: Any, warn: Callable[[str], None]) -> "Task":
+    def from_folder(cls, folder: Path, config: Any, warn: Callable[[str], None] = print) -> Self:
         """Returns the task of a run's folder, which scores its model but cannot train it.
 
         All it has are the tokenizers and the held-out text that the folder keeps: no source is
@@ -55,77 +80,158 @@ class Task(Protocol):
         Raises:
           UserError: a file of it is missing or damaged, or the config describes no model.
         """
-        ...
+        task = cls.__new__(cls)
+        task.config, task.warn = config, warn
+        task.predictor = cls.load(folder, config, warn)
+        task.text = task.read_kept_text(folder)
+        return task
+
+    def with_config(self, config: Any) -> Self:
+        """Returns the task of a config that differs in numbers alone; they share what compiles."""
+        task = copy.copy(self)
+        task.config = config
+        task.plan = task.make_plan()
+        return task
+
+    # -- text and model
+
+    @abc.abstractmethod
+    def read_text(self, folder: Path | None) -> Any:
+        """Returns `text` as the config describes it, see `Task`."""
+
+    @abc.abstractmethod
+    def read_kept_text(self, folder: Path) -> Any:
+        """Returns `text` with the held-out text that a run's folder keeps."""
+
+    @abc.abstractmethod
+    def make_predictor(self) -> Predictor:
+        """Returns the model for this text, yet without parameters."""
+
+    @abc.abstractmethod
+    def make_plan(self) -> Plan:
+        """Returns all training batches."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Predictor:
+        """Returns the model of a run's folder; its checkpoints are read elsewhere.
+
+        Raises:
+          UserError: a file of it is missing or damaged, or the config describes no model.
+        """
+
+    @property
+    @abc.abstractmethod
+    def splits(self) -> tuple[str, ...]:
+        """The splits that the final scores are of, "validation" first."""
+
+    @abc.abstractmethod
+    def save_assets(self, workdir: Path) -> None:
+        """Writes what a later use of the run needs beside config and checkpoints."""
+
+    def fingerprint(self) -> str:
+        """Returns the predictor's."""
+        return self.predictor.fingerprint()
+
+    @abc.abstractmethod
+    def describe(self) -> list[str]:
+        """Returns lines about data and model to print before training."""
+
+    @abc.abstractmethod
+    def data_summary(self) -> dict[str, Any]:
+        """Returns what there is of text and what was made of it, as JSON has it.
+
+        `splits` {name: {what is counted: number}}; `unknown_share` of the training tokens;
+        `vocabulary` {side or "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...]
+        of them; and, if the task has such, `cleaning` {"read", "kept", "dropped": {reason:
+        number}}, `padding_share`, `broken_lines` {file: number}, and `preview`, a few training
+        texts as tokens, {side: tokens} each.
+        """
+
+    # -- training
+
+    @property
+    def d_model(self) -> int:
+        """The model's width, for the Noam schedule."""
+        return self.config.model.d_model
 
     def init_params(self, key: Array) -> Any:
         """Returns fresh float32 parameters."""
-        ...
+        return jax.jit(self.predictor.init_params)(key)
 
     def hparams(self) -> dict[str, float]:
         """Returns the task's numbers that one compiled step takes as arguments."""
-        ...
+        return hparams_of(self.config)
 
-    def loss(self, params: Any, batch: Any, hparams: dict, key: jax.Array) -> TokenSums:
+    @abc.abstractmethod
+    def loss(self, params: Any, batch: Any, hparams: dict, key: Array) -> TokenSums:
         """Returns the training loss of a batch as sums over its tokens, dropout switched on."""
-        ...
 
+    # -- scores
+
+    @abc.abstractmethod
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of a split; `final` ones may take their time.
 
         Those have `texts` as well, {file in the run's folder: its lines}.
         """
-        ...
 
-    def probe(self, params: Any) -> Probe:
-        """Returns what the heads look at in `evaluate.probe_statistics` validation texts."""
-        ...
-
+    @abc.abstractmethod
     def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
         """Returns what `evaluate` would, not final, for each of several runs.
 
         Args:
           params: of all runs, stacked on a leading axis.
         """
-        ...
 
+    @abc.abstractmethod
     def held_out_batches(self, split: str) -> Iterator[Any]:
         """Yields all of a split once, in batches of few static shapes whose leaves begin alike.
 
         A leaf's first axis is that of the texts, or rows of text, which do not touch each other.
         """
-        ...
 
+    @abc.abstractmethod
     def held_out_sums(self, variables: Any, batch: Any) -> TokenSums:
         """Returns the unsmoothed loss of such a batch, without dropout, unweighted by class.
 
         Args:
           variables: what the model is applied with, see `Predictor`.
         """
-        ...
 
-    def with_config(self, config: Any) -> "Task":
-        """Returns the task of a config that differs in numbers alone; they share what compiles."""
-        ...
+    def probe(self, params: Any) -> Probe:
+        """Returns what the heads look at in `evaluate.probe_statistics` validation texts."""
+        return self._head_probe({"params": params})
 
-    def save_assets(self, workdir: Path) -> None:
-        """Writes what a later use of the run needs beside config and checkpoints."""
-        ...
+    @functools.cached_property
+    def _head_probe(self) -> HeadProbe:
+        return self.make_head_probe()
 
-    def fingerprint(self) -> str:
-        """Returns the predictor's."""
-        ...
+    @abc.abstractmethod
+    def make_head_probe(self) -> HeadProbe:
+        """Returns the probe of texts spread over the validation set."""
 
-    def describe(self) -> list[str]:
-        """Returns lines about data and model to print before training."""
-        ...
 
-    def data_summary(self) -> dict[str, Any]:
-        """Returns what there is of text and what was made of it, as JSON has it.
+class TokenTask(Task):
+    """A task whose model predicts tokens: its loss is a mean over them."""
 
-        `splits` {name: {what is counted: number}}; `unknown_share` of the training tokens;
-        `vocabulary` {side or "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...]
-        of them; and, where the task has such, `cleaning` {"read", "kept", "dropped": {reason:
-        number}}, `padding_share`, `broken_lines` {file: number}, and `preview`, a few training
-        texts as tokens, {side: tokens} each.
+    predictor: TokenPredictor
+
+    def loss(self, params: Any, batch: Any, hparams: dict, key: Array) -> TokenSums:
+        variables, smoothing = {"params": params}, hparams["label_smoothing"]
+        return self.predictor.token_sums(variables, batch, smoothing, rates_of(hparams), key)
+
+    def held_out_sums(self, variables: Any, batch: Any) -> TokenSums:
+        return self.predictor.token_sums(variables, batch, 0.0, None)
+
+    def split_sums(self, variables: Any, split: str, stacked: bool) -> list[list[TokenSums]]:
+        """Returns the unsmoothed loss of each batch of a split, of each run or of the only one.
+
+        Args:
+          stacked: whether the variables are of several runs, stacked.
         """
-        ...
+        batches = self.held_out_batches(split)
+        sums = jax.device_get(list(self.predictor.evaluate_sums(variables, batches, stacked)))
+        if not stacked:
+            return [sums]
+        return list(map(list, zip(*(map(TokenSums, *batch) for batch in sums), strict=True)))

@@ -1,11 +1,10 @@
 """Classification: labelled texts, an encoder, and how often it names their class."""
 
-import copy
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from transformer.analysis.head_probe import HeadProbe, Probe, divide
+from transformer.analysis.head_probe import HeadProbe, divide
 from transformer.data import held_out
 from transformer.data.labelled.batches import (
     NO_LABEL,
@@ -24,7 +23,7 @@ from transformer.data.labelled.batches import (
     make_labelled_batch,
     prepare_labelled,
 )
-from transformer.data.labelled.sources import open_labelled
+from transformer.data.labelled.sources import LabelledSource, open_labelled
 from transformer.data.labels import Labelled
 from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
@@ -37,87 +36,88 @@ from transformer.model.config import ModelConfig
 from transformer.model.positions import longest
 from transformer.storage.files import write_json
 from transformer.storage.reading import Each, read_json
-from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of
+from transformer.tasks.base import Task
+from transformer.tasks.numbers import model_fields, rates_of
 
 TOKENIZER, LABELS = "tokenizer.model", "labels.json"
 CLASS_WEIGHTS_FILE = "class_weights.json"
 CLASS_WEIGHTS = ("none", "balanced")
+SPLITS = ("validation", "test")
 SMALLEST = np.finfo(np.float32).tiny  # stands for what float32 rounds to zero, as in class_scores
 
 
-class ClassificationTask:
+class LabelledText(NamedTuple):
+    """Held-out texts with their labels, all splits as tokens, and what made them so.
+
+    There is neither `train` nor `source` in a run's folder, which keeps the weight of each class in
+    the training loss instead.
+    """
+
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    held_out: Mapping[str, Sequence[Labelled]]
+    encoded: Mapping[str, EncodedTexts]
+    train: EncodedTexts | None = None
+    source: LabelledSource | None = None
+    kept_weights: Float[np.ndarray, "C"] | None = None
+
+
+class ClassificationTask(Task):
     """Trains and scores a classifier; see `tasks.base.Task` for the rest of it.
 
     What others count in tokens is here counted in texts.
-
-    Args:
-      config: the whole experiment.
-      warn: called with a line for what the user should know.
-      like: another task, whose text is used where the config says the same of it.
-      folder: of the run, whose tokenizer is used if it is of the same text.
     """
 
     unit = "texts"
     columns = ("accuracy", "macro_f1", "nll", "ece")
 
-    def __init__(
-        self,
-        config: Any,
-        warn: Callable[[str], None] = print,
-        like: "ClassificationTask | None" = None,
-        folder: Path | None = None,
-    ):
-        self.config, self.d_model = config, config.model.d_model
-        if like is not None and text_of(like.config) == text_of(config):
-            self._source, self._held_out = like._source, like._held_out
-            self._texts, self._encoded = like._texts, like._encoded
-            self._tokenizer, self._labels = like._tokenizer, like._labels
-        else:
-            self._source = open_labelled(config.data)
-            self._labels = labels = self._source.labels
-            self._held_out = {s: list(self._source.splits[s]) for s in ("validation", "test")}
-            self._check_splits()
-            text, saved = self._source.splits["train"], folder and folder / TOKENIZER
-            self._texts, self._tokenizer = prepare_labelled(
-                text, labels, config.data, config.tokenizer, saved, warn
-            )
-            self._encoded = self._encode()
-        self.splits = tuple(self._held_out)
-        self.predictor = make_classifier(config, self._tokenizer, self._labels, warn)
-        self.plan = self._make_plan()
-        self._class_weights = self._weigh_classes()
+    text: LabelledText
+    predictor: TextClassifier
 
-    @classmethod
-    def from_folder(
-        cls, folder: Path, config: Any, warn: Callable[[str], None] = print
-    ) -> "ClassificationTask":
-        task = cls.__new__(cls)
-        task.config, task.d_model = config, config.model.d_model
-        task.predictor = cls.load(folder, config, warn)
-        task._tokenizer, task._labels = task.predictor.tokenizer, task.predictor.labels
-        task.splits = ("validation", "test")
-        task._held_out = {
-            split: held_out.read_labelled(folder, split, task._labels) for split in task.splits
-        }
-        task._encoded = task._encode()
-        task._class_weights = load_class_weights(folder / CLASS_WEIGHTS_FILE, task._labels)
-        return task
+    def read_text(self, folder: Path | None) -> LabelledText:
+        config, source = self.config, open_labelled(self.config.data)
+        held = {split: list(source.splits[split]) for split in SPLITS}
+        for split, items in held.items():
+            if not items:
+                raise UserError(
+                    f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
+                    f"name a file in --config.data.{split}_source"
+                )
+        train, tokenizer = prepare_labelled(
+            source.splits["train"],
+            source.labels,
+            config.data,
+            config.tokenizer,
+            folder and folder / TOKENIZER,
+            self.warn,
+        )
+        limit = config.data.max_tokens
+        encoded = _encode(held, source.labels, tokenizer, limit)
+        return LabelledText(tokenizer, source.labels, held, encoded, train, source)
+
+    def read_kept_text(self, folder: Path) -> LabelledText:
+        tokenizer, labels = self.predictor.tokenizer, self.predictor.labels
+        held = {split: held_out.read_labelled(folder, split, labels) for split in SPLITS}
+        encoded = _encode(held, labels, tokenizer, self.config.data.max_tokens)
+        weights = load_class_weights(folder / CLASS_WEIGHTS_FILE, labels)
+        return LabelledText(tokenizer, labels, held, encoded, kept_weights=weights)
+
+    def make_predictor(self) -> TextClassifier:
+        return make_classifier(self.config, self.text.tokenizer, self.text.labels, self.warn)
 
     @staticmethod
     def load(folder: Path, config: Any, warn: Callable[[str], None]) -> TextClassifier:
         tokenizer = load_tokenizer(folder / TOKENIZER)
         return make_classifier(config, tokenizer, load_labels(folder / LABELS), warn)
 
-    def with_config(self, config: Any) -> "ClassificationTask":
-        task = copy.copy(self)
-        task.config = config
-        task.plan = task._make_plan()
-        return task
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return SPLITS
 
-    def _make_plan(self) -> LabelledPlan:
+    def make_plan(self) -> LabelledPlan:
         data = self.config.data
         return LabelledPlan(
-            self._texts,
+            self.text.train,
             self.config.seed,
             data.batch_tokens,
             data.num_buckets,
@@ -125,39 +125,20 @@ class ClassificationTask:
             data.batch_sentences,
         )
 
-    def _check_splits(self) -> None:
-        for split, items in self._held_out.items():
-            if not items:
-                raise UserError(
-                    f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
-                    f"name a file in --config.data.{split}_source"
-                )
-
-    def _encode(self) -> dict[str, EncodedTexts]:
-        """The held-out texts as tokens."""
-        limit = self.config.data.max_tokens
-        return {
-            split: encode_labelled(items, self._labels, self._tokenizer, limit)
-            for split, items in self._held_out.items()
-        }
-
-    def _weigh_classes(self) -> Float[np.ndarray, "C"]:
+    @functools.cached_property
+    def class_weights(self) -> Float[np.ndarray, "C"]:
         """The weight of each class in the loss; over the training texts their mean is one."""
-        counts = np.bincount(self._texts.labels, minlength=len(self._labels))
+        if self.text.kept_weights is not None:
+            return self.text.kept_weights
+        counts = np.bincount(self.text.train.labels, minlength=len(self.text.labels))
         if self.config.train.class_weights == "none":
             return np.ones(len(counts), np.float32)
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
 
-    def init_params(self, key: jax.Array) -> Any:
-        return jax.jit(self.predictor.init_params)(key)
-
-    def hparams(self) -> dict[str, float]:
-        return hparams_of(self.config)
-
     def loss(self, params: Any, batch: LabelledBatch, hparams: dict, key: jax.Array) -> TokenSums:
         variables = {"params": params}
         scores = self.predictor.classify(variables, batch.tokens, rates_of(hparams), key)
-        weights = jnp.asarray(self._class_weights)
+        weights = jnp.asarray(self.class_weights)
         # Rows that fill up the devices hold zeros, and zero is a class.
         labels = jnp.where(batch.tokens[:, 0] == PAD, NO_LABEL, batch.labels)
         return class_cross_entropy(scores.logits, labels, weights, hparams["label_smoothing"])
@@ -176,12 +157,7 @@ class ClassificationTask:
         lines = self._prediction_lines(split, probabilities)
         return {**scores, "texts": {f"predictions/{split}.tsv": lines}}
 
-    def probe(self, params: Any) -> Probe:
-        return self._head_probe({"params": params})
-
-    @functools.cached_property
-    def _head_probe(self) -> HeadProbe:
-        """Of texts spread over the validation set."""
+    def make_head_probe(self) -> HeadProbe:
         settings, data, model = self.config.evaluate, self.config.data, self.config.model
         texts = self._tokens("validation")
         texts = texts[:: max(1, len(texts) // max(1, settings.probe_statistics))]
@@ -195,7 +171,7 @@ class ClassificationTask:
             for rows in parts.texts
         ]
         kept = [i for rows in parts.texts for i in rows][: settings.probe_sentences]
-        tokens = [(self._tokenizer.pieces(texts[i]), []) for i in kept]
+        tokens = [(self.text.tokenizer.pieces(texts[i]), []) for i in kept]
         return HeadProbe(self.predictor.batch_attention, batches, tokens)
 
     def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
@@ -204,28 +180,28 @@ class ClassificationTask:
         return [self._scores(split, probabilities, False) for probabilities in found]
 
     def held_out_batches(self, split: str) -> Iterator[LabelledBatch]:
-        encoded = self._tokens(split), self._encoded[split].labels.tolist()
+        encoded = self._tokens(split), self.text.encoded[split].labels.tolist()
         return (batch for _, batch in self.predictor.batches(*encoded))
 
     def held_out_sums(self, variables: Any, batch: LabelledBatch) -> TokenSums:
         scores = self.predictor.classify(variables, batch.tokens)
-        weights = jnp.ones(len(self._labels))
+        weights = jnp.ones(len(self.text.labels))
         return class_cross_entropy(scores.logits, jnp.asarray(batch.labels), weights, 0.0)
 
     def _tokens(self, split: str) -> list[Int[np.ndarray, "length"]]:
-        store = self._encoded[split].store
+        store = self.text.encoded[split].store
         return [store[i] for i in range(len(store))]
 
     def _scores(
         self, split: str, probabilities: Float[np.ndarray, "N C"], final: bool
     ) -> dict[str, Any]:
-        truth, labels = self._encoded[split].labels, self._labels
+        truth, labels = self.text.encoded[split].labels, self.text.labels
         bootstrap = self.config.evaluate.bootstrap if final else 0
         scores = class_scores(truth, probabilities, labels, bootstrap)
         del scores["texts"]  # their number stands in the signature
         likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], SMALLEST)
         right = probabilities.argmax(axis=1) == truth
-        kinds = np.array([item.kind.replace(" ", "_") for item in self._held_out[split]])
+        kinds = np.array([item.kind.replace(" ", "_") for item in self.text.held_out[split]])
         of_kinds = {
             f"accuracy_{kind}": float(right[kinds == kind].mean())
             for kind in sorted(set(kinds.tolist()) - {""})
@@ -233,46 +209,43 @@ class ClassificationTask:
         cut = self.config.data.max_tokens
         return {
             **scores,
-            "loss": float(-(self._class_weights[truth] * np.log(likelihoods)).mean()),
+            "loss": float(-(self.class_weights[truth] * np.log(likelihoods)).mean()),
             **of_kinds,
             "accuracy_signature": f"classes:{len(labels)}|texts:{len(truth)}|max_tokens:{cut}",
         }
 
     def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
         """The lines of true label, predicted label, its probability and text, between tabs."""
-        labels = self._labels
+        labels = self.text.labels
         return [
             "\t".join(
                 " ".join(re.split(r"[\t\r\n]+", cell))
                 for cell in (item.label, labels[own.argmax()], f"{own.max():.6f}", item.text)
             )
-            for item, own in zip(self._held_out[split], probabilities, strict=True)
+            for item, own in zip(self.text.held_out[split], probabilities, strict=True)
         ]
 
     def examples(self, split: str, count: int) -> list[Labelled]:
         """Returns `count` texts of a split, always the same, for people to look at."""
-        items = self._held_out[split]
+        items = self.text.held_out[split]
         drawn = np.random.default_rng(0).permutation(len(items))[:count]
         return [items[i] for i in sorted(drawn)]
 
     def save_assets(self, workdir: Path) -> None:
-        save_tokenizer(workdir / TOKENIZER, self._tokenizer)
-        save_labels(workdir / LABELS, self._labels)
-        weights = dict(zip(self._labels, self._class_weights.tolist(), strict=True))
+        save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
+        save_labels(workdir / LABELS, self.text.labels)
+        weights = dict(zip(self.text.labels, self.class_weights.tolist(), strict=True))
         write_json(workdir / CLASS_WEIGHTS_FILE, weights)
-        held_out.save(workdir, self._held_out)
-
-    def fingerprint(self) -> str:
-        return self.predictor.fingerprint()
+        held_out.save(workdir, self.text.held_out)
 
     def describe(self) -> list[str]:
-        plan, texts = self.plan, self._texts
+        plan, texts, tokenizer = self.plan, self.text.train, self.text.tokenizer
         shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
-        cut = {"train": texts.cut, **{split: own.cut for split, own in self._encoded.items()}}
+        cut = {"train": texts.cut, **{split: own.cut for split, own in self.text.encoded.items()}}
         limit = self.config.data.max_tokens
         lines = [
-            *self._source.describe(),
-            f"{texts.unknown_share:.3%} unknown tokens; vocabulary {self._tokenizer.vocab_size}",
+            *self.text.source.describe(),
+            f"{texts.unknown_share:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
             *texts.lost.describe(),
             f"{plan.epoch_length} batches an epoch, {plan.padding_share:.1%} padding, "
             f"shapes {shapes}",
@@ -283,20 +256,20 @@ class ClassificationTask:
         return lines + [f"  {own['class']}: {own['tokens']}" for own in self._preview()]
 
     def data_summary(self) -> dict[str, Any]:
-        plan, encoded = self.plan, {"train": self._texts, **self._encoded}
+        plan, encoded = self.plan, {"train": self.text.train, **self.text.encoded}
         splits = {
             split: {
                 "texts": sum(sizes.values()),
-                **{f"of class {label}": sizes[label] for label in self._labels},
+                **{f"of class {label}": sizes[label] for label in self.text.labels},
                 f"cut to {self.config.data.max_tokens} tokens": encoded[split].cut,
             }
-            for split, sizes in self._source.sizes.items()
+            for split, sizes in self.text.source.sizes.items()
         }
         return {
             "splits": splits,
-            "broken_lines": dict(self._source.broken),
-            "unknown_share": self._texts.unknown_share,
-            "vocabulary": {"all": self._tokenizer.vocab_size},
+            "broken_lines": dict(self.text.source.broken),
+            "unknown_share": self.text.train.unknown_share,
+            "vocabulary": {"all": self.text.tokenizer.vocab_size},
             "batches_per_epoch": plan.epoch_length,
             "padding_share": plan.padding_share,
             "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
@@ -305,14 +278,21 @@ class ClassificationTask:
 
     def _preview(self) -> list[dict[str, str]]:
         """The first training texts as the model reads them, the start of each."""
-        texts = self._texts
+        texts = self.text.train
         return [
             {
-                "class": self._labels[texts.labels[i]],
-                "tokens": " ".join(self._tokenizer.pieces(texts.store[i][1:25])),
+                "class": self.text.labels[texts.labels[i]],
+                "tokens": " ".join(self.text.tokenizer.pieces(texts.store[i][1:25])),
             }
             for i in range(min(3, len(texts.store)))
         ]
+
+
+def _encode(
+    held: Mapping[str, Sequence[Labelled]], labels: Sequence[str], tokenizer: Tokenizer, limit: int
+) -> dict[str, EncodedTexts]:
+    """The texts of each split as tokens, `limit` of each at most."""
+    return {s: encode_labelled(items, labels, tokenizer, limit) for s, items in held.items()}
 
 
 def make_network(config: Any, vocab_size: int, num_classes: int) -> nn.Module:

@@ -1,20 +1,17 @@
 """Translation: a corpus, a model and how well one renders the other."""
 
-import copy
-import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
-
-from transformer.analysis.head_probe import HeadProbe, Probe
+from transformer.analysis.head_probe import HeadProbe
 from transformer.data import held_out
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import (
     Batch,
     BatchPlan,
+    Corpus,
     prepare_corpus,
     preview,
     tokenizer_names,
@@ -31,19 +28,20 @@ from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.positions import longest
-from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of
+from transformer.tasks.base import TokenTask
+from transformer.tasks.numbers import model_fields
 from transformer.tasks.pair_probe import probe_of_pairs
 
 
-class TranslationTask:
-    """Trains and scores a translator; see `tasks.base.Task` for the rest of it.
+class TranslationText(NamedTuple):
+    """Sentence pairs by split, and the training text as tokens if there is one."""
 
-    Args:
-      config: the whole experiment.
-      warn: called with a line for what the user should know.
-      like: another task, whose text is used where the config says the same of it.
-      folder: of the run, whose tokenizers are used if they are of the same text.
-    """
+    pairs: Mapping[str, Iterable[Pair]]
+    corpus: Corpus | None
+
+
+class TranslationTask(TokenTask):
+    """Trains and scores a translator; see `tasks.base.Task` for the rest of it."""
 
     unit = "target tokens"
     columns = (
@@ -51,92 +49,64 @@ class TranslationTask:
         "exact_match",
     )
 
-    def __init__(
-        self,
-        config: Any,
-        warn: Callable[[str], None] = print,
-        like: "TranslationTask | None" = None,
-        folder: Path | None = None,
-    ):
-        self.config = config
-        self.warn = warn
-        self.d_model = config.model.d_model
-        _check_scores(config.evaluate)
-        if like is not None and text_of(like.config) == text_of(config):
-            self._pairs, self.corpus = like._pairs, like.corpus
-        else:
-            self._pairs = open_source(config.data)
-            self._check_splits()
-            train, scored = self._pairs["train"], {s: self._pairs[s] for s in SPLITS[1:]}
-            self.corpus = prepare_corpus(train, config.data, config.tokenizer, folder, warn, scored)
-        self.splits = _splits(config)
-        self.predictor = make_translator(
-            config, self.corpus.source_tokenizer, self.corpus.target_tokenizer, warn
-        )
-        self.plan = self._make_plan()
-        self._check_lengths()
+    text: TranslationText
+    predictor: Translator
 
-    @classmethod
-    def from_folder(
-        cls, folder: Path, config: Any, warn: Callable[[str], None] = print
-    ) -> "TranslationTask":
+    def __init__(self, config: Any, *args: Any, **keywords: Any):
         _check_scores(config.evaluate)
-        task = cls.__new__(cls)
-        task.config, task.warn = config, warn
-        task.d_model = config.model.d_model
-        task.splits = _splits(config)
-        task._pairs = {split: held_out.read_pairs(folder, split) for split in task.splits}
-        task.predictor = cls.load(folder, config, warn)
-        return task
+        super().__init__(config, *args, **keywords)
+
+    def read_text(self, folder: Path | None) -> TranslationText:
+        config, pairs = self.config, open_source(self.config.data)
+        for split in ("validation", "test"):
+            if not next(iter(pairs[split]), None):
+                raise UserError(
+                    f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
+                    f"name a file in --config.data.{split}_source"
+                )
+        scored = {split: pairs[split] for split in SPLITS[1:]}
+        corpus = prepare_corpus(
+            pairs["train"], config.data, config.tokenizer, folder, self.warn, scored
+        )
+        return TranslationText(pairs, corpus)
+
+    def read_kept_text(self, folder: Path) -> TranslationText:
+        _check_scores(self.config.evaluate)
+        pairs = {split: held_out.read_pairs(folder, split) for split in self.splits}
+        return TranslationText(pairs, None)
+
+    def make_predictor(self) -> Translator:
+        corpus = self.text.corpus
+        tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
+        return make_translator(self.config, *tokenizers, self.warn)
 
     @staticmethod
     def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Translator:
         return make_translator(config, *load_tokenizers(folder), warn)
 
-    def with_config(self, config: Any) -> "TranslationTask":
-        task = copy.copy(self)
-        task.config = config
-        task.plan = task._make_plan()
-        return task
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return ("validation", "test", *(["longer"] if self.config.data.longer_size else []))
 
-    def _make_plan(self) -> BatchPlan:
-        data = self.config.data
-        return BatchPlan(
-            self.corpus.source,
-            self.corpus.target,
+    def make_plan(self) -> BatchPlan:
+        data, corpus = self.config.data, self.text.corpus
+        plan = BatchPlan(
+            corpus.source,
+            corpus.target,
             self.config.seed,
             data.batch_tokens,
             data.num_buckets,
             data.batch_multiple,
             data.batch_sentences,
         )
-
-    def _check_splits(self) -> None:
-        for split in ("validation", "test"):
-            if not self.examples(split, 1):
-                raise UserError(
-                    f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
-                    f"name a file in --config.data.{split}_source"
-                )
-
-    def _check_lengths(self) -> None:
-        length, limit = self.plan.buckets[-1].length, longest(self.predictor.model.config)
+        length, limit = plan.buckets[-1].length, longest(self.predictor.model.config)
         if limit is not None and length > limit:
             raise RunError(
                 f"a training sentence has {length} tokens, more than the "
                 f"model.max_length={limit} learned positions: raise "
                 "--config.model.max_length, or lower --config.data.max_tokens"
             )
-
-    def init_params(self, key: jax.Array) -> Any:
-        return jax.jit(self.predictor.init_params)(key)
-
-    def hparams(self) -> dict[str, float]:
-        return hparams_of(self.config)
-
-    def loss(self, params: Any, batch: Batch, hparams: dict, key: jax.Array) -> TokenSums:
-        variables, smoothing = {"params": params}, hparams["label_smoothing"]
-        return self.predictor.token_sums(variables, batch, smoothing, rates_of(hparams), key)
+        return plan
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
         """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
@@ -152,7 +122,7 @@ class TranslationTask:
         pairs = self.decoded_pairs(split, final)
         beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
         variables = {"params": params}
-        [losses] = self._reference_losses(variables, split, stacked=False)
+        [losses] = map(_summarize, self.split_sums(variables, split, stacked=False))
         best = self.predictor.translate(variables, [pair.source for pair in pairs], beam)
         hypotheses = [translations[0].text for translations in best]
         scores = losses | self.text_scores(hypotheses, pairs, final)
@@ -172,11 +142,7 @@ class TranslationTask:
         penalty = PENALTIES[settings.length_penalty](found.tokens, settings.alpha)
         return found.score * float(penalty)
 
-    def probe(self, params: Any) -> Probe:
-        return self._head_probe({"params": params})
-
-    @functools.cached_property
-    def _head_probe(self) -> HeadProbe:
+    def make_head_probe(self) -> HeadProbe:
         pairs = self.examples("validation", self.config.evaluate.probe_statistics)
         return probe_of_pairs(self.predictor, pairs, self.config)
 
@@ -184,7 +150,7 @@ class TranslationTask:
         pairs = self.decoded_pairs(split, final=False)
         beam = self.config.evaluate.training_beam_size
         variables = {"params": params}
-        losses = self._reference_losses(variables, split, stacked=True)
+        losses = map(_summarize, self.split_sums(variables, split, stacked=True))
         found = self.predictor.translate_stacked(variables, [pair.source for pair in pairs], beam)
         return [
             loss | self.text_scores([translations[0].text for translations in best], pairs, False)
@@ -193,7 +159,7 @@ class TranslationTask:
 
     def decoded_pairs(self, split: str, final: bool) -> list[Pair]:
         """Returns the pairs that are decoded; evaluations during training take the first ones."""
-        pairs = list(self._pairs[split])
+        pairs = list(self.text.pairs[split])
         return pairs if final else pairs[: self.config.evaluate.max_sentences]
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
@@ -208,24 +174,9 @@ class TranslationTask:
         )
         return {**scores, "sentences": len(pairs)}
 
-    def _reference_losses(
-        self, variables: Any, split: str, stacked: bool
-    ) -> list[dict[str, float]]:
-        """Loss, perplexity and accuracy of the references, of each run or of the only one."""
-        encoded = self._encoded(split)
-        sums = jax.device_get(list(self.predictor.evaluate_sums(variables, *encoded, stacked)))
-
-        def split(batch: TokenSums) -> list[TokenSums]:
-            return list(map(TokenSums, *batch)) if stacked else [batch]
-
-        return [
-            summarize(functools.reduce(TokenMetrics.merge, map(TokenMetrics.from_sums, own)))
-            for own in zip(*map(split, sums), strict=True)
-        ]
-
     def _encoded(self, split: str) -> list[list[list[int]]]:
         """The sources and the targets of a split, cut to what the model reads."""
-        pairs, limit = list(self._pairs[split]), self.predictor.max_length - 1
+        pairs, limit = list(self.text.pairs[split]), self.predictor.max_length - 1
         return [
             [ids[:limit] for ids in tokenizer.encode(texts)]
             for tokenizer, texts in (
@@ -237,23 +188,19 @@ class TranslationTask:
     def held_out_batches(self, split: str) -> Iterator[Batch]:
         return (batch for _, batch in self.predictor.batches(*self._encoded(split)))
 
-    def held_out_sums(self, variables: Any, batch: Batch) -> TokenSums:
-        return self.predictor.token_sums(variables, batch, 0.0, None)
-
     def examples(self, split: str, count: int) -> list[Pair]:
         """Returns `count` pairs spread over a split, for people to look at."""
-        pairs = list(self._pairs[split])
+        pairs = list(self.text.pairs[split])
         return pairs[:: max(1, len(pairs) // max(1, count))][:count]
 
     def save_assets(self, workdir: Path) -> None:
-        save_tokenizers(workdir, self.corpus.source_tokenizer, self.corpus.target_tokenizer)
-        held_out.save(workdir, {split: self._pairs[split] for split in self.splits})
-
-    def fingerprint(self) -> str:
-        return self.predictor.fingerprint()
+        save_tokenizers(
+            workdir, self.text.corpus.source_tokenizer, self.text.corpus.target_tokenizer
+        )
+        held_out.save(workdir, {split: self.text.pairs[split] for split in self.splits})
 
     def describe(self) -> list[str]:
-        plan, corpus = self.plan, self.corpus
+        plan, corpus = self.plan, self.text.corpus
         shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
         lines = [
             self._kept(),
@@ -266,14 +213,14 @@ class TranslationTask:
             f"{plan.epoch_length} batches an epoch, {plan.padding_share:.1%} padding, "
             f"shapes {shapes}",
         ]
-        pairs = itertools.islice(self._pairs["train"], 3)
+        pairs = itertools.islice(self.text.pairs["train"], 3)
         for example in preview(pairs, corpus):
             lines += [f"  {example['source']}", f"  -> {example['target']}"]
         return lines
 
     def data_summary(self) -> dict[str, Any]:
-        plan, corpus = self.plan, self.corpus
-        counts = {split: len(list(self._pairs[split])) for split in self.splits}
+        plan, corpus = self.plan, self.text.corpus
+        counts = {split: len(list(self.text.pairs[split])) for split in self.splits}
         counts = {"train": corpus.report.kept, **counts}
         found = {split: own.counts() for split, own in corpus.held_out.items()}
         sizes = {
@@ -299,21 +246,22 @@ class TranslationTask:
             "batches_per_epoch": plan.epoch_length,
             "padding_share": plan.padding_share,
             "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
-            "preview": preview(self._pairs["train"], corpus),
+            "preview": preview(self.text.pairs["train"], corpus),
         }
 
     def _kept(self) -> str:
         """What cleaning kept of the training text, and what was taken out of it before."""
         counts = [
-            f"{len(list(self._pairs[split])):,} for {split}"
+            f"{len(list(self.text.pairs[split])):,} for {split}"
             for split in set_aside_splits(self.config.data)
         ]
         aside = f"; set aside before: {', '.join(counts)}" if counts else ""
-        return f"{self.corpus.report}{aside}"
+        return f"{self.text.corpus.report}{aside}"
 
 
-def _splits(config: Any) -> tuple[str, ...]:
-    return ("validation", "test", *(["longer"] if config.data.longer_size else []))
+def _summarize(sums: Sequence[TokenSums]) -> dict[str, float]:
+    """Loss, perplexity and accuracy of the references."""
+    return summarize(TokenMetrics.from_batches(sums))
 
 
 def make_translator(
