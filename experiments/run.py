@@ -1,6 +1,7 @@
 """Training a run to its end and scoring it: the modes `train` and `evaluate`."""
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import re
@@ -16,7 +17,6 @@ from experiments.attention import probe_figures
 from experiments.display import training_curves
 from experiments.lines import print_table
 from experiments.report import numbers, page
-from experiments.report.attention import Trained
 from transformer import tasks
 from transformer.run import Run
 from transformer.storage.checkpoint import check_fingerprint
@@ -127,12 +127,13 @@ def score(
     """
     place = place or folder
     chosen = weights.choose(task, config, folder, _say, keep=place == folder)
-    _, variables, steps, progress = workdir.load_trained(folder, config, _say, chosen["steps"])
+    run = workdir.load_trained(folder, config, _say, chosen["steps"])
+    params, progress = run.variables["params"], run.progress
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
     for split in task.splits:
         start = time.monotonic()
-        results[split] = task.evaluate(variables["params"], split, final=True)
+        results[split] = task.evaluate(params, split, final=True)
         results[split]["seconds"] = round(time.monotonic() - start, 3)
         for name, lines in results[split].pop("texts").items():
             _write_lines(place / name, lines)
@@ -140,12 +141,12 @@ def score(
     seconds = progress.get("training_seconds", 0.0)
     results |= {
         "step": workdir.newest_step(folder),
-        "averaged_steps": steps,
+        "averaged_steps": run.steps,
         numbers.WEIGHTS: chosen,
-        "parameters": costs.count_parameters(variables["params"]),
+        "parameters": costs.count_parameters(params),
         "wall_seconds": round(progress["seconds"], 1),
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
-        "flops_per_token": costs.flops_per_token(variables["params"], task.predictor.model),
+        "flops_per_token": costs.flops_per_token(params, task.predictor.model),
     }
     if config.task == "translation":  # a later mode may have another decode.beam_size
         results[numbers.DECODE] = config.decode.to_dict()
@@ -159,17 +160,18 @@ def score(
 def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
     steps = results["averaged_steps"]
-    _, variables, *_ = workdir.load_trained(folder, config, _say, steps)
+    trained = workdir.load_trained(folder, config, _say, steps)
+    # The task's own, which is compiled.
+    trained = dataclasses.replace(trained, predictor=task.predictor)
     print_results(results, task.columns)
     with _picture("the examples", folder):
-        modes.REGISTRY[config.task].show(task, variables, folder, _say)
+        modes.REGISTRY[config.task].show(task, trained.variables, folder, _say)
     with _picture("the training", folder):
         picture = folder / "figures" / "training.png"
         _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
     with _picture("the probes", folder):
         for picture in probe_figures.draw(folder):
             _say(f"wrote {picture}")
-    trained = Trained(task.predictor, variables)
     _say(f"wrote {page.write(config, folder, results, trained)}")
 
 

@@ -5,7 +5,7 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from transformer import tasks
 from transformer.errors import UserError
 from transformer.storage.files import write_json
 from transformer.storage.reading import read_json
+from transformer.workdir.trained import TrainedRun
 
 # What may change when a run goes on: how long, how it is scored and where its text lies.
 FREE_KEYS = (
@@ -182,9 +183,9 @@ def load_config(folder: Path) -> ConfigDict:
 
 
 def load_trained(
-    folder: Path, config: ConfigDict, warn, steps: Sequence[int] = ()
-) -> tuple[Any, Any, Sequence[int], dict]:
-    """Returns a run's predictor, its variables, the steps they come from and the progress then.
+    folder: Path, config: ConfigDict, warn: Callable[[str], None], steps: Sequence[int] = ()
+) -> TrainedRun:
+    """Returns a run's model with its weights.
 
     Args:
       steps: of the checkpoints to use, in place of those that the run has chosen.
@@ -206,7 +207,7 @@ def load_trained(
     params, used, progress = weights.load(
         folder, config, predictor.param_shapes(), predictor.fingerprint(), warn, steps
     )
-    return predictor, {"params": params}, used, progress
+    return TrainedRun(predictor, {"params": params}, used, progress)
 
 
 def load_results(folder: Path) -> dict[str, Any] | None:

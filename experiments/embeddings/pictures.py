@@ -37,8 +37,8 @@ def embeddings(config: Any, folder: Path, options: Options) -> Iterator[Path]:
     Raises:
       UserError: the model has no such token.
     """
-    predictor, variables, *_ = load_trained(folder, config, warn)
-    tables = predictor.token_tables(variables)
+    run = load_trained(folder, config, warn)
+    tables = run.predictor.token_tables(run.variables)
     if options.token is not None:
         for table in neighbour_tables(tables, options.token):
             print_table(table)

@@ -67,11 +67,11 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
     with contextlib.ExitStack() as stack:
         if options.output is not None:  # which may be impossible, and is better known before
             output = stack.enter_context(open_output(options.output, *read))
-        translator, variables, *_ = load_trained(folder, config, warn)
+        run = load_trained(folder, config, warn)
         place = folder / SCORES
         make_writable(place.parent)
         with line_progress(len(pairs), hidden=False) as advance:
-            found = score_heads(translator, variables, pairs, gold, advance)
+            found = score_heads(run.predictor, run.variables, pairs, gold, advance)
         if options.output is not None:
             output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))
     print_scores(found.scores)
@@ -133,12 +133,12 @@ def _align(config: Any, folder: Path, options: Options, pairs: Sequence[Pair]) -
     head = _known_head(folder / SCORES)
     if options.output is None:
         raise UserError("--output is missing: name the file for the links, or give --links")
-    translator, variables, *_ = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
     with (
         open_output(options.output, Path(options.input), folder / SCORES) as output,
         line_progress(len(pairs), hidden=False) as advance,
     ):
-        for weights in attended_words(translator, variables, pairs, advance):
+        for weights in attended_words(run.predictor, run.variables, pairs, advance):
             own = weights[list(ROWS).index(head.rows), head.layer - 1, head.number - 1]
             output.write(format_links(links_of(first_of(most_attended(own)))) + "\n")
     return [Path(options.output)]

@@ -44,6 +44,7 @@ from transformer.model.gates import gate_variables, unit_gates
 from transformer.progress import line_progress
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import whole_file, write_json
+from transformer.tasks.translation import TranslationTask
 
 Done = Callable[[int], None]  # told how many texts were read since the last call
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was
@@ -111,14 +112,14 @@ def heads(config: Any, folder: Path, options: Options) -> list[Path]:
             f"config.model.kind={config.model.kind} has no heads to rank: --mode=heads is for runs "
             "trained with --config.model.kind=transformer"
         )
-    _, variables, _, progress = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
     task = tasks.REGISTRY[config.task].from_folder(folder, config, warn)
-    check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
+    check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
     place = folder / "figures" / "heads"
     make_writable(place)
     at_once = 1 if jax.default_backend() == "cpu" else AT_ONCE
     with line_progress(work(task), hidden=False, what="text") as done:
-        ranking = rank(task, variables, done, at_once)
+        ranking = rank(task, run.variables, done, at_once)
     print_ranking(ranking)
     return write(ranking, place)
 
@@ -246,7 +247,7 @@ def _sums(task: Any, variables: Any, stacked: Any, done: Done, at_once: int) -> 
 
 def _decoded(task: Any) -> list[Any]:
     """The sentence pairs that BLEU is of; none of a task that does not translate."""
-    if not hasattr(task, "decoded_pairs"):
+    if not isinstance(task, TranslationTask):
         return []
     return task.decoded_pairs(split_of(task), final=False)
 

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.lines import warn
 from experiments.options import Options
 from experiments.positions import clock_hands, plots, rotation
-from experiments.positions.values import Trained, encodings
+from experiments.positions.values import encodings
 from experiments.workdir import check_same_run, load_trained
 from transformer.model.config import ModelConfig
 
@@ -29,8 +29,7 @@ def positions(config: Any, folder: Path, options: Options) -> Iterator[Path]:
     check_same_run(folder, config)
     trained = None
     if (folder / "checkpoints").is_dir():
-        _, variables, steps, _ = load_trained(folder, config, warn)
-        trained = Trained(variables["params"], list(steps))
+        trained = load_trained(folder, config, warn)
     model = model_config(config)
     count = min(MOST_POSITIONS, model.max_length)
     place = folder / "figures" / "positions"

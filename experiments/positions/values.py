@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.traverse_util
@@ -20,6 +20,7 @@ from transformer.model.positions import (
     check_encodings,
     use_hooks,
 )
+from transformer.workdir.trained import TrainedRun
 
 AS_INITIALISED = "as initialised"
 
@@ -99,22 +100,8 @@ class Encoding:
         return np.asarray(jax.jit(call)({"params": self.params}, *arguments))
 
 
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """The parameters of a run's model, and the steps of the checkpoints that they come from."""
-
-    params: Mapping[str, Any]
-    steps: list[int]
-
-    @property
-    def origin(self) -> str:
-        """The steps in words."""
-        steps = ", ".join(f"{step:,}" for step in sorted(self.steps))
-        return f"trained, {'step' if len(self.steps) == 1 else 'mean of steps'} {steps}"
-
-
 def encodings(
-    config: ModelConfig, seed: int, trained: Trained | None, say: Callable[[str], None]
+    config: ModelConfig, seed: int, trained: TrainedRun | None, say: Callable[[str], None]
 ) -> Iterator[Encoding]:
     """Yields every encoding of REGISTRY at each place where it differs.
 
@@ -162,10 +149,10 @@ def initial_params(config: ModelConfig, name: str, seed: int) -> Mapping[str, An
     return init(jax.random.key(seed)).get("params", {})
 
 
-def _trained_places(config: ModelConfig, trained: Trained, name: str) -> list[Encoding]:
+def _trained_places(config: ModelConfig, trained: TrainedRun, name: str) -> list[Encoding]:
     """An encoding wherever a trained model has parameters of it."""
     found: dict[tuple[str, ...], dict] = {}
-    for path, value in flax.traverse_util.flatten_dict(trained.params).items():
+    for path, value in flax.traverse_util.flatten_dict(trained.variables["params"]).items():
         for depth, part in enumerate(path):
             if part == name and path[depth - 1].endswith("positions"):
                 found.setdefault(path[:depth], {})[path[depth + 1 :]] = value
@@ -181,8 +168,14 @@ def _trained_places(config: ModelConfig, trained: Trained, name: str) -> list[En
         for number, own in enumerate(each):
             layer = number if stacked else None
             place, past_only = _place(path, layer, config.share_layers)
-            places.append(Encoding(name, config, own, trained.origin, place, past_only))
+            places.append(Encoding(name, config, own, _origin(trained.steps), place, past_only))
     return places
+
+
+def _origin(steps: Sequence[int]) -> str:
+    """The checkpoints that parameters come from, in words."""
+    listed = ", ".join(f"{step:,}" for step in sorted(steps))
+    return f"trained, {'step' if len(steps) == 1 else 'mean of steps'} {listed}"
 
 
 def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str, bool]:

@@ -9,18 +9,12 @@ import numpy as np
 
 from experiments.attention.maps import visible
 from transformer.data.parallel.batches import make_batch
+from transformer.workdir.trained import TrainedRun
 
 MOST_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture
 FAINTEST = 0.01  # weights below are not drawn
 AXES = ("written ↓", "read →")  # what rows and columns are, in the corner between their names
-
-
-class Trained(NamedTuple):
-    """A run's model in use."""
-
-    predictor: Any
-    variables: Any
 
 
 class AttentionMap(NamedTuple):
@@ -43,7 +37,7 @@ class AttentionMap(NamedTuple):
 
 
 def cross_attention(
-    trained: Trained, sources: Sequence[str], translations: Sequence[str]
+    trained: TrainedRun, sources: Sequence[str], translations: Sequence[str]
 ) -> list[AttentionMap | None]:
     """Returns the mean attention of the last layer's heads while translations are written.
 

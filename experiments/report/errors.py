@@ -10,9 +10,9 @@ import numpy as np
 import sacrebleu
 
 from experiments.lines import read_lines
-from experiments.report.attention import Trained
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
+from transformer.workdir.trained import TrainedRun
 
 EXACT, SEARCH, MODEL = "exact", "search", "model"
 # What a reference must be ahead by, as a share of the translation's score and in itself:
@@ -108,7 +108,7 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
     return sentences
 
 
-def score_references(trained: Trained, sentences: Sequence[Sentence]) -> list[Reference | None]:
+def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list[Reference | None]:
     """Returns what a model makes of the references, None of those too long to be read whole."""
     predictor = trained.predictor
     references, translations = (

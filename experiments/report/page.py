@@ -21,12 +21,12 @@ from experiments.environment import ENVIRONMENT
 from experiments.lines import warn
 from experiments.options import Options
 from experiments.report import numbers, texts
-from experiments.report.attention import Trained
 from experiments.report.texts import Group
 from experiments.workdir import check_same_run, load_config, load_results, load_trained
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.storage.files import write_json
+from transformer.workdir.trained import TrainedRun
 
 REPORT, DATA = "report.html", "data.json"
 # Pictures of `figures/` that a report shows where they are, and what they are.
@@ -82,13 +82,12 @@ def report(config: ConfigDict, folder: Path, options: Options) -> Iterable[Path]
         )
     trained, missing = None, ""
     try:
-        predictor, variables, steps, _ = load_trained(folder, config, warn)
+        trained = load_trained(folder, config, warn)
     except UserError as error:
         missing = str(error)
     else:
-        if list(steps) == results["averaged_steps"]:
-            trained = Trained(predictor, variables)
-        else:
+        if list(trained.steps) != results["averaged_steps"]:
+            trained = None
             missing = (
                 "the checkpoints are not those of the results: --mode=evaluate scores them anew"
             )
@@ -99,7 +98,7 @@ def write(
     config: ConfigDict,
     folder: Path,
     results: dict[str, Any],
-    trained: Trained | None,
+    trained: TrainedRun | None,
     missing: str = "",
 ) -> Path:
     """Writes `report.html` into a run's folder; returns it.
@@ -160,7 +159,7 @@ def _groups(
     config: ConfigDict,
     folder: Path,
     results: dict[str, Any],
-    trained: Trained | None,
+    trained: TrainedRun | None,
     missing: str,
 ) -> list[Group]:
     decode, split = numbers.decode_of(config, results), numbers.main_split(results)

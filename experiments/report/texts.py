@@ -10,10 +10,11 @@ import numpy as np
 from experiments.display.web_page import shortened
 from experiments.lines import read_lines
 from experiments.report import errors
-from experiments.report.attention import AttentionMap, Trained, cross_attention
+from experiments.report.attention import AttentionMap, cross_attention
 from experiments.report.errors import EXACT, LEAD, MODEL, SEARCH, Judged, Sentence, reading
 from experiments.report.numbers import Table
 from transformer.errors import UserError
+from transformer.workdir.trained import TrainedRun
 
 SAMPLES, WORST, SLOWEST, ERRORS, MISTAKES = 5, 6, 3, 3, 10  # texts shown
 LONGEST_TEXT = 600  # characters of a text shown
@@ -46,7 +47,7 @@ class Group(NamedTuple):
 
 
 def translations(
-    decode: Any, folder: Path, split: str, trained: Trained | None, missing: str
+    decode: Any, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns samples, errors of search and model, and the worst and longest translations.
 
@@ -89,7 +90,7 @@ def _pair_lines(sentence: Sentence) -> list[Line]:
 
 
 def _errors(
-    decode: Any, sentences: Sequence[Sentence], trained: Trained | None, missing: str
+    decode: Any, sentences: Sequence[Sentence], trained: TrainedRun | None, missing: str
 ) -> Group:
     """Search errors against model errors."""
     title = "Search errors and model errors"
@@ -181,7 +182,7 @@ def _longest_translations(sentences: Sequence[Sentence]) -> Group:
 
 
 def language_model(
-    decode: Any, folder: Path, split: str, trained: Trained | None, missing: str
+    decode: Any, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns a text that the model writes, and what it foresees worst; see `translations`."""
     title, text = "A text that it writes", None
@@ -228,7 +229,7 @@ def _worst_pieces(folder: Path, split: str) -> Group:
 
 
 def classification(
-    decode: Any, folder: Path, split: str, trained: Trained | None, missing: str
+    decode: Any, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns samples and the most confident mistakes; see `translations`."""
     path = folder / "predictions" / f"{split}.tsv"

@@ -29,11 +29,13 @@ def classify(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     With `decode.num_best` over one, each line becomes so many, of as many classes as there are,
     `number<TAB>class<TAB>probability`, numbered from one. Returns the lines written.
     """
-    classifier, variables, *_ = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
     written, most = 0, config.decode.num_best
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks():
-            for number, found in enumerate(classifier.predict(variables, chunk, first), first):
+            for number, found in enumerate(
+                run.predictor.predict(run.variables, chunk, first), first
+            ):
                 cells = [f"{each.label}\t{each.probability:.6f}" for each in found[:most]] or [""]
                 output.writelines(f"{number}\t{c}\n" if most > 1 else f"{c}\n" for c in cells)
                 written += len(cells)
@@ -54,15 +56,18 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
         raise UserError(
             "--translation and --hide_end are for translators: a classifier reads one text"
         )
-    classifier, variables, steps, _ = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
+    classifier = run.predictor
     if classifier.is_blank(sentence):
         raise UserError("--sentence is blank: give the text whose attention is to be drawn")
     place = page.text_folder(folder, sentence)
-    seen = classifier.attention(variables, sentence)
+    seen = classifier.attention(run.variables, sentence)
     files = []
     if seen.weights:
-        files = page.draw_attention(seen, steps, place, folder, options, warn)
-    files += draw_reading(classifier, variables, [Labelled(sentence, "")], place / "reading.png")
+        files = page.draw_attention(seen, run.steps, place, folder, options, warn)
+    files += draw_reading(
+        classifier, run.variables, [Labelled(sentence, "")], place / "reading.png"
+    )
     if not files:
         raise UserError(
             f"config.model.kind={config.model.kind} with config.model.pooling="

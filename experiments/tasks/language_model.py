@@ -21,11 +21,11 @@ def generate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     `decode.num_best` over one, each line becomes so many, `number<TAB>text`, numbered from one;
     those of a beam search, best first, have their score between the two.
     """
-    generator, variables, *_ = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
     written, numbered = 0, config.decode.num_best > 1
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks():
-            for number, best in enumerate(generator.write(variables, chunk, first), first):
+            for number, best in enumerate(run.predictor.write(run.variables, chunk, first), first):
                 for text, score in best:
                     line = text.replace("\\", "\\\\").replace("\n", "\\n")
                     told = "" if score is None else f"{score:.4f}\t"
@@ -38,12 +38,12 @@ def generate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
 
 def generate_one(config: Any, folder: Path, prompt: str, output: TextIO) -> None:
     """Writes a prompt and what follows it while it is made; of a search, when it is."""
-    generator, variables, *_ = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
     if config.decode.search == "beam" or config.decode.num_best > 1:
-        [best] = generator.write(variables, [prompt])
+        [best] = run.predictor.write(run.variables, [prompt])
         output.write("\n\n".join(text for text, _ in best))
     else:
-        for piece in generator.stream(variables, prompt):
+        for piece in run.predictor.stream(run.variables, prompt):
             output.write(piece)
             output.flush()
     output.write("\n")
@@ -54,11 +54,11 @@ def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
 
     Both count the end of the line where the model learned ends. Returns the lines written.
     """
-    generator, variables, *_ = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks():
-            for log_prob, tokens in generator.score(variables, chunk, first):
+            for log_prob, tokens in run.predictor.score(run.variables, chunk, first):
                 output.write(f"{log_prob:.4f}\t{tokens}\n")
             output.flush()
             written += len(chunk)
@@ -78,12 +78,12 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
         raise UserError(
             "--translation and --hide_end are for translators: a language model reads one text"
         )
-    generator, variables, steps, _ = load_trained(folder, config, warn)
-    seen = generator.attention(variables, sentence)
+    run = load_trained(folder, config, warn)
+    seen = run.predictor.attention(run.variables, sentence)
     if not seen.weights:
         raise UserError(f"config.model.kind={config.model.kind} has no attention to draw")
     place = page.text_folder(folder, sentence)
-    return page.draw_attention(seen, steps, place, folder, options, warn)
+    return page.draw_attention(seen, run.steps, place, folder, options, warn)
 
 
 def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:

@@ -21,11 +21,11 @@ def translate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     With `decode.num_best` over one, each line becomes so many, `number<TAB>score<TAB>text`,
     numbered from one.
     """
-    translator, variables, *_ = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks():
-            results = translator.translate(variables, chunk, first_line=first, done=advance)
+            results = run.predictor.translate(run.variables, chunk, first_line=first, done=advance)
             for number, best in enumerate(results, first):
                 if config.decode.num_best > 1:
                     output.writelines(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in best)
@@ -46,17 +46,19 @@ def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     Raises:
       UserError: a line has not two columns.
     """
-    translator, variables, *_ = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks():
-            blank = ["\t" not in line and translator.is_blank(line) for line in chunk]
+            blank = ["\t" not in line and run.predictor.is_blank(line) for line in chunk]
             pairs = [
                 ["", ""] if empty else two_columns(line, f"line {number}", "score")
                 for number, (line, empty) in enumerate(zip(chunk, blank, strict=True), first)
             ]
             sources, targets = map(list, zip(*pairs, strict=True))
-            scores = translator.score(variables, sources, targets, first_line=first, done=advance)
+            scores = run.predictor.score(
+                run.variables, sources, targets, first_line=first, done=advance
+            )
             for empty, (log_prob, tokens) in zip(blank, scores, strict=True):
                 output.write("\n" if empty else f"{log_prob:.4f}\t{tokens}\n")
             output.flush()
@@ -72,14 +74,15 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
         head that is asked for.
     """
     source = options.needed_sentence()
-    translator, variables, steps, _ = load_trained(folder, config, warn)
+    run = load_trained(folder, config, warn)
+    translator = run.predictor
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
-    seen = translator.attention(variables, source, options.translation)
+    seen = translator.attention(run.variables, source, options.translation)
     if not seen.weights:
         raise UserError(alignment.NO_ATTENTION.format(use="draw"))
     place = page.text_folder(folder, source, options.translation)
-    return page.draw_attention(seen, steps, place, folder, options, warn)
+    return page.draw_attention(seen, run.steps, place, folder, options, warn)
 
 
 def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:

@@ -337,7 +337,7 @@ def test_lines_of_the_metrics_that_are_damaged_are_passed_over(copy, tmp_path):
 def test_a_relative_path_opens_a_run(copy, monkeypatch):
     monkeypatch.chdir(copy.parent)
     folder = Path(copy.name)
-    *_, used, _ = workdir.load_trained(folder, workdir.load_config(folder), print)
+    used = workdir.load_trained(folder, workdir.load_config(folder), print).steps
     assert used == [STEPS]
     with pytest.raises(UserError, match=r"there is no folder .*/nowhere"):
         workdir.load_trained(Path("nowhere"), workdir.load_config(folder), print)

@@ -91,7 +91,8 @@ def fill(folder, run, trees):
 
 def used(folder, config):
     said = []
-    _, variables, steps, _ = workdir.load_trained(folder, config, said.append)
+    run = workdir.load_trained(folder, config, said.append)
+    variables, steps = run.variables, run.steps
     return variables["params"], list(steps), said
 
 

@@ -298,7 +298,7 @@ def spoil_record(checkpoint):
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(copy, corrupt):
     corrupt(copy / "checkpoints" / "40")
     said = []
-    *_, used, _ = workdir.load_trained(copy, workdir.load_config(copy), said.append)
+    used = workdir.load_trained(copy, workdir.load_config(copy), said.append).steps
     assert used == [20]
     assert any(line.startswith("checkpoint 40 is damaged") for line in said)
 

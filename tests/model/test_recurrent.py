@@ -19,6 +19,7 @@ from tiny_run import CONFIG, command, refused, shared_folder
 from transformer.model.layers import DropoutRates
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent.model import RecurrentModel
+from transformer.workdir.trained import TrainedRun
 
 B, M, L, V = 3, 5, 7, 23
 ATTENTIONS = tuple(recurrent_attention.REGISTRY)
@@ -314,11 +315,11 @@ def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
     load = translation.load_trained
 
     def without(folder, config, warn):
-        translator, *rest = load(folder, config, warn)
+        translator = load(folder, config, warn).predictor
         changes = {**vars(translator.model.config), "recurrent_attention": "none"}
         translator.model = RecurrentModel(type(translator.model.config)(**changes))
         params = jax.jit(translator.init_params)(jax.random.key(0))
-        return translator, {"params": params}, *rest[1:]
+        return TrainedRun(translator, {"params": params})
 
     monkeypatch.setattr(translation, "load_trained", without)
     says = ("recurrent_attention=none", "no attention to draw", "recurrent_attention=additive")

@@ -27,7 +27,8 @@ def tiny(tmp_path_factory):
 def loaded(tiny):
     """A translator and its parameters."""
     config = workdir.load_config(tiny.workdir)
-    translator, params, *_ = workdir.load_trained(tiny.workdir, config, print)
+    run = workdir.load_trained(tiny.workdir, config, print)
+    translator, params = run.predictor, run.variables
     return translator, params
 
 

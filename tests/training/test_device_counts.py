@@ -105,7 +105,8 @@ def train_together(folder):
 def translate(folder, *outputs):
     """Writes the translations of a few texts, and the digest of the weights."""
     config = workdir.load_config(folder)
-    translator, variables, *_ = workdir.load_trained(folder, config, quiet)
+    run = workdir.load_trained(folder, config, quiet)
+    translator, variables = run.predictor, run.variables
     texts = translator.translate(variables, ["a b c", "d", "e f a"])
     bits = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(variables))
     outputs[0].write_text(json.dumps([str(texts), hashlib.sha256(bits).hexdigest()]))
@@ -130,7 +131,8 @@ def test_a_translator_of_any_number_of_devices_is_used_and_goes_on_with_any_othe
             copy = tmp_path / f"copy_{trained}_{count}"
             shutil.copytree(folder, copy)
             on_devices(count, go_on, copy)
-            _, variables, steps, _ = workdir.load_trained(copy, translator_config(copy, 6), quiet)
+            run = workdir.load_trained(copy, translator_config(copy, 6), quiet)
+            variables, steps = run.variables, run.steps
             assert list(steps) == [6]
             weights.append(jax.tree.leaves(variables))
         for other in weights[1:]:

@@ -262,10 +262,11 @@ class Translator(TokenPredictor):
         )
 
     def batch_attention(self, variables: Any, batch: Batch) -> dict[str, BatchAttention]:
-        _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
-        source, target = batch.source != PAD, batch.target != PAD
+        inputs = _inputs(batch)
+        _, sown = self.model.apply(variables, *inputs, mutable=["intermediates"])
+        tokens, _, source, target = inputs
         past = look_ahead_mask(target.shape[1])[0]
-        ends = batch.source == END
+        ends = tokens == END
         seen = {
             "encoder_self": (source[:, :, None] & source[:, None], ends),
             "decoder_self": (target[:, :, None] & target[:, None] & past, None),

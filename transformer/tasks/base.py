@@ -5,7 +5,7 @@ import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 from jaxtyping import Array
@@ -61,7 +61,7 @@ class Task(abc.ABC):
         self,
         config: Any,
         warn: Callable[[str], None] = print,
-        like: Self | None = None,
+        like: "Task | None" = None,
         folder: Path | None = None,
     ):
         self.config, self.warn = config, warn
@@ -71,7 +71,7 @@ class Task(abc.ABC):
         self.plan = self.make_plan()
 
     @classmethod
-    def from_folder(cls, folder: Path, config: Any, warn: Callable[[str], None] = print) -> Self:
+    def from_folder(cls, folder: Path, config: Any, warn: Callable[[str], None] = print) -> "Task":
         """Returns the task of a run's folder, which scores its model but cannot train it.
 
         All it has are the tokenizers and the held-out text that the folder keeps: no source is
@@ -86,7 +86,7 @@ class Task(abc.ABC):
         task.text = task.read_kept_text(folder)
         return task
 
-    def with_config(self, config: Any) -> Self:
+    def with_config(self, config: Any) -> "Task":
         """Returns the task of a config that differs in numbers alone; they share what compiles."""
         task = copy.copy(self)
         task.config = config

@@ -23,11 +23,12 @@ from experiments.attention.page import (
 )
 from experiments.attention.probes import Probe
 from experiments.options import Options
-from experiments.report.attention import CELL, Trained, cross_attention
+from experiments.report.attention import CELL, cross_attention
 from experiments.workdir import load_config, load_trained
 from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
+from transformer.workdir.trained import TrainedRun
 
 
 @pytest.fixture(scope="module")
@@ -221,13 +222,14 @@ def test_a_text_of_one_side_has_the_one_kind_and_is_its_own_title(sides, tmp_pat
 
 def test_every_picture_of_a_translation_names_the_same_row_by_the_same_token(tiny, tmp_path):
     """Its rows are compared with those that the model computes step by step as it writes."""
-    translator, variables, *_ = load_trained(tiny.workdir, load_config(tiny.workdir), print)
+    run = load_trained(tiny.workdir, load_config(tiny.workdir), print)
+    translator, variables = run.predictor, run.variables
     seen = translator.attention(variables, "a b c", "d e f")
     rows = ["▁d", "▁e", "▁f", "</s>"]
     maps = AttentionMaps.of(seen)
     data, _ = write(tmp_path / "explorer.html", example(maps))
     strip = probe_figures.find_strip([Probe(1, [seen], {})], 0)
-    [reported] = cross_attention(Trained(translator, variables), ["a b c"], ["d e f"])
+    [reported] = cross_attention(TrainedRun(translator, variables), ["a b c"], ["d e f"])
     figure = attention_maps.build_figure(maps, "cross", layer=1)
     assert data["kinds"]["cross"]["queries"] == "written"
     assert data["examples"][0]["written"] == rows

@@ -58,7 +58,8 @@ def tokenizers(tmp_path_factory):
 
 def trained_table(folder):
     """The table of the run's newest checkpoint, and the predictor."""
-    predictor, variables, *_ = workdir.load_trained(folder, workdir.load_config(folder), print)
+    run = workdir.load_trained(folder, workdir.load_config(folder), print)
+    predictor, variables = run.predictor, run.variables
     return np.asarray(variables["params"]["target_embedding"]["table"]), predictor
 
 

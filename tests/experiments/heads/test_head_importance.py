@@ -43,7 +43,7 @@ def ranked(tiny, tmp_path_factory):
     ended = command("--mode=heads", f"--workdir={folder}")
     assert ended.code == 0, ended.err
     config = workdir.load_config(folder)
-    _, variables, *_ = workdir.load_trained(folder, config, print)
+    variables = workdir.load_trained(folder, config, print).variables
     numbers = json.loads((folder / "figures" / "heads" / "head_importance.json").read_text())
     return ended, folder, numbers, tasks.REGISTRY[config.task](config), variables["params"]
 

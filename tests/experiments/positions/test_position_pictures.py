@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import re
+from types import SimpleNamespace
 
 import flax.linen as nn
 import jax
@@ -26,7 +27,7 @@ from experiments.positions.rotation import (
     offset_rotation,
     split_rotation,
 )
-from experiments.positions.values import AS_INITIALISED, Trained, encodings
+from experiments.positions.values import AS_INITIALISED, encodings
 from places import ROOT
 from reference_positions import WRITTEN
 from tiny_run import command, refused, shared_run
@@ -169,7 +170,9 @@ def test_parameters_that_someone_s_encoding_has_are_drawn(
     tokens, mask = jnp.ones((1, 2), int), jnp.ones((1, 2), bool)
     params = Transformer(own).init(jax.random.key(0), tokens, tokens, mask, mask)["params"]
     params = jax.tree.map(lambda x: 3 * x, params)
-    found = list(encodings(own, 0, Trained(params, [20]), pytest.fail))
+    found = list(
+        encodings(own, 0, SimpleNamespace(variables={"params": params}, steps=[20]), pytest.fail)
+    )
     used = [one for one in found if one.name == "someones"]
     assert len(used) == pictures
     for one in used:
@@ -246,7 +249,11 @@ def test_parameters_of_a_run_are_drawn_at_each_of_their_places(layers, monkeypat
     shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens, mask, mask)
     rng = np.random.default_rng(5)
     params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), shapes["params"])
-    found = list(encodings(own, 0, Trained(params, [20, 1040]), pytest.fail))
+    found = list(
+        encodings(
+            own, 0, SimpleNamespace(variables={"params": params}, steps=[20, 1040]), pytest.fail
+        )
+    )
     found.pop()  # none
     assert {one.origin for one in found} == {"trained, mean of steps 20, 1,040"}
     at = {(one.name, one.place): one for one in found}

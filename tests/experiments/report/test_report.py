@@ -22,7 +22,7 @@ from experiments.attention.probes import Probe
 from experiments.report import numbers
 from experiments.report import page as report
 from experiments.report import texts as report_texts
-from experiments.report.attention import MOST_TOKENS, Trained, attention_map, cross_attention
+from experiments.report.attention import MOST_TOKENS, attention_map, cross_attention
 from experiments.report.errors import (
     EXACT,
     MODEL,
@@ -149,7 +149,7 @@ def test_references_that_are_cut_are_not_scored_and_the_same_tokens_are_the_same
     reader = Reader()
     reader.max_length = 4
     found = [sentence(reference=text) for text in ("a b c", "a b c d", "a")]
-    references = score_references(Trained(reader, None), found)
+    references = score_references(SimpleNamespace(predictor=reader, variables={}), found)
     assert references == [Reference(-1.0, 4, False), None, Reference(-1.0, 2, True)]
     assert judged(found[2], -1.0, decode("none"), is_found=True).kind == EXACT
 
@@ -262,7 +262,9 @@ def test_errors_are_judged_by_the_search_that_made_the_scores(tiny):
     assert results["decode"] == config.decode.to_dict()
 
     def told(results):
-        groups = report._groups(config, tiny.workdir, results, Trained(Reader(), None), "")
+        groups = report._groups(
+            config, tiny.workdir, results, SimpleNamespace(predictor=Reader(), variables={}), ""
+        )
         [note] = [note for group in groups for note in group.notes if "length penalty" in note]
         return note, dict(numbers.decode_table(config, results).rows)
 
@@ -377,7 +379,7 @@ def test_a_heat_map_has_a_cell_for_each_weight_that_shows():
 def test_the_heat_map_is_the_mean_of_the_last_layer_and_long_texts_are_never_read():
     reader, long = Reader(), "a " * MOST_TOKENS
     sources, translations = ["a b", long, "a", "a b c d"], ["a", "a", long, "a b"]
-    maps = cross_attention(Trained(reader, None), sources, translations)
+    maps = cross_attention(SimpleNamespace(predictor=reader, variables={}), sources, translations)
     assert [drawn is not None for drawn in maps] == [True, False, False, True]
     assert reader.read == [(2, MOST_TOKENS)]
     assert [token for _, token in maps[0].rows] == ["x", "</s>"]
@@ -387,7 +389,9 @@ def test_the_heat_map_is_the_mean_of_the_last_layer_and_long_texts_are_never_rea
 
 def test_no_heat_map_is_drawn_without_attention():
     for attention, drawn in (("none", False), ("additive", True)):
-        [found] = cross_attention(Trained(Reader("recurrent", attention), None), ["a"], ["b"])
+        [found] = cross_attention(
+            SimpleNamespace(predictor=Reader("recurrent", attention), variables={}), ["a"], ["b"]
+        )
         assert (found is not None) == drawn
 
 

@@ -1,0 +1,1 @@
+"""A run's folder: see `experiments.workdir` for now."""
