@@ -270,7 +270,7 @@ def test_balanced_classes_weigh_alike_in_the_loss(trained):
     there = batch.labels >= 0
     logits, labels = logits[there].astype(np.float64), batch.labels[there]
     nll = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
-    counts = np.bincount(plain._texts.labels)
+    counts = np.bincount(plain.text.train.labels)
     assert counts[0] != counts[1]
     weights = sum(counts) / (2 * counts)
     assert float(losses[0].loss) == pytest.approx(nll.sum(), rel=1e-5)

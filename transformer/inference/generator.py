@@ -236,7 +236,7 @@ class Generator(TokenPredictor):
         mask = segments > 0
         _, sown = self.model.apply(
             variables,
-            *(batch.tokens, None, None, mask, None, segments),
+            *(jnp.asarray(batch.tokens), None, None, mask, None, segments),
             method="decode",
             mutable=["intermediates"],
         )
