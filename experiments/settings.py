@@ -13,6 +13,7 @@ from experiments.weights import RULES
 from transformer.data.set_aside import WAYS
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
+from transformer.metrics.registry import metrics_of
 from transformer.model import build
 from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import check_choice
@@ -84,15 +85,6 @@ CHOICES: dict[str, Iterable[str]] = {
     "evaluate.checkpoint": RULES,
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.together": ("auto", "turns", "vmap"),
-}
-LIKELIHOODS = ("loss", "nll", "accuracy")
-METRICS = {  # that `train.best_metric` can be, by task
-    "translation": (
-        *LIKELIHOODS,
-        *("perplexity", "exact_match", "bleu", "chrf", "bleu_moses_lowercase"),
-    ),
-    "language_model": (*LIKELIHOODS, "perplexity", "word_perplexity", "bits_per_byte"),
-    "classification": (*LIKELIHOODS, "macro_f1", "ece"),
 }
 # Of others sacremoses makes English without a word.
 MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
@@ -167,7 +159,7 @@ def check(config: ConfigDict) -> None:
                 )
     for key, choices in CHOICES.items():
         check_choice(f"config.{key}", flat[key], choices)
-    check_choice("config.train.best_metric", config.train.best_metric, METRICS[config.task])
+    check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
     searched = config.task == "translation" or (
         config.task == "language_model" and config.decode.search == "beam"
     )

@@ -16,7 +16,6 @@ from experiments.report import numbers
 from places import ROOT
 from tiny_run import STEPS, command, refused, shared_run
 from transformer.errors import UserError
-from transformer.tasks.translation import TranslationTask
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +291,7 @@ def tables(folder: Path, config) -> None:
         numbers.cost_table(results, "tokens")
         numbers.duration(results["wall_seconds"])
         numbers.class_table(results["validation"])
-        run.print_results(results, TranslationTask.columns)
+        run.print_results(results, "translation")
     environment = records.read_environment(folder / "environment.json")
     numbers.started(folder, environment)
     if environment:

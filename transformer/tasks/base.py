@@ -34,7 +34,6 @@ class Task(Protocol):
     predictor: Predictor  # what is trained
     unit: str  # what losses are means over and speed counts
     splits: Sequence[str]  # what the final scores are of, "validation" first
-    columns: Sequence[str]  # the scores that a table shows, those that there are
 
     @staticmethod
     def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Predictor:

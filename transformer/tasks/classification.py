@@ -58,7 +58,6 @@ class ClassificationTask:
     """
 
     unit = "texts"
-    columns = ("accuracy", "macro_f1", "nll", "ece")
 
     def __init__(
         self,

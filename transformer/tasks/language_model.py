@@ -49,7 +49,6 @@ class LanguageModelTask:
     """
 
     unit = "tokens"
-    columns = ("tokens", "perplexity", "word_perplexity", "bits_per_byte", "accuracy")
 
     def __init__(
         self,

@@ -46,10 +46,6 @@ class TranslationTask:
     """
 
     unit = "target tokens"
-    columns = (
-        *("sentences", "perplexity", "accuracy", "bleu", "chrf", "bleu_moses_lowercase"),
-        "exact_match",
-    )
 
     def __init__(
         self,
