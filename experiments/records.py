@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import base
-from experiments.settings import assign, check
+from experiments.config import assign, check
 from transformer.data.held_out import SPLITS
 from transformer.errors import UserError
 from transformer.metrics.registry import COUNTS

@@ -14,9 +14,9 @@ from rich.table import Table
 from experiments import costs, environment, modes, records, weights, workdir
 from experiments.attention import probe_figures
 from experiments.display import training_curves
-from experiments.lines import print_table
 from experiments.report import numbers, page
 from experiments.report.attention import Trained
+from experiments.text_io import print_table
 from transformer import tasks
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.run import Run
@@ -161,7 +161,7 @@ def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
     _, variables, *_ = workdir.load_trained(folder, config, _say, steps)
     print_results(results, config.task)
     with _picture("the examples", folder):
-        modes.REGISTRY[config.task].show(task, variables, folder, _say)
+        modes.show(task, variables, folder, _say)
     with _picture("the training", folder):
         picture = folder / "figures" / "training.png"
         _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import sacrebleu
 
-from experiments.lines import read_lines
 from experiments.report.attention import Trained
+from experiments.text_io import read_lines
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from experiments.settings import assign, check, flatten
+from experiments.config import assign, check, flatten
 from transformer.errors import UserError
 from transformer.model.build import build_model, check_names
 from transformer.model.config import ModelConfig

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 from configs import quickstart
-from experiments import run, settings, weights
+from experiments import run, weights
+from experiments.config import check
 from experiments.display.training_curves import build_figure, read_curves
 from experiments.report.numbers import score_table
 from experiments.sweeps.answer.reading import read_sweep
@@ -71,7 +72,7 @@ def patience(folder) -> bool:
 
 def check_of_best_metric(folder) -> bool:
     try:
-        settings.check(config())
+        check(config())
     except UserError:
         return False
     return True

@@ -1,9 +1,14 @@
-"""A config's values: set from text, and checked before anything is read, written or trained."""
+"""An experiment's config: read from a file, set from text, and checked before anything trains."""
 
 import difflib
+import importlib.machinery
+import importlib.util
 import math
-from collections.abc import Iterable
-from typing import Any
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 from sacremoses.corpus import NonbreakingPrefixes
@@ -88,6 +93,49 @@ CHOICES: dict[str, Iterable[str]] = {
 }
 # Of others sacremoses makes English without a word.
 MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
+
+
+class Experiment(NamedTuple):
+    """What a config file says: the config; of a sweep, its points or what they are drawn from."""
+
+    config: ConfigDict
+    points: list[Mapping[str, Any]] | None
+    space: Mapping[str, Any] | None
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether there is more than one run in it."""
+        return self.points is not None or self.space is not None
+
+
+def read_experiment(name: str) -> Experiment:
+    """Returns what `get_config()`, and in a sweep `sweep()` or `space()`, of a file return.
+
+    Args:
+      name: of the file; what follows a colon after it is the argument of `get_config`.
+
+    Raises:
+      UserError: there is no such file, or it cannot be used.
+    """
+    path, argument = Path(name), ()
+    if not path.is_file() and ":" in name:
+        path, argument = Path(name.rpartition(":")[0]), (name.rpartition(":")[2],)
+    if not path.is_file():
+        raise UserError(f"--config {path} is no file: configs/ holds those that come with this")
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    loader = importlib.machinery.SourceFileLoader("config", str(path))  # whatever it ends in
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("config", loader))
+    try:
+        loader.exec_module(module)
+        config = complete(module.get_config(*argument))
+        points = list(module.sweep()) if hasattr(module, "sweep") else None
+        return Experiment(config, points, module.space() if hasattr(module, "space") else None)
+    except Exception as error:  # the file is a program, and may fail in any way
+        # A locked config lists all that it has.
+        text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        text = " ".join(text.split())
+        raise UserError(f"--config {path} cannot be used: {kind}{text}") from None
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
