@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from experiments import run, safety
-from experiments.config import Experiment, check, override, read_experiment
+from experiments.config import Experiment, check, check_model, override, read_experiment
 from experiments.modes import MODES, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code
@@ -97,6 +97,8 @@ def _read(command: Command, folder: Path) -> Experiment:
     for key, text in command.overrides:
         override(config, key, text)
     check(config)
+    if training and not experiment.is_sweep:  # whose trials may set what does not fit
+        check_model(config)
     if command.config is None:
         safety.check_fetched(config, [key for key, _ in command.overrides])
         if training and (line := safety.describe_text(config, folder)):

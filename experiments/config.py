@@ -21,11 +21,11 @@ from transformer.errors import UserError
 from transformer.metrics.registry import metrics_of
 from transformer.model import build
 from transformer.model.classifier import BAG, POOLINGS
-from transformer.model.config import check_choice
-from transformer.model.recurrent import attention, cells
+from transformer.model.config import ModelConfig, check_choice
 from transformer.optim import OPTIMIZERS, SCHEDULES
 from transformer.tasks import REGISTRY
-from transformer.tasks.classification import CLASS_WEIGHTS
+from transformer.tasks.classification import CLASS_WEIGHTS, make_network
+from transformer.tasks.numbers import model_fields
 
 LARGEST = 2**31 - 1
 NEARLY_ONE = 0.999_999
@@ -79,8 +79,6 @@ CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
     "model.kind": (*build.REGISTRY, BAG),
     "model.pooling": POOLINGS,
-    "model.cell": cells.REGISTRY,
-    "model.recurrent_attention": attention.REGISTRY,
     "data.set_aside": WAYS,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
@@ -192,7 +190,7 @@ def complete(values: ConfigDict) -> ConfigDict:
 
 
 def check(config: ConfigDict) -> None:
-    """Checks what a config says as far as that needs no text and no model.
+    """Checks the values of a config, as far as that needs no text and no model.
 
     Raises:
       UserError: a number is out of its range, or a name is unknown.
@@ -224,6 +222,27 @@ def check(config: ConfigDict) -> None:
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "
             "--config.evaluate.moses to the language of the translations"
         )
+
+
+def check_model(config: ConfigDict) -> None:
+    """Checks that there is a model of a config, as far as that needs no text.
+
+    Raises:
+      UserError: a name is unknown, or numbers do not fit each other.
+    """
+    if config.task == "classification":
+        make_network(config, config.tokenizer.vocab_size, 2)
+    else:
+        build.check_names(model_config(config))
+
+
+def model_config(config: ConfigDict) -> ModelConfig:
+    """Returns the model's, with vocabularies of the size that is asked for."""
+    fields = model_fields(config)
+    if config.task == "language_model":
+        fields["num_encoder_layers"] = 0
+    size = config.tokenizer.vocab_size
+    return ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
 
 
 def _value(config: ConfigDict, key: str) -> Any:

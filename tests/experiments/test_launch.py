@@ -119,6 +119,23 @@ def test_a_wrong_key_or_value_is_named_before_anything_is_written(refuse, argume
     refuse(*(f"--config.{part}" for part in argument.split()), says=says)
 
 
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("num_heads=3", "num_heads=3"),
+        ("activation=quux", "'quux'"),
+        ("cell=elman", "'elman'"),
+        ("encoder_positions=sinus", "'sinus'"),
+        ("norm=batch", "'batch'"),
+        ("kind=bag", "model.kind=bag"),
+        ("num_heads=2", "/nowhere"),  # a control
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_the_text_is_read(refuse, model, says):
+    text = ("--config.data.source=files", "--config.data.path=/nowhere")
+    refuse(*text, f"--config.model.{model}", says=says)
+
+
 def test_every_number_of_the_config_has_one_range():
     numbers = [
         key
