@@ -200,7 +200,7 @@ def _train() -> ConfigDict:
     train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved before each
     train.save_minutes = 10.0  # between checkpoints at most; 0: only before evaluations
     train.keep_last = 5  # checkpoints; at least evaluate.average
-    # On validation: loss | nll | accuracy, of translations bleu | chrf, of classes macro_f1
+    # On validation: any of the task's metrics in transformer/metrics/registry.py.
     train.best_metric = "bleu"
     train.patience = 0  # evaluations without a better best_metric before stopping; 0: never
     train.max_bad_steps = 50  # non-finite steps in a row before giving up

@@ -1,22 +1,122 @@
-"""What a trained run can be used for, by its task."""
+"""The table of modes: what `launch.py` does with a run, and for which tasks.
 
-from experiments.embeddings import pictures
-from experiments.heads import importance
-from experiments.positions import pictures as positions
-from experiments.report import page
-from experiments.tasks import classification, language_model, translation
+A mode is a line here and its function. A function is named, not imported: a misspelt flag is
+answered before jax has started.
+"""
 
-# Each module has `show`, called after training. Of its `FOLDER_MODES` each takes (config, folder,
-# options) and returns the files it wrote; of its `LINE_MODES` each takes lines of text to lines of
-# text. `COMMON_MODES` are the folder modes of every task.
-COMMON_MODES = {
-    "embeddings": pictures.embeddings,
-    "heads": importance.heads,
-    "positions": positions.positions,
-    "report": page.report,
-}
-REGISTRY = {
-    "translation": translation,
-    "language_model": language_model,
-    "classification": classification,
-}
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer.errors import UserError
+
+TRAIN = "train"
+ATTENTION_FLAGS = ("sentence", "translation", "hide_end", "layer", "head")
+LINE_FLAGS = ("input", "output")
+
+
+class Mode(NamedTuple):
+    """A mode.
+
+    Attributes:
+      function: its dotted path, in which {task} stands for the task's name. It takes the config and
+        the run's folder, and `Options` where the mode reads flags; it returns the files it wrote,
+        as it writes them, or None.
+      help: a line for --help.
+      flags: the fields of `Options` that it reads.
+      tasks: that have it; all where it names none.
+    """
+
+    name: str
+    function: str
+    help: str
+    flags: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+
+    def fits(self, task: str) -> bool:
+        """Whether a task has it."""
+        return not self.tasks or task in self.tasks
+
+    def load(self, task: str) -> Callable:
+        """Returns the function of a task.
+
+        Raises:
+          UserError: the task does not have this mode.
+        """
+        if not self.fits(task):
+            known = [mode.name for mode in MODES.values() if mode.fits(task)]
+            known.remove(TRAIN)
+            raise UserError(
+                f"--mode={self.name} is not for config.task={task}: use {', '.join(known)}"
+            )
+        module, _, name = self.function.format(task=task).rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+
+TABLE = (
+    Mode(TRAIN, "experiments.command.train", "train a run or a sweep, or resume it", ("point",)),
+    Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text"),
+    Mode(
+        "attention",
+        "experiments.tasks.{task}.attention",
+        "draw the attention of all heads over a sentence",
+        ATTENTION_FLAGS,
+    ),
+    Mode(
+        "align",
+        "experiments.heads.alignment.align",
+        "score cross-attention as word alignment",
+        (*LINE_FLAGS, "links"),
+        ("translation",),
+    ),
+    Mode(
+        "generate",
+        "experiments.tasks.language_model.generate",
+        "continue each line, or a prompt",
+        (*LINE_FLAGS, "prompt"),
+        ("language_model",),
+    ),
+    Mode(
+        "translate",
+        "experiments.tasks.translation.translate",
+        "translate each line",
+        LINE_FLAGS,
+        ("translation",),
+    ),
+    Mode(
+        "score",
+        "experiments.tasks.{task}.score",
+        "write the log-probability of each line",
+        LINE_FLAGS,
+        ("translation", "language_model"),
+    ),
+    Mode(
+        "classify",
+        "experiments.tasks.classification.classify",
+        "write the class of each line",
+        LINE_FLAGS,
+        ("classification",),
+    ),
+    Mode(
+        "embeddings",
+        "experiments.embeddings.pictures.embeddings",
+        "draw maps of the token embeddings",
+        ("token",),
+    ),
+    Mode("heads", "experiments.heads.importance.heads", "rank the attention heads by importance"),
+    Mode("positions", "experiments.positions.pictures.positions", "draw positional encodings"),
+    Mode("report", "experiments.report.page.report", "write the report of a run again"),
+)
+MODES = {mode.name: mode for mode in TABLE}
+
+
+def readers(flag: str) -> list[str]:
+    """Returns the modes that read a flag."""
+    return [mode.name for mode in MODES.values() if flag in mode.flags]
+
+
+def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) -> None:
+    """Prints what a trained model makes of a few texts, and draws it; see each task's `show`."""
+    module = importlib.import_module(f"experiments.tasks.{task.config.task}")
+    module.show(task, variables, folder, log)

@@ -1,36 +1,35 @@
-"""What a mode is told on the command line beside the run and its config."""
+"""The flags of `launch.py` that only some modes read."""
 
 import dataclasses
+from typing import Any
 
 from transformer.errors import UserError
 
 
+def _flag(text: str, default: Any = None) -> Any:
+    """A field whose flag has this text in --help."""
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The flags of `launch.py` that only some modes read.
+    """The value of each of these flags; which modes read it says the table of modes."""
 
-    Attributes:
-      sentence: of `attention`, the sentence to draw; None where none was given.
-      translation: of `attention`, its translation; the model's own where it is None.
-      hide_end: of `attention`, whether pictures leave out the end-of-sentence column.
-      layer, head: of `attention`, counted from 1, which one pictures show and the explorer opens
-        at; None for all.
-      input: of `align`, a file of pairs, source<TAB>target a line; the test set where it is None.
-      links: of `align`, a file of their gold links; those that the data knows where it is None.
-      output: of `align`, the file to write the links that were found to, if any.
-      token: of `embeddings`, the token whose nearest neighbours are asked for, in place of
-        pictures.
-    """
-
-    sentence: str | None = None
-    translation: str | None = None
-    hide_end: bool = False
-    layer: int | None = None
-    head: int | None = None
-    input: str | None = None
-    links: str | None = None
-    output: str | None = None
-    token: str | None = None
+    point: int | None = _flag("of a sweep: the number of the one point to train")
+    input: str | None = _flag(
+        "file to read, one text per line; standard input by default, for align the test set"
+    )
+    output: str | None = _flag("file to write; standard output by default")
+    links: str | None = _flag("file of the gold links of --input, in Pharaoh format")
+    prompt: str | None = _flag("what the one text to write starts with, in place of --input")
+    sentence: str | None = _flag("the sentence to draw")
+    translation: str | None = _flag("its translation; the model's own by default")
+    hide_end: bool = _flag("leave out the end-of-sentence column, and renormalise", False)
+    layer: int | None = _flag("the layer to draw and open, from 1; all by default")
+    head: int | None = _flag("the head to draw and open, from 1; all by default")
+    token: str | None = _flag(
+        "print the nearest neighbours of this token or word, and draw nothing"
+    )
 
     def needed_sentence(self) -> str:
         """Returns the sentence.

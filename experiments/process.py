@@ -5,6 +5,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from transformer import signals
 from transformer.errors import UserError, one_line
@@ -59,6 +60,30 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
         general = "check the path, its permissions and the space on its disk"
         return f"{what}: {REMEDIES.get(error.errno, general)}"
     return None
+
+
+def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
+    """Returns the exit code of a command, or 2 after one line on what the user can fix.
+
+    Args:
+      place, memory: see `explain`.
+    """
+    try:
+        return run()
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        line = explain(error, place, memory)
+        if line is None:
+            raise
+        print(f"error: {line}", file=sys.stderr)
+        return 2
+
+
+def hush(unraisable: Any) -> None:
+    """Prints what nobody can catch, but for reads of a damaged checkpoint that end too late."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
 
 
 def run_process(main: Callable[[], int]) -> int:

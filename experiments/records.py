@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from configs import base
-from experiments.settings import assign, check
+from experiments.config import assign, check
 from transformer.data.held_out import SPLITS
 from transformer.errors import UserError
+from transformer.metrics.registry import COUNTS
 from transformer.storage.reading import Each, mismatch, read_json
 
 NOTHING = type(None)
-COUNTS = ("sentences", "tokens", "texts")  # what a score is a mean over, by the name of a count
 RESULTS = {
     "step": int,
     "averaged_steps": [int],

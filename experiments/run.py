@@ -15,9 +15,10 @@ from rich.table import Table
 from experiments import costs, environment, modes, records, weights, workdir
 from experiments.attention import probe_figures
 from experiments.display import training_curves
-from experiments.lines import print_table
 from experiments.report import numbers, page
+from experiments.text_io import print_table
 from transformer import tasks
+from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.run import Run
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import write_json, write_text
@@ -25,8 +26,6 @@ from transformer.train import Trainer
 
 EVALUATIONS = "evaluations"  # folder within a run's, of evaluations with other settings
 LONGEST_NAME = 120  # of a folder there, in characters
-# What each is multiplied by.
-PERCENT = {"accuracy": 100.0, "macro_f1": 100.0, "ece": 100.0, "exact_match": 1.0}
 
 
 def train(config: Any, folder: Path) -> int | None:
@@ -52,7 +51,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
     if finished and workdir.is_finished(folder, newest):
         trainer.runs[0].close()
         _say(f"{folder} is finished, {newest} steps; its results:")
-        print_results(workdir.load_results(folder), task.columns)
+        print_results(workdir.load_results(folder), config.task)
         _say(
             "Raise --config.train.steps or --config.train.epochs to go on, or use another "
             "--workdir to start from the beginning."
@@ -98,7 +97,7 @@ def evaluate(config: Any, folder: Path) -> None:
         return
     place = folder / EVALUATIONS / _name_of(others)
     workdir.make_writable(place)
-    print_results(score(task, config, folder, place, {"settings": others}), task.columns)
+    print_results(score(task, config, folder, place, {"settings": others}), config.task)
     _say(f"wrote {place / 'results.json'}; those of {folder} stay as they are")
 
 
@@ -163,9 +162,9 @@ def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
     trained = workdir.load_trained(folder, config, _say, steps)
     # The task's own, which is compiled.
     trained = dataclasses.replace(trained, predictor=task.predictor)
-    print_results(results, task.columns)
+    print_results(results, config.task)
     with _picture("the examples", folder):
-        modes.REGISTRY[config.task].show(task, trained.variables, folder, _say)
+        modes.show(task, trained.variables, folder, _say)
     with _picture("the training", folder):
         picture = folder / "figures" / "training.png"
         _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
@@ -190,11 +189,10 @@ def _picture(what: str, folder: Path) -> Iterator[None]:
         )
 
 
-def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:
+def print_results(results: dict[str, Any], task: str) -> None:
     """Prints the scores as a table, a row a split, and the signatures below it.
 
-    Args:
-      columns: the scores to show, those that there are.
+    Shown are the task's metrics that the results have, after the number of texts or tokens.
     """
     averaged = len(results["averaged_steps"])
     mean = f"mean of {averaged} checkpoints, " if averaged > 1 else ""
@@ -202,16 +200,18 @@ def print_results(results: dict[str, Any], columns: Sequence[str]) -> None:
     table = Table(title=title)
     splits = numbers.splits_of(results)
     first = next(iter(splits.values()))
-    columns = [column for column in columns if column in first]
+    metrics = {name: find(name) for name in COUNTS} | metrics_of(task, TABLE)
+    metrics = {name: metric for name, metric in metrics.items() if name in first}
     table.add_column("split")
-    for column in columns:
-        table.add_column(column.replace("_", " "), justify="right")
+    for name in metrics:
+        table.add_column(name.replace("_", " "), justify="right")
     for split, scores in splits.items():
-        table.add_row(split, *(_cell(scores, name) if name in scores else "" for name in columns))
+        cells = (_cell(scores, m) if m.name in scores else "" for m in metrics.values())
+        table.add_row(split, *cells)
     print_table(table)
-    for column in columns:
-        if f"{column}_signature" in first:
-            _say(f"{column}: {first[f'{column}_signature']}")
+    for name in metrics:
+        if f"{name}_signature" in first:
+            _say(f"{name}: {first[f'{name}_signature']}")
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:
@@ -221,12 +221,12 @@ def _write_lines(path: Path, texts: Sequence[str]) -> None:
     write_text(path, "".join(lines))
 
 
-def _cell(scores: dict[str, Any], column: str) -> str:
-    value, scale = scores[column], PERCENT.get(column, 1.0)
-    text = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
-    if column in PERCENT:
-        text = f"{value * scale:.1f}%"
-    return text + (f" ± {scale * scores[f'{column}_ci']:.2f}" if f"{column}_ci" in scores else "")
+def _cell(scores: dict[str, Any], metric: Metric) -> str:
+    value, interval = scores[metric.name], scores.get(f"{metric.name}_ci")
+    text = f"{value:,}" if isinstance(value, int) else f"{metric.scale * value:.2f}"
+    if metric.unit == "%":
+        text = f"{value * metric.scale:.1f}%"
+    return text if interval is None else f"{text} ± {metric.scale * interval:.2f}"
 
 
 def _say(line: str) -> None:

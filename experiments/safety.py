@@ -12,7 +12,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.settings import assign, flatten
+from experiments.config import assign, flatten
 from transformer.errors import UserError
 
 PLACES = re.compile(r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments.settings import flatten
+from experiments.config import flatten
 from transformer.errors import UserError
-from transformer.storage.checkpoint import SMALLER_IS_BETTER
+from transformer.metrics.registry import lower_is_better
 from transformer.storage.files import write_json
 
 COMMAND = "sweep.json"
@@ -79,7 +79,7 @@ def refuse_sweep(folder: Path) -> None:
 def _rank(trial: Found) -> tuple[bool, float, str]:
     if trial.score is None or trial.score != trial.score:
         return True, 0.0, trial.folder.name
-    sign = 1 if trial.metric in SMALLER_IS_BETTER else -1
+    sign = 1 if lower_is_better(trial.metric) else -1
     return False, sign * trial.score, trial.folder.name
 
 

@@ -12,13 +12,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.errors import UserError
-from transformer.storage.checkpoint import SMALLER_IS_BETTER, Checkpoints, all_damaged
+from transformer.metrics.registry import find, lower_is_better
+from transformer.storage.checkpoint import Checkpoints, all_damaged
 from transformer.storage.checkpoint_files import DamageError, patiently, read_sealed, write_sealed
 
 WEIGHTS = "weights.json"
 RULES = ("auto", "best", "last", "average")
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
-METRICS = {"bleu": "BLEU", "chrf": "chrF"}
 
 
 def candidates(scores: Mapping[int, float], average: int) -> dict[str, list[int]]:
@@ -172,7 +172,7 @@ def _compare(
 ) -> dict[str, Any]:
     """Scores the candidates on validation, as evaluations during the training do."""
     metric, template = config.train.best_metric, task.predictor.param_shapes()
-    sign = -1.0 if metric in SMALLER_IS_BETTER else 1.0
+    sign = -1.0 if lower_is_better(metric) else 1.0
     scores = checkpoints.scores(say)
     choice = {**_rule(config), "newest_step": checkpoints.steps()[-1], "candidates": []}
     if not (_is_compared(config) and scores):
@@ -209,7 +209,7 @@ def _best(scores: Mapping[int, float]) -> int:
 
 def _line(choice: Mapping[str, Any]) -> str:
     """Which weights are used, and by how much they are better than others."""
-    steps, metric = choice["steps"], METRICS.get(choice["metric"], choice["metric"])
+    steps, metric = choice["steps"], find(choice["metric"]).title
     if not choice["candidates"]:
         listed = ", ".join(f"{step:,}" for step in steps)
         mean = "the mean of checkpoints" if len(steps) > 1 else "checkpoint"

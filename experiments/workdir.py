@@ -12,9 +12,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import weights
+from experiments.config import check, complete, flatten
 from experiments.records import read_results
 from experiments.safety import PLACES, check_links
-from experiments.settings import check, complete, flatten
 from experiments.trials import refuse_sweep
 from transformer import tasks
 from transformer.errors import UserError

@@ -22,13 +22,14 @@ MOST_FILES = 14  # of a folder, `__init__.py` apart
 BASE = ("transformer.errors", "transformer.storage")
 ALLOWED = {
     "transformer": (),
-    "transformer.storage": ("transformer.errors",),
+    "transformer.storage": ("transformer.errors", "transformer.metrics.registry"),
     "transformer.model": BASE,
     "transformer.data": BASE,
     "transformer.losses": (),
     "transformer.decode": BASE,
     "transformer.optim": BASE,
-    "transformer.metrics": (*BASE, "transformer.losses"),
+    "transformer.metrics": ("transformer.losses",),
+    "transformer.progress": ("transformer.metrics.registry",),
     "transformer.analysis": BASE,
     "transformer.train_step": (
         *BASE,

@@ -32,5 +32,5 @@ Reading order, with the paper beside it:
     storage/              checkpoints and files
     inference/            text in, text or scores out
     analysis/             what heads attend to: attention, statistics, word alignment
-    metrics/              means over tokens, BLEU and chrF, scores of classes
+    metrics/              their registry; means over tokens, scores of translations and of classes
 """

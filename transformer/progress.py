@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from transformer.metrics import registry
+
 REFRESH = 0.1  # seconds between two looks of the bar
 SILENCE = 30.0  # seconds without a line at most, where there is no terminal
 COMPILING = "compiling"
@@ -103,7 +105,7 @@ class Progress:
 
     def note(self, step: int, scores: dict[str, float]) -> None:
         """Shows an evaluation, above the bar."""
-        shown = ("loss", "perplexity", "accuracy", "bleu", "chrf", "exact_match")
+        shown = registry.select(lambda metric: registry.PROGRESS in metric.shown)
         text = "  ".join(f"{name} {scores[name]:.4g}" for name in shown if name in scores)
         say = self._bar.console.print if self._terminal else self._say
         say(f"validation at step {step}: {text}")

@@ -14,9 +14,10 @@ import numpy as np
 from transformer import optim
 from transformer.analysis.head_probe import Probe
 from transformer.errors import RunError, UserError
+from transformer.metrics.registry import lower_is_better
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.stack import stacked_modules
-from transformer.storage.checkpoint import SMALLER_IS_BETTER, Checkpoints
+from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.files import write_arrays, write_json
 from transformer.storage.metrics_file import MetricsWriter
 from transformer.tasks.base import Task
@@ -48,7 +49,7 @@ class RunProgress:
 
     def record(self, step: int, metric: str, value: float) -> None:
         """Notes an evaluation."""
-        sign = -1.0 if metric in SMALLER_IS_BETTER else 1.0
+        sign = -1.0 if lower_is_better(metric) else 1.0
         # A best that is not a number would never be beaten.
         if self.best is None or math.isnan(self.best) or sign * value > sign * self.best:
             self.best, self.best_step, self.evaluations_since_best = value, step, 0

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.display.figure_files import save_figure
+from transformer.metrics.registry import PANELS, Metric, select
 
 # Steps and values of one curve, in the order of the steps.
 Curve = tuple[list[float], list[float]]
@@ -28,26 +29,31 @@ FEW = 40  # points that still show as single marks
 class Panel:
     """One panel: the metrics it draws, by key, and the name of its y axis with the unit."""
 
-    metrics: dict[str, str]
+    metrics: dict[str, Metric]
     label: str
-    best: Callable | None = None  # picks the evaluation that the legend names
+    names_best: bool = True  # whether the legend names the best evaluation
 
 
-PANELS = (
-    Panel({"nll": "nll", "loss": "loss"}, "loss (nats)", best=min),
-    Panel({"bleu": "BLEU", "chrf": "chrF"}, "score (0 to 100)", best=max),
-    Panel({"accuracy": "accuracy", "macro_f1": "macro F1"}, "accuracy (0 to 1)", best=max),
-    Panel({"learning_rate": "learning rate"}, "learning rate"),
-)
-DRAWN = tuple(metric for panel in PANELS for metric in panel.metrics)
+RATE = Metric("learning_rate", "learning rate")
 AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
 SAME = 1e-4  # losses are the same that differ by no more than this share
 # Minutes to mark on the axis of steps: at most so many, and at least a share of the axis apart.
 MOST_MARKS, MARKS_APART = 9, 0.09
 
 
+def panels() -> list[Panel]:
+    """The panels of the registry's metrics, and that of the learning rate."""
+    found = [Panel(select(lambda m, label=label: m.panel == label), label) for label in PANELS]
+    return [*found, Panel({RATE.name: RATE}, RATE.title, names_best=False)]
+
+
+def drawn_metrics() -> tuple[str, ...]:
+    """The keys of all panels."""
+    return tuple(name for panel in panels() for name in panel.metrics)
+
+
 def draw(metrics_file: Path, picture: Path) -> Path:
-    """A figure of the run's loss, BLEU and chrF, accuracy, and learning rate, one above the other.
+    """A figure of the run's losses, scores, accuracies and learning rate, one above the other.
 
     The axis below counts steps and the one above minutes, where the lines tell `seconds`.
     The curves of a panel compare: of the loss they are the negative log-likelihoods (nll), without
@@ -75,13 +81,13 @@ def draw(metrics_file: Path, picture: Path) -> Path:
 
 
 def read_curves(
-    metrics_file: Path, metrics: tuple[str, ...] = DRAWN
+    metrics_file: Path, metrics: tuple[str, ...] | None = None
 ) -> dict[tuple[str, str], Curve]:
     """The curves of a metrics file by (metric, split), in the order in which they first appear.
 
     Args:
       metrics_file: see `draw`, also for the lines that are passed over.
-      metrics: the keys to read.
+      metrics: the keys to read; by default those of the panels.
 
     Returns:
       Steps and values of each curve, sorted by step; NaN where the file has null or no number.
@@ -93,6 +99,7 @@ def read_curves(
         text = metrics_file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ValueError(f"{metrics_file}: cannot read the metrics ({error.strerror})") from error
+    metrics = drawn_metrics() if metrics is None else metrics
     points: dict[tuple[str, str], dict[float, float]] = {}
     for line in text.split("\n"):
         try:
@@ -116,7 +123,7 @@ def read_curves(
 def build_figure(
     curves: dict[tuple[str, str], Curve], source: str, clock: Curve | None = None
 ) -> Figure:
-    """The figure of these curves, a panel for each of `PANELS` that has any.
+    """The figure of these curves, a panel for each of `panels` that has any.
 
     Args:
       curves: steps and values by (metric, split).
@@ -130,13 +137,13 @@ def build_figure(
       ValueError: there is nothing to draw.
     """
     curves = _without_repeats(curves)
-    panels = [panel for panel in PANELS if any(metric in panel.metrics for metric, _ in curves)]
-    if not panels:
-        wanted = ", ".join(DRAWN)
+    drawn = [panel for panel in panels() if any(metric in panel.metrics for metric, _ in curves)]
+    if not drawn:
+        wanted = ", ".join(drawn_metrics())
         raise ValueError(f"{source}: no line with a step and one of {wanted}: nothing to draw")
-    figure = new_figure(WIDTH, PANEL_HEIGHT * len(panels) + 0.4)
-    column = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
-    for axes, panel in zip(column, panels, strict=True):
+    figure = new_figure(WIDTH, PANEL_HEIGHT * len(drawn) + 0.4)
+    column = figure.subplots(len(drawn), sharex=True, squeeze=False)[:, 0]
+    for axes, panel in zip(column, drawn, strict=True):
         chosen = {name: curve for name, curve in curves.items() if name[0] in panel.metrics}
         _draw_panel(axes, panel, chosen)
     column[-1].set_xlabel("training step")
@@ -213,15 +220,16 @@ def _round_marks(first: float, last: float, place: Callable[[float], float]) -> 
 
 def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
     # The rate that training used stands alone and is named by its axis.
-    alone = len(curves) == 1 and panel.best is None
+    alone = len(curves) == 1 and not panel.names_best
     for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
-        label = f"{split} {panel.metrics[metric]}".replace("$", r"\$")  # it is not a formula
+        shown = panel.metrics[metric]
+        label = f"{split} {shown.title}".replace("$", r"\$")  # it is not a formula
         training, minimised = split == "train", (metric, split) == ("loss", "train")
         if minimised and ("nll", split) in curves:
             label = AS_MINIMISED
-        if panel.best and not training:
+        if panel.names_best and not training:
             finite = [point for point in zip(values, steps, strict=True) if math.isfinite(point[0])]
-            value, step = panel.best(finite)
+            value, step = max(finite) if shown.higher_is_better else min(finite)
             label += f" (best {value:.2f} at step {step:,.0f})"
         marked = _marked(values)
         axes.plot(

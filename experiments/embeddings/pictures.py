@@ -14,8 +14,8 @@ from experiments.display.figure_files import save_figure
 from experiments.display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
 from experiments.display.web_page import encode_integers, write_page
 from experiments.embeddings.figures import KINDS, Map, map_figure, token_kinds
-from experiments.lines import print_table, warn
 from experiments.options import Options
+from experiments.text_io import print_table, warn
 from experiments.workdir import load_trained
 from transformer.data.tokenizer import UNKNOWN, Tokenizer
 from transformer.errors import UserError

@@ -21,7 +21,8 @@ from experiments.heads.links import (
     write_csv,
 )
 from experiments.heads.pharaoh import format_links, read_links
-from experiments.lines import (
+from experiments.options import Options
+from experiments.text_io import (
     input_file,
     open_output,
     print_table,
@@ -29,7 +30,6 @@ from experiments.lines import (
     two_columns,
     warn,
 )
-from experiments.options import Options
 from experiments.workdir import check_same_run, load_trained, make_writable
 from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
 from transformer.data import held_out

@@ -33,8 +33,7 @@ from scipy.stats import spearmanr
 from experiments.attention.arrays import KINDS
 from experiments.display.figure_files import save_figure
 from experiments.heads import figures
-from experiments.lines import print_table, warn
-from experiments.options import Options
+from experiments.text_io import print_table, warn
 from experiments.workdir import load_trained, make_writable
 from transformer import tasks
 from transformer.errors import UserError
@@ -101,7 +100,7 @@ class Ranking:
     heads: tuple[HeadScores, ...]
 
 
-def heads(config: Any, folder: Path, options: Options) -> list[Path]:
+def heads(config: Any, folder: Path) -> list[Path]:
     """Ranks all heads of a run's model on its test set; prints the ranking, returns the files.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments.lines import LINES_AT_ONCE
+from experiments.text_io import LINES_AT_ONCE
 from transformer.analysis.alignment import (
     ROWS,
     GoldLinks,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from experiments.lines import read_lines
+from experiments.text_io import read_lines
 from transformer.analysis.alignment import GoldLinks
 from transformer.errors import UserError
 

@@ -1,4 +1,4 @@
-"""What the sweeps of each task are judged by: an entry of `REGISTRY` is all that a task adds."""
+"""How the sweeps of each task are judged: an entry of `REGISTRY` is all that a task adds."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -10,6 +10,7 @@ import numpy as np
 from experiments.measures.predictions import accuracy, mcnemar_test, read_predictions
 from experiments.measures.texts import Texts, exact_share
 from experiments.measures.translations import bleu, randomisation_test, read_translations
+from transformer.metrics.registry import SWEEPS, find, metrics_of
 
 # Ends the path of a measure that stands for all numbers whose path starts so; its title has {} for
 # the rest of the path.
@@ -81,53 +82,88 @@ class TextScores:
 
 @dataclasses.dataclass(frozen=True)
 class TaskMeasures:
-    """What a sweep of one task is judged by. All paths of scores are those of the test set.
+    """What a sweep of one task is judged by.
 
     Attributes:
-      main: what settings are ranked and compared by.
-      further: the other columns of scores.
-      panels: of the picture of scores.
-      curves: of the validation while training; their paths are keys of `metrics.jsonl`.
-      curves_note: what to know of them, after "Validation while training".
-      about: a sentence for each path whose number is in the table.
-      higher_is_better: whether it is so of `main`.
+      task: its name.
+      main_metric: what settings are ranked and compared by.
+      panels: metrics of the picture of scores; of another split, `split.name`.
+      curves: metrics that are drawn of the validation while training.
+      others: columns after the task's metrics: of another split, or `name_*` for all numbers whose
+        name starts so.
+      curves_note: what to know of the curves, after "Validation while training".
+      other_notes: a sentence for each of `others` that needs one.
       splits: the first that all runs have scores of is the one that is compared.
       texts: None where a run keeps only sums over all of its text.
       unit: what speed counts.
+      split: the one that is compared.
     """
 
-    main: Measure
-    further: tuple[Measure, ...]
-    panels: tuple[Measure, ...]
-    curves: tuple[Measure, ...]
+    task: str
+    main_metric: str
+    panels: tuple[str, ...]
+    curves: tuple[str, ...]
+    others: tuple[str, ...] = ()
     curves_note: str = ""
-    about: dict[str, str] = dataclasses.field(default_factory=dict)
-    higher_is_better: bool = True
+    other_notes: dict[str, str] = dataclasses.field(default_factory=dict)
     splits: tuple[str, ...] = ("test",)
     texts: TextScores | None = None
     unit: str = "tokens"
+    split: str = "test"
 
     @property
-    def split(self) -> str:
-        """What is compared."""
-        return self.main.path.split(".")[0]
+    def main(self) -> Measure:
+        """What settings are ranked and compared by."""
+        return self._measure(self.main_metric)
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether it is so of `main`."""
+        return find(self.main_metric, self.task).higher_is_better
+
+    @property
+    def further(self) -> list[Measure]:
+        """The other columns of scores."""
+        metrics = [name for name in metrics_of(self.task, SWEEPS) if name != self.main_metric]
+        return [self._measure(name) for name in (*metrics, *self.others)]
+
+    @property
+    def score_panels(self) -> list[Measure]:
+        """Of the picture of scores."""
+        return [self._labelled(name) for name in self.panels]
+
+    @property
+    def curve_panels(self) -> list[Measure]:
+        """Of the validation while training; their paths are keys of `metrics.jsonl`."""
+        metrics = [find(name, self.task) for name in self.curves]
+        return [Measure(m.name, f"validation {m.label}", m.scale, m.format) for m in metrics]
+
+    @property
+    def about(self) -> dict[str, str]:
+        """A sentence for each path whose number is in the table."""
+        metrics = metrics_of(self.task, SWEEPS)
+        own = {f"{self.split}.{name}": m.about for name, m in metrics.items() if m.about}
+        return own | self.other_notes
 
     def of_split(self, split: str) -> "TaskMeasures":
         """The same measures of another split, in place of the test set."""
+        return dataclasses.replace(self, split=split)
 
-        def moved(path: str) -> str:
-            return f"{split}.{path.removeprefix('test.')}" if path.startswith("test.") else path
+    def _measure(self, name: str) -> Measure:
+        """A column: a metric of `split`, of another split, or for all whose name starts so."""
+        split, _, name = name.rpartition(".")
+        metric = find(name.removesuffix(f"_{ANY}"), self.task)
+        title = f"{{}}: {metric.column}" if name.endswith(ANY) else metric.column
+        title = f"{split}: {title}" if split else title
+        return Measure(f"{split or self.split}.{name}", title, metric.scale, metric.format)
 
-        def move(measures: tuple[Measure, ...]) -> tuple[Measure, ...]:
-            return tuple(dataclasses.replace(m, path=moved(m.path)) for m in measures)
-
-        return dataclasses.replace(
-            self,
-            main=move((self.main,))[0],
-            further=move(self.further),
-            panels=move(self.panels),
-            about={moved(path): text for path, text in self.about.items()},
-        )
+    def _labelled(self, name: str) -> Measure:
+        """A column as a panel's, which has room for more words."""
+        split, _, last = name.rpartition(".")
+        metric = find(last, self.task)
+        title = f"{split}: {metric.label}" if split else metric.label
+        title += "" if metric.higher_is_better else " (lower is better)"
+        return dataclasses.replace(self._measure(name), title=title)
 
 
 TRANSLATIONS = TextScores(
@@ -153,73 +189,37 @@ PREDICTIONS = TextScores(
     test_name="McNemar's test over texts ({signature})",
     by_length={"accuracy (%)": exact_share},
 )
-BLEU = Measure("test.bleu", "BLEU")
-PERPLEXITY = Measure("test.perplexity", "perplexity", format=",.3f")
-BITS = Measure("test.bits_per_byte", "bits/byte", format=",.4f")
-ACCURACY = Measure("test.accuracy", "accuracy (%)", 100)
-MACRO_F1 = Measure("test.macro_f1", "macro F1 (%)", 100)
-LOSS_CURVE = Measure("loss", "validation loss (nats)")
-ACCURACY_CURVE = Measure("accuracy", "validation accuracy (%)", 100)
-
 REGISTRY = {
-    "translation": TaskMeasures(
-        main=BLEU,
-        further=(
-            Measure("test.bleu_moses_lowercase", "BLEU, Moses lowercase"),
-            Measure("test.chrf", "chrF"),
-            Measure("test.exact_match", "exact (%)"),
-            Measure("longer.bleu", "longer: BLEU"),
-            Measure("longer.exact_match", "longer: exact (%)"),
+    measures.task: measures
+    for measures in (
+        TaskMeasures(
+            task="translation",
+            main_metric="bleu",
+            panels=("bleu", "exact_match", "longer.bleu"),
+            curves=("loss", "bleu"),
+            others=("longer.bleu", "longer.exact_match"),
+            curves_note=", with the search of the evaluations during training",
+            other_notes={
+                "longer.bleu": "longer: sentences longer than those of the training.",
+            },
+            texts=TRANSLATIONS,
         ),
-        panels=(
-            BLEU,
-            Measure("test.exact_match", "exact matches (%)"),
-            Measure("longer.bleu", "longer: BLEU"),
+        TaskMeasures(
+            task="language_model",
+            main_metric="perplexity",
+            panels=("perplexity", "bits_per_byte"),
+            curves=("nll", "accuracy"),
+            curves_note=" (nll is the natural logarithm of perplexity)",
+            splits=("test", "validation"),
         ),
-        curves=(LOSS_CURVE, Measure("bleu", "validation BLEU")),
-        curves_note=", with the search of the evaluations during training",
-        about={"longer.bleu": "longer: sentences longer than those of the training."},
-        texts=TRANSLATIONS,
-    ),
-    "language_model": TaskMeasures(
-        main=PERPLEXITY,
-        further=(
-            Measure("test.word_perplexity", "word perplexity"),
-            BITS,
-            Measure("test.nll", "nll (nats)", format=",.4f"),
-            ACCURACY,
+        TaskMeasures(
+            task="classification",
+            main_metric="accuracy",
+            panels=("accuracy", "macro_f1"),
+            curves=("loss", "accuracy"),
+            others=("accuracy_*",),
+            texts=PREDICTIONS,
+            unit="texts",
         ),
-        panels=(
-            dataclasses.replace(PERPLEXITY, title="perplexity (lower is better)"),
-            dataclasses.replace(BITS, title="bits/byte (lower is better)"),
-        ),
-        curves=(Measure("nll", "validation nll (nats)"), ACCURACY_CURVE),
-        curves_note=" (nll is the natural logarithm of perplexity)",
-        about={
-            "test.perplexity": "nll: the mean negative log-likelihood of a token; perplexity: "
-            "exp(nll); accuracy: the share of tokens that were found the most probable. Of all but "
-            "accuracy lower is better.",
-        },
-        higher_is_better=False,
-        splits=("test", "validation"),
-    ),
-    "classification": TaskMeasures(
-        unit="texts",
-        main=ACCURACY,
-        further=(
-            MACRO_F1,
-            Measure("test.nll", "nll (nats)", format=",.4f"),
-            Measure("test.ece", "ECE (%)", 100),
-            Measure("test.accuracy_*", "{}: accuracy (%)", 100),
-        ),
-        panels=(ACCURACY, MACRO_F1),
-        curves=(LOSS_CURVE, ACCURACY_CURVE),
-        about={
-            "test.macro_f1": "macro F1: the mean of the classes' F1.",
-            "test.nll": "nll: the mean negative log-likelihood of the true label; lower is better.",
-            "test.ece": "ECE: the expected calibration error, how far the probability of what is "
-            "predicted is from how often that is right, on average; lower is better.",
-        },
-        texts=PREDICTIONS,
-    ),
+    )
 }

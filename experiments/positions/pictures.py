@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.lines import warn
-from experiments.options import Options
 from experiments.positions import clock_hands, plots, rotation
 from experiments.positions.values import encodings
+from experiments.text_io import warn
 from experiments.workdir import check_same_run, load_trained
 from transformer.model.config import ModelConfig
 
 MOST_POSITIONS = 128
 
 
-def positions(config: Any, folder: Path, options: Options) -> Iterator[Path]:
+def positions(config: Any, folder: Path) -> Iterator[Path]:
     """Draws what every encoding does in a model of this size; yields the files.
 
     Encodings that the run's model has are drawn with its parameters; all others, and those of a

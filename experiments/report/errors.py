@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import sacrebleu
 
-from experiments.lines import read_lines
+from experiments.text_io import read_lines
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.workdir.trained import TrainedRun

@@ -10,23 +10,16 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from configs import base
+from experiments.config import flatten
 from experiments.measures.registry import REGISTRY, Measure
-from experiments.settings import flatten
 from transformer.data.held_out import SPLITS
+from transformer.metrics.registry import COUNTS, find
 
 NOT_NUMBERS = ("_ci", "_signature")  # ends of names that tell something of a number
-# Beside the measures that sweeps of a task know.
-FURTHER = {
-    "perplexity": Measure("perplexity", "perplexity", format=",.3f"),
-    "loss": Measure("loss", "loss (nats)", format=",.4f"),
-    "nll": Measure("nll", "nll (nats)", format=",.4f"),
-    "accuracy": Measure("accuracy", "token accuracy (%)", 100),
-    "seconds": Measure("seconds", "seconds to score", format=",.1f"),
-}
+SECONDS = Measure("seconds", "seconds to score", format=",.1f")
 DECODE, WEIGHTS = "decode", "weights"  # keys of results.json
 LATEST = 2**32  # seconds since 1970
 SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
-COUNTED = ("sentences", "tokens", "texts")  # what a score is a mean over, by the name of a count
 
 
 class Table(NamedTuple):
@@ -50,16 +43,16 @@ def main_split(results: dict[str, Any]) -> str:
 
 def main_score(task: str, results: dict[str, Any]) -> str:
     """Returns a sentence that says how good a run is, and how sure that is."""
-    split, measure = main_split(results), REGISTRY[task].main
+    split, measures = main_split(results), REGISTRY[task]
+    measure, metric = measures.main, find(measures.main_metric, task)
     scores = results[split]
     text, interval = _cell(measure, scores), f"{measure.name}_ci" in scores
-    count = next((f"{scores[name]:,} {name}" for name in COUNTED if name in scores), None)
+    count = next((f"{scores[name]:,} {name}" for name in COUNTS if name in scores), None)
     if count is None:  # a classifier's, of which there are so many of each class
         count = f"{sum(own['texts'] for own in scores['classes'].values()):,} texts"
     sure = "± is half a 95% bootstrap interval over them" if interval else "no interval is known"
-    title, is_share, _ = measure.title.partition(" (%)")
-    share = "%" if is_share else ""
-    return f"{title[0].upper()}{title[1:]} {text}{share} on the {count} of the {split} set; {sure}."
+    title, unit = metric.title[0].upper() + metric.title[1:], metric.unit
+    return f"{title} {text}{unit} on the {count} of the {split} set; {sure}."
 
 
 def score_table(task: str, results: dict[str, Any]) -> Table:
@@ -79,11 +72,19 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
     order = [*(name for name in known if name in found), *(n for n in found if n not in known)]
     rows = []
     for name in order:
-        measure = known.get(name) or FURTHER.get(name) or Measure(name, name.replace("_", " "))
+        measure = known.get(name) or _measure(name, task)
         cells = [_cell(measure, scores) for scores in splits.values()]
         rows.append([measure.title, *cells])
     caption = "Scores; ± is half a 95% bootstrap interval over the sentences or texts"
     return Table(caption, ["score", *splits], rows)
+
+
+def _measure(name: str, task: str) -> Measure:
+    """How a number is read that no sweep shows."""
+    if name == SECONDS.name:
+        return SECONDS
+    metric = find(name, task)
+    return Measure(name, metric.column, metric.scale, metric.format)
 
 
 def _same_loss(scores: dict[str, Any]) -> bool:

@@ -18,10 +18,9 @@ from PIL import Image
 from experiments import records
 from experiments.display import training_curves, web_page
 from experiments.environment import ENVIRONMENT
-from experiments.lines import warn
-from experiments.options import Options
 from experiments.report import numbers, texts
 from experiments.report.texts import Group
+from experiments.text_io import warn
 from experiments.workdir import check_same_run, load_config, load_results, load_trained
 from transformer import tasks
 from transformer.errors import UserError
@@ -67,7 +66,7 @@ class Picture(NamedTuple):
     height: int
 
 
-def report(config: ConfigDict, folder: Path, options: Options) -> Iterable[Path]:
+def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
     """Makes the report of a run anew, with what its checkpoint says where that is still there.
 
     Raises:

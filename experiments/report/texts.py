@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.display.web_page import shortened
-from experiments.lines import read_lines
 from experiments.report import errors
 from experiments.report.attention import AttentionMap, cross_attention
 from experiments.report.errors import EXACT, LEAD, MODEL, SEARCH, Judged, Sentence, reading
 from experiments.report.numbers import Table
+from experiments.text_io import read_lines
 from transformer.errors import UserError
 from transformer.workdir.trained import TrainedRun
 

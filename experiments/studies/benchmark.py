@@ -23,7 +23,7 @@ import numpy as np
 from rich.table import Table
 
 from configs import quickstart
-from experiments.lines import print_table
+from experiments.text_io import print_table
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer

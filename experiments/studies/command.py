@@ -1,11 +1,10 @@
 """What the small commands share: flags, and one line and exit code 2 for a user's mistake."""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from experiments.process import explain
+from experiments import process
 from transformer.errors import UserError
 
 
@@ -37,14 +36,9 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 def exit_code(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
     """Returns 0 after a run with these arguments, or 2 after one line on what the user can mend."""
-    try:
+
+    def command() -> int:
         run(arguments)
-    except BrokenPipeError:
-        raise
-    except Exception as error:
-        line = explain(error, place="output", memory="the numbers of this command")
-        if line is None:
-            raise
-        print(f"error: {line}", file=sys.stderr)
-        return 2
-    return 0
+        return 0
+
+    return process.exit_code(command, place="output", memory="the numbers of this command")

@@ -44,8 +44,8 @@ from experiments.attention.maps import AS_TEXT, fonts_for, visible
 from experiments.display.figure_files import save_figure
 from experiments.display.training_curves import COLOURS, DOTS_PER_INCH
 from experiments.display.vector_space import nearest
-from experiments.lines import print_table
 from experiments.studies.command import Parser, exit_code, whole
+from experiments.text_io import print_table
 from transformer.data.text_files import read_lines
 from transformer.errors import UserError
 from transformer.storage.files import write_arrays

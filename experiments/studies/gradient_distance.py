@@ -48,8 +48,8 @@ from experiments.display.training_curves import (
     light_grid,
     new_figure,
 )
-from experiments.lines import print_table
 from experiments.studies.command import Parser, exit_code, whole
+from experiments.text_io import print_table
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding

@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.settings import flatten
+from experiments.config import flatten
 from experiments.sweeps.plan import Planned, at_number
 
 # What may change when a sweep goes on: how it is run and compared, and where its text lies.

@@ -12,13 +12,11 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from experiments.settings import assign, check, flatten
+from experiments.config import assign, check, check_model, flatten, model_config
 from transformer.errors import UserError
-from transformer.model.build import build_model, check_names
-from transformer.model.config import ModelConfig
+from transformer.model.build import build_model
 from transformer.model.layers import DropoutRates
 from transformer.tasks.classification import make_network
-from transformer.tasks.numbers import model_fields
 
 # What a compiled training step takes as arguments, so that it may differ between members.
 NUMBERS = (
@@ -101,7 +99,8 @@ def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folde
             assign(own, key, value)
         own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)
-        _check_model(own)
+        check_model(own)
+        _check_vocabulary(own)
     except UserError as error:
         raise UserError(f"point {number} of the sweep: {error}") from None
     return Planned(number, dict(values), own.lock(), point_folder(folder, number))
@@ -118,23 +117,11 @@ def at_number(point: Planned, number: int) -> Planned:
     return dataclasses.replace(point, number=number, folder=folder)
 
 
-def _check_model(config: ConfigDict) -> None:
-    """Raises UserError where there is no such model, as far as that needs no text."""
-    if config.task == "classification":
-        make_network(config, config.tokenizer.vocab_size, 2)
-        return
-    model = _model_config(config)
-    check_names(model)
-    if model.one_table and not config.tokenizer.joint:
+def _check_vocabulary(config: ConfigDict) -> None:
+    """Raises UserError if one table of embeddings is for two vocabularies."""
+    one_table = config.task == "translation" and model_config(config).one_table
+    if one_table and not config.tokenizer.joint:
         raise UserError("model.tied_embeddings='all' needs tokenizer.joint=True")
-
-
-def _model_config(config: ConfigDict) -> ModelConfig:
-    fields = model_fields(config)
-    if config.task == "language_model":
-        fields["num_encoder_layers"] = 0
-    size = config.tokenizer.vocab_size
-    return ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
 
 
 def state_bytes(config: ConfigDict) -> int:
@@ -147,7 +134,7 @@ def state_bytes(config: ConfigDict) -> int:
     if config.task == "classification":
         init = make_network(config, config.tokenizer.vocab_size, 2).init
     else:
-        model = build_model(_model_config(config))
+        model = build_model(model_config(config))
         init = functools.partial(model.init, method=_forward)
     shapes = jax.eval_shape(init, jax.random.key(0), tokens, mask)
     # And Adam's two, and the sum of the gradients of an update's batches.

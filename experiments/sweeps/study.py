@@ -16,7 +16,7 @@ from experiments.sweeps.listing import fixed_keys, list_differences, number_poin
 from experiments.sweeps.plan import Planned, group_points, plan_point
 from experiments.sweeps.storage import identity, reached, read_identity, storage_of
 from transformer.errors import UserError
-from transformer.storage.checkpoint import SMALLER_IS_BETTER
+from transformer.metrics.registry import lower_is_better
 
 STATES = {
     TrialState.COMPLETE: "complete",
@@ -61,12 +61,12 @@ class Study:
         if space is not None:
             _check_space(space)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        smaller = config.train.best_metric in SMALLER_IS_BETTER
+        lower = lower_is_better(config.train.best_metric)
         with self.reached():
             self._study = optuna.create_study(
                 storage=self.storage,
                 study_name=identity(folder, config.name),
-                direction="minimize" if smaller else "maximize",
+                direction="minimize" if lower else "maximize",
                 pruner=optuna.pruners.MedianPruner(n_startup_trials=3),
                 load_if_exists=True,
             )

@@ -8,9 +8,9 @@ import numpy as np
 
 from experiments.attention import page
 from experiments.display.figure_files import save_figure
-from experiments.lines import Lines, warn
 from experiments.options import Options
 from experiments.tasks import class_figures
+from experiments.text_io import Lines, line_mode, warn
 from experiments.workdir import load_results, load_trained
 from transformer.data.labels import Labelled
 from transformer.errors import UserError
@@ -23,6 +23,7 @@ LONGEST_EXAMPLE = 90  # characters of them
 MAPPED = 500  # texts of the map: t-SNE then takes seconds
 
 
+@line_mode
 def classify(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes the most probable class of each line and its probability; a blank line stays blank.
 
@@ -134,7 +135,3 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
 def _is_of_kind(name: str) -> bool:
     """Whether a score is the accuracy of the texts of one kind."""
     return name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature")
-
-
-FOLDER_MODES = {"attention": attention}
-LINE_MODES = {"classify": classify}

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from experiments.attention import page
-from experiments.lines import Lines, warn
 from experiments.options import Options
+from experiments.text_io import Lines, line_mode, open_output, warn
 from experiments.workdir import load_trained
 from transformer.errors import UserError
 from transformer.progress import line_progress
@@ -14,7 +14,23 @@ from transformer.progress import line_progress
 DRAWN = 32  # tokens of a text whose attention is drawn after training
 
 
-def generate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+def generate(config: Any, folder: Path, options: Options) -> None:
+    """Writes what follows the prompt, or each line of --input.
+
+    Raises:
+      UserError: there are both.
+    """
+    if options.prompt is None:
+        generate_lines(config, folder, options)
+        return
+    if options.input is not None:
+        raise UserError("--prompt is for --mode=generate, in place of --input")
+    with open_output(options.output) as output:
+        generate_one(config, folder, options.prompt, output)
+
+
+@line_mode
+def generate_lines(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes each line with what the model writes after it; returns the lines written.
 
     What is written may hold ends of lines: they stand as `\\n`, so that a text stays a line. With
@@ -49,6 +65,7 @@ def generate_one(config: Any, folder: Path, prompt: str, output: TextIO) -> None
     output.write("\n")
 
 
+@line_mode
 def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes for each line the log-probability of it, in nats, and the tokens that is of.
 
@@ -97,7 +114,3 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
         return
     seen = generator.attention(variables, generator.tokenizer.decode(start))
     page.show_attention(seen, folder, say)
-
-
-FOLDER_MODES = {"attention": attention}
-LINE_MODES = {"generate": generate, "score": score}

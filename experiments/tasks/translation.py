@@ -6,8 +6,8 @@ from typing import Any, TextIO
 
 from experiments.attention import page
 from experiments.heads import alignment
-from experiments.lines import Lines, two_columns, warn
 from experiments.options import Options
+from experiments.text_io import Lines, line_mode, two_columns, warn
 from experiments.workdir import load_trained
 from transformer.errors import UserError
 from transformer.progress import line_progress
@@ -15,6 +15,7 @@ from transformer.progress import line_progress
 EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
 
 
+@line_mode
 def translate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes the translation of each line; a blank line stays blank. Returns the lines written.
 
@@ -37,6 +38,7 @@ def translate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     return written
 
 
+@line_mode
 def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes for each line `source<TAB>target` the log-probability of the target and its tokens.
 
@@ -95,7 +97,3 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
         say(f"  translation  {best[0].text}\n")
     seen = task.predictor.attention(variables, sources[0])
     page.show_attention(seen, folder, say)
-
-
-FOLDER_MODES = {"attention": attention, "align": alignment.align}
-LINE_MODES = {"translate": translate, "score": score}

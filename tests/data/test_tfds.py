@@ -7,7 +7,7 @@ import pytest
 import review_archives
 import ted_archive
 from configs import imdb
-from experiments.settings import flatten
+from experiments.config import flatten
 from source_settings import refused, settings
 from transformer.data import tfds
 from transformer.data.labelled import sources

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-import launch
 from configs import base
-from experiments import settings
+from experiments import process
+from experiments.config import RANGES, check, flatten, override, read_experiment
 from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import UserError
@@ -119,18 +119,35 @@ def test_a_wrong_key_or_value_is_named_before_anything_is_written(refuse, argume
     refuse(*(f"--config.{part}" for part in argument.split()), says=says)
 
 
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("num_heads=3", "num_heads=3"),
+        ("activation=quux", "'quux'"),
+        ("cell=elman", "'elman'"),
+        ("encoder_positions=sinus", "'sinus'"),
+        ("norm=batch", "'batch'"),
+        ("kind=bag", "model.kind=bag"),
+        ("num_heads=2", "/nowhere"),  # a control
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_the_text_is_read(refuse, model, says):
+    text = ("--config.data.source=files", "--config.data.path=/nowhere")
+    refuse(*text, f"--config.model.{model}", says=says)
+
+
 def test_every_number_of_the_config_has_one_range():
     numbers = [
         key
-        for key, value in settings.flatten(base.get_config()).items()
+        for key, value in flatten(base.get_config()).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    assert sorted(" ".join(keys for *_, keys in settings.RANGES).split()) == sorted(numbers)
+    assert sorted(" ".join(keys for *_, keys in RANGES).split()) == sorted(numbers)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_that_comes_with_this_passes_the_check(path):
-    settings.check(launch._read_experiment(str(path)).config)
+    check(read_experiment(str(path)).config)
 
 
 def test_an_override_has_the_type_of_its_key():
@@ -142,7 +159,7 @@ def test_an_override_has_the_type_of_its_key():
         ("data.tsv_columns", "(3, 1)"),
         ("data.path", "a=b"),
     ]:
-        settings.override(config, key, text)
+        override(config, key, text)
     assert config.model.num_heads == 4
     assert (config.train.epochs, type(config.train.epochs)) == (3.0, float)
     assert config.tokenizer.joint is False
@@ -177,6 +194,21 @@ def test_a_config_file_that_cannot_be_used_is_named_with_the_reason(tmp_path, te
     assert len(ended.err.splitlines()) == 1
     assert "Other fields" not in ended.err
     assert not (tmp_path / "w").exists()
+
+
+def test_a_wrong_flag_is_answered_before_jax_has_started():
+    script = (
+        "import sys, launch\n"
+        "code = launch.main(['launch.py', '--workdir=x', *sys.argv[1:]])\n"
+        "print(code, 'jax' in sys.modules)"
+    )
+    ended = [
+        subprocess.run(
+            [sys.executable, "-c", script, flag], cwd=ROOT, capture_output=True, text=True
+        ).stdout
+        for flag in ("--mode=trian", "--mode=report")
+    ]
+    assert ended == ["2 False\n", "2 True\n"]  # the other is a control
 
 
 # -- text
@@ -311,7 +343,7 @@ def test_a_workdir_that_cannot_be_written_is_refused(tiny):
 
 def test_late_reads_of_a_damaged_checkpoint_are_not_printed_but_other_errors_are(capfd):
     late = SimpleNamespace(exc_value=RuntimeError("Event loop is closed"))
-    launch._hush(late)
+    process.hush(late)
     assert capfd.readouterr().err == ""
 
     class Failing:
@@ -319,7 +351,7 @@ def test_late_reads_of_a_damaged_checkpoint_are_not_printed_but_other_errors_are
             raise ValueError("something else")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "unraisablehook", launch._hush)
+        patched.setattr(sys, "unraisablehook", process.hush)
         del [Failing()][0]
     assert "something else" in capfd.readouterr().err
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from configs import base
-from experiments import records, run, settings, workdir
+from experiments import records, run, workdir
+from experiments.config import assign, flatten
 from experiments.report import numbers
 from places import ROOT
 from tiny_run import STEPS, command, refused, shared_run
 from transformer.errors import UserError
-from transformer.tasks.translation import TranslationTask
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +76,16 @@ train.patience train.max_bad_steps"""
 def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optimizer(tmp_path):
     workdir.claim(tmp_path, base.get_config())
     allowed = []
-    for key, value in settings.flatten(base.get_config()).items():
+    for key, value in flatten(base.get_config()).items():
         config = base.get_config()
         other = {bool: lambda x: not x, str: lambda x: f"{x}x", list: lambda x: [*x, *x]}
-        settings.assign(config, key, other.get(type(value), lambda x: x + 1)(value))
+        assign(config, key, other.get(type(value), lambda x: x + 1)(value))
         with contextlib.suppress(UserError):
             workdir.check_same_run(tmp_path, config, training=True)
             allowed.append(key)
     groups = ("decode.", "evaluate.", "sweep.")
     free = {key for key in allowed if not key.startswith(groups)}
-    assert free == {*FREE.split()} & {*settings.flatten(base.get_config())}
+    assert free == {*FREE.split()} & {*flatten(base.get_config())}
     assert {key.split(".")[0] for key in allowed} >= {"decode", "evaluate", "sweep"}
 
 
@@ -292,7 +292,7 @@ def tables(folder: Path, config) -> None:
         numbers.cost_table(results, "tokens")
         numbers.duration(results["wall_seconds"])
         numbers.class_table(results["validation"])
-        run.print_results(results, TranslationTask.columns)
+        run.print_results(results, "translation")
     environment = records.read_environment(folder / "environment.json")
     numbers.started(folder, environment)
     if environment:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from experiments.lines import print_table
+from experiments.text_io import print_table
 
 CELLS = ("1603.551234567", "0.123456789 ± 0.00123", "123,456,789,012", "of several words", "7.4%")
 NAMES = ("perplexity", "bleu", "tokens per second", "exact match", "accuracy")

@@ -86,10 +86,10 @@ def test_line_i_of_the_written_texts_is_sentence_i_whatever_it_holds(tmp_path):
 
 def test_the_table_says_of_how_many_checkpoints_the_scores_are(tiny, capsys):
     results = workdir.load_results(tiny.workdir)
-    run.print_results(results, TranslationTask.columns)
+    run.print_results(results, "translation")
     assert "step 40, 4,112 parameters" in capsys.readouterr().out
     later = {**results, "step": 1200, "averaged_steps": [1000, 1100, 1200]}
-    run.print_results(later, TranslationTask.columns)
+    run.print_results(later, "translation")
     title = "step 1,200, mean of 3 checkpoints, 4,112 parameters"
     assert title in capsys.readouterr().out
 

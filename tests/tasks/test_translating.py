@@ -151,7 +151,7 @@ def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
         yield told.append
 
     monkeypatch.setattr(translating, "line_progress", recorded)
-    monkeypatch.setattr("experiments.lines.LINES_AT_ONCE", 20)
+    monkeypatch.setattr("experiments.text_io.LINES_AT_ONCE", 20)
     lines = ["a b\tc", "", "d\te f"] * 11
     (tmp_path / "in").write_text("\n".join(lines))
     arguments = [f"--mode={mode}", f"--workdir={tiny.workdir}"]

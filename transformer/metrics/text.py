@@ -1,10 +1,43 @@
-"""BLEU, chrF and exact matches of translations, with their signatures."""
+"""The scores of translations: a function each, with signatures and intervals."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import sacrebleu
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+
+class Score(NamedTuple):
+    """A score of a corpus.
+
+    Attributes:
+      interval: half the width of the 95% confidence interval (Koehn 2004); None without resamples.
+      signature: how the score was made: scores with different signatures are not comparable.
+    """
+
+    value: float
+    interval: float | None = None
+    signature: str | None = None
+
+
+class Corpus(NamedTuple):
+    """Detokenised text that is scored, and how; see `corpus_scores`."""
+
+    hypotheses: Sequence[str]
+    references: Sequence[str]
+    tokenizer: str
+    moses: str
+    bootstrap: int
+
+
+# What computes each metric, by its name in the registry; None where the corpus does not have it.
+FUNCTIONS: dict[str, Callable[[Corpus], Score | None]] = {}
+
+
+def text_metric(compute: Callable[[Corpus], Score | None]) -> Callable[[Corpus], Score | None]:
+    """Makes a function one of `FUNCTIONS`: the metric that has its name."""
+    FUNCTIONS[compute.__name__] = compute
+    return compute
 
 
 def corpus_scores(
@@ -14,46 +47,67 @@ def corpus_scores(
     moses: str = "",
     bootstrap: int = 0,
 ) -> dict[str, Any]:
-    """Returns BLEU and chrF of detokenised text with their signatures, and exact matches.
-
-    The signature is part of a score: scores of unlike signatures do not compare. Each `*_ci` is
-    the half width of the 95% confidence interval (Koehn 2004).
+    """Returns the scores of detokenised text by name, each `*_ci` and each `*_signature`.
 
     Args:
       tokenizer: sacreBLEU's, for BLEU.
-      moses: language code; adds `bleu_moses_lowercase`, the score that papers on Multi30k print:
-        both sides lowercased, punctuation-normalised and tokenised as Moses does. It is not
-        comparable with `bleu`.
+      moses: language code; adds `bleu_moses_lowercase`.
       bootstrap: resamples; 0 for no interval.
-
-    Source: Papineni et al. 2002; Popović 2015; Post 2018.
     """
-    n_bootstrap = {"n_bootstrap": bootstrap} if bootstrap else {}
-    scores: dict[str, Any] = {
-        "exact_match": 100.0
-        * sum(map(str.__eq__, hypotheses, references))
-        / max(1, len(references))
-    }
-
-    def add(name, metric, hypotheses, references, prefix=""):
-        score = metric.corpus_score(hypotheses, [references], **n_bootstrap)
-        scores[name] = score.score
-        if bootstrap:
-            scores[f"{name}_ci"] = float(score._ci)
-        scores[f"{name}_signature"] = f"{prefix}{metric.get_signature()}"
-
-    add("bleu", _Bleu(tokenize=tokenizer), hypotheses, references)
-    add("chrf", _Chrf(), hypotheses, references)
-    if moses:
-        prepare = moses_lowercase(moses)
-        add(
-            "bleu_moses_lowercase",
-            _Bleu(tokenize="none", force=True),
-            [prepare(text) for text in hypotheses],
-            [prepare(text) for text in references],
-            prefix=f"moses-lowercase:{moses}|",
-        )
+    corpus = Corpus(hypotheses, references, tokenizer, moses, bootstrap)
+    scores: dict[str, Any] = {}
+    for name, compute in FUNCTIONS.items():
+        if (score := compute(corpus)) is None:
+            continue
+        scores[name] = score.value
+        if score.interval is not None:
+            scores[f"{name}_ci"] = score.interval
+        if score.signature is not None:
+            scores[f"{name}_signature"] = score.signature
     return scores
+
+
+@text_metric
+def exact_match(corpus: Corpus) -> Score:
+    """The percentage of translations that equal their reference."""
+    matches = sum(map(str.__eq__, corpus.hypotheses, corpus.references))
+    return Score(100.0 * matches / max(1, len(corpus.references)))
+
+
+@text_metric
+def bleu(corpus: Corpus) -> Score:
+    """BLEU. Source: Papineni et al. 2002; Post 2018."""
+    return _sacrebleu(_Bleu(tokenize=corpus.tokenizer), corpus)
+
+
+@text_metric
+def chrf(corpus: Corpus) -> Score:
+    """chrF. Source: Popović 2015."""
+    return _sacrebleu(_Chrf(), corpus)
+
+
+@text_metric
+def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
+    """BLEU as papers on Multi30k print it, which is not comparable with `bleu`.
+
+    Both sides are lowercased, punctuation-normalised and tokenised as Moses does.
+    """
+    if not corpus.moses:
+        return None
+    prepare = moses_lowercase(corpus.moses)
+    prepared = corpus._replace(
+        hypotheses=list(map(prepare, corpus.hypotheses)),
+        references=list(map(prepare, corpus.references)),
+    )
+    score = _sacrebleu(_Bleu(tokenize="none", force=True), prepared)
+    return score._replace(signature=f"moses-lowercase:{corpus.moses}|{score.signature}")
+
+
+def _sacrebleu(metric: Any, corpus: Corpus) -> Score:
+    resamples = {"n_bootstrap": corpus.bootstrap} if corpus.bootstrap else {}
+    score = metric.corpus_score(corpus.hypotheses, [corpus.references], **resamples)
+    interval = float(score._ci) if corpus.bootstrap else None
+    return Score(score.score, interval, str(metric.get_signature()))
 
 
 class _PlainFloats:

@@ -14,10 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.errors import UserError
+from transformer.metrics.registry import lower_is_better
 from transformer.storage import checkpoint_files as files
 from transformer.storage.checkpoint_files import DamageError, first_line
-
-SMALLER_IS_BETTER = ("loss", "nll", "perplexity", "word_perplexity", "bits_per_byte", "ece")
 
 
 class Checkpoints:
@@ -123,7 +122,7 @@ class Checkpoints:
         Args:
           warn: called with a line for each evaluation that is damaged.
         """
-        sign = -1.0 if self.best_metric in SMALLER_IS_BETTER else 1.0
+        sign = -1.0 if lower_is_better(self.best_metric) else 1.0
         return {
             step: sign * score if math.isfinite(score) else -math.inf
             for step, score in self._known(warn).items()

@@ -3,7 +3,7 @@
 import abc
 import copy
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -51,7 +51,6 @@ class Task(abc.ABC):
     """
 
     unit: ClassVar[str]  # what losses are means over and speed counts
-    columns: ClassVar[Sequence[str]]  # the scores that a table shows, those that there are
 
     text: Any
     predictor: Predictor

@@ -69,7 +69,6 @@ class ClassificationTask(Task):
     """
 
     unit = "texts"
-    columns = ("accuracy", "macro_f1", "nll", "ece")
 
     text: LabelledText
     predictor: TextClassifier

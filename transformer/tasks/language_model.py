@@ -51,7 +51,6 @@ class LanguageModelTask(TokenTask):
     """Trains and scores a language model; see `tasks.base.Task` for the rest of it."""
 
     unit = "tokens"
-    columns = ("tokens", "perplexity", "word_perplexity", "bits_per_byte", "accuracy")
 
     text: LanguageText
     predictor: Generator

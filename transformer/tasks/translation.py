@@ -44,10 +44,6 @@ class TranslationTask(TokenTask):
     """Trains and scores a translator; see `tasks.base.Task` for the rest of it."""
 
     unit = "target tokens"
-    columns = (
-        *("sentences", "perplexity", "accuracy", "bleu", "chrf", "bleu_moses_lowercase"),
-        "exact_match",
-    )
 
     text: TranslationText
     predictor: Translator

@@ -120,7 +120,7 @@ def _mark(setting: Setting, is_baseline: bool) -> str:
 
 def _draw_scores(sweep: Sweep) -> Figure:
     """A row a setting: its mean, a bar of one standard deviation each way, its seeds below it."""
-    panels = [panel for panel in sweep.measures.panels if sweep.has(panel.path)]
+    panels = [panel for panel in sweep.measures.score_panels if sweep.has(panel.path)]
     names = _names(sweep, LONGEST_LINE)
     lines = max(2, *(2 + name.count("\n") for name in names))  # a row's, one of them blank
     figure = _figure(0.7 + 0.15 * lines * len(names))
@@ -154,7 +154,7 @@ def _draw_curves(sweep: Sweep) -> Figure | None:
     """The task's curves of validation: means over seeds in bands of one deviation."""
     panels = [
         panel
-        for panel in sweep.measures.curves
+        for panel in sweep.measures.curve_panels
         if any(setting.curve(panel.path)[0] for setting in sweep.settings)
     ]
     if not panels:

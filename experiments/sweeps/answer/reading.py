@@ -101,9 +101,8 @@ def _read_texts(point: Point, results: dict[str, Any], measures: TaskMeasures) -
 
 def _read_curves(point: Point, measures: TaskMeasures) -> dict[str, Curve]:
     """The curves of validation that the task draws."""
-    metrics = tuple(measure.path for measure in measures.curves)
     try:
-        curves = read_curves(point.folder / "metrics.jsonl", metrics)
+        curves = read_curves(point.folder / "metrics.jsonl", measures.curves)
     except ValueError as error:
         raise UserError(f"point {point.number} is complete, but {error}: put it back") from None
     return {metric: curve for (metric, split), curve in curves.items() if split != "train"}

@@ -11,6 +11,7 @@ import pytest
 import tiny_classifier
 import tiny_language_model
 from experiments import workdir
+from experiments.config import complete
 from experiments.heads.importance import (
     HeadScores,
     Ranking,
@@ -20,7 +21,6 @@ from experiments.heads.importance import (
     rank_correlation,
     work,
 )
-from experiments.settings import complete
 from tiny_run import command, refused, shared_run
 from transformer import tasks
 from transformer.inference.translator import Translation

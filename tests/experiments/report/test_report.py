@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from configs import base
-from experiments import environment, settings
+from experiments import environment
 from experiments.attention import probe_figures
 from experiments.attention.probes import Probe
+from experiments.config import flatten, override
 from experiments.report import numbers
 from experiments.report import page as report
 from experiments.report import texts as report_texts
@@ -315,9 +316,9 @@ def test_the_command_makes_the_same_config_from_the_defaults(tiny):
     again = base.get_config()
     for flag in flags:
         if flag.startswith("--config."):
-            settings.override(again, *flag.removeprefix("--config.").split("=", 1))
-    assert settings.flatten(again) == settings.flatten(config)
-    assert settings.flatten(again) != settings.flatten(base.get_config())
+            override(again, *flag.removeprefix("--config.").split("=", 1))
+    assert flatten(again) == flatten(config)
+    assert flatten(again) != flatten(base.get_config())
 
 
 def test_what_cleaning_dropped_is_kept_with_the_run(tiny):

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-import launch
 from configs import base, quickstart
-from experiments.settings import flatten
+from experiments.config import flatten, read_experiment
 from experiments.sweeps import plan as sweep_plan
 from transformer.errors import UserError
 
@@ -59,7 +58,7 @@ def test_a_wrong_point_is_named_with_its_number(values, says):
 @pytest.mark.parametrize("size", ["grammar", "copy", "multi30k"])
 @pytest.mark.parametrize("name", ["positions", "heads", "size", "norm", "regularisation", "kinds"])
 def test_the_shipped_sweeps_have_points_at_every_size(name, size):
-    experiment = launch._read_experiment(f"configs/sweeps/{name}.py:{size}")
+    experiment = read_experiment(f"configs/sweeps/{name}.py:{size}")
     points = sweep_plan.plan_points(*experiment[:2], FOLDER)
     assert len(points) >= 15
     assert experiment.config.sweep.baseline < len(points)

@@ -3,20 +3,22 @@
 import contextlib
 import copy
 import dataclasses
+import functools
 import io
 import itertools
 import os
 import select
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
+from experiments.options import Options
 from experiments.process import named_output
 from transformer.data.text_files import GZIP_MAGIC, decode_line
 from transformer.errors import UserError
@@ -69,6 +71,26 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
         return
     with whole_file(path) as file:
         yield file
+
+
+def line_mode(answer: Callable[[Any, Path, "Lines", TextIO], int]) -> Callable:
+    """Makes a mode of what answers the lines of --input in --output.
+
+    Args:
+      answer: takes the config, the run's folder, the lines and the output, returns the number of
+        lines it wrote.
+    """
+
+    @functools.wraps(answer)
+    def mode(config: Any, folder: Path, options: Options) -> None:
+        source = input_file(options.input)
+        with open_output(options.output, source) as output:
+            count = answer(config, folder, Lines(source), output)
+        if options.output is not None:
+            written = "1 line" if count == 1 else f"{count:,} lines"
+            warn(f"wrote {written} to {options.output}")
+
+    return mode
 
 
 def read_lines(path: Path | None) -> Iterator[str]:

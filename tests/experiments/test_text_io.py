@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from experiments import lines, workdir
+from experiments import text_io, workdir
 from places import LAUNCH
 from tiny_run import shared_run
 from transformer.errors import UserError
@@ -38,7 +38,7 @@ def pipe_as_stdin(monkeypatch):
 
 def test_what_has_arrived_is_taken_at_once_and_an_open_pipe_is_not_waited_for(monkeypatch):
     with pipe_as_stdin(monkeypatch) as end:
-        chunks = lines.Lines(None).chunks()
+        chunks = text_io.Lines(None).chunks()
         end.write("zwölf\n".encode())
         assert next(chunks) == (1, ["zwölf"])  # though the pipe is open
         end.write(b"a\r\n\nb\nhal")
@@ -50,10 +50,10 @@ def test_what_has_arrived_is_taken_at_once_and_an_open_pipe_is_not_waited_for(mo
 
 
 def test_many_lines_that_wait_in_a_pipe_make_full_chunks_in_order(monkeypatch):
-    monkeypatch.setattr(lines, "LINES_AT_ONCE", 100)
+    monkeypatch.setattr(text_io, "LINES_AT_ONCE", 100)
     with pipe_as_stdin(monkeypatch) as end:
         end.write(b"".join(b"%d\n" % i for i in range(250)))
-        chunks = lines.Lines(None).chunks()
+        chunks = text_io.Lines(None).chunks()
         found = [next(chunks), next(chunks), next(chunks)]
         end.close()
         assert [len(chunk) for _, chunk in found] == [100, 100, 50]
@@ -63,15 +63,15 @@ def test_many_lines_that_wait_in_a_pipe_make_full_chunks_in_order(monkeypatch):
 
 
 def test_a_file_keeps_its_large_chunks_wherever_it_comes_from(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LINES_AT_ONCE", 100)
+    monkeypatch.setattr(text_io, "LINES_AT_ONCE", 100)
     (tmp_path / "text").write_text("x\n" * 250)
     for source in ("input", "stdin"):
         if source == "stdin":
             monkeypatch.setattr(sys, "stdin", (tmp_path / "text").open(encoding="utf-8"))
-        read = lines.Lines(tmp_path / "text" if source == "input" else None)
+        read = text_io.Lines(tmp_path / "text" if source == "input" else None)
         assert [len(chunk) for _, chunk in read.chunks()] == [100, 100, 50]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x\n" * 250)))
-    assert [len(chunk) for _, chunk in lines.Lines(None).chunks()] == [100, 100, 50]
+    assert [len(chunk) for _, chunk in text_io.Lines(None).chunks()] == [100, 100, 50]
 
 
 def start(*arguments, **streams):
@@ -183,7 +183,7 @@ def test_a_text_in_another_encoding_is_named_with_what_converts_it(
     with pipe_as_stdin(monkeypatch) as end:
         end.write(content)
         end.close()
-        chunks = lines.Lines(None if typed else tmp_path / "text").chunks()
+        chunks = text_io.Lines(None if typed else tmp_path / "text").chunks()
         with pytest.raises(UserError, match=f"{name}.* ?{says}"):
             list(chunks)
 
@@ -206,4 +206,4 @@ def test_odd_lines_are_the_same_from_a_file_and_from_a_fifo(content, expected, t
     for name in ("text", "fifo"):
         if name == "fifo":
             threading.Thread(target=(tmp_path / "fifo").write_bytes, args=(content,)).start()
-        assert list(lines.read_lines(tmp_path / name)) == expected
+        assert list(text_io.read_lines(tmp_path / name)) == expected

@@ -1,9 +1,14 @@
-"""A config's values: set from text, and checked before anything is read, written or trained."""
+"""An experiment's config: read from a file, set from text, and checked before anything trains."""
 
 import difflib
+import importlib.machinery
+import importlib.util
 import math
-from collections.abc import Iterable
-from typing import Any
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 from sacremoses.corpus import NonbreakingPrefixes
@@ -13,13 +18,14 @@ from experiments.weights import RULES
 from transformer.data.set_aside import WAYS
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
+from transformer.metrics.registry import metrics_of
 from transformer.model import build
 from transformer.model.classifier import BAG, POOLINGS
-from transformer.model.config import check_choice
-from transformer.model.recurrent import attention, cells
+from transformer.model.config import ModelConfig, check_choice
 from transformer.optim import OPTIMIZERS, SCHEDULES
 from transformer.tasks import REGISTRY
-from transformer.tasks.classification import CLASS_WEIGHTS
+from transformer.tasks.classification import CLASS_WEIGHTS, make_network
+from transformer.tasks.numbers import model_fields
 
 LARGEST = 2**31 - 1
 NEARLY_ONE = 0.999_999
@@ -73,8 +79,6 @@ CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
     "model.kind": (*build.REGISTRY, BAG),
     "model.pooling": POOLINGS,
-    "model.cell": cells.REGISTRY,
-    "model.recurrent_attention": attention.REGISTRY,
     "data.set_aside": WAYS,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
@@ -85,17 +89,51 @@ CHOICES: dict[str, Iterable[str]] = {
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.together": ("auto", "turns", "vmap"),
 }
-LIKELIHOODS = ("loss", "nll", "accuracy")
-METRICS = {  # that `train.best_metric` can be, by task
-    "translation": (
-        *LIKELIHOODS,
-        *("perplexity", "exact_match", "bleu", "chrf", "bleu_moses_lowercase"),
-    ),
-    "language_model": (*LIKELIHOODS, "perplexity", "word_perplexity", "bits_per_byte"),
-    "classification": (*LIKELIHOODS, "macro_f1", "ece"),
-}
 # Of others sacremoses makes English without a word.
 MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
+
+
+class Experiment(NamedTuple):
+    """What a config file says: the config; of a sweep, its points or what they are drawn from."""
+
+    config: ConfigDict
+    points: list[Mapping[str, Any]] | None
+    space: Mapping[str, Any] | None
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether there is more than one run in it."""
+        return self.points is not None or self.space is not None
+
+
+def read_experiment(name: str) -> Experiment:
+    """Returns what `get_config()`, and in a sweep `sweep()` or `space()`, of a file return.
+
+    Args:
+      name: of the file; what follows a colon after it is the argument of `get_config`.
+
+    Raises:
+      UserError: there is no such file, or it cannot be used.
+    """
+    path, argument = Path(name), ()
+    if not path.is_file() and ":" in name:
+        path, argument = Path(name.rpartition(":")[0]), (name.rpartition(":")[2],)
+    if not path.is_file():
+        raise UserError(f"--config {path} is no file: configs/ holds those that come with this")
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    loader = importlib.machinery.SourceFileLoader("config", str(path))  # whatever it ends in
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("config", loader))
+    try:
+        loader.exec_module(module)
+        config = complete(module.get_config(*argument))
+        points = list(module.sweep()) if hasattr(module, "sweep") else None
+        return Experiment(config, points, module.space() if hasattr(module, "space") else None)
+    except Exception as error:  # the file is a program, and may fail in any way
+        # A locked config lists all that it has.
+        text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        text = " ".join(text.split())
+        raise UserError(f"--config {path} cannot be used: {kind}{text}") from None
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
@@ -152,7 +190,7 @@ def complete(values: ConfigDict) -> ConfigDict:
 
 
 def check(config: ConfigDict) -> None:
-    """Checks what a config says as far as that needs no text and no model.
+    """Checks the values of a config, as far as that needs no text and no model.
 
     Raises:
       UserError: a number is out of its range, or a name is unknown.
@@ -167,7 +205,7 @@ def check(config: ConfigDict) -> None:
                 )
     for key, choices in CHOICES.items():
         check_choice(f"config.{key}", flat[key], choices)
-    check_choice("config.train.best_metric", config.train.best_metric, METRICS[config.task])
+    check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
     searched = config.task == "translation" or (
         config.task == "language_model" and config.decode.search == "beam"
     )
@@ -184,6 +222,27 @@ def check(config: ConfigDict) -> None:
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "
             "--config.evaluate.moses to the language of the translations"
         )
+
+
+def check_model(config: ConfigDict) -> None:
+    """Checks that there is a model of a config, as far as that needs no text.
+
+    Raises:
+      UserError: a name is unknown, or numbers do not fit each other.
+    """
+    if config.task == "classification":
+        make_network(config, config.tokenizer.vocab_size, 2)
+    else:
+        build.check_names(model_config(config))
+
+
+def model_config(config: ConfigDict) -> ModelConfig:
+    """Returns the model's, with vocabularies of the size that is asked for."""
+    fields = model_fields(config)
+    if config.task == "language_model":
+        fields["num_encoder_layers"] = 0
+    size = config.tokenizer.vocab_size
+    return ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
 
 
 def _value(config: ConfigDict, key: str) -> Any:

@@ -1,0 +1,117 @@
+"""A command of `launch.py`: its config is read, checked and given to its mode."""
+
+import functools
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from experiments import run, safety
+from experiments.config import Experiment, check, check_model, override, read_experiment
+from experiments.modes import MODES, TRAIN
+from experiments.options import Options
+from experiments.process import exit_code
+from experiments.sweeps.sweep import sweep
+from experiments.text_io import warn
+from experiments.trials import refuse_sweep
+from experiments.workdir import load_config
+from transformer.errors import UserError
+from transformer.storage.compile_cache import keep_programs
+
+# What to lower if the memory is too small, in training and in other modes.
+MEMORY = "--config.decode.batch_size or --config.decode.beam_size"
+MEMORY_OF_TRAINING = (
+    "--config.data.batch_tokens, or if it was an evaluation, --config.decode.batch_size"
+)
+
+
+class Command(NamedTuple):
+    """What the command line says.
+
+    Attributes:
+      mode: its name.
+      workdir: folder of the run.
+      config: file of the experiment; None for a run that was started.
+      overrides: (key, text) of the config.
+      options: the flags that only some modes read.
+    """
+
+    mode: str
+    workdir: str
+    config: str | None
+    overrides: list[tuple[str, str]]
+    options: Options
+
+
+def execute(command: Command) -> int:
+    """Runs a command; returns its exit code.
+
+    It is 2 after one line on what the user can fix, and 128 + n if signal n ended the training
+    early.
+    """
+    memory = MEMORY_OF_TRAINING if command.mode == TRAIN else MEMORY
+    return exit_code(lambda: _execute(command), command.workdir, memory)
+
+
+def _execute(command: Command) -> int:
+    folder, mode, options = Path(command.workdir).absolute(), MODES[command.mode], command.options
+    experiment = _read(command, folder)
+    config = experiment.config
+    _keep_compiled(config)
+    if options.point is not None and not experiment.is_sweep:
+        raise UserError("--point is for sweeps: --config names none")
+    function = mode.load(config.task)
+    if mode.name == TRAIN:
+        return function(experiment, folder, options)
+    for file in function(config, folder, *([options] if mode.flags else [])) or ():
+        print(file, flush=True)
+    return 0
+
+
+def train(experiment: Experiment, folder: Path, options: Options) -> int:
+    """Trains a run or a sweep; returns the exit code."""
+    if experiment.is_sweep:
+        log = functools.partial(print, flush=True)
+        stopped_by = sweep(*experiment, folder, options.point, log)
+    else:
+        stopped_by = run.train(experiment.config, folder)
+    return 128 + stopped_by if stopped_by else 0
+
+
+def _read(command: Command, folder: Path) -> Experiment:
+    """The experiment of the config file, or of the run's folder, with the overrides, checked."""
+    training = command.mode == TRAIN
+    if training and command.config is None and not (folder / "config.json").exists():
+        refuse_sweep(folder)
+        raise UserError(
+            "--config is missing: name the experiment, such as configs/quickstart.py; --workdir "
+            f"alone goes on with a run, and {folder} holds none"
+        )
+    if command.config is None:
+        experiment = Experiment(load_config(folder), None, None)
+        safety.forget_places(experiment.config, training)
+    else:
+        experiment = read_experiment(command.config)
+    config = experiment.config
+    for key, text in command.overrides:
+        override(config, key, text)
+    check(config)
+    if training and not experiment.is_sweep:  # whose trials may set what does not fit
+        check_model(config)
+    if command.config is None:
+        safety.check_fetched(config, [key for key, _ in command.overrides])
+        if training and (line := safety.describe_text(config, folder)):
+            print(line, flush=True)
+    return experiment
+
+
+def _keep_compiled(config: ConfigDict) -> None:
+    """Lets XLA keep compiled programs next to the tokenizers, so that a second start is quick.
+
+    If the environment says where, and no flag or config does, they are kept there.
+    """
+    if not config.data.cache_dir and "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser()
+    keep_programs(cache / "programs", warn)

@@ -1,0 +1,178 @@
+"""A metric that stands in the registry is shown wherever metrics are."""
+
+import contextlib
+import io
+import json
+from dataclasses import asdict
+
+import jax.numpy as jnp
+import pytest
+
+from configs import quickstart
+from experiments import run, weights
+from experiments.config import check
+from experiments.display.training_curves import build_figure, read_curves
+from experiments.report.numbers import score_table
+from experiments.sweeps.answer.reading import read_sweep
+from experiments.sweeps.answer.table import build_table
+from experiments.sweeps.plan import plan_points
+from experiments.sweeps.study import Study
+from experiments.trials import find_trials
+from sweeps import write_point
+from transformer import tasks
+from transformer.errors import UserError
+from transformer.metrics import registry, text
+from transformer.metrics.registry import PANELS, SCORES, Metric, metrics_of
+from transformer.progress import Progress
+from transformer.run import RunProgress
+from transformer.storage.checkpoint import Checkpoints
+
+TER = Metric("ter", "edits", "%", higher_is_better=False, panel=SCORES)
+HERE, THERE = 37.5, 62.5  # the better and the worse
+
+
+def config():
+    made = quickstart.get_config()
+    made.train.best_metric = TER.name
+    return made
+
+
+def results(**scores) -> dict:
+    costs = {"step": 1, "averaged_steps": [1], "parameters": 1}
+    return costs | {"test": {"loss": 1.0, "nll": 1.0, "sentences": 3, **scores}}
+
+
+def final_table(folder) -> bool:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        run.print_results(results(ter=HERE, ter_ci=1.5, ter_signature="case:lc"), "translation")
+    return "37.5% ± 1.50" in out.getvalue() and "ter: case:lc" in out.getvalue()
+
+
+def line_while_training(folder) -> bool:
+    said = []
+    with Progress(10, 0, said.append, "tokens") as progress:
+        progress.note(5, {"loss": 1.0, TER.name: HERE})
+    return said == ["validation at step 5: loss 1  ter 37.5"]
+
+
+def best_checkpoint(folder) -> bool:
+    with Checkpoints(folder / "checkpoints", 5, TER.name) as checkpoints:
+        for step, value in ((1, THERE), (2, HERE)):
+            checkpoints.save(step, {"params": jnp.zeros(1)}, {})
+            checkpoints.record_evaluation(step, {TER.name: value}, {})
+        return checkpoints.best_step() == 2
+
+
+def patience(folder) -> bool:
+    progress = RunProgress("x")
+    for step, value in ((1, THERE), (2, HERE)):
+        progress.record(step, TER.name, value)
+    return progress.best_step == 2
+
+
+def check_of_best_metric(folder) -> bool:
+    try:
+        check(config())
+    except UserError:
+        return False
+    return True
+
+
+def choice_of_weights(folder) -> bool:
+    candidate = {"what": weights.BEST, "steps": [1], "score": HERE}
+    line = weights._line({"steps": [1], "metric": TER.name, "candidates": [candidate]})
+    return "37.5 edits on validation" in line
+
+
+def training_curves(folder) -> bool:
+    lines = [
+        {"step": step, "split": "validation", "bleu": 1.0, TER.name: value}
+        for step, value in ((1, HERE), (2, THERE))
+    ]
+    file = folder / "metrics.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    [axes] = build_figure(read_curves(file), "file").axes
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    return labels[1:] == ["validation edits (best 37.50 at step 1)"]
+
+
+def table_of_a_sweep(folder) -> bool:
+    points = [
+        write_point(folder, n, {"seed": n}, test={TER.name: value})
+        for n, value in enumerate((HERE, THERE))
+    ]
+    table = build_table(read_sweep("translation", points))
+    cells = dict(zip(table.titles, table.rows[0], strict=True))
+    return "edits (%)" in cells and cells["edits (%)"].text.startswith("50.00 ± ")
+
+
+def search_of_a_sweep(folder) -> bool:
+    points = plan_points(config(), [{"seed": 0}], folder)
+    return Study(config(), points, None, folder)._study.direction.name == "MINIMIZE"
+
+
+def trials_of_a_sweep(folder) -> bool:
+    for number, value in enumerate((THERE, HERE)):
+        place = folder / f"points/{number:03d}"
+        place.mkdir(parents=True)
+        (place / "config.json").write_text(json.dumps(config().to_dict()))
+        (place / "results.json").write_text(json.dumps({"validation": {TER.name: value}}))
+    return find_trials(folder)[0].score == HERE
+
+
+def report(folder) -> bool:
+    rows = score_table("translation", results(ter=HERE)).rows
+    return ["edits (%)", "37.50"] in rows
+
+
+CONSUMERS = (
+    *(final_table, line_while_training, best_checkpoint, patience, check_of_best_metric),
+    *(choice_of_weights, training_curves, table_of_a_sweep, trials_of_a_sweep, report),
+)
+
+
+@pytest.mark.parametrize("shows", CONSUMERS, ids=lambda shows: shows.__name__)
+def test_a_metric_of_the_registry_alone_is_shown_everywhere(shows, tmp_path, monkeypatch):
+    for folder in ("without", "with"):
+        (tmp_path / folder).mkdir()
+    assert not shows(tmp_path / "without")  # the control
+    entries = (*registry.REGISTRY["translation"], TER)
+    monkeypatch.setitem(registry.REGISTRY, "translation", entries)
+    assert shows(tmp_path / "with")
+
+
+def test_a_search_goes_the_way_that_is_better(tmp_path, monkeypatch):
+    entries = (*registry.REGISTRY["translation"], TER)
+    monkeypatch.setitem(registry.REGISTRY, "translation", entries)
+    assert search_of_a_sweep(tmp_path)
+
+
+def test_a_function_is_all_that_a_score_of_translations_adds(monkeypatch):
+    monkeypatch.setattr(text, "FUNCTIONS", dict(text.FUNCTIONS))
+
+    @text.text_metric
+    def ter(corpus):
+        return text.Score(float(len(corpus.hypotheses)), 0.5, "case:lc")
+
+    scores = text.corpus_scores(["a", "b"], ["a", "c"])
+    assert {k: v for k, v in scores.items() if k.startswith("ter")} == {
+        "ter": 2.0,
+        "ter_ci": 0.5,
+        "ter_signature": "case:lc",
+    }
+
+
+def test_every_task_has_metrics_and_every_score_of_text_an_entry():
+    assert set(registry.REGISTRY) == set(tasks.REGISTRY)
+    assert set(text.FUNCTIONS) <= set(metrics_of("translation"))
+
+
+def test_a_metric_is_the_same_in_every_task():
+    differing = ("shown", "heading", "about")
+    known: dict[str, dict] = {}
+    for metrics in registry.REGISTRY.values():
+        assert len({metric.name for metric in metrics}) == len(metrics)
+        for metric in metrics:
+            fields = {k: v for k, v in asdict(metric).items() if k not in differing}
+            assert known.setdefault(metric.name, fields) == fields
+            assert metric.panel in ("", *PANELS)

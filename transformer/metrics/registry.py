@@ -1,0 +1,149 @@
+"""The metrics of each task: what they are called, which way is better, and where they are shown.
+
+A metric is an entry here and the function that computes it: of translations one of `metrics.text`,
+of other tasks the task itself.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+# Where a metric is shown: the table of a run's results, the line about an evaluation while a run
+# trains, the tables of sweeps. A report shows every number of the results.
+TABLE, PROGRESS, SWEEPS = "table", "progress", "sweeps"
+EVERYWHERE = (TABLE, PROGRESS, SWEEPS)
+# Panels of the training curves, by the label of their y axis.
+LOSSES, SCORES, ACCURACIES = "loss (nats)", "score (0 to 100)", "accuracy (0 to 1)"
+PANELS = (LOSSES, SCORES, ACCURACIES)
+COUNTS = ("sentences", "tokens", "texts")  # what scores are means over
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A number that an evaluation gives.
+
+    Attributes:
+      name: its key in `results.json` and `metrics.jsonl`, and what `train.best_metric` says.
+      title: for people.
+      unit: of the number that people read.
+      higher_is_better: whether it is; checkpoints and settings are compared by it.
+      scale: that number over the one in the files.
+      format: of that number in the tables of sweeps and reports.
+      panel: of the training curves, one of `PANELS`; empty where it is not drawn.
+      shown: where.
+      heading: of its column in the tables of sweeps and reports; by default title and unit.
+      about: a sentence below the table of a sweep.
+    """
+
+    name: str
+    title: str
+    unit: str = ""
+    higher_is_better: bool = True
+    scale: float = 1.0
+    format: str = ",.2f"
+    panel: str = ""
+    shown: tuple[str, ...] = EVERYWHERE
+    heading: str = ""
+    about: str = ""
+
+    @property
+    def label(self) -> str:
+        """Title and unit, for an axis."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    @property
+    def column(self) -> str:
+        """The heading of its column."""
+        return self.heading or self.label
+
+
+def _loss(name: str, title: str, unit: str = "", **others) -> Metric:
+    """A metric of which lower is better."""
+    return Metric(name, title, unit, higher_is_better=False, **others)
+
+
+def _percent(name: str, title: str, **others) -> Metric:
+    """A fraction, shown in percent."""
+    return Metric(name, title, "%", scale=100.0, **others)
+
+
+_NLL = _loss("nll", "nll", "nats", format=",.4f", panel=LOSSES, shown=())
+_LOSS = _loss("loss", "loss", "nats", format=",.4f", panel=LOSSES, shown=(PROGRESS,))
+_PERPLEXITY = _loss("perplexity", "perplexity", format=",.3f", shown=(TABLE, PROGRESS))
+_ACCURACY = _percent("accuracy", "accuracy", panel=ACCURACIES)
+
+# By task, in the order of its tables.
+REGISTRY: dict[str, tuple[Metric, ...]] = {
+    "translation": (
+        _NLL,
+        _LOSS,
+        _PERPLEXITY,
+        dataclasses.replace(_ACCURACY, shown=(TABLE, PROGRESS), heading="token accuracy (%)"),
+        Metric("bleu", "BLEU", panel=SCORES),
+        Metric("bleu_moses_lowercase", "BLEU, Moses lowercase", shown=(TABLE, SWEEPS)),
+        Metric("chrf", "chrF", panel=SCORES),
+        Metric("exact_match", "exact matches", "%", heading="exact (%)"),
+    ),
+    "language_model": (
+        _LOSS,
+        dataclasses.replace(
+            _PERPLEXITY,
+            shown=EVERYWHERE,
+            about="nll: the mean negative log-likelihood of a token; perplexity: exp(nll); "
+            "accuracy: the share of tokens that were found the most probable. Of all but accuracy "
+            "lower is better.",
+        ),
+        _loss("word_perplexity", "word perplexity", shown=(TABLE, SWEEPS)),
+        _loss("bits_per_byte", "bits/byte", format=",.4f", shown=(TABLE, SWEEPS)),
+        dataclasses.replace(_NLL, shown=(SWEEPS,)),
+        _ACCURACY,
+    ),
+    "classification": (
+        _LOSS,
+        _ACCURACY,
+        _percent(
+            "macro_f1",
+            "macro F1",
+            panel=ACCURACIES,
+            shown=(TABLE, SWEEPS),
+            about="macro F1: the mean of the classes' F1.",
+        ),
+        dataclasses.replace(
+            _NLL,
+            shown=(TABLE, SWEEPS),
+            about="nll: the mean negative log-likelihood of the true label; lower is better.",
+        ),
+        _percent(
+            "ece",
+            "ECE",
+            higher_is_better=False,
+            shown=(TABLE, SWEEPS),
+            about="ECE: the expected calibration error, how far the probability of what is "
+            "predicted is from how often that is right, on average; lower is better.",
+        ),
+    ),
+}
+
+
+def metrics_of(task: str, place: str = "") -> dict[str, Metric]:
+    """Returns a task's metrics by name, in the order of tables: all, or those shown in a place."""
+    return {m.name: m for m in REGISTRY[task] if not place or place in m.shown}
+
+
+def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
+    """Returns the metrics of any task that fit, by name."""
+    found: dict[str, Metric] = {}
+    for metric in filter(fits, itertools.chain(*REGISTRY.values())):
+        found.setdefault(metric.name, metric)
+    return found
+
+
+def find(name: str, task: str | None = None) -> Metric:
+    """Returns the metric of a name, of a task or of any; of an unknown name a plain number's."""
+    known = select(lambda metric: True) if task is None else metrics_of(task)
+    return known.get(name) or Metric(name, name.replace("_", " "))
+
+
+def lower_is_better(name: str) -> bool:
+    """Returns whether lower values of a metric are better; False of a name that is unknown."""
+    return not find(name).higher_is_better
