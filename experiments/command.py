@@ -8,16 +8,17 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from experiments import run, safety
-from experiments.config import Experiment, check, check_model, override, read_experiment
+from experiments.config import Experiment, override, read_experiment
 from experiments.modes import MODES, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code
 from experiments.sweeps.sweep import sweep
 from experiments.text_io import warn
-from experiments.trials import refuse_sweep
-from experiments.workdir import load_config
+from transformer.config import check, check_model
 from transformer.errors import UserError
 from transformer.storage.compile_cache import keep_programs
+from transformer.trials import refuse_sweep
+from transformer.workdir import load_config
 
 # What to lower if the memory is too small, in training and in other modes.
 MEMORY = "--config.decode.batch_size or --config.decode.beam_size"

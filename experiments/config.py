@@ -1,96 +1,17 @@
-"""An experiment's config: read from a file, set from text, and checked before anything trains."""
+"""An experiment's config: read from a file, and set from text."""
 
-import difflib
 import importlib.machinery
 import importlib.util
-import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
-from sacremoses.corpus import NonbreakingPrefixes
 
-from configs import base
-from experiments.weights import RULES
-from transformer.data.set_aside import WAYS
-from transformer.decode import PENALTIES
+from transformer.config import complete, set_value, value_of, wrong_type
 from transformer.errors import UserError
-from transformer.metrics.registry import metrics_of
-from transformer.model import build
-from transformer.model.classifier import BAG, POOLINGS
-from transformer.model.config import ModelConfig, check_choice
-from transformer.optim import OPTIMIZERS, SCHEDULES
-from transformer.tasks import REGISTRY
-from transformer.tasks.classification import CLASS_WEIGHTS, make_network
-from transformer.tasks.numbers import model_fields
-
-LARGEST = 2**31 - 1
-NEARLY_ONE = 0.999_999
-# (smallest, largest, keys): every number of configs/base.py but those of lists.
-RANGES: tuple[tuple[float, float, str], ...] = (
-    (
-        1,
-        LARGEST,
-        "model.d_model model.d_ff model.num_heads model.bias_distance model.shaw_distance "
-        "model.bag_hidden "
-        "data.max_characters data.batch_tokens data.num_buckets decode.max_new "
-        "data.batch_multiple tokenizer.max_sentences "
-        "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
-        "evaluate.average evaluate.max_sentences sweep.trials sweep.largest",
-    ),
-    (1, 65_536, "decode.batch_size"),
-    (1, 10_000, "decode.beam_size decode.num_best evaluate.training_beam_size"),
-    (
-        0,
-        LARGEST,
-        "seed model.head_size model.num_kv_heads model.num_encoder_layers "
-        "model.num_decoder_layers model.bag_bigrams data.longer_size sweep.seed sweep.baseline "
-        "data.seed data.prefetch data.train_size data.validation_size data.test_size "
-        "data.batch_sentences decode.seed decode.top_k optimizer.weight_decay "
-        "optimizer.clip_norm optimizer.learning_rate "
-        "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
-        "train.save_minutes "
-        "decode.max_ratio decode.max_extra evaluate.bootstrap evaluate.probe_statistics "
-        "evaluate.probe_sentences",
-    ),
-    (
-        0,
-        NEARLY_ONE,
-        "model.dropout_embedding model.dropout_residual model.dropout_attention "
-        "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
-        "train.label_smoothing train.ema_decay data.validation_share data.test_share",
-    ),
-    (0, 1, "data.max_unknown_share optimizer.epsilon model.norm_epsilon"),
-    (1e-6, 1, "decode.top_p"),
-    (0, 100, "decode.temperature"),
-    (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
-    (1, math.inf, "data.max_length_ratio"),
-    (2, LARGEST, "model.max_length data.max_tokens data.context model.bag_width"),
-    (4, LARGEST, "model.bias_buckets"),
-    (5, LARGEST, "tokenizer.vocab_size"),  # four are taken
-    (-10, 10, "decode.alpha"),
-)
-# Names that are first used after the training, or after its start; others are checked where they
-# are used.
-CHOICES: dict[str, Iterable[str]] = {
-    "task": REGISTRY,
-    "model.kind": (*build.REGISTRY, BAG),
-    "model.pooling": POOLINGS,
-    "data.set_aside": WAYS,
-    "optimizer.name": OPTIMIZERS,
-    "optimizer.schedule": SCHEDULES,
-    "train.class_weights": CLASS_WEIGHTS,
-    "decode.length_penalty": PENALTIES,
-    "decode.search": ("sample", "beam"),
-    "evaluate.checkpoint": RULES,
-    "sweep.search": ("grid", "random", "tpe"),
-    "sweep.together": ("auto", "turns", "vmap"),
-}
-# Of others sacremoses makes English without a word.
-MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
 
 
 class Experiment(NamedTuple):
@@ -136,137 +57,18 @@ def read_experiment(name: str) -> Experiment:
         raise UserError(f"--config {path} cannot be used: {kind}{text}") from None
 
 
-def flatten(config: ConfigDict) -> dict[str, Any]:
-    """Returns {dotted key: value}; tuples as lists, as JSON has them."""
-    flat = {}
-    for name, value in config.items():
-        if isinstance(value, ConfigDict):
-            flat |= {f"{name}.{key}": inner for key, inner in flatten(value).items()}
-        else:
-            flat[name] = list(value) if isinstance(value, tuple | list) else value
-    return flat
-
-
 def override(config: ConfigDict, key: str, text: str) -> None:
     """Sets a key to what the text says, in the type that the key has.
 
     Raises:
       UserError: there is no such key (the nearest is named), or the text is of another type.
     """
-    value = _value(config, key)
+    value = value_of(config, key)
     try:
         parsed = _parse(text, value)
     except ValueError:
-        raise UserError(_wrong_type(key, text, value)) from None
-    _set(config, key, parsed)
-
-
-def assign(config: ConfigDict, key: str, value: Any) -> None:
-    """Sets a key to a value of the type that the key has; lists and tuples are one.
-
-    Raises:
-      UserError: there is no such key (the nearest is named), or the value is of another type.
-    """
-    current = _value(config, key)
-    if isinstance(current, float) and type(value) is int:
-        value = float(value) if abs(value) <= LARGEST else math.inf  # which no range has
-    if type(value) is not type(current):
-        raise UserError(_wrong_type(key, value, current))
-    _set(config, key, tuple(value) if isinstance(value, list) else value)
-
-
-def complete(values: ConfigDict) -> ConfigDict:
-    """Returns the config of `configs/base.py`, locked, with these values in it.
-
-    Raises:
-      UserError: see `assign`; or these are no values.
-    """
-    if not isinstance(values, ConfigDict):
-        raise UserError(f"{type(values).__name__} instead of a config: return base.get_config()")
-    config = base.get_config()
-    for key, value in flatten(values).items():
-        assign(config, key, value)
-    return config
-
-
-def check(config: ConfigDict) -> None:
-    """Checks the values of a config, as far as that needs no text and no model.
-
-    Raises:
-      UserError: a number is out of its range, or a name is unknown.
-    """
-    flat = flatten(config)
-    for smallest, largest, keys in RANGES:
-        for key in keys.split():
-            if not smallest <= flat[key] <= largest:
-                raise UserError(
-                    f"config.{key}={flat[key]} is out of range: it must be from {smallest} to "
-                    f"{largest}"
-                )
-    for key, choices in CHOICES.items():
-        check_choice(f"config.{key}", flat[key], choices)
-    check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
-    searched = config.task == "translation" or (
-        config.task == "language_model" and config.decode.search == "beam"
-    )
-    if searched and config.decode.num_best > config.decode.beam_size:
-        raise UserError(
-            f"config.decode.num_best={config.decode.num_best} is more than the "
-            f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
-            "raise --config.decode.beam_size"
-        )
-    if config.evaluate.moses:
-        check_choice("config.evaluate.moses", config.evaluate.moses, MOSES_LANGUAGES)
-    elif config.train.best_metric == "bleu_moses_lowercase":
-        raise UserError(
-            "config.train.best_metric=bleu_moses_lowercase is not measured: set "
-            "--config.evaluate.moses to the language of the translations"
-        )
-
-
-def check_model(config: ConfigDict) -> None:
-    """Checks that there is a model of a config, as far as that needs no text.
-
-    Raises:
-      UserError: a name is unknown, or numbers do not fit each other.
-    """
-    if config.task == "classification":
-        make_network(config, config.tokenizer.vocab_size, 2)
-    else:
-        build.check_names(model_config(config))
-
-
-def model_config(config: ConfigDict) -> ModelConfig:
-    """Returns the model's, with vocabularies of the size that is asked for."""
-    fields = model_fields(config)
-    if config.task == "language_model":
-        fields["num_encoder_layers"] = 0
-    size = config.tokenizer.vocab_size
-    return ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
-
-
-def _value(config: ConfigDict, key: str) -> Any:
-    """The value of a dotted key."""
-    flat = flatten(config)
-    if key not in flat:
-        near = difflib.get_close_matches(key, flat, 1, 0.5)
-        # A name may be right and its group forgotten.
-        near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
-        hint = f": did you mean config.{near[0]}?" if near else ": configs/base.py lists all keys"
-        raise UserError(f"config.{key} is no key{hint}")
-    return flat[key]
-
-
-def _set(config: ConfigDict, key: str, value: Any) -> None:
-    *groups, name = key.split(".")
-    for group in groups:
-        config = config[group]
-    config[name] = value
-
-
-def _wrong_type(key: str, value: Any, like: Any) -> str:
-    kind = "list" if isinstance(like, list) else type(like).__name__
-    return f"config.{key}={value!r} must be of type {kind}, as {like!r} is"
+        raise wrong_type(key, text, value) from None
+    set_value(config, key, parsed)
 
 
 def _parse(text: str, like: Any) -> Any:

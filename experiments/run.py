@@ -12,14 +12,15 @@ from typing import Any
 
 from rich.table import Table
 
-from experiments import costs, environment, modes, records, weights, workdir
+from experiments import costs, environment, modes
 from experiments.attention import probe_figures
 from experiments.display import training_curves
 from experiments.report import numbers, page
 from experiments.text_io import print_table
-from transformer import tasks
+from transformer import records, tasks, workdir
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.run import Run
+from transformer.storage import weights
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import write_json, write_text
 from transformer.train import Trainer

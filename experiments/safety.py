@@ -4,23 +4,19 @@ A config says where text and caches lie, and a cache holds machine code. So noth
 names a place is used but by training, which says what it reads; the cache is the user's own.
 """
 
-import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.config import assign, flatten
+from transformer.config import assign, flatten
 from transformer.errors import UserError
+from transformer.workdir import PLACES
 
-PLACES = re.compile(r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage")
 CACHE = "data.cache_dir"
 # Of `evaluate.sacrebleu_tokenizer`: those that sacreBLEU fetches from the network.
 FETCHED = ("spm", "flores101", "flores200")
-# What may lie elsewhere: checkpoints are large, and it is read alone by all modes but training.
-MAY_BE_LINKED = "checkpoints"
 
 
 def forget_places(config: ConfigDict, training: bool) -> None:
@@ -62,23 +58,3 @@ def check_fetched(config: ConfigDict, given: Iterable[str]) -> None:
             f"{key}={name!r} of the run's config fetches a model from the network: give "
             f"--config.{key}={name} to let it, or =13a"
         )
-
-
-def check_links(folder: Path) -> None:
-    """Raises UserError where a symbolic link leads out of a run's folder.
-
-    What is read or written there would be somewhere else. The folder itself may be a link, and so
-    may its `checkpoints`.
-    """
-    root = folder.resolve()
-    for place, folders, files in os.walk(root):
-        for name in (*folders, *files):
-            path = Path(place, name)
-            if not path.is_symlink() or (name == MAY_BE_LINKED and place == str(root)):
-                continue
-            target = Path(os.path.realpath(path))
-            if not target.is_relative_to(root):
-                raise UserError(
-                    f"{folder / path.relative_to(root)} is a symbolic link out of the run's "
-                    f"folder, to {target}: delete it, or put what is needed in its place"
-                )

@@ -25,9 +25,9 @@ from experiments.attention.arrays import (
 from experiments.attention.probes import of_same_sentence, read_probes
 from experiments.display import web_page
 from experiments.options import Options
-from experiments.workdir import load_results
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
+from transformer.workdir import load_results
 
 # Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
 LARGEST = 1_800_000

@@ -16,11 +16,11 @@ from experiments.display.web_page import encode_integers, write_page
 from experiments.embeddings.figures import KINDS, Map, map_figure, token_kinds
 from experiments.options import Options
 from experiments.text_io import print_table, warn
-from experiments.workdir import load_trained
 from transformer.data.tokenizer import UNKNOWN, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import TokenTable
 from transformer.storage.files import write_arrays
+from transformer.workdir import load_trained
 
 NEIGHBOURS = 10  # of a token, printed and shown
 FEWEST = 10  # tokens that t-SNE maps

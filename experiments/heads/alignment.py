@@ -30,12 +30,12 @@ from experiments.text_io import (
     two_columns,
     warn,
 )
-from experiments.workdir import check_same_run, load_trained, make_writable
 from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
 from transformer.data import held_out
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.progress import line_progress
+from transformer.workdir import check_same_run, load_trained, make_writable
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
 NO_ATTENTION = (

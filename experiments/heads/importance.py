@@ -34,7 +34,6 @@ from experiments.attention.arrays import KINDS
 from experiments.display.figure_files import save_figure
 from experiments.heads import figures
 from experiments.text_io import print_table, warn
-from experiments.workdir import load_trained, make_writable
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.losses import TokenSums
@@ -44,6 +43,7 @@ from transformer.progress import line_progress
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import whole_file, write_json
 from transformer.tasks.translation import TranslationTask
+from transformer.workdir import load_trained, make_writable
 
 Done = Callable[[int], None]  # told how many texts were read since the last call
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was

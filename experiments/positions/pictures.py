@@ -9,8 +9,8 @@ from typing import Any
 from experiments.positions import clock_hands, plots, rotation
 from experiments.positions.values import encodings
 from experiments.text_io import warn
-from experiments.workdir import check_same_run, load_trained
 from transformer.model.config import ModelConfig
+from transformer.workdir import check_same_run, load_trained
 
 MOST_POSITIONS = 128
 

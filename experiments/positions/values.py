@@ -20,7 +20,7 @@ from transformer.model.positions import (
     check_encodings,
     use_hooks,
 )
-from transformer.workdir.trained import TrainedRun
+from transformer.workdir import TrainedRun
 
 AS_INITIALISED = "as initialised"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.attention.maps import visible
 from transformer.data.parallel.batches import make_batch
-from transformer.workdir.trained import TrainedRun
+from transformer.workdir import TrainedRun
 
 MOST_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture

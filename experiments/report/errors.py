@@ -12,7 +12,7 @@ import sacrebleu
 from experiments.text_io import read_lines
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
-from transformer.workdir.trained import TrainedRun
+from transformer.workdir import TrainedRun
 
 EXACT, SEARCH, MODEL = "exact", "search", "model"
 # What a reference must be ahead by, as a share of the translation's score and in itself:

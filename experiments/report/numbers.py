@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.config import flatten
 from experiments.measures.registry import REGISTRY, Measure
+from transformer.config import flatten
 from transformer.data.held_out import SPLITS
 from transformer.metrics.registry import COUNTS, find
 

@@ -15,17 +15,15 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 from PIL import Image
 
-from experiments import records
 from experiments.display import training_curves, web_page
 from experiments.environment import ENVIRONMENT
 from experiments.report import numbers, texts
 from experiments.report.texts import Group
 from experiments.text_io import warn
-from experiments.workdir import check_same_run, load_config, load_results, load_trained
-from transformer import tasks
+from transformer import records, tasks
 from transformer.errors import UserError
 from transformer.storage.files import write_json
-from transformer.workdir.trained import TrainedRun
+from transformer.workdir import TrainedRun, check_same_run, load_config, load_results, load_trained
 
 REPORT, DATA = "report.html", "data.json"
 # Pictures of `figures/` that a report shows where they are, and what they are.

@@ -14,7 +14,7 @@ from experiments.report.errors import EXACT, LEAD, MODEL, SEARCH, Judged, Senten
 from experiments.report.numbers import Table
 from experiments.text_io import read_lines
 from transformer.errors import UserError
-from transformer.workdir.trained import TrainedRun
+from transformer.workdir import TrainedRun
 
 SAMPLES, WORST, SLOWEST, ERRORS, MISTAKES = 5, 6, 3, 3, 10  # texts shown
 LONGEST_TEXT = 600  # characters of a text shown

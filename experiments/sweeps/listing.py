@@ -7,8 +7,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.config import flatten
 from experiments.sweeps.plan import Planned, at_number
+from transformer.config import flatten
 
 # What may change when a sweep goes on: how it is run and compared, and where its text lies.
 FREE_KEYS = (

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from experiments.config import assign, check, check_model, flatten, model_config
+from transformer.config import assign, check, check_model, flatten, model_config
 from transformer.errors import UserError
 from transformer.model.build import build_model
 from transformer.model.layers import DropoutRates

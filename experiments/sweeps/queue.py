@@ -7,10 +7,10 @@ from pathlib import Path
 
 from optuna.trial import Trial
 
-from experiments import workdir
 from experiments.sweeps import errors
 from experiments.sweeps.plan import Planned, structure
 from experiments.sweeps.study import Study
+from transformer import workdir
 from transformer.errors import UserError
 
 Taken = list[tuple[Planned, Trial]]  # what a worker trains at once

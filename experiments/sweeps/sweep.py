@@ -18,7 +18,7 @@ import jax
 from ml_collections import ConfigDict
 from optuna.trial import Trial
 
-from experiments import environment, run, workdir
+from experiments import environment, run
 from experiments.report import page
 from experiments.sweeps import errors
 from experiments.sweeps.plan import (
@@ -31,12 +31,12 @@ from experiments.sweeps.plan import (
 from experiments.sweeps.queue import Queue, Taken, waiting_for
 from experiments.sweeps.study import Study, find_points
 from experiments.sweeps.summary import numbers_of, started_by, summarise
-from experiments.trials import write_command
-from transformer import tasks
+from transformer import tasks, workdir
 from transformer.errors import RunError, UserError
 from transformer.run import Run
 from transformer.storage.files import write_text
 from transformer.train import Trainer
+from transformer.trials import write_command
 
 Say = Callable[[str], None]
 

@@ -11,12 +11,12 @@ from experiments.display.figure_files import save_figure
 from experiments.options import Options
 from experiments.tasks import class_figures
 from experiments.text_io import Lines, line_mode, warn
-from experiments.workdir import load_results, load_trained
 from transformer.data.labels import Labelled
 from transformer.errors import UserError
 from transformer.inference.classifier import TextClassifier
 from transformer.metrics.classification import Reliability
 from transformer.progress import line_progress
+from transformer.workdir import load_results, load_trained
 
 EXAMPLES = 6  # texts shown after training
 LONGEST_EXAMPLE = 90  # characters of them

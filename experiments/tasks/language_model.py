@@ -7,9 +7,9 @@ from typing import Any, TextIO
 from experiments.attention import page
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode, open_output, warn
-from experiments.workdir import load_trained
 from transformer.errors import UserError
 from transformer.progress import line_progress
+from transformer.workdir import load_trained
 
 DRAWN = 32  # tokens of a text whose attention is drawn after training
 

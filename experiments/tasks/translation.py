@@ -8,9 +8,9 @@ from experiments.attention import page
 from experiments.heads import alignment
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode, two_columns, warn
-from experiments.workdir import load_trained
 from transformer.errors import UserError
 from transformer.progress import line_progress
+from transformer.workdir import load_trained
 
 EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
 

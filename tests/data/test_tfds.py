@@ -7,8 +7,8 @@ import pytest
 import review_archives
 import ted_archive
 from configs import imdb
-from experiments.config import flatten
 from source_settings import refused, settings
+from transformer.config import flatten
 from transformer.data import tfds
 from transformer.data.labelled import sources
 from transformer.data.labels import Labelled

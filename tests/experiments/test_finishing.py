@@ -6,12 +6,13 @@ import shutil
 
 import pytest
 
-from experiments import run, workdir
+from experiments import run
 from experiments.display import training_curves
 from experiments.report import page
 from runs import lines
 from tiny_run import command, shared_run
 from tiny_sweep import rows, write_config
+from transformer import workdir
 from transformer.storage.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
 

@@ -10,9 +10,10 @@ import pytest
 
 from configs import base
 from experiments import process
-from experiments.config import RANGES, check, flatten, override, read_experiment
+from experiments.config import override, read_experiment
 from places import ROOT
 from tiny_run import command, refused, shared_run
+from transformer.config import RANGES, check, flatten
 from transformer.errors import UserError
 
 CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")

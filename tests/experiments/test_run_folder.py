@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from configs import base
-from experiments import records, run, workdir
-from experiments.config import assign, flatten
+from experiments import run
 from experiments.report import numbers
 from places import ROOT
 from tiny_run import STEPS, command, refused, shared_run
+from transformer import records, workdir
+from transformer.config import assign, flatten
 from transformer.errors import UserError
 
 

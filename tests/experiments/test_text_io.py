@@ -12,9 +12,10 @@ import time
 
 import pytest
 
-from experiments import text_io, workdir
+from experiments import text_io
 from places import LAUNCH
 from tiny_run import shared_run
+from transformer import workdir
 from transformer.errors import UserError
 from transformer.inference.groups import static_rows
 

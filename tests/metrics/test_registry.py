@@ -9,23 +9,24 @@ import jax.numpy as jnp
 import pytest
 
 from configs import quickstart
-from experiments import run, weights
-from experiments.config import check
+from experiments import run
 from experiments.display.training_curves import build_figure, read_curves
 from experiments.report.numbers import score_table
 from experiments.sweeps.answer.reading import read_sweep
 from experiments.sweeps.answer.table import build_table
 from experiments.sweeps.plan import plan_points
 from experiments.sweeps.study import Study
-from experiments.trials import find_trials
 from sweeps import write_point
 from transformer import tasks
+from transformer.config import check
 from transformer.errors import UserError
 from transformer.metrics import registry, text
 from transformer.metrics.registry import PANELS, SCORES, Metric, metrics_of
 from transformer.progress import Progress
 from transformer.run import RunProgress
+from transformer.storage import weights
 from transformer.storage.checkpoint import Checkpoints
+from transformer.trials import find_trials
 
 TER = Metric("ter", "edits", "%", higher_is_better=False, panel=SCORES)
 HERE, THERE = 37.5, 62.5  # the better and the worse

@@ -10,11 +10,11 @@ import pytest
 
 import tiny_run
 from configs import base
-from experiments import workdir
 from experiments.report import texts as report_texts
 from runs import identical, quiet
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, refused
+from transformer import workdir
 from transformer.data.labelled.batches import (
     LabelledPlan,
     encode_labelled,

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import workdir
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, refused, shared_folder
+from transformer import workdir
 from transformer.data.documents.packing import Text
 from transformer.data.token_store import TokenStore
 from transformer.tasks.language_model import scores_of

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import workdir
 from experiments.tasks import translation as translating
 from tiny_run import command, refused, shared_run
+from transformer import workdir
 from transformer.data.tokenizer import BEGIN, PAD, UNKNOWN
 from transformer.inference import translator as translator_module
 from transformer.tasks.translation import load_tokenizers, make_translator

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from test_together import seeds
 
-from experiments import workdir
 from places import ROOT
 from runs import Unigrams, quiet, toy_config, unigram_config
+from transformer import workdir
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer

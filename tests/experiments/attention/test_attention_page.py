@@ -24,11 +24,10 @@ from experiments.attention.page import (
 from experiments.attention.probes import Probe
 from experiments.options import Options
 from experiments.report.attention import CELL, cross_attention
-from experiments.workdir import load_config, load_trained
 from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
-from transformer.workdir.trained import TrainedRun
+from transformer.workdir import TrainedRun, load_config, load_trained
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from matplotlib.image import imread
 
 from configs import base
 from conftest import tiny_config
-from experiments import workdir
 from experiments.display import vector_space
 from experiments.embeddings import figures, pictures
 from experiments.embeddings.figures import Map, map_figure, token_kinds
 from tiny_run import command, refused, shared_run
+from transformer import workdir
 from transformer.data.tokenizer import train_tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import TokenTable

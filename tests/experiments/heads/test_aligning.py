@@ -6,12 +6,12 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from experiments import workdir
 from experiments.heads import alignment_figures
 from experiments.heads import links as head_links
 from experiments.heads.alignment import print_scores
 from experiments.heads.links import Head, HeadLinks, Score
 from tiny_run import command, refused, shared_run
+from transformer import workdir
 from transformer.analysis.alignment import GoldLinks
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import make_batch

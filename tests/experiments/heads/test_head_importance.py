@@ -10,8 +10,6 @@ import pytest
 
 import tiny_classifier
 import tiny_language_model
-from experiments import workdir
-from experiments.config import complete
 from experiments.heads.importance import (
     HeadScores,
     Ranking,
@@ -22,7 +20,8 @@ from experiments.heads.importance import (
     work,
 )
 from tiny_run import command, refused, shared_run
-from transformer import tasks
+from transformer import tasks, workdir
+from transformer.config import complete
 from transformer.inference.translator import Translation
 from transformer.model.gates import unit_gates
 

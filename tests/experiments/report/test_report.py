@@ -19,7 +19,7 @@ from configs import base
 from experiments import environment
 from experiments.attention import probe_figures
 from experiments.attention.probes import Probe
-from experiments.config import flatten, override
+from experiments.config import override
 from experiments.report import numbers
 from experiments.report import page as report
 from experiments.report import texts as report_texts
@@ -34,10 +34,11 @@ from experiments.report.errors import (
     penalised,
     score_references,
 )
-from experiments.workdir import load_config, load_results
 from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention
+from transformer.config import flatten
 from transformer.data.pairs import CleaningReport
+from transformer.workdir import load_config, load_results
 
 WIDE = 2800  # pixels of a picture
 HOSTILE = '<script>alert("1")</script> & <b>'

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from experiments import workdir
 from places import ROOT
 from tiny_run import CONFIG, command, refused
 from tiny_sweep import rows, write_config
+from transformer import workdir
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from configs import base, quickstart
-from experiments.config import flatten, read_experiment
+from experiments.config import read_experiment
 from experiments.sweeps import plan as sweep_plan
+from transformer.config import flatten
 from transformer.errors import UserError
 
 FOLDER = Path("sweep")

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import weights, workdir
 from runs import Unigrams, identical, quiet, toy_config, unigram_config
+from transformer import workdir
 from transformer.run import Run
+from transformer.storage import weights
 from transformer.storage.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer

@@ -11,10 +11,11 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import run, workdir
+from experiments import run
 from experiments.tasks import translation as translating
 from places import ROOT
 from tiny_run import STEPS, command, refused, shared_run
+from transformer import workdir
 from transformer.errors import UserError
 from transformer.storage.metrics_file import MetricsWriter
 from transformer.tasks.translation import TranslationTask
@@ -235,7 +236,7 @@ def test_an_interrupted_training_ends_with_the_code_of_its_signal(tiny, copy, mo
 HOLD = """
 import sys
 from pathlib import Path
-from experiments import workdir
+from transformer import workdir
 
 with workdir.locked(Path(sys.argv[1])):
     print("locked", flush=True)

@@ -1,26 +1,26 @@
 """A run's folder: the config that made it, and what a finished run left there."""
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments import weights
-from experiments.config import check, complete, flatten
-from experiments.records import read_results
-from experiments.safety import PLACES, check_links
-from experiments.trials import refuse_sweep
 from transformer import tasks
+from transformer.config import check, complete, flatten
 from transformer.errors import UserError
+from transformer.inference.base import Predictor, Variables
+from transformer.records import read_results
+from transformer.storage import weights
 from transformer.storage.files import write_json
 from transformer.storage.reading import read_json
-from transformer.workdir.trained import TrainedRun
+from transformer.trials import refuse_sweep
 
 # What may change when a run goes on: how long, how it is scored and where its text lies.
 FREE_KEYS = (
@@ -44,7 +44,29 @@ FREE_KEYS = (
 )
 
 
+# Keys that name a place, which a stranger's folder may not choose; see `experiments.safety`.
+PLACES = re.compile(r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage")
+# What may lie elsewhere: checkpoints are large, and it is read alone by all modes but training.
+MAY_BE_LINKED = "checkpoints"
 ESSENTIAL = ("task", "model", "data", "tokenizer")  # without them a config is not a run's
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedRun:
+    """What a run's folder gives to whoever uses its model.
+
+    Attributes:
+      predictor: the model in use.
+      variables: what it is applied with, `{"params": ...}`.
+      steps: of the checkpoints that the parameters are the mean of, or the only one.
+      progress: how far the run had come, see `transformer.run.RunProgress`; empty if the folder
+        does not say.
+    """
+
+    predictor: Predictor
+    variables: Variables
+    steps: Sequence[int] = ()
+    progress: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -146,6 +168,26 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
             f"{folder} holds a run of another config: {'; '.join(differing)}. Use another "
             "--workdir, or name it alone, without --config, to use the config that is there"
         )
+
+
+def check_links(folder: Path) -> None:
+    """Raises UserError where a symbolic link leads out of a run's folder.
+
+    What is read or written there would be somewhere else. The folder itself may be a link, and so
+    may its `checkpoints`.
+    """
+    root = folder.resolve()
+    for place, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if not path.is_symlink() or (name == MAY_BE_LINKED and place == str(root)):
+                continue
+            target = Path(os.path.realpath(path))
+            if not target.is_relative_to(root):
+                raise UserError(
+                    f"{folder / path.relative_to(root)} is a symbolic link out of the run's "
+                    f"folder, to {target}: delete it, or put what is needed in its place"
+                )
 
 
 def other_settings(folder: Path, config: ConfigDict) -> dict[str, Any]:

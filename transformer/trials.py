@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments.config import flatten
+from transformer.config import flatten
 from transformer.errors import UserError
 from transformer.metrics.registry import lower_is_better
 from transformer.storage.files import write_json

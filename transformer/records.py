@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import base
-from experiments.config import assign, check
+from transformer.config import assign, check
 from transformer.data.held_out import SPLITS
 from transformer.errors import UserError
 from transformer.metrics.registry import COUNTS

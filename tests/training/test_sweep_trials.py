@@ -5,10 +5,10 @@ import json
 import pytest
 
 from configs import quickstart
-from experiments import workdir
-from experiments.trials import find_trials, refuse_sweep, write_command
 from tiny_run import refused
+from transformer import workdir
 from transformer.errors import UserError
+from transformer.trials import find_trials, refuse_sweep, write_command
 
 
 def write_trial(folder, number, changes, score=None, metric="bleu"):

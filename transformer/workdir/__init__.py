@@ -1,1 +1,0 @@
-"""A run's folder: see `experiments.workdir` for now."""
