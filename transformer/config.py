@@ -113,7 +113,7 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
     set_value(config, key, tuple(value) if isinstance(value, list) else value)
 
 
-def complete(values: ConfigDict) -> ConfigDict:
+def complete(values: object) -> ConfigDict:
     """Returns the config of `configs/base.py`, locked, with these values in it.
 
     Raises:
