@@ -28,7 +28,7 @@ MEMORY_OF_TRAINING = (
 
 
 class Command(NamedTuple):
-    """What the command line says.
+    """The content of a command line.
 
     Attributes:
       mode: its name.
@@ -48,8 +48,7 @@ class Command(NamedTuple):
 def execute(command: Command) -> int:
     """Runs a command; returns its exit code.
 
-    It is 2 after one line on what the user can fix, and 128 + n if signal n ended the training
-    early.
+    It is 2 after one line about a user error, and 128 + n if signal n ended the training early.
     """
     memory = MEMORY_OF_TRAINING if command.mode == TRAIN else MEMORY
     return exit_code(lambda: _execute(command), command.workdir, memory)

@@ -15,7 +15,7 @@ from transformer.errors import UserError
 
 
 class Experiment(NamedTuple):
-    """What a config file says: the config; of a sweep, its points or what they are drawn from."""
+    """The content of a config file: the config; of a sweep, its points or their search space."""
 
     config: ConfigDict
     points: list[Mapping[str, Any]] | None

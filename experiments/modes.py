@@ -1,4 +1,4 @@
-"""The table of modes: what `launch.py` does with a run, and for which tasks.
+"""The table of modes of `launch.py`: their functions, tasks and flags.
 
 A mode is a line here and its function. A function is named, not imported: a misspelt flag is
 answered before jax has started.
@@ -117,6 +117,6 @@ def readers(flag: str) -> list[str]:
 
 
 def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) -> None:
-    """Prints what a trained model makes of a few texts, and draws it; see each task's `show`."""
+    """Prints and draws outputs of a trained model; see `show` of each task's module."""
     module = importlib.import_module(f"experiments.tasks.{task.config.task}")
     module.show(task, variables, folder, log)

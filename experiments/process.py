@@ -63,7 +63,7 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
 
 
 def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
-    """Returns the exit code of a command, or 2 after one line on what the user can fix.
+    """Returns the exit code of a command, or 2 after one line about a user error.
 
     Args:
       place, memory: see `explain`.
@@ -81,7 +81,7 @@ def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
 
 
 def hush(unraisable: Any) -> None:
-    """Prints what nobody can catch, but for reads of a damaged checkpoint that end too late."""
+    """Prints an error that cannot be caught, except of late reads of a damaged checkpoint."""
     if str(unraisable.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(unraisable)
 

@@ -74,7 +74,7 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
 
 
 def line_mode(answer: Callable[[Any, Path, "Lines", TextIO], int]) -> Callable:
-    """Makes a mode of what answers the lines of --input in --output.
+    """Turns a function that answers lines into a mode that reads --input and writes --output.
 
     Args:
       answer: takes the config, the run's folder, the lines and the output, returns the number of

@@ -80,7 +80,7 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
 
 
 def _measure(name: str, task: str) -> Measure:
-    """How a number is read that no sweep shows."""
+    """The heading and the format of a number that is in no table of sweeps."""
     if name == SECONDS.name:
         return SECONDS
     metric = find(name, task)

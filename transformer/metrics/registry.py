@@ -1,4 +1,4 @@
-"""The metrics of each task: what they are called, which way is better, and where they are shown.
+"""The metrics of each task: their titles, formats, directions, and the places that show them.
 
 A metric is an entry here and the function that computes it: of translations one of `metrics.text`,
 of other tasks the task itself.
@@ -8,8 +8,8 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 
-# Where a metric is shown: the table of a run's results, the line about an evaluation while a run
-# trains, the tables of sweeps. A report shows every number of the results.
+# Places that show metrics: the table of a run's results, the line of an evaluation during training,
+# the tables of sweeps. A report shows every number of the results.
 TABLE, PROGRESS, SWEEPS = "table", "progress", "sweeps"
 EVERYWHERE = (TABLE, PROGRESS, SWEEPS)
 # Panels of the training curves, by the label of their y axis.
@@ -30,7 +30,7 @@ class Metric:
       scale: that number over the one in the files.
       format: of that number in the tables of sweeps and reports.
       panel: of the training curves, one of `PANELS`; empty where it is not drawn.
-      shown: where.
+      shown: the places that show it.
       heading: of its column in the tables of sweeps and reports; by default title and unit.
       about: a sentence below the table of a sweep.
     """
@@ -139,7 +139,7 @@ def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
 
 
 def find(name: str, task: str | None = None) -> Metric:
-    """Returns the metric of a name, of a task or of any; of an unknown name a plain number's."""
+    """Returns the metric of a name, of a task or of any; for an unknown name, one of defaults."""
     known = select(lambda metric: True) if task is None else metrics_of(task)
     return known.get(name) or Metric(name, name.replace("_", " "))
 

@@ -30,7 +30,7 @@ class Corpus(NamedTuple):
     bootstrap: int
 
 
-# What computes each metric, by its name in the registry; None where the corpus does not have it.
+# The function of each metric, by its name in the registry; it returns None if it does not apply.
 FUNCTIONS: dict[str, Callable[[Corpus], Score | None]] = {}
 
 
