@@ -1,14 +1,12 @@
 """Length buckets, and the plan of all batches that are drawn from them."""
 
-import abc
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from transformer.data.stream import shuffle, stream
+from transformer.data.plan import BatchT, Plan
+from transformer.data.stream import shuffle
 
 SHAPE_SEED = 0  # of the order of batches by shape
 
@@ -27,7 +25,7 @@ class Bucket:
         return -(-len(self.members) // self.rows)
 
 
-class BucketPlan(abc.ABC):
+class BucketPlan(Plan[BatchT]):
     """All training batches there will ever be: batch i is a function of (seed, i) alone.
 
     An epoch holds each sentence once, in batches whose order and content are shuffled anew. A
@@ -72,11 +70,7 @@ class BucketPlan(abc.ABC):
             rows = -(-len(members) // (batches * multiple)) * multiple
             self.buckets.append(Bucket(length, rows, members))
         self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
-
-    @property
-    def epoch_length(self) -> int:
-        """Batches in one epoch."""
-        return int(self._ends[-1])
+        self.epoch_length = int(self._ends[-1])
 
     @property
     def positions(self) -> int:
@@ -93,14 +87,6 @@ class BucketPlan(abc.ABC):
         places = even_part(len(bucket.members), bucket.batches, batch)
         shuffled = shuffle(places, len(bucket.members), (self.seed, epoch, number + 1))
         return bucket, bucket.members[shuffled].tolist()
-
-    @abc.abstractmethod
-    def __getitem__(self, i: int) -> Any:
-        """Returns batch i."""
-
-    def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
-        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
-        return stream(self, i, prefetch)
 
 
 def even_part(size: int, parts: int, number: int) -> range:

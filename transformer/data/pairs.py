@@ -125,7 +125,17 @@ class CleaningReport:
         return f"{line}; dropped {', '.join(dropped)}" if dropped else line
 
 
-def clean(pairs: Iterable[Pair], rules: CleaningRules, report: CleaningReport) -> Iterator[Pair]:
+def strip(pair: Pair) -> Pair:
+    """Returns a pair without white space around its sides."""
+    return Pair(pair.source.strip(), pair.target.strip(), pair.alignment)
+
+
+def clean(
+    pairs: Iterable[Pair],
+    rules: CleaningRules,
+    report: CleaningReport,
+    kept: bytearray | None = None,
+) -> Iterator[Pair]:
     """Yields the pairs that keep the rules, without white space around them, in their order.
 
     Nothing is held but, where duplicates are removed, eight bytes of hash for each kept pair: two
@@ -133,10 +143,12 @@ def clean(pairs: Iterable[Pair], rules: CleaningRules, report: CleaningReport) -
 
     Args:
       report: counted up as pairs are read, so that it is complete with the last of them.
+      kept: filled with a byte for each pair that is read, 1 if it is kept and 0 if not.
     """
+    kept = bytearray() if kept is None else kept
     seen: set[int] = set()
-    for pair in pairs:
-        source, target = pair.source.strip(), pair.target.strip()
+    for pair in map(strip, pairs):
+        source, target, _ = pair
         fault = rules.fault(source, target)
         if not fault and rules.remove_duplicates:
             if (key := _hash(source, target)) in seen:
@@ -144,8 +156,9 @@ def clean(pairs: Iterable[Pair], rules: CleaningRules, report: CleaningReport) -
             else:
                 seen.add(key)
         report.count(fault)
+        kept.append(not fault)
         if not fault:
-            yield pair._replace(source=source, target=target)
+            yield pair
 
 
 def _hash(source: str, target: str) -> int:

@@ -40,7 +40,7 @@ class TokenStore:
 
 
 def cached_arrays(
-    folder: Path, make: Callable[[], Mapping[str, np.ndarray]], say: Callable[[str], None]
+    folder: Path, make: Callable[[], Mapping[str, np.ndarray]], log: Callable[[str], None]
 ) -> dict[str, np.ndarray]:
     """Returns arrays, memory-mapped from a folder of the cache, which is made where it is missing.
 
@@ -49,12 +49,12 @@ def cached_arrays(
 
     Args:
       make: makes the arrays, by name.
-      say: called with a line where the folder is damaged and made again.
+      log: called with a line if the folder is damaged and made again.
     """
     if folder.exists():
         if is_whole(folder):
             return load_arrays(folder)
-        say(f"{folder} is damaged: the text is encoded again")
+        log(f"{folder} is damaged: the text is encoded again")
         if folder.is_dir():
             shutil.rmtree(folder, ignore_errors=True)
         else:

@@ -69,11 +69,14 @@ class Tokenizer:
         """Returns the ids of each text, without begin or end."""
         return self._processor.encode(list(texts))
 
-    def unknown_pieces(self, texts: Sequence[str]) -> Iterator[str]:
-        """Yields what of each text has no piece: words, or stretches of characters in them."""
-        for ids, pieces in zip(
-            self.encode(texts), self._processor.encode(list(texts), out_type=str), strict=True
-        ):
+    def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
+        """Yields what of each text is unknown: words, or stretches of characters in them.
+
+        Args:
+          encoded: the ids of each text.
+        """
+        spelt = self._processor.encode(list(texts), out_type=str)
+        for ids, pieces in zip(encoded, spelt, strict=True):
             for token, piece in zip(ids, pieces, strict=True):
                 if token == UNKNOWN:
                     yield from filter(None, piece.split("▁"))
@@ -173,7 +176,7 @@ def train_tokenizer(
     count: int = 0,
     saved: Path | None = None,
     name: str = "the training text",
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> Tokenizer:
     """Returns a tokenizer trained on `texts`, from a run or the cache where it was trained before.
 
@@ -187,7 +190,7 @@ def train_tokenizer(
       count: how many they are; of more than `max_sentences` about so many are drawn.
       saved: a file of a run; taken if it holds the tokenizer of such text and settings.
       name: of the texts, for messages.
-      say: called with a line where the cache is damaged.
+      log: called with a line for each damaged file of the cache.
 
     Raises:
       UserError: the kind is unknown, or the vocabulary's size does not suit the text.
@@ -205,7 +208,7 @@ def train_tokenizer(
         # Its name says what it must hold.
         if path.name == _cached_name(key, model := path.read_bytes()):
             return Tokenizer(model, origin)
-        say(f"{path} is damaged: the tokenizer is trained again")
+        log(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
     sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name)
     model = _train(sample, settings)

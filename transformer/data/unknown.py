@@ -2,11 +2,8 @@
 
 import collections
 import dataclasses
-import json
-from collections.abc import Iterable, Sequence
-
-import numpy as np
-from jaxtyping import UInt8
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from transformer.data.tokenizer import UNKNOWN, Tokenizer
 from transformer.errors import RunError
@@ -37,14 +34,9 @@ class Lost:
         """Returns the line to print at the start, none where nothing is lost."""
         return [f"unknown: {self}"] if self.different else []
 
-    def to_array(self) -> UInt8[np.ndarray, "bytes"]:
-        """Returns what `from_array` reads."""
-        return np.frombuffer(json.dumps(dataclasses.asdict(self)).encode(), np.uint8)
-
     @classmethod
-    def from_array(cls, array: UInt8[np.ndarray, "bytes"]) -> "Lost":
-        """Returns what `to_array` was called for."""
-        fields = json.loads(array.tobytes())
+    def from_json(cls, fields: Mapping[str, Any]) -> "Lost":
+        """Returns what `dataclasses.asdict` and JSON made these fields of."""
         return cls(**{**fields, "frequent": tuple(map(tuple, fields["frequent"]))})
 
 
@@ -59,7 +51,7 @@ class LostCounter:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def add(
-        self, tokenizer: Tokenizer, texts: Iterable[str], encoded: Iterable[Sequence[int]]
+        self, tokenizer: Tokenizer, texts: Sequence[str], encoded: Sequence[Sequence[int]]
     ) -> None:
         """Counts what is unknown of texts; to be called where there is something.
 
@@ -67,8 +59,11 @@ class LostCounter:
           encoded: the tokens of each text.
         """
         self._what = "words" if tokenizer.kind == "word" else "characters"
-        strange = [text for text, ids in zip(texts, encoded, strict=True) if UNKNOWN in ids]
-        for piece in tokenizer.unknown_pieces(strange):
+        strange = [i for i, ids in enumerate(encoded) if UNKNOWN in ids]
+        pieces = tokenizer.unknown_pieces(
+            [texts[i] for i in strange], [encoded[i] for i in strange]
+        )
+        for piece in pieces:
             self._counts.update([piece] if self._what == "words" else piece)
 
     def lost(self) -> Lost:

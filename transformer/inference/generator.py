@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents.packing import Text, TextBatch, cut_pieces, pack_pieces, pack_rows
+from transformer.data.documents.batches import TextBatch
+from transformer.data.documents.encode import Text
+from transformer.data.documents.packing import cut_pieces, pack_pieces, pack_rows
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import TokenTable

@@ -12,13 +12,8 @@ import jax
 from transformer.analysis.head_probe import HeadProbe, Probe
 from transformer.data import held_out
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import (
-    Batch,
-    BatchPlan,
-    prepare_corpus,
-    preview,
-    tokenizer_names,
-)
+from transformer.data.parallel.batches import Batch, BatchPlan
+from transformer.data.parallel.encode import prepare_corpus, preview, tokenizer_names
 from transformer.data.parallel.sources import open_source, set_aside_splits
 from transformer.data.splits import SPLITS
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
@@ -258,12 +253,12 @@ class TranslationTask:
         lines = [
             self._kept(),
             *(line for split, own in corpus.held_out.items() for line in own.describe(split)),
-            f"{corpus.unknown_share:.3%} unknown tokens; vocabularies: "
+            f"{corpus.unknown_fraction:.3%} unknown tokens; vocabularies: "
             f"{corpus.source_tokenizer.vocab_size} source, "
             f"{corpus.target_tokenizer.vocab_size} target"
             + (" (the same)" if self.config.tokenizer.joint else ""),
             *corpus.lost.describe(),
-            f"{plan.epoch_length} batches an epoch, {plan.padding_share:.1%} padding, "
+            f"{plan.epoch_length} batches an epoch, {plan.padding_fraction:.1%} padding, "
             f"shapes {shapes}",
         ]
         pairs = itertools.islice(self._pairs["train"], 3)
@@ -294,10 +289,10 @@ class TranslationTask:
                 "kept": corpus.report.kept,
                 "dropped": corpus.report.dropped,
             },
-            "unknown_share": corpus.unknown_share,
+            "unknown_share": corpus.unknown_fraction,
             "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
             "batches_per_epoch": plan.epoch_length,
-            "padding_share": plan.padding_share,
+            "padding_share": plan.padding_fraction,
             "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
             "preview": preview(self._pairs["train"], corpus),
         }
