@@ -67,8 +67,8 @@ def set_aside(
         split: [item for _, item in sorted(itertools.chain(*(groups[rank] for rank in ranks)))]
         for split, ranks in taken.items()
     }
-    gone = frozenset(itertools.chain(*taken.values()))
-    return {"train": _Remaining(text, gone, settings.seed, key) if gone else text, **held}
+    gone = frozenset(n for rank in itertools.chain(*taken.values()) for n, _ in groups[rank])
+    return {"train": _Others(text, gone) if gone else text, **held}
 
 
 def check_not_empty(text: Text, count: int) -> None:
@@ -140,19 +140,6 @@ def _fill(groups: Mapping[int, list], sizes: Mapping[str, int]) -> dict[str, lis
             taken[split].append(rank)
             room[split] -= len(groups[rank])
     return taken
-
-
-@dataclasses.dataclass(frozen=True)
-class _Remaining:
-    """The items of a text that were not taken out by their hashes."""
-
-    text: Iterable
-    taken: frozenset[int]
-    seed: int
-    key: Callable[[Any], str]
-
-    def __iter__(self) -> Iterator:
-        return (item for item in self.text if _rank(self.key(item), self.seed) not in self.taken)
 
 
 @dataclasses.dataclass(frozen=True)
