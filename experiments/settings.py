@@ -10,7 +10,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
 from experiments.weights import RULES
-from transformer.data.set_aside import WAYS
+from transformer.data.holdout import STRATEGIES
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.model import build
@@ -75,7 +75,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "model.pooling": POOLINGS,
     "model.cell": cells.REGISTRY,
     "model.recurrent_attention": attention.REGISTRY,
-    "data.set_aside": WAYS,
+    "data.set_aside": STRATEGIES,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
     "train.class_weights": CLASS_WEIGHTS,

@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -131,6 +131,16 @@ class EncodedBuilder:
             stores[f"{name}_offsets"] = np.cumsum(lengths, dtype=np.int64)
             tokens += len(stores[name])
         return Encoded(stores | (arrays or {}), tokens, self._unknown, self._lost.lost(), notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Restartable(Generic[Item]):
+    """The items of what `read` returns, which each iteration calls again."""
+
+    read: Callable[[], Iterable[Item]]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.read())
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -15,7 +15,7 @@ class Pair(NamedTuple):
     """A sentence and its translation, as raw text.
 
     `alignment` holds gold word links (i, j), both from zero, between the
-    whitespace-separated words of `source` and `target`; it is None where nobody knows them.
+    whitespace-separated words of `source` and `target`; it is None if they are not known.
     """
 
     source: str
@@ -64,9 +64,9 @@ class CleaningRules:
             return "empty"
         if max(len(source), len(target)) > self.max_characters:
             return "too_long"
-        return "length_ratio" if self.unlike(source, target) else ""
+        return "length_ratio" if self.differ_in_length(source, target) else ""
 
-    def unlike(self, source: str, target: str) -> bool:
+    def differ_in_length(self, source: str, target: str) -> bool:
         """Whether the lengths differ by more than `max_length_ratio`."""
         characters = len(source), len(target)
         if _ratio(*characters) <= self.max_length_ratio:
@@ -138,7 +138,7 @@ def clean(
 ) -> Iterator[Pair]:
     """Yields the pairs that keep the rules, without white space around them, in their order.
 
-    Nothing is held but, where duplicates are removed, eight bytes of hash for each kept pair: two
+    Nothing is held but, if duplicates are removed, eight bytes of hash for each kept pair: two
     different pairs among five million are taken for equal with a chance below one in a million.
 
     Args:

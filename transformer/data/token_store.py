@@ -42,7 +42,7 @@ class TokenStore:
 def cached_arrays(
     folder: Path, make: Callable[[], Mapping[str, np.ndarray]], log: Callable[[str], None]
 ) -> dict[str, np.ndarray]:
-    """Returns arrays, memory-mapped from a folder of the cache, which is made where it is missing.
+    """Returns arrays, memory-mapped from a folder of the cache, which is made if it is missing.
 
     All of it is read once and compared with its digests: a second for 1.4 GB of what the system
     holds in memory.

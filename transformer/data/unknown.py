@@ -31,7 +31,7 @@ class Lost:
         return f"{self.different:,} {self.what} are not in the vocabulary: {named}{more}"
 
     def describe(self) -> list[str]:
-        """Returns the line to print at the start, none where nothing is lost."""
+        """Returns the line to print at the start, none if nothing is lost."""
         return [f"unknown: {self}"] if self.different else []
 
     @classmethod
@@ -53,7 +53,7 @@ class LostCounter:
     def add(
         self, tokenizer: Tokenizer, texts: Sequence[str], encoded: Sequence[Sequence[int]]
     ) -> None:
-        """Counts what is unknown of texts; to be called where there is something.
+        """Counts what is unknown of texts; to be called if there is something.
 
         Args:
           encoded: the tokens of each text.
@@ -72,11 +72,11 @@ class LostCounter:
         return Lost(self._what, len(ranked), tuple(ranked[:NAMED]))
 
 
-def check_unknown(share: float, limit: float, lost: Lost) -> None:
-    """Raises RunError where more than a share `limit` of the training tokens is unknown."""
-    if share > limit:
+def check_unknown(fraction: float, limit: float, lost: Lost) -> None:
+    """Raises RunError if more than a fraction `limit` of the training tokens is unknown."""
+    if fraction > limit:
         raise RunError(
-            f"{share:.1%} of the training tokens are unknown, more than "
+            f"{fraction:.1%} of the training tokens are unknown, more than "
             f"data.max_unknown_share={limit:.1%} ({lost}): raise --config.tokenizer.vocab_size or "
             "--config.tokenizer.character_coverage, or set --config.tokenizer.byte_fallback=True "
             "with bpe or unigram"

@@ -11,10 +11,11 @@ import jax
 
 from transformer.analysis.head_probe import HeadProbe, Probe
 from transformer.data import held_out
+from transformer.data.holdout import splits_held_out
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import prepare_corpus, preview, tokenizer_names
-from transformer.data.parallel.sources import open_source, set_aside_splits
+from transformer.data.parallel.sources import open_source
 from transformer.data.splits import SPLITS
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decode import PENALTIES
@@ -301,7 +302,7 @@ class TranslationTask:
         """What cleaning kept of the training text, and what was taken out of it before."""
         counts = [
             f"{len(list(self._pairs[split])):,} for {split}"
-            for split in set_aside_splits(self.config.data)
+            for split in splits_held_out(self.config.data)
         ]
         aside = f"; set aside before: {', '.join(counts)}" if counts else ""
         return f"{self.corpus.report}{aside}"

@@ -42,7 +42,7 @@ class TextPlan(Plan[TextBatch]):
     def __init__(self, text: Text, seed: int, rows: int, context: int, each_position: bool = False):
         self.text, self.seed, self.context, self.each_position = text, seed, context, each_position
         length = len(text.store.tokens)
-        # Room for another start in each epoch, where there is text enough.
+        # Room for another start in each epoch, if there is text enough.
         self.windows = max(1, length // context - 1)
         self.slack = length - self.windows * context
         self.epoch_length = -(-self.windows // rows)

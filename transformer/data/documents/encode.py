@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer.data.encode import Encoded, EncodedBuilder, TokenizerText, batched, prepare
+from transformer.data.encode import (
+    Encoded,
+    EncodedBuilder,
+    Restartable,
+    TokenizerText,
+    batched,
+    prepare,
+)
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import END, Tokenizer
 from transformer.data.unknown import NOTHING_LOST, Lost
@@ -44,11 +51,6 @@ class Text:
         """How many ends of documents are predicted."""
         return 0 if self.whole else self.documents
 
-    @property
-    def unknown_fraction(self) -> float:
-        """Fraction of the tokens that are not in the vocabulary."""
-        return self.unknown / len(self.store.tokens)
-
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Text:
     """Returns documents as tokens.
@@ -70,12 +72,12 @@ def _encode(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Enco
     end = [] if whole else [END]
     for chunk in batched(documents, ENCODE_AT_ONCE):
         # Line by line: sentencepiece takes long over a long text in one.
-        lines = [text.splitlines(keepends=True) for text in chunk]
-        flat = list(itertools.chain(*lines))
-        encoded = tokenizer.encode(flat)
+        lines = list(_lines(chunk))
+        encoded = tokenizer.encode(lines)
         parts = iter(encoded)
-        tokens = [[*itertools.chain(*itertools.islice(parts, len(own))), *end] for own in lines]
-        builder.add("tokens", tokens, flat, encoded)
+        sizes = [len(text.splitlines()) for text in chunk]
+        tokens = [[*itertools.chain(*itertools.islice(parts, size)), *end] for size in sizes]
+        builder.add("tokens", tokens, lines, encoded)
         count += len(chunk)
         for text in chunk:
             words += len(text.split())
@@ -84,6 +86,11 @@ def _encode(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Enco
     return builder.build(
         whole=whole, documents=count, words=words, bytes=size, digest=digest.hexdigest()[:8]
     )
+
+
+def _lines(documents: Iterable[str]) -> Iterator[str]:
+    """The lines of documents, with their ends."""
+    return itertools.chain.from_iterable(text.splitlines(keepends=True) for text in documents)
 
 
 def _delimited(text: str) -> bytes:
@@ -120,7 +127,7 @@ def prepare_text(
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
         return _encode(documents, *tokenizers, whole)
 
-    texts = [TokenizerText(_Lines(documents), content, lines, saved)]
+    texts = [TokenizerText(Restartable(lambda: _lines(documents)), content, lines, saved)]
     key = ("documents", content, whole)
     [tokenizer], encoded = prepare(texts, encode, key, data, settings, log)
     text = _text_of(encoded)
@@ -132,15 +139,3 @@ def prepare_text(
             f"data.context={data.context}: lower --config.data.context, or name more text"
         )
     return text, tokenizer
-
-
-@dataclasses.dataclass(frozen=True)
-class _Lines:
-    """The lines of documents, with their ends, read from their source by each iteration."""
-
-    documents: Iterable[str]
-
-    def __iter__(self) -> Iterator[str]:
-        return itertools.chain.from_iterable(
-            text.splitlines(keepends=True) for text in self.documents
-        )

@@ -13,7 +13,7 @@ from transformer.data.tokenizer import BEGIN, PAD
 def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
     """Yields all of a text once, in its order: each document from its start on, none shuffled.
 
-    Documents share a row where they fit into it together; one that is longer than a row goes on in
+    Documents share a row if they fit into it together; one that is longer than a row goes on in
     the next. The last batch is padded.
 
     Args:
@@ -22,36 +22,36 @@ def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
     """
     open_rows: list[list[tuple[int, int]]] = []
     room = 0
-    for first, end in cut_pieces(text, context):
+    for first, end in cut_chunks(text, context):
         if end - first > room:
             if len(open_rows) == rows:
-                yield pack_pieces(text, open_rows, rows, context)
+                yield pack_chunks(text, open_rows, rows, context)
                 open_rows = []
             open_rows.append([])
             room = context
         open_rows[-1].append((first, end))
         room -= end - first
     if open_rows:
-        yield pack_pieces(text, open_rows, rows, context)
+        yield pack_chunks(text, open_rows, rows, context)
 
 
-def cut_pieces(text: Text, context: int) -> Iterator[tuple[int, int]]:
-    """Yields (first token, end) of what is read without what was before it, in order.
+def cut_chunks(text: Text, context: int) -> Iterator[tuple[int, int]]:
+    """Yields (first token, end) of each chunk of a text, in order; each is read by itself.
 
-    That is a document, or a part of one that is longer than a row of `context` tokens.
+    A chunk is a document, or a part of one that is longer than a row of `context` tokens.
     """
     for start, end in itertools.pairwise(text.store.offsets.tolist()):
         for first in range(start, end, context):
             yield first, min(first + context, end)
 
 
-def pack_pieces(
-    text: Text, pieces: list[list[tuple[int, int]]], rows: int, context: int
+def pack_chunks(
+    text: Text, chunks: list[list[tuple[int, int]]], rows: int, context: int
 ) -> TextBatch:
-    """Returns the batch whose rows hold these pieces; see `cut_pieces`, `pack_rows`."""
+    """Returns the batch whose rows hold these chunks; see `cut_chunks`, `pack_rows`."""
     batch = TextBatch(*(np.full((rows, context), PAD, np.int32) for _ in range(3)))
     tokens, starts = text.store.tokens, text.store.offsets
-    for row, of_row in enumerate(pieces):
+    for row, of_row in enumerate(chunks):
         place = 0
         for number, (first, end) in enumerate(of_row, 1):
             there = slice(place, place + end - first)

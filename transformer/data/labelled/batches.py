@@ -16,7 +16,7 @@ NO_LABEL = -1
 class LabelledBatch(NamedTuple):
     """Token ids of B texts, padded with 0, and the numbers of their classes, from zero.
 
-    A row of padding alone is no text; its label is -1.
+    A row of padding alone is not a text; its label is -1.
     """
 
     tokens: Int[np.ndarray, "B M"]

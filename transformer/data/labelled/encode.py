@@ -3,14 +3,21 @@
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from transformer.data.encode import Encoded, EncodedBuilder, TokenizerText, batched, prepare
+from transformer.data.encode import (
+    Encoded,
+    EncodedBuilder,
+    Restartable,
+    TokenizerText,
+    batched,
+    prepare,
+)
 from transformer.data.labels import Labelled
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BEGIN, Tokenizer
@@ -127,17 +134,8 @@ def prepare_labelled(
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
         return _encode(items, labels, *tokenizers, data.max_tokens)
 
-    texts = [TokenizerText(_Plain(items), content, count, saved)]
+    plain = Restartable(lambda: (_plain(item.text) for item in items))
+    texts = [TokenizerText(plain, content, count, saved)]
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     [tokenizer], encoded = prepare(texts, encode, key, data, settings, log)
     return _texts_of(encoded), tokenizer
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plain:
-    """The texts of labelled ones without line breaks, read from their source by each iteration."""
-
-    items: Iterable[Labelled]
-
-    def __iter__(self) -> Iterator[str]:
-        return (_plain(item.text) for item in self.items)

@@ -12,7 +12,7 @@ from transformer.data.tokenizer import BEGIN, END, PAD, Ids
 
 
 class Batch(NamedTuple):
-    """Token ids of B sentence pairs, padded with 0. A row of padding alone is no sentence.
+    """Token ids of B sentence pairs, padded with 0. A row of padding alone is not a sentence.
 
     The decoder reads `target`, which starts with begin-of-sentence, and predicts `labels`, the
     same shifted left by one and ending in end-of-sentence. `source` ends in end-of-sentence.

@@ -3,10 +3,17 @@
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from transformer.data.encode import Encoded, EncodedBuilder, TokenizerText, batched, prepare
+from transformer.data.encode import (
+    Encoded,
+    EncodedBuilder,
+    Restartable,
+    TokenizerText,
+    batched,
+    prepare,
+)
 from transformer.data.pairs import (
     CleaningReport,
     CleaningRules,
@@ -75,27 +82,25 @@ def prepare_corpus(
     """
     rules = rules_of(data)
     others = HeldOutCounter(held_out or {}, rules)
-    text = _read(pairs, rules, others)
-    names = tokenizer_names(settings.joint)
+    kept, report, fingerprints = _read(pairs, rules, others)
+    groups = [(0, 1)] if settings.joint else [(0,), (1,)]
     texts = [
         TokenizerText(
-            _Sentences(text.pairs, sides),
-            "".join(text.fingerprints[side] for side in sides),
-            text.report.kept * len(sides),
+            _sentences(kept, sides),
+            "".join(fingerprints[side] for side in sides),
+            report.kept * len(sides),
             folder and folder / name,
         )
-        for name, sides in zip(names, [(0, 1)] if settings.joint else [(0,), (1,)], strict=True)
+        for name, sides in zip(tokenizer_names(settings.joint), groups, strict=True)
     ]
 
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
-        return _encode(text.pairs, tokenizers[0], tokenizers[-1], data.max_tokens)
+        return _encode(kept, tokenizers[0], tokenizers[-1], data.max_tokens)
 
-    key = ("pairs", *text.fingerprints, data.max_tokens)
+    key = ("pairs", *fingerprints, data.max_tokens)
     tokenizers, encoded = prepare(texts, encode, key, data, settings, log)
     too_long = encoded.notes["too_long"]
-    report = dataclasses.replace(
-        text.report, too_many_tokens=too_long, kept=text.report.kept - too_long
-    )
+    report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
     check_kept(report)
     return Corpus(
         *map(encoded.store, SIDES),
@@ -108,21 +113,10 @@ def prepare_corpus(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _CleanText:
-    """What a first reading finds.
-
-    Attributes:
-      pairs: those that keep the rules, restartable.
-      fingerprints: of each side of them.
-    """
-
-    pairs: Iterable[Pair]
-    report: CleaningReport
-    fingerprints: tuple[str, ...]
-
-
-def _read(pairs: Iterable[Pair], rules: CleaningRules, others: HeldOutCounter) -> _CleanText:
+def _read(
+    pairs: Iterable[Pair], rules: CleaningRules, others: HeldOutCounter
+) -> tuple[Iterable[Pair], CleaningReport, list[str]]:
+    """Returns the pairs that cleaning keeps, what it finds, and a fingerprint of each side."""
     report, kept = CleaningReport(), bytearray()
     digests = hashlib.sha256(), hashlib.sha256()
     for pair in clean(pairs, rules, report, kept):
@@ -130,33 +124,13 @@ def _read(pairs: Iterable[Pair], rules: CleaningRules, others: HeldOutCounter) -
         for digest, text in zip(digests, pair[:2], strict=True):
             digest.update(text.encode() + b"\n")
     check_kept(report)
-    return _CleanText(_Kept(pairs, kept), report, tuple(digest.hexdigest() for digest in digests))
+    again = Restartable(lambda: map(strip, itertools.compress(pairs, kept)))
+    return again, report, [digest.hexdigest() for digest in digests]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Kept:
-    """The pairs that cleaning kept, read from their source by each iteration.
-
-    Args:
-      kept: of each pair, whether it was kept.
-    """
-
-    pairs: Iterable[Pair]
-    kept: bytearray
-
-    def __iter__(self) -> Iterator[Pair]:
-        return map(strip, itertools.compress(self.pairs, self.kept))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Sentences:
-    """The sentences of one side or both of pairs, read by each iteration."""
-
-    pairs: Iterable[Pair]
-    sides: tuple[int, ...]
-
-    def __iter__(self) -> Iterator[str]:
-        return (pair[side] for pair in self.pairs for side in self.sides)
+def _sentences(pairs: Iterable[Pair], sides: Sequence[int]) -> Iterable[str]:
+    """The sentences of one side or both of pairs, restartable."""
+    return Restartable(lambda: (pair[side] for pair in pairs for side in sides))
 
 
 def _encode(

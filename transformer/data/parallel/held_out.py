@@ -31,14 +31,14 @@ class HeldOut:
     repeated: int
 
     def describe(self, split: str) -> list[str]:
-        """Returns the lines to print at the start, none where all is well."""
+        """Returns the lines to print at the start, none if all is well."""
         lines = []
         if dropped := self.faults.dropped:
-            told = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
             where = f"; empty in line {', '.join(map(str, self.blank))}" if self.blank else ""
             more = ", ..." if self.faults.empty > len(self.blank) else ""
             lines.append(
-                f"{split}: all {self.size:,} pairs are scored, though cleaning would drop {told}"
+                f"{split}: all {self.size:,} pairs are scored, though cleaning would drop {reasons}"
                 f"{where}{more}"
             )
         if self.repeated:
