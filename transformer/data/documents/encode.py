@@ -68,23 +68,23 @@ def _text_of(encoded: Encoded) -> Text:
 
 def _encode(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Encoded:
     builder, digest = EncodedBuilder(tokens=tokenizer), hashlib.sha256()
-    count = words = size = 0
+    number = words = size = 0
     end = [] if whole else [END]
     for chunk in batched(documents, ENCODE_AT_ONCE):
         # Line by line: sentencepiece takes long over a long text in one.
         lines = list(_lines(chunk))
         encoded = tokenizer.encode(lines)
         parts = iter(encoded)
-        sizes = [len(text.splitlines()) for text in chunk]
-        tokens = [[*itertools.chain(*itertools.islice(parts, size)), *end] for size in sizes]
+        counts = [len(text.splitlines()) for text in chunk]
+        tokens = [[*itertools.chain(*itertools.islice(parts, n)), *end] for n in counts]
         builder.add("tokens", tokens, lines, encoded)
-        count += len(chunk)
+        number += len(chunk)
         for text in chunk:
             words += len(text.split())
             size += len(text.encode())
             digest.update(_delimited(text))
     return builder.build(
-        whole=whole, documents=count, words=words, bytes=size, digest=digest.hexdigest()[:8]
+        whole=whole, documents=number, words=words, bytes=size, digest=digest.hexdigest()[:8]
     )
 
 
