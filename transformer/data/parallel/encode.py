@@ -23,7 +23,7 @@ from transformer.data.pairs import (
     rules_of,
     strip,
 )
-from transformer.data.parallel.held_out import HeldOut, HeldOutCounter
+from transformer.data.parallel.held_out_checks import HeldOutChecker, HeldOutReport
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.unknown import Lost
@@ -49,7 +49,7 @@ class Corpus:
     report: CleaningReport
     unknown_fraction: float
     lost: Lost
-    held_out: Mapping[str, HeldOut]
+    held_out: Mapping[str, HeldOutReport]
 
 
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
@@ -81,8 +81,8 @@ def prepare_corpus(
         many tokens are unknown.
     """
     rules = rules_of(data)
-    others = HeldOutCounter(held_out or {}, rules)
-    kept, report, fingerprints = _read(pairs, rules, others)
+    checker = HeldOutChecker(held_out or {}, rules)
+    kept, report, fingerprints = _read(pairs, rules, checker)
     groups = [(0, 1)] if settings.joint else [(0,), (1,)]
     texts = [
         TokenizerText(
@@ -109,18 +109,18 @@ def prepare_corpus(
         report,
         encoded.unknown_fraction,
         encoded.lost,
-        others.held_out(),
+        checker.reports(),
     )
 
 
 def _read(
-    pairs: Iterable[Pair], rules: CleaningRules, others: HeldOutCounter
+    pairs: Iterable[Pair], rules: CleaningRules, checker: HeldOutChecker
 ) -> tuple[Iterable[Pair], CleaningReport, list[str]]:
     """Returns the pairs that cleaning keeps, what it finds, and a fingerprint of each side."""
     report, kept = CleaningReport(), bytearray()
     digests = hashlib.sha256(), hashlib.sha256()
     for pair in clean(pairs, rules, report, kept):
-        others.look(pair)
+        checker.check(pair)
         for digest, text in zip(digests, pair[:2], strict=True):
             digest.update(text.encode() + b"\n")
     check_kept(report)
