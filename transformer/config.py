@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
-from transformer.data.set_aside import WAYS
+from transformer.data.holdout import STRATEGIES
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.metrics.registry import metrics_of
@@ -74,7 +74,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
     "model.kind": (*build.REGISTRY, BAG),
     "model.pooling": POOLINGS,
-    "data.set_aside": WAYS,
+    "data.set_aside": STRATEGIES,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
     "train.class_weights": CLASS_WEIGHTS,

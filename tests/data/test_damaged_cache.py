@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from configs import base
-from transformer.data.documents.packing import prepare_text
-from transformer.data.labelled.batches import prepare_labelled
+from transformer.data.documents.encode import prepare_text
+from transformer.data.labelled.encode import prepare_labelled
 from transformer.data.labels import Labelled
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import prepare_corpus
+from transformer.data.parallel.encode import prepare_corpus
 
 RNG = random.Random(1)
 WORDS = ["".join(RNG.choices("abcdefgh", k=4)) for _ in range(40)]
@@ -21,18 +21,18 @@ PAIRS = [Pair(line, line[::-1]) for line in LINES]
 ITEMS = [Labelled(line, "ab"[i % 2]) for i, line in enumerate(LINES)]
 
 
-def prepare(cache: Path, say) -> list[bytes]:
+def prepare(cache: Path, log) -> list[bytes]:
     """Everything that a cache holds of three small texts."""
     config = base.get_config()
     config.data.cache_dir, config.data.context = str(cache), 16
     config.tokenizer.vocab_size = 60
     rest = config.data, config.tokenizer
-    corpus = prepare_corpus(PAIRS, *rest, say=say)
-    text, tokenizer = prepare_text(LINES, *rest, say=say)
-    labelled, own = prepare_labelled(ITEMS, ("a", "b"), *rest, say=say)
+    corpus = prepare_corpus(PAIRS, *rest, log=log)
+    text, tokenizer = prepare_text(LINES, *rest, log=log)
+    labelled, own = prepare_labelled(ITEMS, ("a", "b"), *rest, log=log)
     stores = corpus.source, corpus.target, text.store, labelled.store
     arrays = [array for store in stores for array in (store.tokens, store.offsets)]
-    told = corpus.report, corpus.unknown_share, text.words, text.unknown, labelled.cut
+    told = corpus.report, corpus.unknown_fraction, text.words, text.unknown, labelled.cut
     return [
         *(np.array(array).tobytes() for array in (*arrays, labelled.labels)),
         *(t.model for t in (corpus.source_tokenizer, corpus.target_tokenizer, tokenizer, own)),

@@ -130,7 +130,7 @@ def test_a_broken_line_is_named_or_passed_over_and_counted(
 
 
 def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
-    with refused("a.csv, line 3: no CSV", "mend"):
+    with refused("a.csv, line 3: no CSV", "fix the line"):
         files({"a.csv": 'text,label\nx,a\n"y,b\n' + "z,b\n" * 40})
 
 

@@ -10,13 +10,9 @@ import pytest
 
 from conftest import tiny_model
 from runs import identical
-from transformer.data.documents.packing import (
-    Text,
-    TextPlan,
-    encode_text,
-    pack_rows,
-    spread_positions,
-)
+from transformer.data.documents.batches import TextPlan, spread_positions
+from transformer.data.documents.encode import Text, encode_text
+from transformer.data.documents.packing import pack_rows
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BEGIN, END, Tokenizer
 from transformer.losses import cross_entropy

@@ -15,17 +15,15 @@ import pytest
 from configs import base
 from transformer.data import tokenizer as tokenizers
 from transformer.data.buckets import bucket_lengths, even_part
-from transformer.data.documents.packing import Text, TextPlan
-from transformer.data.labelled.batches import EncodedTexts, LabelledPlan
+from transformer.data.documents.batches import TextPlan
+from transformer.data.documents.encode import Text
+from transformer.data.labelled.batches import LabelledPlan
+from transformer.data.labelled.encode import EncodedTexts
 from transformer.data.pairs import Pair
-from transformer.data.parallel import batches as pipeline
-from transformer.data.parallel.batches import (
-    Batch,
-    BatchPlan,
-    TokenStore,
-    make_batch,
-    prepare_corpus,
-)
+from transformer.data.parallel import encode as pipeline
+from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
+from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BEGIN, END, PAD
 from transformer.data.unknown import NOTHING_LOST
 from transformer.errors import UserError
@@ -235,12 +233,12 @@ def test_padding_share_is_what_a_whole_epoch_holds(sentences):
     batches = [plan[i] for i in range(plan.epoch_length)]
     read = [array for batch in batches for array in (batch.source, batch.target)]
     share = sum((array == PAD).sum() for array in read) / sum(array.size for array in read)
-    assert plan.padding_share == pytest.approx(share, abs=1e-12)
+    assert plan.padding_fraction == pytest.approx(share, abs=1e-12)
     assert 0 < share < 1
 
 
 def test_more_buckets_leave_less_padding():
-    shares = [make_plan(500, num_buckets=count).padding_share for count in (1, 2, 5)]
+    shares = [make_plan(500, num_buckets=count).padding_fraction for count in (1, 2, 5)]
     assert shares[0] > shares[1] > shares[2]
 
 
@@ -379,7 +377,16 @@ def test_the_corpus_is_the_text_pair_by_pair(joint, tmp_path):
     assert sentences(corpus) == [pair[:2] for pair in PAIRS]
     assert (corpus.source_tokenizer is corpus.target_tokenizer) == joint
     assert corpus.report.kept == len(PAIRS)
-    assert corpus.unknown_share == 0
+    assert corpus.unknown_fraction == 0
+
+
+def test_what_cleaning_drops_is_in_no_later_reading(tmp_path):
+    bad = [Pair("", "b"), PAIRS[0], Pair("a", "b" * 90)]
+    pairs = [*PAIRS[:7], *bad, *(Pair(f" {s}\t", t) for s, t, _ in PAIRS[7:]), *bad]
+    corpus = prepare_corpus(pairs, *settings(tmp_path))
+    assert sentences(corpus) == [pair[:2] for pair in PAIRS]
+    same_text = prepare_corpus(PAIRS, *settings(tmp_path / "another cache"))
+    assert corpus.source_tokenizer.model == same_text.source_tokenizer.model
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 41])
@@ -400,7 +407,7 @@ def test_a_second_start_reads_the_cache_and_gets_the_same(tmp_path, monkeypatch)
     monkeypatch.setattr(pipeline, "_encode", never)
     second = prepare_corpus(PAIRS, *limits)
     assert sentences(second) == sentences(first)
-    assert (second.report, second.unknown_share) == (first.report, first.unknown_share)
+    assert (second.report, second.unknown_fraction) == (first.report, first.unknown_fraction)
     for changed, changes in ((PAIRS[1:], {}), (PAIRS, {"data.max_tokens": 13})):
         with pytest.raises(AssertionError, match="encoded again"):
             prepare_corpus(changed, *settings(tmp_path, **{"data.max_tokens": 12, **changes}))
@@ -417,7 +424,7 @@ def test_what_a_killed_process_left_in_the_cache_is_no_harm(tmp_path, monkeypatc
         save(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline.np, "save", killed)
+        patch.setattr(np, "save", killed)
         with pytest.raises(KeyboardInterrupt):
             prepare_corpus(PAIRS, *settings(tmp_path))
     assert not list(tmp_path.glob("*.tokens"))
@@ -430,7 +437,7 @@ def test_what_a_killed_process_left_in_the_cache_is_no_harm(tmp_path, monkeypatc
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "missing", "digests", "a file"])
 def test_damaged_tokens_in_the_cache_are_made_again_with_a_line(damage, tmp_path):
     lines = []
-    whole = sentences(prepare_corpus(PAIRS, *settings(tmp_path), say=lines.append))
+    whole = sentences(prepare_corpus(PAIRS, *settings(tmp_path), log=lines.append))
     [folder] = tmp_path.glob("*.tokens")
     path = folder / ("digests.json" if damage == "digests" else "target.npy")
     data = path.read_bytes()
@@ -443,11 +450,11 @@ def test_damaged_tokens_in_the_cache_are_made_again_with_a_line(damage, tmp_path
         shutil.rmtree(folder)
         folder.write_bytes(b"")
     assert lines == []
-    again = sentences(prepare_corpus(PAIRS, *settings(tmp_path), say=lines.append))
+    again = sentences(prepare_corpus(PAIRS, *settings(tmp_path), log=lines.append))
     assert lines == [f"{folder} is damaged: the text is encoded again"]
     assert again == whole
     # The damage is gone.
-    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path), say=lines.append)) == whole
+    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path), log=lines.append)) == whole
     assert len(lines) == 1
 
 
@@ -523,7 +530,7 @@ def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_remedy(tmp_p
     limits["data.max_unknown_share"] = 0.25
     for _ in range(2):  # the second reads the cache
         corpus = prepare_corpus(pairs, *settings(tmp_path, **limits))
-        assert corpus.unknown_share == 0.25
+        assert corpus.unknown_fraction == 0.25
         assert corpus.lost.frequent == (("b", 2),)
 
 

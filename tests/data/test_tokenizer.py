@@ -1,8 +1,10 @@
 """Text survives the tokenizers, their models come from the cache, and refusals name the key."""
 
+import dataclasses
 import functools
 import importlib
 import itertools
+import json
 import os
 import random
 import re
@@ -40,13 +42,13 @@ CHARACTERS = 34  # in TEXTS, with '▁' for the space
 
 
 def make(
-    tmp_path: Path, texts=TEXTS, content="texts", count=0, saved=None, say=print, **changes
+    tmp_path: Path, texts=TEXTS, content="texts", count=0, saved=None, log=print, **changes
 ) -> Tokenizer:
     settings = base.get_config().tokenizer.copy_and_resolve_references()
     name = changes.pop("name", "the training text")
     settings.update({"vocab_size": CHARACTERS + 7, "kind": "bpe", **changes})
     return train_tokenizer(
-        texts, settings, tmp_path, content, count=count, saved=saved, name=name, say=say
+        texts, settings, tmp_path, content, count=count, saved=saved, name=name, log=log
     )
 
 
@@ -197,15 +199,15 @@ def test_a_damaged_tokenizer_of_a_run_is_trained_again_and_repaired(damage, tmp_
 @pytest.mark.parametrize("damage", [b"", b"half", b"changed"])
 def test_a_damaged_tokenizer_in_the_cache_is_trained_again_with_a_line(damage, tmp_path):
     lines = []
-    model = make(tmp_path, say=lines.append).model
+    model = make(tmp_path, log=lines.append).model
     assert lines == []
     [path] = tmp_path.iterdir()
     bad = {b"": b"", b"half": model[: len(model) // 2], b"changed": model[:99] + b"x" + model[100:]}
     path.write_bytes(bad[damage])
-    assert make(tmp_path, say=lines.append).model == model
+    assert make(tmp_path, log=lines.append).model == model
     assert lines == [f"{path} is damaged: the tokenizer is trained again"]
     assert path.read_bytes() == model
-    assert make(tmp_path, say=lines.append).model == model
+    assert make(tmp_path, log=lines.append).model == model
     assert len(lines) == 1
 
 
@@ -376,7 +378,8 @@ def test_what_a_vocabulary_lacks_is_counted_and_named(kind, what, tmp_path):
     tokenizer = make(tmp_path, ["eins naen"], kind=kind)
     counter.add(tokenizer, texts, tokenizer.encode(texts))
     assert str(counter.lost()) == what
-    assert Lost.from_array(counter.lost().to_array()) == counter.lost()
+    fields = json.loads(json.dumps(dataclasses.asdict(counter.lost())))
+    assert Lost.from_json(fields) == counter.lost()
     assert Lost().describe() == []
 
 

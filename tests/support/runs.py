@@ -10,7 +10,8 @@ import numpy as np
 
 from configs import base
 from transformer.analysis.head_probe import Probe
-from transformer.data.parallel.batches import BatchPlan, TokenStore
+from transformer.data.parallel.batches import BatchPlan
+from transformer.data.token_store import TokenStore
 from transformer.losses import TokenSums
 from transformer.run import Run
 from transformer.tasks.base import Task

@@ -15,12 +15,8 @@ from runs import identical, quiet
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, refused
 from transformer import workdir
-from transformer.data.labelled.batches import (
-    LabelledPlan,
-    encode_labelled,
-    make_labelled_batch,
-    read_texts,
-)
+from transformer.data.labelled.batches import LabelledPlan, make_labelled_batch
+from transformer.data.labelled.encode import encode_labelled, read_texts
 from transformer.data.tokenizer import BEGIN, PAD, load_tokenizer
 from transformer.losses import class_cross_entropy
 from transformer.tasks.classification import ClassificationTask
@@ -329,7 +325,7 @@ def test_an_epoch_holds_each_text_once_with_its_label(trained):
     expected = zip(map(texts.store.__getitem__, range(len(ITEMS))), texts.labels, strict=True)
     assert seen == sorted((ids.tolist(), int(label)) for ids, label in expected)
     padding = sum((batch.tokens == PAD).sum() for batch in batches)
-    assert plan.padding_share == pytest.approx(padding / sum(b.tokens.size for b in batches))
+    assert plan.padding_fraction == pytest.approx(padding / sum(b.tokens.size for b in batches))
     other = LabelledPlan(texts, 4, tokens=96, num_buckets=2, multiple=2)
     assert any(
         (a.labels != b.labels).any()

@@ -12,7 +12,7 @@ import pytest
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, refused, shared_folder
 from transformer import workdir
-from transformer.data.documents.packing import Text
+from transformer.data.documents.encode import Text
 from transformer.data.token_store import TokenStore
 from transformer.tasks.language_model import scores_of
 

@@ -1,14 +1,12 @@
 """Length buckets, and the plan of all batches that are drawn from them."""
 
-import abc
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from transformer.data.stream import shuffle, stream
+from transformer.data.plan import BatchT, Plan
+from transformer.data.stream import shuffle
 
 SHAPE_SEED = 0  # of the order of batches by shape
 
@@ -27,19 +25,19 @@ class Bucket:
         return -(-len(self.members) // self.rows)
 
 
-class BucketPlan(abc.ABC):
+class BucketPlan(Plan[BatchT]):
     """All training batches there will ever be: batch i is a function of (seed, i) alone.
 
-    An epoch holds each sentence once, in batches whose order and content are shuffled anew. A
-    pseudo-random permutation is evaluated where it is needed and nowhere stored, so that batch i
+    An epoch holds each sentence once, in batches whose order and content each epoch shuffles. A
+    pseudo-random permutation is evaluated place by place and never stored, so that batch i
     costs the same for any i. The shape of batch i is the same for any seed, so that runs of
-    unlike seeds can train as one program; which sentences it holds is the seed's.
+    different seeds can train as one program; which sentences it holds is the seed's.
 
     Args:
       lengths: of the sentences, in tokens.
       tokens: of a batch, padding included, at most; a bucket has at least one multiple of rows.
-      num_buckets: at most so many lengths, chosen to leave the least padding among those whose
-        sentences fill half a batch at least.
+      num_buckets: the most lengths there may be, chosen to leave the least padding among those
+        whose sentences fill half a batch at least.
       multiple: rows of a batch are a multiple of this.
       sentences: rows of a batch at most, unless that is less than a multiple; 0 for no limit.
     """
@@ -55,28 +53,24 @@ class BucketPlan(abc.ABC):
     ):
         self.seed = seed
 
-        def most(length):
+        def max_sentences(length):
             """How many sentences up to a length a batch may hold."""
             rows = np.minimum(tokens // length, sentences or tokens) // multiple * multiple
             return np.maximum(rows, multiple)
 
-        half = -(-most(np.arange(1, lengths.max() + 1)) // 2)
+        half = -(-max_sentences(np.arange(1, lengths.max() + 1)) // 2)
         bounds = bucket_lengths(lengths, num_buckets, half)
         assigned = np.searchsorted(bounds, lengths)
         self.buckets = []
         for i, length in enumerate(bounds):
             members = np.flatnonzero(assigned == i)
-            batches = -(-len(members) // int(most(length)))
+            batches = -(-len(members) // int(max_sentences(length)))
             # Evenly filled batches, rather than full ones and a last with few rows: each is a step
             # of its own, whatever it holds. See also `indices`.
             rows = -(-len(members) // (batches * multiple)) * multiple
             self.buckets.append(Bucket(length, rows, members))
         self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
-
-    @property
-    def epoch_length(self) -> int:
-        """Batches in one epoch."""
-        return int(self._ends[-1])
+        self.epoch_length = int(self._ends[-1])
 
     @property
     def positions(self) -> int:
@@ -94,14 +88,6 @@ class BucketPlan(abc.ABC):
         shuffled = shuffle(places, len(bucket.members), (self.seed, epoch, number + 1))
         return bucket, bucket.members[shuffled].tolist()
 
-    @abc.abstractmethod
-    def __getitem__(self, i: int) -> Any:
-        """Returns batch i."""
-
-    def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
-        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
-        return stream(self, i, prefetch)
-
 
 def even_part(size: int, parts: int, number: int) -> range:
     """Returns part `number`, from zero, of `size` things; the parts' sizes differ by at most one.
@@ -112,7 +98,7 @@ def even_part(size: int, parts: int, number: int) -> range:
 
 
 def bucket_lengths(
-    lengths: Int[np.ndarray, "sentences"], count: int, fewest: Int[np.ndarray, "longest"]
+    lengths: Int[np.ndarray, "sentences"], count: int, min_sentences: Int[np.ndarray, "longest"]
 ) -> list[int]:
     """Returns at most `count` lengths, ascending, that together need the fewest positions.
 
@@ -121,8 +107,8 @@ def bucket_lengths(
     and one of all that is longer than a.
 
     Args:
-      fewest: sentences that a bucket must have where the longest are of 1, 2, ... tokens. Where
-        there are not so many in all, one bucket has them.
+      min_sentences: that a bucket must have if its longest are of 1, 2, ... tokens. If there are
+        fewer in all, one bucket has them.
     """
     sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths)[1:])])
     longest = len(sentences) - 1
@@ -133,7 +119,7 @@ def bucket_lengths(
         last = np.arange(1, longest + 1)
         held = sentences[last, None] - sentences[None, :]
         options = cost[None, :] + held * last[:, None]
-        too_few = held < fewest[:, None]
+        too_few = held < min_sentences[:, None]
         options[too_few | (last[:, None] <= np.arange(longest + 1))] = np.inf
         choice = np.concatenate([[0], options.argmin(axis=1)])
         choices.append(choice)

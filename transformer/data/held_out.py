@@ -1,7 +1,7 @@
 """The held-out text of a run, kept in its folder: what it is scored on, without its source.
 
 `held_out/<split>.jsonl` has an object on each line, in UTF-8: {"source", "target"} of a pair, with
-"links" where the gold word links are known; {"text", "label"} of a labelled text, with "kind" where
+"links" if the gold word links are known; {"text", "label"} of a labelled text, with "kind" if
 it has one; {"text"} of a document.
 """
 
@@ -34,7 +34,7 @@ def save(folder: Path, splits: Mapping[str, Iterable[Pair | Labelled | str]]) ->
       splits: pairs, labelled texts or documents by the names of `SPLITS`.
 
     Raises:
-      UserError: the folder has other text, so that scores before and after would not compare.
+      UserError: the folder has other text, so that scores before and after would not be comparable.
     """
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     for split, items in splits.items():

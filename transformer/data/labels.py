@@ -22,7 +22,7 @@ HEADERS = ("label", "labels", "class", "category", "target", "sentiment")
 class Labelled(NamedTuple):
     """A text and the name of its class.
 
-    `kind` is what a made-up text shows, see `opinions`; it is empty where nobody knows it.
+    `kind` is the phenomenon that a synthetic text shows, see `opinions`; it is empty if not known.
     """
 
     text: str
@@ -31,21 +31,22 @@ class Labelled(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """A record that is no labelled text: the line it starts in, from one, and why."""
+    """A record that is not a labelled text: the line it starts in, from one, and why."""
 
     line: int
     why: str
 
 
 class _BrokenError(Exception):
-    """Why a record is no labelled text."""
+    """Why a record is not a labelled text."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelledFile:
-    """The labelled texts of one file, read anew by each iteration; blank lines are no records.
+    """The labelled texts of one file, read from its start by each iteration.
 
-    Iteration raises UserError at the first broken record, unless `skip_broken`.
+    Blank lines are not records. Iteration raises UserError at the first broken record, unless
+    `skip_broken`.
 
     Attributes:
       source: a `.tsv`, `.csv` or `.jsonl` file, perhaps with `.gz` behind.
@@ -64,7 +65,7 @@ class LabelledFile:
                 yield record
             elif not self.skip_broken:
                 raise UserError(
-                    f"{self.source}, line {record.line}: {record.why}: mend the line, or set "
+                    f"{self.source}, line {record.line}: {record.why}: fix the line, or set "
                     "--config.data.skip_broken=True to do without such lines"
                 )
 
@@ -121,7 +122,7 @@ class LabelledFile:
         """Returns the columns of text and label, and whether the first line is a header."""
         where = f"{self.source}, line {number}"
         if isinstance(first, csv.Error):
-            raise UserError(f"{where}: no CSV ({first}): mend the line")
+            raise UserError(f"{where}: no CSV ({first}): fix the line")
         keys = zip(("text_field", "label_field"), self.fields, strict=True)
         if all(field.isdecimal() for field in self.fields):
             places = tuple(map(int, self.fields))

@@ -15,7 +15,7 @@ class Pair(NamedTuple):
     """A sentence and its translation, as raw text.
 
     `alignment` holds gold word links (i, j), both from zero, between the
-    whitespace-separated words of `source` and `target`; it is None where nobody knows them.
+    whitespace-separated words of `source` and `target`; it is None if they are not known.
     """
 
     source: str
@@ -64,9 +64,9 @@ class CleaningRules:
             return "empty"
         if max(len(source), len(target)) > self.max_characters:
             return "too_long"
-        return "length_ratio" if self.unlike(source, target) else ""
+        return "length_ratio" if self.differ_in_length(source, target) else ""
 
-    def unlike(self, source: str, target: str) -> bool:
+    def differ_in_length(self, source: str, target: str) -> bool:
         """Whether the lengths differ by more than `max_length_ratio`."""
         characters = len(source), len(target)
         if _ratio(*characters) <= self.max_length_ratio:
@@ -125,18 +125,30 @@ class CleaningReport:
         return f"{line}; dropped {', '.join(dropped)}" if dropped else line
 
 
-def clean(pairs: Iterable[Pair], rules: CleaningRules, report: CleaningReport) -> Iterator[Pair]:
+def strip(pair: Pair) -> Pair:
+    """Returns a pair without white space around its sides."""
+    return Pair(pair.source.strip(), pair.target.strip(), pair.alignment)
+
+
+def clean(
+    pairs: Iterable[Pair],
+    rules: CleaningRules,
+    report: CleaningReport,
+    kept: bytearray | None = None,
+) -> Iterator[Pair]:
     """Yields the pairs that keep the rules, without white space around them, in their order.
 
-    Nothing is held but, where duplicates are removed, eight bytes of hash for each kept pair: two
+    Nothing is held but, if duplicates are removed, eight bytes of hash for each kept pair: two
     different pairs among five million are taken for equal with a chance below one in a million.
 
     Args:
       report: counted up as pairs are read, so that it is complete with the last of them.
+      kept: filled with a byte for each pair that is read, 1 if it is kept and 0 if not.
     """
+    kept = bytearray() if kept is None else kept
     seen: set[int] = set()
-    for pair in pairs:
-        source, target = pair.source.strip(), pair.target.strip()
+    for pair in map(strip, pairs):
+        source, target, _ = pair
         fault = rules.fault(source, target)
         if not fault and rules.remove_duplicates:
             if (key := _hash(source, target)) in seen:
@@ -144,8 +156,9 @@ def clean(pairs: Iterable[Pair], rules: CleaningRules, report: CleaningReport) -
             else:
                 seen.add(key)
         report.count(fault)
+        kept.append(not fault)
         if not fault:
-            yield pair._replace(source=source, target=target)
+            yield pair
 
 
 def _hash(source: str, target: str) -> int:

@@ -1,4 +1,4 @@
-"""The splits of a corpus, and how what is made up falls into them.
+"""The splits of a corpus, and how synthetic text falls into them.
 
 A stable hash puts an item into its split, so equal items meet in one split, which keeps the first.
 Each split is the first n of its items in one endless stream: its size changes neither the others
@@ -14,7 +14,7 @@ from transformer.errors import UserError
 Item = TypeVar("Item")
 
 SPLITS = ("train", "validation", "test")
-LARGEST = 1_000_000  # items a split: beyond it repetition makes the draw slow
+MAX_SIZE = 1_000_000  # items a split: beyond it repetition makes the draw slow
 SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
 
 
@@ -45,9 +45,9 @@ def fill(
     for split, size in sizes.items():
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}: choose from {', '.join(SPLITS)}")
-        if not 0 <= size <= LARGEST:
+        if not 0 <= size <= MAX_SIZE:
             raise UserError(
-                f"--config.data.{split}_size={size}: set it to a size between 0 and {LARGEST}"
+                f"--config.data.{split}_size={size}: set it to a size between 0 and {MAX_SIZE}"
             )
     splits: dict[str, list[Item]] = {split: [] for split in sizes}
     seen: set[str] = set()

@@ -65,7 +65,7 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
       number: of the line, from one; before the first there may be a byte order mark.
 
     Raises:
-      UserError: it is of another encoding, which is named where the bytes tell it.
+      UserError: it is of another encoding, which is named if the bytes tell it.
     """
     encoding = _wide_encoding(line[:HEAD]) if number == 1 else ""
     try:
@@ -96,7 +96,7 @@ def _wide_encoding(head: bytes) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class TwoFiles:
-    """Pairs of line n of one file and line n of another, read anew by each iteration."""
+    """Pairs of line n of one file and line n of another, read from its start by each iteration."""
 
     source: Path
     target: Path
@@ -119,7 +119,7 @@ class TwoFiles:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Pairs of two columns, counted from zero, of one TSV file, read anew by each iteration."""
+    """Pairs of two columns, counted from zero, of one TSV file, read by each iteration."""
 
     source: Path
     columns: tuple[int, int]
@@ -131,7 +131,7 @@ class Columns:
             if len(cells) < needed:
                 raise UserError(
                     f"{self.source}, line {number}: {len(cells)} column(s) between tabs, but "
-                    f"data.tsv_columns={self.columns} needs {needed}: mend the line or set "
+                    f"data.tsv_columns={self.columns} needs {needed}: fix the line or set "
                     "--config.data.tsv_columns"
                 )
             yield Pair(*(cells[i] for i in self.columns))
@@ -161,7 +161,7 @@ def parallel_text(settings: Any, split: str) -> TwoFiles | Columns:
 
 
 def training_text(settings: Any) -> str:
-    """Returns what to call the training text in messages: by its file where it has one.
+    """Returns what to call the training text in messages: by its file if it has one.
 
     Args:
       settings: `config.data`.

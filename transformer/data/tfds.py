@@ -1,4 +1,4 @@
-"""Text from TensorFlow Datasets, prepared where it is not yet, and read without TensorFlow."""
+"""Text from TensorFlow Datasets, prepared if it is not yet, and read without TensorFlow."""
 
 import dataclasses
 import difflib
@@ -52,7 +52,7 @@ class TfdsRecords(Generic[Item]):
 
 @dataclasses.dataclass(frozen=True)
 class _LabelNames:
-    """The name of each class by its number; `split` is named where a record has none."""
+    """The name of each class by its number; `split` is named if a record has none."""
 
     names: Sequence[str]
     split: str
@@ -92,7 +92,7 @@ def open_splits(
         except NotImplementedError as error:
             raise UserError(
                 f"{builder.data_path} is prepared in a file format that needs TensorFlow: set "
-                "--config.data.tfds_dir to another folder, to have it prepared anew there"
+                "--config.data.tfds_dir to another folder, to have it prepared again there"
             ) from error
         except (KeyError, ValueError, AssertionError) as error:
             raise UserError(
@@ -133,7 +133,7 @@ def _check_fields(
 def _import_tfds() -> ModuleType:
     try:
         tfds = importlib.import_module("tensorflow_datasets")
-        # TFDS registers its older builders, WMT's and GLUE's among them, only where packages for
+        # TFDS registers its older builders, WMT's and GLUE's among them, only if packages for
         # quite other data are installed too; importing these folders registers all that we need.
         for name in ("translate", "text"):
             importlib.import_module(f"tensorflow_datasets.{name}")

@@ -40,21 +40,21 @@ class TokenStore:
 
 
 def cached_arrays(
-    folder: Path, make: Callable[[], Mapping[str, np.ndarray]], say: Callable[[str], None]
+    folder: Path, make: Callable[[], Mapping[str, np.ndarray]], log: Callable[[str], None]
 ) -> dict[str, np.ndarray]:
-    """Returns arrays, memory-mapped from a folder of the cache, which is made where it is missing.
+    """Returns arrays, memory-mapped from a folder of the cache, which is made if it is missing.
 
     All of it is read once and compared with its digests: a second for 1.4 GB of what the system
     holds in memory.
 
     Args:
       make: makes the arrays, by name.
-      say: called with a line where the folder is damaged and made again.
+      log: called with a line if the folder is damaged and made again.
     """
     if folder.exists():
         if is_whole(folder):
             return load_arrays(folder)
-        say(f"{folder} is damaged: the text is encoded again")
+        log(f"{folder} is damaged: the text is encoded again")
         if folder.is_dir():
             shutil.rmtree(folder, ignore_errors=True)
         else:

@@ -24,7 +24,7 @@ PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 NEVER_WRITTEN = (PAD, UNKNOWN, BEGIN)  # no text holds them
 KINDS = ("bpe", "unigram", "word", "char")
-BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, where that is wanted
+BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, if `byte_fallback` is set
 BYTES = 256  # pieces that this takes
 # What lets `decode` give back every blank and every end of a line.
 EXACT = {
@@ -35,8 +35,8 @@ EXACT = {
 }
 SAMPLE_SEED = 0  # of the sentences that train a tokenizer, of texts larger than it reads
 ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with all its signs has
-LONGEST_LINE = 4192  # bytes, sentencepiece's default
-LEAST_COVERAGE = 0.98  # that sentencepiece takes
+MAX_LINE_BYTES = 4192  # sentencepiece's default
+MIN_COVERAGE = 0.98  # that sentencepiece takes
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 
@@ -45,7 +45,7 @@ class Tokenizer:
 
     Args:
       model: a serialised sentencepiece model.
-      origin: digest of the text and the settings that it was trained with; '' where that is not
+      origin: digest of the text and the settings that it was trained with; '' if that is not
         known.
     """
 
@@ -69,11 +69,14 @@ class Tokenizer:
         """Returns the ids of each text, without begin or end."""
         return self._processor.encode(list(texts))
 
-    def unknown_pieces(self, texts: Sequence[str]) -> Iterator[str]:
-        """Yields what of each text has no piece: words, or stretches of characters in them."""
-        for ids, pieces in zip(
-            self.encode(texts), self._processor.encode(list(texts), out_type=str), strict=True
-        ):
+    def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
+        """Yields what of each text is unknown: words, or stretches of characters in them.
+
+        Args:
+          encoded: the ids of each text.
+        """
+        spelt = self._processor.encode(list(texts), out_type=str)
+        for ids, pieces in zip(encoded, spelt, strict=True):
             for token, piece in zip(ids, pieces, strict=True):
                 if token == UNKNOWN:
                     yield from filter(None, piece.split("▁"))
@@ -149,7 +152,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     """Returns the tokenizer of a file.
 
     Raises:
-      UserError: the file is missing or is no tokenizer.
+      UserError: the file is missing or not a tokenizer.
     """
     if not path.exists():
         raise UserError(
@@ -173,21 +176,21 @@ def train_tokenizer(
     count: int = 0,
     saved: Path | None = None,
     name: str = "the training text",
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> Tokenizer:
-    """Returns a tokenizer trained on `texts`, from a run or the cache where it was trained before.
+    """Returns a tokenizer trained on `texts`, from a run or the cache if it was trained before.
 
     The same text and settings make the same tokenizer in every process.
 
     Args:
-      texts: raw sentences; read only where there is no tokenizer for them yet, and a second time
+      texts: raw sentences; read only if there is no tokenizer for them yet, and a second time
         to explain a refusal.
       settings: `config.tokenizer`.
       content: fingerprint of `texts`.
-      count: how many they are; of more than `max_sentences` about so many are drawn.
+      count: how many they are; of more than `max_sentences`, about that many are drawn.
       saved: a file of a run; taken if it holds the tokenizer of such text and settings.
       name: of the texts, for messages.
-      say: called with a line where the cache is damaged.
+      log: called with a line for each damaged file of the cache.
 
     Raises:
       UserError: the kind is unknown, or the vocabulary's size does not suit the text.
@@ -205,7 +208,7 @@ def train_tokenizer(
         # Its name says what it must hold.
         if path.name == _cached_name(key, model := path.read_bytes()):
             return Tokenizer(model, origin)
-        say(f"{path} is damaged: the tokenizer is trained again")
+        log(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
     sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name)
     model = _train(sample, settings)
@@ -220,23 +223,23 @@ def _cached_name(key: str, model: bytes) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Sample:
-    """Such a share of texts, the same whenever they are read; sentencepiece draws others always."""
+    """A random fraction of texts, the same in each iteration; sentencepiece's own sample is not."""
 
     texts: Iterable[str]
-    share: float
+    fraction: float
     name: str
 
     def __iter__(self) -> Iterator[str]:
-        if self.share >= 1.0:
+        if self.fraction >= 1.0:
             return iter(self.texts)
         draw = random.Random(SAMPLE_SEED).random
-        return (text for text in self.texts if draw() < self.share)
+        return (text for text in self.texts if draw() < self.fraction)
 
 
 def _train(texts: _Sample, settings) -> bytes:
     """Returns a model in which characters leave room for longer pieces.
 
-    Where those of a script like Chinese would take more than half of the vocabulary, the rarest are
+    If those of a script like Chinese would take more than half of the vocabulary, the rarest are
     spelt in bytes.
     """
     spelt, model = _spelt_in_bytes(settings), b""
@@ -251,8 +254,8 @@ def _train(texts: _Sample, settings) -> bytes:
     try:
         frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=END + 1 + room))
         kept = "".join(frequent.pieces(range(END + 1, frequent.vocab_size))).replace("▁", "")
-        fewest = {"character_coverage": LEAST_COVERAGE, "required_chars": kept}
-        return _train_model(texts, settings, settings.kind, **fewest)
+        limits = {"character_coverage": MIN_COVERAGE, "required_chars": kept}
+        return _train_model(texts, settings, settings.kind, **limits)
     except (RuntimeError, ValueError) as error:
         if model:
             return model
@@ -292,7 +295,7 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
         unk_id=UNKNOWN,
         bos_id=BEGIN,
         eos_id=END,
-        # A word or character vocabulary is what occurs, up to so many.
+        # A word or character vocabulary is what occurs, up to `vocab_size`.
         hard_vocab_limit=kind in ("bpe", "unigram"),
         use_all_vocab=False,
         minloglevel=2,
@@ -307,7 +310,7 @@ def _too_many_characters(message: str) -> re.Match[str] | None:
 
 
 def _explain(message: str, texts: _Sample, settings) -> str:
-    """Says which key to change where sentencepiece refuses."""
+    """Returns which key to change if sentencepiece refuses."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
         characters = _train_model(texts, settings, "char")
@@ -330,12 +333,12 @@ def _explain(message: str, texts: _Sample, settings) -> str:
             f"--config.tokenizer.vocab_size={limit[1]} or more, or {remedy}"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
-        most = EXACT["max_sentence_length"] if settings.keep_spaces else LONGEST_LINE
+        longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
         sizes = enumerate((len(text.encode()) for text in texts.texts), 1)
-        number, size = next((pair for pair in sizes if pair[1] > most), (1, 0))
+        number, size = next((pair for pair in sizes if pair[1] > longest), (1, 0))
         return (
-            f"{texts.name}: line {number} has {size:,} bytes, and none has up to the {most:,} of "
-            "which a tokenizer learns: break it into lines of a sentence or a paragraph"
+            f"{texts.name}: line {number} has {size:,} bytes, and none has up to the {longest:,} "
+            "of which a tokenizer learns: break it into lines of a sentence or a paragraph"
             if size
             else f"{texts.name} has only blank lines: name a file with sentences"
         )

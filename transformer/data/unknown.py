@@ -2,11 +2,8 @@
 
 import collections
 import dataclasses
-import json
-from collections.abc import Iterable, Sequence
-
-import numpy as np
-from jaxtyping import UInt8
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from transformer.data.tokenizer import UNKNOWN, Tokenizer
 from transformer.errors import RunError
@@ -34,17 +31,12 @@ class Lost:
         return f"{self.different:,} {self.what} are not in the vocabulary: {named}{more}"
 
     def describe(self) -> list[str]:
-        """Returns the line to print at the start, none where nothing is lost."""
+        """Returns the line to print at the start, none if nothing is lost."""
         return [f"unknown: {self}"] if self.different else []
 
-    def to_array(self) -> UInt8[np.ndarray, "bytes"]:
-        """Returns what `from_array` reads."""
-        return np.frombuffer(json.dumps(dataclasses.asdict(self)).encode(), np.uint8)
-
     @classmethod
-    def from_array(cls, array: UInt8[np.ndarray, "bytes"]) -> "Lost":
-        """Returns what `to_array` was called for."""
-        fields = json.loads(array.tobytes())
+    def from_json(cls, fields: Mapping[str, Any]) -> "Lost":
+        """Returns what `dataclasses.asdict` and JSON made these fields of."""
         return cls(**{**fields, "frequent": tuple(map(tuple, fields["frequent"]))})
 
 
@@ -59,16 +51,19 @@ class LostCounter:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def add(
-        self, tokenizer: Tokenizer, texts: Iterable[str], encoded: Iterable[Sequence[int]]
+        self, tokenizer: Tokenizer, texts: Sequence[str], encoded: Sequence[Sequence[int]]
     ) -> None:
-        """Counts what is unknown of texts; to be called where there is something.
+        """Counts what is unknown of texts; to be called if there is something.
 
         Args:
           encoded: the tokens of each text.
         """
         self._what = "words" if tokenizer.kind == "word" else "characters"
-        strange = [text for text, ids in zip(texts, encoded, strict=True) if UNKNOWN in ids]
-        for piece in tokenizer.unknown_pieces(strange):
+        strange = [i for i, ids in enumerate(encoded) if UNKNOWN in ids]
+        pieces = tokenizer.unknown_pieces(
+            [texts[i] for i in strange], [encoded[i] for i in strange]
+        )
+        for piece in pieces:
             self._counts.update([piece] if self._what == "words" else piece)
 
     def lost(self) -> Lost:
@@ -77,11 +72,11 @@ class LostCounter:
         return Lost(self._what, len(ranked), tuple(ranked[:NAMED]))
 
 
-def check_unknown(share: float, limit: float, lost: Lost) -> None:
-    """Raises RunError where more than a share `limit` of the training tokens is unknown."""
-    if share > limit:
+def check_unknown(fraction: float, limit: float, lost: Lost) -> None:
+    """Raises RunError if more than a fraction `limit` of the training tokens is unknown."""
+    if fraction > limit:
         raise RunError(
-            f"{share:.1%} of the training tokens are unknown, more than "
+            f"{fraction:.1%} of the training tokens are unknown, more than "
             f"data.max_unknown_share={limit:.1%} ({lost}): raise --config.tokenizer.vocab_size or "
             "--config.tokenizer.character_coverage, or set --config.tokenizer.byte_fallback=True "
             "with bpe or unigram"

@@ -12,12 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.labelled.batches import (
-    NO_LABEL,
-    LabelledBatch,
-    make_labelled_batch,
-    read_texts,
-)
+from transformer.data.labelled.batches import NO_LABEL, LabelledBatch, make_labelled_batch
+from transformer.data.labelled.encode import read_texts
 from transformer.data.tokenizer import PAD, Ids, Tokenizer
 from transformer.inference.base import Predictor, TokenTable
 from transformer.inference.groups import length_groups, static_rows

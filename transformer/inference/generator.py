@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents.packing import Text, TextBatch, cut_pieces, pack_pieces
+from transformer.data.documents.batches import TextBatch
+from transformer.data.documents.encode import Text
+from transformer.data.documents.packing import cut_chunks, pack_chunks
 from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import TokenPredictor, TokenTable
@@ -146,18 +148,18 @@ class Generator(TokenPredictor):
     ) -> Iterator[tuple[float, int, str]]:
         """Yields log-probability, number of tokens and text of pieces that the scores are made of.
 
-        See `packing.cut_pieces`.
+        See `packing.cut_chunks`.
 
         Args:
           context: tokens of a row.
           count: of pieces at most, spread over the text.
         """
-        pieces = list(cut_pieces(text, context))
+        pieces = list(cut_chunks(text, context))
         pieces = pieces[:: -(-len(pieces) // count)]
         rows = static_rows(len(pieces), self.decode.batch_size)
         for start in range(0, len(pieces), rows):
             chosen = pieces[start : start + rows]
-            batch = pack_pieces(text, [[piece] for piece in chosen], rows, context)
+            batch = pack_chunks(text, [[piece] for piece in chosen], rows, context)
             nll = self._row_nll(variables, batch)
             for row, (first, end) in enumerate(chosen):
                 shown = self.tokenizer.decode(text.store.tokens[first:end])

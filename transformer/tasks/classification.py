@@ -16,13 +16,11 @@ from transformer.analysis.head_probe import HeadProbe, divide
 from transformer.data import held_out
 from transformer.data.labelled.batches import (
     NO_LABEL,
-    EncodedTexts,
     LabelledBatch,
     LabelledPlan,
-    encode_labelled,
     make_labelled_batch,
-    prepare_labelled,
 )
+from transformer.data.labelled.encode import EncodedTexts, encode_labelled, prepare_labelled
 from transformer.data.labelled.sources import LabelledSource, open_labelled
 from transformer.data.labels import Labelled
 from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_tokenizer
@@ -244,9 +242,9 @@ class ClassificationTask(Task):
         limit = self.config.data.max_tokens
         lines = [
             *self.text.source.describe(),
-            f"{texts.unknown_share:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
+            f"{texts.unknown_fraction:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
             *texts.lost.describe(),
-            f"{plan.epoch_length} batches an epoch, {plan.padding_share:.1%} padding, "
+            f"{plan.epoch_length} batches an epoch, {plan.padding_fraction:.1%} padding, "
             f"shapes {shapes}",
         ]
         if any(cut.values()):
@@ -267,10 +265,10 @@ class ClassificationTask(Task):
         return {
             "splits": splits,
             "broken_lines": dict(self.text.source.broken),
-            "unknown_share": self.text.train.unknown_share,
+            "unknown_share": self.text.train.unknown_fraction,
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
             "batches_per_epoch": plan.epoch_length,
-            "padding_share": plan.padding_share,
+            "padding_share": plan.padding_fraction,
             "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
             "preview": self._preview(),
         }

@@ -11,14 +11,9 @@ import numpy as np
 
 from transformer.analysis.head_probe import READABLE, HeadProbe, batch_rows, kept_first
 from transformer.data import held_out
-from transformer.data.documents.packing import (
-    Text,
-    TextBatch,
-    TextPlan,
-    encode_text,
-    pack_rows,
-    prepare_text,
-)
+from transformer.data.documents.batches import TextBatch, TextPlan
+from transformer.data.documents.encode import Text, encode_text, prepare_text
+from transformer.data.documents.packing import pack_rows
 from transformer.data.documents.sources import open_documents
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError

@@ -7,16 +7,11 @@ from typing import Any, NamedTuple
 
 from transformer.analysis.head_probe import HeadProbe
 from transformer.data import held_out
+from transformer.data.holdout import splits_held_out
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import (
-    Batch,
-    BatchPlan,
-    Corpus,
-    prepare_corpus,
-    preview,
-    tokenizer_names,
-)
-from transformer.data.parallel.sources import open_source, set_aside_splits
+from transformer.data.parallel.batches import Batch, BatchPlan
+from transformer.data.parallel.encode import Corpus, prepare_corpus, preview, tokenizer_names
+from transformer.data.parallel.sources import open_source
 from transformer.data.splits import SPLITS
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decode import PENALTIES
@@ -201,12 +196,12 @@ class TranslationTask(TokenTask):
         lines = [
             self._kept(),
             *(line for split, own in corpus.held_out.items() for line in own.describe(split)),
-            f"{corpus.unknown_share:.3%} unknown tokens; vocabularies: "
+            f"{corpus.unknown_fraction:.3%} unknown tokens; vocabularies: "
             f"{corpus.source_tokenizer.vocab_size} source, "
             f"{corpus.target_tokenizer.vocab_size} target"
             + (" (the same)" if self.config.tokenizer.joint else ""),
             *corpus.lost.describe(),
-            f"{plan.epoch_length} batches an epoch, {plan.padding_share:.1%} padding, "
+            f"{plan.epoch_length} batches an epoch, {plan.padding_fraction:.1%} padding, "
             f"shapes {shapes}",
         ]
         pairs = itertools.islice(self.text.pairs["train"], 3)
@@ -237,10 +232,10 @@ class TranslationTask(TokenTask):
                 "kept": corpus.report.kept,
                 "dropped": corpus.report.dropped,
             },
-            "unknown_share": corpus.unknown_share,
+            "unknown_share": corpus.unknown_fraction,
             "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
             "batches_per_epoch": plan.epoch_length,
-            "padding_share": plan.padding_share,
+            "padding_share": plan.padding_fraction,
             "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
             "preview": preview(self.text.pairs["train"], corpus),
         }
@@ -249,7 +244,7 @@ class TranslationTask(TokenTask):
         """What cleaning kept of the training text, and what was taken out of it before."""
         counts = [
             f"{len(list(self.text.pairs[split])):,} for {split}"
-            for split in set_aside_splits(self.config.data)
+            for split in splits_held_out(self.config.data)
         ]
         aside = f"; set aside before: {', '.join(counts)}" if counts else ""
         return f"{self.text.corpus.report}{aside}"

@@ -1,4 +1,4 @@
-"""Documents for language models: made up, read from text files, or from TensorFlow Datasets.
+"""Documents for language models: built in, read from text files, or from TensorFlow Datasets.
 
 A document is text that stands by itself: a line, a paragraph, or a whole file. Every source gives
 the splits that it has as iterables that can be read again and again from their start.
@@ -69,8 +69,8 @@ def _files(settings: Any) -> Documents:
     """Returns the documents of the files that the settings name.
 
     A split without a file is the end of the training text: of the whole text, first
-    `validation_share` and then `test_share` of its characters, where a document is a file; else
-    such shares of the documents. A share of zero leaves the split out.
+    `validation_share` and then `test_share` of its characters, if a document is a file; else
+    such fractions of the documents. A fraction of zero leaves the split out.
     """
     named = {
         split: _TextFile(locate(settings, f"{split}_source"), settings.documents)
@@ -80,41 +80,41 @@ def _files(settings: Any) -> Documents:
     for text in named.values():
         if next(iter(text), None) is None:
             raise UserError(f"{text.path} has no text: name a file with some")
-    shares = {
+    fractions = {
         split: getattr(settings, f"{split}_share")
         for split in SPLITS[1:]
         if split not in named and getattr(settings, f"{split}_share")
     }
-    if sum(shares.values()) >= 1:
-        asked = " and ".join(f"--config.data.{split}_share={x}" for split, x in shares.items())
+    if sum(fractions.values()) >= 1:
+        asked = " and ".join(f"--config.data.{split}_share={x}" for split, x in fractions.items())
         raise UserError(f"{asked} leave nothing to train on: lower them")
-    return {**named, **_cut(named["train"], shares)} if shares else named
+    return {**named, **_cut(named["train"], fractions)} if fractions else named
 
 
-def _cut(text: "_TextFile", shares: Mapping[str, float]) -> Documents:
+def _cut(text: "_TextFile", fractions: Mapping[str, float]) -> Documents:
     """Returns "train" and the splits that are cut off its end."""
     whole = text.documents == "file"
     units = next(iter(text)) if whole else list(text)
-    left = 1.0 - sum(shares.values())
+    left = 1.0 - sum(fractions.values())
     bounds = [int(left * len(units))]
-    for share in shares.values():
-        left += share
+    for fraction in fractions.values():
+        left += fraction
         bounds.append(max(bounds[-1] + 1, int(left * len(units) + 1e-6)))
     bounds[-1] = len(units)
     if bounds[0] < 1 or bounds[-2] >= bounds[-1]:
         what = "characters" if whole else "documents"
         raise UserError(
             f"{text.path} has {len(units):,} {what}, too few to set some aside: name files in "
-            + " and ".join(f"--config.data.{split}_source" for split in shares)
+            + " and ".join(f"--config.data.{split}_source" for split in fractions)
         )
-    pieces = [units[start:end] for start, end in itertools.pairwise([0, *bounds])]
-    names = ("train", *shares)
-    return {name: [piece] if whole else piece for name, piece in zip(names, pieces, strict=True)}
+    parts = [units[start:end] for start, end in itertools.pairwise([0, *bounds])]
+    names = ("train", *fractions)
+    return {name: [part] if whole else part for name, part in zip(names, parts, strict=True)}
 
 
 @dataclasses.dataclass(frozen=True)
 class _TextFile:
-    """The documents of a text file, plain or gzip, read anew by each iteration.
+    """The documents of a text file, plain or gzip, read from its start by each iteration.
 
     Lines and paragraphs come without the blank lines around them; a file as it is.
     """

@@ -1,4 +1,4 @@
-"""Where labelled texts come from: made up, read from a file, or from TensorFlow Datasets.
+"""Where labelled texts come from: generated, read from a file, or from TensorFlow Datasets.
 
 Whatever is wrong with files, names or labels is said when they are opened: all text is read once
 then.
@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from transformer.data import tfds
+from transformer.data.holdout import check_not_empty, hold_out, splits_held_out
 from transformer.data.labels import Broken, Labelled, LabelledFile, labelled_file
-from transformer.data.parallel.sources import set_aside_splits
-from transformer.data.set_aside import check_not_empty, set_aside
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import opinions
 from transformer.errors import UserError, shorten
 
-# More labels than this share of the texts, and than FEW_LABELS, are not classes but names of rows.
-MOST_LABELS = 0.5
+# Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.
+LABELS_PER_TEXT = 0.5
 FEW_LABELS = 20
 SHOWN = 5  # labels that a message quotes
 Splits = Mapping[str, Iterable[Labelled]]
@@ -69,7 +68,7 @@ def open_labelled(settings: Any) -> LabelledSource:
     splits, broken = REGISTRY[settings.source](settings)
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
     labels = tuple(sorted(sizes["train"]))
-    if len(labels) > MOST_LABELS * sum(sizes["train"].values()) and len(labels) > FEW_LABELS:
+    if len(labels) > LABELS_PER_TEXT * sum(sizes["train"].values()) and len(labels) > FEW_LABELS:
         raise UserError(_not_labels(settings, labels, sum(sizes["train"].values())))
     if len(labels) < 2:
         found = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
@@ -93,7 +92,7 @@ def _few(labels: Sequence[str]) -> str:
 
 
 def _not_labels(settings: Any, labels: Sequence[str], texts: int) -> str:
-    """What is said where labels are as many as texts: they are numbers of rows, or the texts."""
+    """The message for about as many labels as texts: they are numbers of rows, or the texts."""
     found = f"{len(labels):,} different labels of {texts:,} texts ({_few(labels)})"
     if settings.source != "files":
         return f"{found}: these are not classes: check --config.data.tfds_fields"
@@ -113,18 +112,18 @@ def _opinions(settings: Any) -> tuple[Splits, dict[str, int]]:
 def _files(settings: Any) -> tuple[Splits, dict[str, int]]:
     """Returns the labelled texts of the files that the settings name, and of each what is broken.
 
-    A validation or test set without a file is set aside from the training text, see `set_aside`.
+    A validation or test set without a file is held out of the training text, see `hold_out`.
     """
-    taken = set_aside_splits(settings)
+    taken = splits_held_out(settings)
     files = {split: labelled_file(settings, split) for split in SPLITS if split not in taken}
     broken = {}
     for split, file in files.items():
         if settings.skip_broken and (count := _count_broken(file)):
             broken[str(file.source)] = count
-        if split != "train":  # which set_aside reads
+        if split != "train":  # which hold_out reads
             check_not_empty(file, sum(1 for _ in file))
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
-    splits = set_aside(files["train"], sizes, settings, key=lambda item: item.text)
+    splits = hold_out(files["train"], sizes, settings, key=lambda item: item.text)
     return {**files, **splits}, broken
 
 
@@ -158,5 +157,5 @@ REGISTRY: dict[str, Callable[[Any], tuple[Splits, dict[str, int]]]] = {
     "files": _files,
     "tfds": _tfds,
 }
-# What to look at first where a source's training text is of no use.
+# The key to look at first if a source's training text is of no use.
 FIRST_KEY = {"opinions": "train_size", "files": "label_field", "tfds": "tfds_train"}

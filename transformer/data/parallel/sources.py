@@ -1,4 +1,4 @@
-"""Where sentence pairs come from: made up, read from text files, or from TensorFlow Datasets.
+"""Where sentence pairs come from: generated, read from text files, or from TensorFlow Datasets.
 
 Every source gives the splits 'train', 'validation' and 'test' as iterables of pairs that can be
 read again and again from their start. Text and TFDS are streamed, however large. Whatever is
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from transformer.data import tfds
+from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair, rules_of
-from transformer.data.set_aside import TooFewError, check_not_empty, set_aside
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import grammar
 from transformer.data.text_files import parallel_text
@@ -55,17 +55,10 @@ def _joined(pairs: Iterable[Pair], count: int) -> list[Pair]:
     ]
 
 
-def set_aside_splits(settings: Any) -> list[str]:
-    """Returns the splits that are taken out of the training text, having no file of their own."""
-    if settings.source != "files":
-        return []
-    return [split for split in SPLITS[1:] if not getattr(settings, f"{split}_source")]
-
-
 def _generated(
     make: Callable[[int, dict[str, int]], dict[str, list[Pair]]], settings: Any
 ) -> Splits:
-    """Returns a made-up corpus: `make` gets the seed and the number of pairs in each split."""
+    """Returns a synthetic corpus: `make` gets the seed and the number of pairs in each split."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
     if make is not grammar.generate and settings.longer_size:
         sizes["longer"] = settings.longer_size
@@ -75,19 +68,19 @@ def _generated(
 def _files(settings: Any) -> Splits:
     """Returns the parallel text of the files that the settings name.
 
-    A validation or test set without a file is set aside from the training text, see `set_aside`:
+    A validation or test set without a file is held out of the training text, see `hold_out`:
     of the pairs that keep the rules of cleaning, so that each has its size. All text is read once
     here, so that none of it can fail later.
     """
-    taken = set_aside_splits(settings)
+    taken = splits_held_out(settings)
     splits = {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
     for split, text in splits.items():
-        if split != "train":  # which set_aside reads
+        if split != "train":  # which hold_out reads
             check_not_empty(text, sum(1 for _ in text))
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
     rules, text = rules_of(settings), splits["train"]
     try:
-        return splits | set_aside(text, sizes, settings, _Key(rules))
+        return splits | hold_out(text, sizes, settings, _Key(rules))
     except TooFewError as error:
         report = CleaningReport()
         for pair in text:

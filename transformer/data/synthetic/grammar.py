@@ -40,8 +40,8 @@ from transformer.data.synthetic.inflection import (
 
 Option = TypeVar("Option")
 
-SHORTEST, LONGEST = 4, 16  # words a sentence, in both languages
-LONGEST_SEQUENCE = 12  # letters, of the toy sequences to train on
+MIN_WORDS, MAX_WORDS = 4, 16  # words a sentence, in both languages
+MAX_SEQUENCE = 12  # letters, of the toy sequences to train on
 LETTERS = "abcdefghijklmnop"
 
 # --- Composition: what is said, drawn at random --------------------------------------------------
@@ -334,7 +334,7 @@ def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
         while True:
             source, target = composer.sentence()
             lengths = len(source), len(target)
-            if min(lengths) >= SHORTEST and max(lengths) <= LONGEST:
+            if min(lengths) >= MIN_WORDS and max(lengths) <= MAX_WORDS:
                 return [align(source, target)]
 
     return fill(draw, _target, sizes)
@@ -349,9 +349,9 @@ def _sequences(seed: int, sizes: Mapping[str, int], step: int) -> dict[str, list
         return [align(words, words[::step])]
 
     usual = {split: size for split, size in sizes.items() if split != "longer"}
-    splits = fill(lambda: draw(4, LONGEST_SEQUENCE), _target, usual)
+    splits = fill(lambda: draw(4, MAX_SEQUENCE), _target, usual)
     if "longer" in sizes:
-        twice = 2 * LONGEST_SEQUENCE
+        twice = 2 * MAX_SEQUENCE
         longer = fill(lambda: draw(twice, twice), _target, {"test": sizes["longer"]})
         splits["longer"] = longer["test"]
     return splits

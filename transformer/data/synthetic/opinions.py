@@ -32,7 +32,7 @@ from transformer.data.splits import fill
 Option = TypeVar("Option")
 
 POSITIVE, NEGATIVE = "positive", "negative"
-PLAIN_SHARE = 0.25  # of the reviews; the other kinds have equal shares of the rest
+PLAIN_FRACTION = 0.25  # of the reviews; the other kinds share the rest equally
 
 
 def _words(text: str) -> list[str]:
@@ -188,7 +188,7 @@ def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Labelled]]:
         return options[int(uniform() * len(options))]
 
     def draw() -> list[Labelled]:
-        kind = "plain" if uniform() < PLAIN_SHARE else pick(KINDS[1:])
+        kind = "plain" if uniform() < PLAIN_FRACTION else pick(KINDS[1:])
         template, opening = pick(TEMPLATES[kind]), pick(OPENINGS)
         fillers = {name: pick(options) for name, options in FILLERS.items()}
         fillers["other"] = pick([part for part in FILLERS["part"] if part != fillers["part"]])

@@ -1,4 +1,4 @@
-"""What is set aside from a training text for evaluation, where that has no text of its own."""
+"""Text held out from a training text, for splits that have no text of their own."""
 
 import collections
 import dataclasses
@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from transformer.data.splits import SPLITS
 from transformer.errors import UserError
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
-WAYS = ("hash", "end")
+STRATEGIES = ("hash", "end")  # of `data.set_aside`
 
 
 class TooFewError(UserError):
-    """A text has not so many items as are to be taken out of it."""
+    """A text has fewer items than are to be held out of it."""
 
 
 @runtime_checkable
 class Text(Protocol[Item_co]):
-    """The items of a file, read anew by each iteration."""
+    """The items of a file, read from its start by each iteration."""
 
     @property
     def source(self) -> Path: ...
@@ -30,7 +31,7 @@ class Text(Protocol[Item_co]):
     def __iter__(self) -> Iterator[Item_co]: ...
 
 
-def set_aside(
+def hold_out(
     text: Text[Item], sizes: Mapping[str, int], settings: Any, key: Callable[[Item], str]
 ) -> dict[str, Iterable[Item]]:
     """Returns the training text and the splits taken out of it, after reading it once.
@@ -45,16 +46,16 @@ def set_aside(
     Args:
       text: held nowhere, but read by each iteration of the training split.
       sizes: of the splits to take, in items.
-      settings: `config.data`, for `set_aside`, one of `WAYS`, and `seed`.
+      settings: `config.data`, for `set_aside`, one of `STRATEGIES`, and `seed`.
       key: what an item is known by; items whose key is empty are not taken.
 
     Raises:
       UserError: the text is empty or too small, or cannot be read.
     """
-    if settings.set_aside not in WAYS:
+    if settings.set_aside not in STRATEGIES:
         raise UserError(
             f"--config.data.set_aside={settings.set_aside!r} is unknown: choose one of "
-            f"{', '.join(WAYS)}"
+            f"{', '.join(STRATEGIES)}"
         )
     if settings.set_aside == "end":
         return _from_end(text, sizes, key)
@@ -67,8 +68,15 @@ def set_aside(
         split: [item for _, item in sorted(itertools.chain(*(groups[rank] for rank in ranks)))]
         for split, ranks in taken.items()
     }
-    gone = frozenset(itertools.chain(*taken.values()))
-    return {"train": _Remaining(text, gone, settings.seed, key) if gone else text, **held}
+    gone = frozenset(n for rank in itertools.chain(*taken.values()) for n, _ in groups[rank])
+    return {"train": _Without(text, gone) if gone else text, **held}
+
+
+def splits_held_out(settings: Any) -> list[str]:
+    """Returns the splits that are taken out of the training text, having no file of their own."""
+    if settings.source != "files":
+        return []
+    return [split for split in SPLITS[1:] if not getattr(settings, f"{split}_source")]
 
 
 def check_not_empty(text: Text, count: int) -> None:
@@ -101,7 +109,7 @@ def _from_end(
     items = (item for _, item in last)
     held = {split: list(itertools.islice(items, size)) for split, size in sizes.items()}
     taken = frozenset(number for number, _ in last)
-    return {"train": _Others(text, taken) if taken else text, **held}
+    return {"train": _Without(text, taken) if taken else text, **held}
 
 
 def _smallest(
@@ -109,7 +117,7 @@ def _smallest(
 ) -> tuple[dict[int, list[tuple[int, Item]]], int]:
     """Returns the `wanted` keys of smallest hash, numbered items of each, and the text's size.
 
-    So many are enough, since each has an item at least.
+    These are enough, since each has at least one item.
     """
     heap: list[int] = []  # negated, so that the largest is first
     groups: dict[int, list[tuple[int, Item]]] = {}
@@ -143,20 +151,7 @@ def _fill(groups: Mapping[int, list], sizes: Mapping[str, int]) -> dict[str, lis
 
 
 @dataclasses.dataclass(frozen=True)
-class _Remaining:
-    """The items of a text that were not taken out by their hashes."""
-
-    text: Iterable
-    taken: frozenset[int]
-    seed: int
-    key: Callable[[Any], str]
-
-    def __iter__(self) -> Iterator:
-        return (item for item in self.text if _rank(self.key(item), self.seed) not in self.taken)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Others:
+class _Without:
     """The items of a text without those of some numbers, from one."""
 
     text: Iterable

@@ -1,4 +1,4 @@
-"""What is to be known of held-out pairs before their scores are believed.
+"""Checks of held-out pairs: what cleaning would drop of them, and what the training text has too.
 
 Pairs that are taken out of the training text keep the rules of its cleaning, see `sources`. A file
 of its own, as a published test set is, stays whole, so that scores can be compared; what the rules
@@ -15,7 +15,7 @@ NAMED = 5  # lines
 
 
 @dataclasses.dataclass(frozen=True)
-class HeldOut:
+class HeldOutReport:
     """The pairs of a split that are not as they should be.
 
     Attributes:
@@ -31,14 +31,14 @@ class HeldOut:
     repeated: int
 
     def describe(self, split: str) -> list[str]:
-        """Returns the lines to print at the start, none where all is well."""
+        """Returns the lines to print at the start, none if all is well."""
         lines = []
         if dropped := self.faults.dropped:
-            told = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
             where = f"; empty in line {', '.join(map(str, self.blank))}" if self.blank else ""
             more = ", ..." if self.faults.empty > len(self.blank) else ""
             lines.append(
-                f"{split}: all {self.size:,} pairs are scored, though cleaning would drop {told}"
+                f"{split}: all {self.size:,} pairs are scored, though cleaning would drop {reasons}"
                 f"{where}{more}"
             )
         if self.repeated:
@@ -53,8 +53,8 @@ class HeldOut:
         return dropped | ({"of them in the training text": self.repeated} if self.repeated else {})
 
 
-class HeldOutCounter:
-    """Looks at held-out pairs, and for them while the training text is read.
+class HeldOutChecker:
+    """Checks held-out pairs, and looks for them while the training text is read.
 
     Args:
       splits: the pairs by split; their sides are held in memory.
@@ -77,17 +77,17 @@ class HeldOutCounter:
                     self._places.setdefault(sides, collections.Counter())[split] += 1
             self._found[split] = report, blank
 
-    def look(self, pair: Pair) -> None:
+    def check(self, pair: Pair) -> None:
         """Remembers a pair of the training text that is held out too; others cost a hash."""
         if pair[:2] in self._places:
             self._repeated.add(pair[:2])
 
-    def held_out(self) -> dict[str, HeldOut]:
+    def reports(self) -> dict[str, HeldOutReport]:
         """Returns what was found, by split."""
         repeated: collections.Counter[str] = collections.Counter()
         for sides in self._repeated:
             repeated.update(self._places[sides])
         return {
-            split: HeldOut(report.total, report, tuple(blank), repeated[split])
+            split: HeldOutReport(report.total, report, tuple(blank), repeated[split])
             for split, (report, blank) in self._found.items()
         }

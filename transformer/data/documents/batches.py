@@ -1,0 +1,88 @@
+"""Batches of text for language models, and the plan of all of them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from transformer.data.buckets import even_part
+from transformer.data.documents.encode import Text
+from transformer.data.plan import Plan
+from transformer.data.stream import shuffle
+from transformer.data.tokenizer import BEGIN, PAD
+
+
+class TextBatch(NamedTuple):
+    """B rows of L tokens, each of one document or of several, one after another.
+
+    The model reads `tokens` and predicts `labels`, the same shifted left by one. What is read
+    where a document starts is begin-of-sentence; what is predicted where it ends, end-of-sentence.
+    `segments` numbers the documents of a row from one; it is 0, as are the others, at padding.
+    """
+
+    tokens: Int[np.ndarray, "B L"]
+    labels: Int[np.ndarray, "B L"]
+    segments: Int[np.ndarray, "B L"]
+
+
+class TextPlan(Plan[TextBatch]):
+    """All training batches there will ever be: batch i is a function of (seed, i) alone.
+
+    The documents stand one after another in one stream of tokens, which each epoch cuts into rows
+    of `context` tokens from another start on, and shuffles. They are spread evenly over an epoch's
+    batches, so there is at most one row of padding in each, and no place of the text is always the
+    first of its row. A document that is cut goes on in another row without what was before it.
+
+    Args:
+      rows: of a batch, at most.
+      context: tokens of a row.
+      each_position: whether each position is a row of its own, see `spread_positions`.
+    """
+
+    def __init__(self, text: Text, seed: int, rows: int, context: int, each_position: bool = False):
+        self.text, self.seed, self.context, self.each_position = text, seed, context, each_position
+        length = len(text.store.tokens)
+        # Room for another start in each epoch, if there is text enough.
+        self.windows = max(1, length // context - 1)
+        self.slack = length - self.windows * context
+        self.epoch_length = -(-self.windows // rows)
+        self.rows = -(-self.windows // self.epoch_length)
+
+    def __getitem__(self, i: int) -> TextBatch:
+        epoch, place = divmod(i, self.epoch_length)
+        start = shuffle([0], self.slack + 1, (self.seed, epoch, 0))[0]
+        places = even_part(self.windows, self.epoch_length, place)
+        windows = shuffle(places, self.windows, (self.seed, epoch, 1))
+        batch = read_rows(self.text, [start + w * self.context for w in windows], self)
+        return spread_positions(batch) if self.each_position else batch
+
+
+def spread_positions(batch: TextBatch) -> TextBatch:
+    """Returns L rows for each row: the l-th ends after position l, and only its last is predicted.
+
+    So a model without a look-ahead mask would have to be trained: the same predictions, at L times
+    the cost. A masked model makes them all at once.
+    """
+    length = batch.tokens.shape[1]
+    places, last = np.arange(length), np.arange(length)[:, None]
+    tokens, labels, segments = (np.repeat(x, length, axis=0) for x in batch)
+    here = np.tile(places == last, (len(batch.tokens), 1))
+    there = np.tile(places <= last, (len(batch.tokens), 1))
+    return TextBatch(tokens * there, labels * here, segments * there)
+
+
+def read_rows(text: Text, starts: list[int], shape: Any) -> TextBatch:
+    """Returns the rows of the stream of all documents that start at these places.
+
+    Args:
+      starts: of at most `shape.rows` rows, each followed by `shape.context` tokens.
+    """
+    places = np.array(starts)[:, None] + np.arange(shape.context)
+    tokens, offsets = text.store.tokens, text.store.offsets
+    labels = tokens[places]
+    before = tokens[np.maximum(places - 1, 0)]
+    documents = np.searchsorted(offsets, places, side="right")
+    first = offsets[documents - 1] == places
+    batch = TextBatch(np.where(first, BEGIN, before), labels, documents - documents[:, :1] + 1)
+    empty = ((0, shape.rows - len(starts)), (0, 0))
+    return TextBatch(*(np.pad(x, empty, constant_values=PAD).astype(np.int32) for x in batch))

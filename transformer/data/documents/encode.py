@@ -1,0 +1,141 @@
+"""From documents to tokens, for language models."""
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer.data.encode import (
+    Encoded,
+    EncodedBuilder,
+    Restartable,
+    TokenizerText,
+    batched,
+    prepare,
+)
+from transformer.data.token_store import TokenStore
+from transformer.data.tokenizer import END, Tokenizer
+from transformer.data.unknown import NOTHING_LOST, Lost
+from transformer.errors import RunError, UserError
+
+ENCODE_AT_ONCE = 1_000  # documents
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Encoded documents, and what they were.
+
+    Attributes:
+      store: tokens of each document; the last is end-of-sentence, but in running text.
+      whole: whether this is running text, a document whose start and end mean nothing.
+      documents, words, bytes: of the text before it was encoded, without ends. Words stand
+        between white space; bytes are of UTF-8.
+      unknown: tokens that are not in the vocabulary.
+      digest: of the documents, 8 hexadecimal digits.
+      lost: the unknown, by name.
+    """
+
+    store: TokenStore
+    whole: bool
+    documents: int
+    words: int
+    bytes: int
+    unknown: int
+    digest: str
+    lost: Lost = NOTHING_LOST
+
+    @property
+    def ends(self) -> int:
+        """How many ends of documents are predicted."""
+        return 0 if self.whole else self.documents
+
+
+def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Text:
+    """Returns documents as tokens.
+
+    Args:
+      whole: see `Text`.
+    """
+    return _text_of(_encode(documents, tokenizer, whole))
+
+
+def _text_of(encoded: Encoded) -> Text:
+    store = encoded.store("tokens")
+    return Text(store, unknown=encoded.unknown, lost=encoded.lost, **encoded.notes)
+
+
+def _encode(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Encoded:
+    builder, digest = EncodedBuilder(tokens=tokenizer), hashlib.sha256()
+    number = words = size = 0
+    end = [] if whole else [END]
+    for chunk in batched(documents, ENCODE_AT_ONCE):
+        # Line by line: sentencepiece takes long over a long text in one.
+        lines = list(_lines(chunk))
+        encoded = tokenizer.encode(lines)
+        parts = iter(encoded)
+        counts = [len(text.splitlines()) for text in chunk]
+        tokens = [[*itertools.chain(*itertools.islice(parts, n)), *end] for n in counts]
+        builder.add("tokens", tokens, lines, encoded)
+        number += len(chunk)
+        for text in chunk:
+            words += len(text.split())
+            size += len(text.encode())
+            digest.update(_delimited(text))
+    return builder.build(
+        whole=whole, documents=number, words=words, bytes=size, digest=digest.hexdigest()[:8]
+    )
+
+
+def _lines(documents: Iterable[str]) -> Iterator[str]:
+    """The lines of documents, with their ends."""
+    return itertools.chain.from_iterable(text.splitlines(keepends=True) for text in documents)
+
+
+def _delimited(text: str) -> bytes:
+    """A document as bytes that, one after another, say where each starts."""
+    return f"{len(text)} {text}".encode()
+
+
+def prepare_text(
+    documents: Iterable[str],
+    data: Any,
+    settings: Any,
+    saved: Path | None = None,
+    log: Callable[[str], None] = print,
+) -> tuple[Text, Tokenizer]:
+    """Returns the training text and its tokenizer, both from the cache if they are there.
+
+    Args:
+      documents: restartable: hashing, training a tokenizer and encoding read it in turn.
+      data: `config.data`.
+      settings: `config.tokenizer`.
+      saved: a run's tokenizer, taken if it is of this text.
+      log: called with a line for each damaged file of the cache.
+
+    Raises:
+      UserError: there is no text, the vocabulary does not suit it, too many tokens are unknown, or
+        it is shorter than a row.
+    """
+    digest, lines = hashlib.sha256(), 0
+    for text in documents:
+        digest.update(_delimited(text))
+        lines += text.count("\n") + 1
+    content, whole = digest.hexdigest(), data.documents == "file"
+
+    def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
+        return _encode(documents, *tokenizers, whole)
+
+    texts = [TokenizerText(Restartable(lambda: _lines(documents)), content, lines, saved)]
+    key = ("documents", content, whole)
+    [tokenizer], encoded = prepare(texts, encode, key, data, settings, log)
+    text = _text_of(encoded)
+    if not text.documents:
+        raise UserError("no training text is left: name a file with some")
+    if len(text.store.tokens) < data.context:
+        raise RunError(
+            f"the training text has {len(text.store.tokens):,} tokens, less than a row of "
+            f"data.context={data.context}: lower --config.data.context, or name more text"
+        )
+    return text, tokenizer

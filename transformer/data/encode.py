@@ -1,0 +1,195 @@
+"""From training text to tokens, the same way for every kind of text.
+
+A kind of text says how it is read and how it is encoded. `prepare` finds or trains its tokenizers,
+finds its tokens in the cache or encodes it, and refuses text of which too much is unknown.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from transformer.data.text_files import training_text
+from transformer.data.token_store import TokenStore, cached_arrays
+from transformer.data.tokenizer import UNKNOWN, Ids, Tokenizer, train_tokenizer
+from transformer.data.unknown import Lost, LostCounter, check_unknown
+
+Item = TypeVar("Item")
+NOTES = "notes"  # the array that holds all but the arrays of an encoded text, as JSON
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerText:
+    """Text that a tokenizer is trained on.
+
+    Attributes:
+      lines: restartable; read only if there is no tokenizer for them yet.
+      fingerprint: of the lines.
+      count: how many lines there are.
+      saved: a run's tokenizer, taken if it is of this text.
+    """
+
+    lines: Iterable[str]
+    fingerprint: str
+    count: int
+    saved: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """Text as tokens, as the cache keeps it.
+
+    Attributes:
+      arrays: the tokens and offsets of each store, see `store`, and what else has a number for
+        each text.
+      tokens: of all stores.
+      unknown: how many of them are not in the vocabulary.
+      lost: the same by name.
+      notes: what else was counted, as JSON has it.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    tokens: int
+    unknown: int
+    lost: Lost
+    notes: Mapping[str, Any]
+
+    @property
+    def unknown_fraction(self) -> float:
+        """Fraction of the tokens that are not in the vocabulary."""
+        return self.unknown / max(1, self.tokens)
+
+    def store(self, name: str) -> TokenStore:
+        """Returns the encoded texts of one side."""
+        return TokenStore(self.arrays[name], self.arrays[f"{name}_offsets"])
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Returns what `from_arrays` reads."""
+        fields = {
+            "tokens": self.tokens,
+            "unknown": self.unknown,
+            "lost": dataclasses.asdict(self.lost),
+            "notes": self.notes,
+        }
+        return {**self.arrays, NOTES: np.frombuffer(json.dumps(fields).encode(), np.uint8)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Encoded":
+        """Returns what `to_arrays` was called for."""
+        fields = json.loads(arrays[NOTES].tobytes())
+        fields["lost"] = Lost.from_json(fields["lost"])
+        return cls({name: array for name, array in arrays.items() if name != NOTES}, **fields)
+
+
+class EncodedBuilder:
+    """Collects texts that are encoded in parts, and counts the unknown tokens of them.
+
+    Args:
+      tokenizers: by the name of the side that they encode.
+    """
+
+    def __init__(self, **tokenizers: Tokenizer):
+        self._tokenizers = tokenizers
+        self._parts = {name: [np.zeros(0, np.int32)] for name in tokenizers}
+        self._lengths = {name: [np.zeros(1, np.int64)] for name in tokenizers}
+        self._unknown, self._lost = 0, LostCounter()
+
+    def add(
+        self,
+        name: str,
+        sequences: Sequence[Ids],
+        texts: Sequence[str],
+        encoded: Sequence[Ids] | None = None,
+    ) -> None:
+        """Adds to one side.
+
+        Args:
+          sequences: the token ids of each text.
+          texts: which the unknown tokens are looked up in, by name.
+          encoded: the token ids of each of `texts`, if they are not `sequences`.
+        """
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        tokens = np.fromiter(itertools.chain.from_iterable(sequences), np.int32, lengths.sum())
+        self._lengths[name].append(lengths)
+        self._parts[name].append(tokens)
+        if unknown := int((tokens == UNKNOWN).sum()):
+            self._unknown += unknown
+            encoded = sequences if encoded is None else encoded
+            self._lost.add(self._tokenizers[name], texts, encoded)
+
+    def build(self, arrays: Mapping[str, np.ndarray] | None = None, **notes: Any) -> Encoded:
+        """Returns all that was added, and with it `arrays` and `notes`, see `Encoded`."""
+        stores, tokens = {}, 0
+        for name, parts in self._parts.items():
+            stores[name] = np.concatenate(parts)
+            lengths = np.concatenate(self._lengths[name])
+            stores[f"{name}_offsets"] = np.cumsum(lengths, dtype=np.int64)
+            tokens += len(stores[name])
+        return Encoded(stores | (arrays or {}), tokens, self._unknown, self._lost.lost(), notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Restartable(Generic[Item]):
+    """The items of what `read` returns, which each iteration calls again."""
+
+    read: Callable[[], Iterable[Item]]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.read())
+
+
+def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yields lists of `size` items, the last of which may be shorter."""
+    items = iter(items)
+    while batch := list(itertools.islice(items, size)):
+        yield batch
+
+
+def prepare(
+    texts: Sequence[TokenizerText],
+    encode: Callable[[Sequence[Tokenizer]], Encoded],
+    key: Sequence[Any],
+    data: Any,
+    settings: Any,
+    log: Callable[[str], None],
+) -> tuple[list[Tokenizer], Encoded]:
+    """Returns the tokenizers and the encoded training text, from the cache if they are there.
+
+    Args:
+      texts: what each tokenizer is trained on.
+      encode: encodes the training text; called with the tokenizers.
+      key: all that the encoded text depends on, apart from the tokenizers: the kind of text, the
+        fingerprint of its content, limits.
+      data: `config.data`.
+      settings: `config.tokenizer`.
+      log: called with a line for each damaged file of the cache.
+
+    Raises:
+      UserError: a vocabulary does not suit the text, or too many tokens are unknown.
+    """
+    cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
+    tokenizers = [
+        train_tokenizer(
+            text.lines,
+            settings,
+            cache,
+            text.fingerprint,
+            count=text.count,
+            saved=text.saved,
+            name=training_text(data),
+            log=log,
+        )
+        for text in texts
+    ]
+    described = " ".join([*map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
+    folder = cache / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
+    encoded = Encoded.from_arrays(
+        cached_arrays(folder, lambda: encode(tokenizers).to_arrays(), log)
+    )
+    check_unknown(encoded.unknown_fraction, data.max_unknown_share, encoded.lost)
+    return tokenizers, encoded

@@ -1,0 +1,141 @@
+"""From labelled texts to tokens and numbers of classes."""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from transformer.data.encode import (
+    Encoded,
+    EncodedBuilder,
+    Restartable,
+    TokenizerText,
+    batched,
+    prepare,
+)
+from transformer.data.labels import Labelled
+from transformer.data.token_store import TokenStore
+from transformer.data.tokenizer import BEGIN, Tokenizer
+from transformer.data.unknown import Lost
+
+ENCODE_AT_ONCE = 10_000  # texts
+LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # which reviews from the web are full of
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedTexts:
+    """Labelled texts as the model reads them.
+
+    Attributes:
+      store: tokens of each text, the first of which is begin-of-sentence.
+      labels: the number of each text's class, from zero.
+      cut: how many texts were longer, and are their first tokens alone.
+      unknown: tokens that are not in the vocabulary.
+      lost: the same by name.
+    """
+
+    store: TokenStore
+    labels: Int[np.ndarray, "texts"]
+    cut: int
+    unknown: int
+    lost: Lost
+
+    @property
+    def unknown_fraction(self) -> float:
+        """Fraction of the tokens that are not in the vocabulary."""
+        return self.unknown / len(self.store.tokens)
+
+
+def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
+    """Returns each text as begin-of-sentence and its tokens.
+
+    Line breaks of HTML are blanks. The begin is what "first" pools, and something to read if a
+    text has no token.
+    """
+    return [[BEGIN, *ids] for ids in tokenizer.encode(list(map(_plain, texts)))]
+
+
+def _plain(text: str) -> str:
+    """A text without line breaks of HTML."""
+    return LINE_BREAK.sub(" ", text)
+
+
+def encode_labelled(
+    items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
+) -> EncodedTexts:
+    """Returns labelled texts as tokens and numbers of classes.
+
+    Args:
+      labels: names of the classes, by number.
+      max_tokens: of a text; what comes after them is not read.
+    """
+    return _texts_of(_encode(items, labels, tokenizer, max_tokens))
+
+
+def _texts_of(encoded: Encoded) -> EncodedTexts:
+    return EncodedTexts(
+        encoded.store("tokens"),
+        encoded.arrays["labels"],
+        encoded.notes["cut"],
+        encoded.unknown,
+        encoded.lost,
+    )
+
+
+def _encode(
+    items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
+) -> Encoded:
+    number = {label: i for i, label in enumerate(labels)}
+    builder, classes, cut = EncodedBuilder(tokens=tokenizer), [], 0
+    for chunk in batched(items, ENCODE_AT_ONCE):
+        texts = [_plain(item.text) for item in chunk]
+        encoded = read_texts(texts, tokenizer)
+        read = [ids[:max_tokens] for ids in encoded]
+        builder.add("tokens", read, texts, [ids[1:] for ids in encoded])
+        cut += sum(len(ids) > max_tokens for ids in encoded)
+        classes += [number[item.label] for item in chunk]
+    return builder.build({"labels": np.array(classes, np.int32)}, cut=cut)
+
+
+def prepare_labelled(
+    items: Iterable[Labelled],
+    labels: Sequence[str],
+    data: Any,
+    settings: Any,
+    saved: Path | None = None,
+    log: Callable[[str], None] = print,
+) -> tuple[EncodedTexts, Tokenizer]:
+    """Returns the training texts and their tokenizer, both from the cache if they are there.
+
+    Args:
+      items: restartable: hashing, training a tokenizer and encoding read it in turn.
+      labels: names of the classes, by number.
+      data: `config.data`.
+      settings: `config.tokenizer`.
+      saved: a run's tokenizer, taken if it is of this text.
+      log: called with a line for each damaged file of the cache.
+
+    Raises:
+      UserError: the vocabulary does not suit the texts, or too many tokens are unknown.
+    """
+    texts_digest, labels_digest = hashlib.sha256(), hashlib.sha256()
+    count = 0
+    for item in items:
+        count += 1
+        texts_digest.update(f"{len(item.text)} {item.text}".encode())
+        labels_digest.update(f"{len(item.label)} {item.label}".encode())
+    content = texts_digest.hexdigest()
+
+    def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
+        return _encode(items, labels, *tokenizers, data.max_tokens)
+
+    plain = Restartable(lambda: (_plain(item.text) for item in items))
+    texts = [TokenizerText(plain, content, count, saved)]
+    key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
+    [tokenizer], encoded = prepare(texts, encode, key, data, settings, log)
+    return _texts_of(encoded), tokenizer

@@ -1,0 +1,27 @@
+"""A plan: every training batch by its number."""
+
+import abc
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from transformer.data.stream import stream
+
+BatchT = TypeVar("BatchT")
+
+
+class Plan(abc.ABC, Generic[BatchT]):
+    """All training batches there will ever be: batch i is a function of (seed, i) alone.
+
+    Attributes:
+      epoch_length: batches in one epoch.
+    """
+
+    epoch_length: int
+
+    @abc.abstractmethod
+    def __getitem__(self, i: int) -> BatchT:
+        """Returns batch i, from zero."""
+
+    def start_at(self, i: int, prefetch: int) -> Iterator[BatchT]:
+        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
+        return stream(self, i, prefetch)
