@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.labelled.batches import NO_LABEL, LabelledBatch, make_labelled_batch
 from transformer.data.labelled.encode import read_texts
-from transformer.data.tokenizer import PAD, Ids, Tokenizer
+from transformer.data.tokenizer import PAD_ID, Ids, Tokenizer
 from transformer.inference.base import Predictor, TokenTable
 from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
@@ -59,7 +59,7 @@ class TextClassifier(Predictor):
     def init_params(self, key: jax.Array) -> Any:
         """Returns fresh float32 parameters; they do not depend on any text."""
         token = jnp.ones((1, 1), jnp.int32)
-        return self.model.init(key, token, token != PAD)["params"]
+        return self.model.init(key, token, token != PAD_ID)["params"]
 
     def fingerprint(self) -> str:
         """Returns what a checkpoint must agree with."""
@@ -93,7 +93,7 @@ class TextClassifier(Predictor):
         """
         tokens = jnp.asarray(tokens)
         rngs = {} if key is None else {"dropout": key}
-        return self.model.apply(variables, tokens, tokens != PAD, rates, rngs=rngs)
+        return self.model.apply(variables, tokens, tokens != PAD_ID, rates, rngs=rngs)
 
     def probabilities(
         self, variables: Any, texts: Sequence[Ids], stacked: bool = False
@@ -196,7 +196,7 @@ class TextClassifier(Predictor):
     ) -> dict[str, BatchAttention]:
         if isinstance(self.model, BagOfEmbeddings):
             return {}
-        mask = tokens != PAD
+        mask = tokens != PAD_ID
         sown = self._sown(variables, tokens).get("encoder", {})
         seen = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
         return BatchAttention.by_kind(REGISTRY[self.model.config.kind], sown, seen)
@@ -216,7 +216,7 @@ class TextClassifier(Predictor):
 
     def _sown(self, variables: Any, tokens: Int[Array, "B M"]) -> dict[str, Any]:
         """The intermediates of the model while it reads texts."""
-        _, sown = self.model.apply(variables, tokens, tokens != PAD, mutable=["intermediates"])
+        _, sown = self.model.apply(variables, tokens, tokens != PAD_ID, mutable=["intermediates"])
         return sown.get("intermediates", {})
 
     def _one(self, ids: Ids) -> Int[np.ndarray, "1 M"]:

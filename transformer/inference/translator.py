@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
-from transformer.data.tokenizer import BEGIN, END, NEVER_WRITTEN, PAD, Tokenizer
+from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID, Tokenizer
 from transformer.decode import Hypotheses, beam_search
 from transformer.inference.base import TokenPredictor, TokenTable
 from transformer.inference.groups import length_groups, rows_at_once, static_rows
@@ -240,7 +240,7 @@ class Translator(TokenPredictor):
         key: jax.Array | None = None,
     ) -> TokenSums:
         features, table = self._features(variables, batch, rates, key)
-        weights = (batch.labels != PAD).astype(jnp.float32)
+        weights = (batch.labels != PAD_ID).astype(jnp.float32)
         return cross_entropy(features, table, batch.labels, weights, smoothing)
 
     def attention(self, variables: Any, source: str, target: str | None = None) -> Attention:
@@ -266,7 +266,7 @@ class Translator(TokenPredictor):
         _, sown = self.model.apply(variables, *inputs, mutable=["intermediates"])
         tokens, _, source, target = inputs
         past = look_ahead_mask(target.shape[1])[0]
-        ends = tokens == END
+        ends = tokens == EOS_ID
         seen = {
             "encoder_self": (source[:, :, None] & source[:, None], ends),
             "decoder_self": (target[:, :, None] & target[:, None] & past, None),
@@ -303,7 +303,7 @@ class Translator(TokenPredictor):
         return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
     def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
-        mask = source != PAD
+        mask = source != PAD_ID
         cache = self.model.apply(variables, source, mask, beam, steps, method="start")
         check_search(cache, len(source), beam, steps, self.model.config.target_vocab_size)
         lengths = mask.sum(axis=1)
@@ -315,8 +315,8 @@ class Translator(TokenPredictor):
             jnp.where(lengths > 0, limits, 0),
             beam=beam,
             steps=steps,
-            begin=BEGIN,
-            end=END,
+            begin=BOS_ID,
+            end=EOS_ID,
             penalty=self.decode.length_penalty,
             alpha=self.decode.alpha,
             forbidden=NEVER_WRITTEN,
@@ -350,4 +350,4 @@ class Translator(TokenPredictor):
 def _inputs(batch: Batch):
     """What the model reads of a batch."""
     source, target = jnp.asarray(batch.source), jnp.asarray(batch.target)
-    return source, target, source != PAD, target != PAD
+    return source, target, source != PAD_ID, target != PAD_ID
