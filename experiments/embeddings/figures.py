@@ -13,7 +13,7 @@ from matplotlib.font_manager import FontProperties
 
 from experiments.attention.maps import AS_TEXT, DOTS_PER_INCH, fonts_for, visible
 from experiments.display.training_curves import COLOURS
-from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN
+from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 # Name, colour and marker of each kind of token.
 KINDS = (
@@ -53,7 +53,7 @@ def token_kinds(pieces: Sequence[str]) -> UInt8[np.ndarray, "V"]:
         else WITHIN
         for piece in pieces
     ]
-    for token in (PAD, UNKNOWN, BEGIN, END):
+    for token in (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
         kinds[token] = SPECIAL
     return np.array(kinds, np.uint8)
 

@@ -17,7 +17,7 @@ from experiments.embeddings.figures import KINDS, Map, map_figure, token_kinds
 from experiments.lines import print_table, warn
 from experiments.options import Options
 from experiments.workdir import load_trained
-from transformer.data.tokenizer import UNKNOWN, Tokenizer
+from transformer.data.tokenizer import UNK_ID, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import TokenTable
 from transformer.storage.files import write_arrays
@@ -137,7 +137,7 @@ def find_token(tokenizer: Tokenizer, token: str) -> int:
         if token and spelling in ids:
             return ids[spelling]
     parts = tokenizer.encode([token])[0]  # which may write it in small letters
-    if len(parts) == 1 and parts != [UNKNOWN]:
+    if len(parts) == 1 and parts != [UNK_ID]:
         return parts[0]
     spelt = {}
     for piece in reversed(pieces):  # the first of those that differ in case or mark

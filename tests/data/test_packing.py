@@ -14,7 +14,7 @@ from transformer.data.documents.batches import TextPlan, spread_positions
 from transformer.data.documents.encode import Text, encode_text
 from transformer.data.documents.packing import pack_rows
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import BEGIN, END, Tokenizer
+from transformer.data.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from transformer.losses import cross_entropy
 
 LENGTHS = [3, 7, 2, 13, 1, 5, 11, 4, 2, 6, 19]
@@ -26,17 +26,19 @@ def documents(lengths=LENGTHS, whole=False):
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     tokens = np.arange(offsets[-1], dtype=np.int32) + 4
     if not whole:
-        tokens[offsets[1:] - 1] = END
+        tokens[offsets[1:] - 1] = EOS_ID
     return Text(TokenStore(tokens, offsets), whole, len(lengths), 0, 0, 0, "")
 
 
 def places(batch, text):
     """Where in the stream each label stands; ends are found by the token that is read."""
-    where = {token: place for place, token in enumerate(text.store.tokens.tolist()) if token > END}
+    where = {
+        token: place for place, token in enumerate(text.store.tokens.tolist()) if token > EOS_ID
+    }
     found = []
     for token, label, segment in zip(*(x.ravel().tolist() for x in batch), strict=True):
         if segment:
-            found.append(where[label] if label != END else where[token] + 1)
+            found.append(where[label] if label != EOS_ID else where[token] + 1)
     return found
 
 
@@ -50,8 +52,8 @@ def check_row(tokens, labels, segments):
         if segments[place] == segments[place - 1]:
             assert tokens[place] == labels[place - 1]
         else:
-            assert tokens[place] == BEGIN
-            assert labels[place - 1] == END
+            assert tokens[place] == BOS_ID
+            assert labels[place - 1] == EOS_ID
 
 
 def test_an_epoch_predicts_each_token_of_its_windows_once_in_unlike_order():
@@ -99,7 +101,7 @@ def test_evaluation_reads_all_tokens_in_order_documents_from_their_start(whole):
         for place, token in zip(
             places(batch, text), batch.tokens[batch.segments > 0].tolist(), strict=True
         )
-        if token == BEGIN
+        if token == BOS_ID
     }
     assert begins == starts
 
@@ -117,12 +119,12 @@ class Words(Tokenizer):
 def test_words_bytes_and_ends_are_counted_as_the_text_has_them():
     texts = ["ab c", "dé\nf", "g"]
     text = encode_text(texts, Words(), whole=False)
-    assert text.store.tokens.tolist() == [6, 5, END, 6, 5, END, 5, END]
+    assert text.store.tokens.tolist() == [6, 5, EOS_ID, 6, 5, EOS_ID, 5, EOS_ID]
     assert (text.documents, text.words, text.bytes, text.ends) == (3, 5, 4 + 5 + 1, 3)
     assert text.digest != encode_text(["ab", "c dé\nf", "g"], Words(), whole=False).digest
     running = encode_text(["".join(texts)], Words(), whole=True)
     assert running.ends == 0
-    assert END not in running.store.tokens
+    assert EOS_ID not in running.store.tokens
 
 
 def losses(model, variables, batch):

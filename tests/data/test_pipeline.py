@@ -24,7 +24,7 @@ from transformer.data.parallel import encode as pipeline
 from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
 from transformer.data.parallel.encode import prepare_corpus
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import BEGIN, END, PAD
+from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.unknown import NOTHING_LOST
 from transformer.errors import UserError
 from transformer.tasks.translation import save_tokenizers
@@ -117,10 +117,10 @@ def test_the_rows_of_an_epoch_are_the_corpus():
         source, target, labels = plan[i]
         for s, t, label in zip(source, target, labels, strict=True):
             if s.any():
-                assert t[0] == BEGIN
-                rows[tuple(s[s != PAD]), tuple(label[label != PAD])] += 1
+                assert t[0] == BOS_ID
+                rows[tuple(s[s != PAD_ID]), tuple(label[label != PAD_ID])] += 1
     corpus = collections.Counter(
-        ((*s, END), (*t, END)) for s, t in zip(plan.source, plan.target, strict=True)
+        ((*s, EOS_ID), (*t, EOS_ID)) for s, t in zip(plan.source, plan.target, strict=True)
     )
     assert rows == corpus
 
@@ -232,7 +232,7 @@ def test_padding_share_is_what_a_whole_epoch_holds(sentences):
     plan = make_plan(sentences)
     batches = [plan[i] for i in range(plan.epoch_length)]
     read = [array for batch in batches for array in (batch.source, batch.target)]
-    share = sum((array == PAD).sum() for array in read) / sum(array.size for array in read)
+    share = sum((array == PAD_ID).sum() for array in read) / sum(array.size for array in read)
     assert plan.padding_fraction == pytest.approx(share, abs=1e-12)
     assert 0 < share < 1
 
@@ -339,9 +339,9 @@ def test_a_tiny_corpus_makes_batches_with_empty_rows(sentences):
 
 def test_make_batch_shifts_the_target_by_one():
     batch = make_batch([[7, 8], [9]], [[5], [6, 7, 8]], rows=3, length=4)
-    assert batch.source.tolist() == [[7, 8, END, 0], [9, END, 0, 0], [0, 0, 0, 0]]
-    assert batch.target.tolist() == [[BEGIN, 5, 0, 0], [BEGIN, 6, 7, 8], [0, 0, 0, 0]]
-    assert batch.labels.tolist() == [[5, END, 0, 0], [6, 7, 8, END], [0, 0, 0, 0]]
+    assert batch.source.tolist() == [[7, 8, EOS_ID, 0], [9, EOS_ID, 0, 0], [0, 0, 0, 0]]
+    assert batch.target.tolist() == [[BOS_ID, 5, 0, 0], [BOS_ID, 6, 7, 8], [0, 0, 0, 0]]
+    assert batch.labels.tolist() == [[5, EOS_ID, 0, 0], [6, 7, 8, EOS_ID], [0, 0, 0, 0]]
     assert {array.dtype for array in batch} == {np.dtype(np.int32)}
 
 

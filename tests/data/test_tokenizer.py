@@ -17,14 +17,14 @@ import pytest
 from configs import base, own_text
 from transformer.data import tokenizer as tokenizers
 from transformer.data.tokenizer import (
-    BEGIN,
+    BOS_ID,
     BYTE_KINDS,
     BYTES,
-    END,
+    EOS_ID,
     KINDS,
     NORMALIZATIONS,
-    PAD,
-    UNKNOWN,
+    PAD_ID,
+    UNK_ID,
     Tokenizer,
     save_tokenizer,
     train_tokenizer,
@@ -64,10 +64,10 @@ def test_text_with_umlauts_and_emoji_comes_back_from_its_ids(kind, tmp_path):
     tokenizer = make(tmp_path, kind=kind)
     ids = tokenizer.encode(TEXTS)
     assert [tokenizer.decode(row) for row in ids] == TEXTS
-    assert UNKNOWN not in itertools.chain(*ids)
+    assert UNK_ID not in itertools.chain(*ids)
     # What the training text never had is unknown and does not come back.
     [strange] = tokenizer.encode(["日本"])
-    assert UNKNOWN in strange
+    assert UNK_ID in strange
     assert tokenizer.decode(strange) != "日本"
 
 
@@ -88,24 +88,24 @@ def test_every_token_starts_where_its_text_stands(kind, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_four_special_ids_are_the_same_in_every_vocabulary(kind, tmp_path):
     tokenizer = make(tmp_path, kind=kind)
-    assert (PAD, UNKNOWN, BEGIN, END) == (0, 1, 2, 3)
+    assert (PAD_ID, UNK_ID, BOS_ID, EOS_ID) == (0, 1, 2, 3)
     assert tokenizer.pieces(range(4)) == ["<pad>", "<unk>", "<s>", "</s>"]
     ids = list(itertools.chain(*tokenizer.encode(TEXTS)))
-    assert min(ids) > END
+    assert min(ids) > EOS_ID
     assert max(ids) < tokenizer.vocab_size
 
 
 def test_text_that_spells_a_special_token_does_not_become_one(tmp_path):
     [ids] = make(tmp_path).encode(["</s> <pad> <s>"])
-    assert not {PAD, BEGIN, END} & set(ids)
+    assert not {PAD_ID, BOS_ID, EOS_ID} & set(ids)
 
 
 def test_decoding_stops_at_the_first_end_and_skips_padding(tmp_path):
     tokenizer = make(tmp_path)
     first, second = tokenizer.encode(TEXTS[:2])
-    assert tokenizer.decode([BEGIN, *first, PAD, END, *second, END]) == TEXTS[0]
+    assert tokenizer.decode([BOS_ID, *first, PAD_ID, EOS_ID, *second, EOS_ID]) == TEXTS[0]
     assert tokenizer.decode([*first, *second]) != TEXTS[0]
-    assert tokenizer.decode([END, *first]) == ""
+    assert tokenizer.decode([EOS_ID, *first]) == ""
 
 
 def test_a_second_call_reads_the_cache_and_not_the_text(tmp_path):
@@ -296,7 +296,7 @@ def test_own_text_loses_no_letter_neither_of_the_training_text_nor_typed_later(k
     tokenizer = train_tokenizer([*COMMON, *RARE], settings, tmp_path, "rare")
     texts = [*COMMON[:2], *RARE, *UNSEEN]
     encoded = tokenizer.encode(texts)
-    assert UNKNOWN not in itertools.chain(*encoded)
+    assert UNK_ID not in itertools.chain(*encoded)
     assert [tokenizer.decode(ids) for ids in encoded] == texts
     # Letters, digits and signs of the text are pieces; only others are spelt in bytes.
     spelt = [any(map(is_byte, tokenizer.pieces(ids))) for ids in encoded]
@@ -319,7 +319,7 @@ def test_a_text_of_many_characters_leaves_room_for_longer_pieces(kind, size, tmp
     assert {"▁hund", *"acdehiknrstuz"} <= set(pieces)
     assert (size - BYTES) // 2 - 5 <= sum(len(p) == 1 for p in pieces) <= (size - BYTES) // 2
     encoded = tokenizer.encode(texts)
-    assert UNKNOWN not in itertools.chain(*encoded)
+    assert UNK_ID not in itertools.chain(*encoded)
     assert [tokenizer.decode(ids) for ids in encoded] == texts
     # The control: without bytes, characters that have no piece are refused.
     wanted = "tokenizer.vocab_size=1100 is less than the characters of the training text: set"

@@ -17,7 +17,7 @@ from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, refused
 from transformer.data.labelled.batches import LabelledPlan, make_labelled_batch
 from transformer.data.labelled.encode import encode_labelled, read_texts
-from transformer.data.tokenizer import BEGIN, PAD, load_tokenizer
+from transformer.data.tokenizer import BOS_ID, PAD_ID, load_tokenizer
 from transformer.losses import class_cross_entropy
 from transformer.tasks.classification import ClassificationTask
 
@@ -301,7 +301,7 @@ def test_a_text_is_its_first_tokens_and_line_breaks_are_blanks(trained):
     tokenizer = load_tokenizer(trained["bag"] / "tokenizer.model")
     broken, blank = read_texts(["the plot<br /><BR>is dull", "the plot is dull"], tokenizer)
     assert broken == blank
-    assert broken[0] == BEGIN
+    assert broken[0] == BOS_ID
     texts = encode_labelled(ITEMS[:3], ("bad", "good"), tokenizer, 5)
     assert texts.cut == 3
     assert [texts.store[i].tolist() for i in range(3)] == [
@@ -317,14 +317,14 @@ def test_an_epoch_holds_each_text_once_with_its_label(trained):
     plan = LabelledPlan(texts, 3, tokens=96, num_buckets=2, multiple=2)
     batches = [plan[i] for i in range(plan.epoch_length)]
     seen = sorted(
-        (tokens[tokens != PAD].tolist(), int(label))
+        (tokens[tokens != PAD_ID].tolist(), int(label))
         for batch in batches
         for tokens, label in zip(*batch, strict=True)
         if label >= 0
     )
     expected = zip(map(texts.store.__getitem__, range(len(ITEMS))), texts.labels, strict=True)
     assert seen == sorted((ids.tolist(), int(label)) for ids, label in expected)
-    padding = sum((batch.tokens == PAD).sum() for batch in batches)
+    padding = sum((batch.tokens == PAD_ID).sum() for batch in batches)
     assert plan.padding_fraction == pytest.approx(padding / sum(b.tokens.size for b in batches))
     other = LabelledPlan(texts, 4, tokens=96, num_buckets=2, multiple=2)
     assert any(

@@ -11,7 +11,7 @@ import pytest
 from experiments import workdir
 from experiments.tasks import translation as translating
 from tiny_run import command, refused, shared_run
-from transformer.data.tokenizer import BEGIN, PAD, UNKNOWN
+from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID
 from transformer.inference import translator as translator_module
 from transformer.tasks.translation import load_tokenizers, make_translator
 
@@ -353,7 +353,7 @@ def test_no_search_writes_unknown_padding_or_begin_however_probable(tiny, loaded
     # All that is tied has one table: where the favourite is likely, these are far more so.
     params = jax.tree.map(np.array, variables["params"])
     [table] = [leaf for leaf in jax.tree.leaves(params) if len(leaf) == size]
-    table[[PAD, UNKNOWN, BEGIN]] = 30 * table[favourite]
+    table[[PAD_ID, UNK_ID, BOS_ID]] = 30 * table[favourite]
 
     def unknown(beam):
         config = workdir.load_config(tiny.workdir)
@@ -362,5 +362,5 @@ def test_no_search_writes_unknown_padding_or_begin_however_probable(tiny, loaded
         return sum("⁇" in best[0].text for best in found)
 
     assert (unknown(1), unknown(3)) == (0, 0)
-    monkeypatch.setattr(translator_module, "NEVER_WRITTEN", (PAD,))
+    monkeypatch.setattr(translator_module, "NEVER_WRITTEN", (PAD_ID,))
     assert unknown(1) > 0  # the control: it would

@@ -16,7 +16,7 @@ import numpy as np
 
 from transformer.data.text_files import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
-from transformer.data.tokenizer import UNKNOWN, Ids, Tokenizer, train_tokenizer
+from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, train_tokenizer
 from transformer.data.unknown import Lost, LostCounter, check_unknown
 
 Item = TypeVar("Item")
@@ -117,7 +117,7 @@ class EncodedBuilder:
         tokens = np.fromiter(itertools.chain.from_iterable(sequences), np.int32, lengths.sum())
         self._lengths[name].append(lengths)
         self._parts[name].append(tokens)
-        if unknown := int((tokens == UNKNOWN).sum()):
+        if unknown := int((tokens == UNK_ID).sum()):
             self._unknown += unknown
             encoded = sequences if encoded is None else encoded
             self._lost.add(self._tokenizers[name], texts, encoded)

@@ -20,9 +20,9 @@ from sentencepiece.sentencepiece_pb2 import SentencePieceText
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes, write_json
 
-PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
-NEVER_WRITTEN = (PAD, UNKNOWN, BEGIN)  # no text holds them
+NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
 KINDS = ("bpe", "unigram", "word", "char")
 BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, if `byte_fallback` is set
 BYTES = 256  # pieces that this takes
@@ -78,7 +78,7 @@ class Tokenizer:
         spelt = self._processor.encode(list(texts), out_type=str)
         for ids, pieces in zip(encoded, spelt, strict=True):
             for token, piece in zip(ids, pieces, strict=True):
-                if token == UNKNOWN:
+                if token == UNK_ID:
                     yield from filter(None, piece.split("▁"))
 
     def decode(self, ids: Ids) -> str:
@@ -88,9 +88,9 @@ class Tokenizer:
         """
         kept = []
         for token in ids:
-            if token == END:
+            if token == EOS_ID:
                 break
-            if token not in (PAD, BEGIN):
+            if token not in (PAD_ID, BOS_ID):
                 kept.append(int(token))
         return self._processor.decode(kept)
 
@@ -252,8 +252,8 @@ def _train(texts: _Sample, settings) -> bytes:
         if not spelt or room < 1 or not _too_many_characters(str(error)):
             raise RunError(_explain(str(error), texts, settings)) from None
     try:
-        frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=END + 1 + room))
-        kept = "".join(frequent.pieces(range(END + 1, frequent.vocab_size))).replace("▁", "")
+        frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=EOS_ID + 1 + room))
+        kept = "".join(frequent.pieces(range(EOS_ID + 1, frequent.vocab_size))).replace("▁", "")
         limits = {"character_coverage": MIN_COVERAGE, "required_chars": kept}
         return _train_model(texts, settings, settings.kind, **limits)
     except (RuntimeError, ValueError) as error:
@@ -291,10 +291,10 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
         sentence_iterator=iter(texts),
         model_writer=model,
         model_type=kind,
-        pad_id=PAD,
-        unk_id=UNKNOWN,
-        bos_id=BEGIN,
-        eos_id=END,
+        pad_id=PAD_ID,
+        unk_id=UNK_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
         # A word or character vocabulary is what occurs, up to `vocab_size`.
         hard_vocab_limit=kind in ("bpe", "unigram"),
         use_all_vocab=False,

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer.data.tokenizer import UNKNOWN, Tokenizer
+from transformer.data.tokenizer import UNK_ID, Tokenizer
 from transformer.errors import RunError
 
 NAMED = 10  # of what is lost, the most frequent
@@ -59,7 +59,7 @@ class LostCounter:
           encoded: the tokens of each text.
         """
         self._what = "words" if tokenizer.kind == "word" else "characters"
-        strange = [i for i, ids in enumerate(encoded) if UNKNOWN in ids]
+        strange = [i for i, ids in enumerate(encoded) if UNK_ID in ids]
         pieces = tokenizer.unknown_pieces(
             [texts[i] for i in strange], [encoded[i] for i in strange]
         )

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.labelled.batches import NO_LABEL, LabelledBatch, make_labelled_batch
 from transformer.data.labelled.encode import read_texts
-from transformer.data.tokenizer import PAD, Ids, Tokenizer
+from transformer.data.tokenizer import PAD_ID, Ids, Tokenizer
 from transformer.inference.base import TokenTable
 from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
@@ -63,7 +63,7 @@ class TextClassifier:
     def init_params(self, key: jax.Array) -> Any:
         """Returns fresh float32 parameters; they do not depend on any text."""
         token = jnp.ones((1, 1), jnp.int32)
-        return self.model.init(key, token, token != PAD)["params"]
+        return self.model.init(key, token, token != PAD_ID)["params"]
 
     def fingerprint(self) -> str:
         """Returns what a checkpoint must agree with."""
@@ -97,7 +97,7 @@ class TextClassifier:
         """
         tokens = jnp.asarray(tokens)
         rngs = {} if key is None else {"dropout": key}
-        return self.model.apply(variables, tokens, tokens != PAD, rates, rngs=rngs)
+        return self.model.apply(variables, tokens, tokens != PAD_ID, rates, rngs=rngs)
 
     def probabilities(
         self, variables: Any, texts: Sequence[Ids], stacked: bool = False
@@ -202,7 +202,7 @@ class TextClassifier:
         """Returns what all heads look at while reading texts, by kind; traced within a probe."""
         if isinstance(self.model, BagOfEmbeddings):
             return {}
-        mask = tokens != PAD
+        mask = tokens != PAD_ID
         _, sown = self.model.apply(variables, tokens, mask, mutable=["intermediates"])
         sown = sown.get("intermediates", {}).get("encoder", {})
         seen = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
@@ -213,7 +213,7 @@ class TextClassifier:
     @functools.cached_property
     def _explain(self):
         def run(variables, tokens):
-            return self.model.apply(variables, tokens, tokens != PAD, mutable=["intermediates"])
+            return self.model.apply(variables, tokens, tokens != PAD_ID, mutable=["intermediates"])
 
         return jax.jit(run)
 

@@ -13,7 +13,7 @@ from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.documents.batches import TextBatch
 from transformer.data.documents.encode import Text
 from transformer.data.documents.packing import cut_chunks, pack_chunks, pack_rows
-from transformer.data.tokenizer import BEGIN, END, PAD, UNKNOWN, Ids, Tokenizer
+from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import TokenTable
 from transformer.inference.groups import static_rows
@@ -68,7 +68,7 @@ class Generator:
         token = jnp.zeros((1, 1), jnp.int32)
 
         def run(model):
-            return model.logits(model.decode(token, None, None, token == PAD))
+            return model.logits(model.decode(token, None, None, token == PAD_ID))
 
         return self.model.init(key, method=run)["params"]
 
@@ -109,7 +109,7 @@ class Generator:
 
         rngs = {} if key is None else {"dropout": key}
         features, table = self.model.apply(variables, method=run, rngs=rngs)
-        weights = (batch.labels != PAD).astype(jnp.float32)
+        weights = (batch.labels != PAD_ID).astype(jnp.float32)
         return cross_entropy(features, table, batch.labels, weights, smoothing)
 
     def evaluate_sums(
@@ -156,13 +156,13 @@ class Generator:
     ) -> Iterator[tuple[float, int]]:
         batch = TextBatch(*(np.zeros((rows, self.context), np.int32) for _ in range(3)))
         for row, ids in enumerate(encoded):
-            read = ids if self.whole else [*ids, END]
+            read = ids if self.whole else [*ids, EOS_ID]
             batch.tokens[row, : len(read) - 1] = read[:-1]
             batch.labels[row, : len(read) - 1] = read[1:]
             batch.segments[row, : len(read) - 1] = 1
         nll = self._row_nll(variables, batch)
         for row in range(len(encoded)):
-            yield -float(nll[row]), int((batch.labels[row] != PAD).sum())
+            yield -float(nll[row]), int((batch.labels[row] != PAD_ID).sum())
 
     def score_pieces(
         self, variables: Any, text: Text, context: int, count: int
@@ -289,14 +289,14 @@ class Generator:
         """The tokens that the model reads before it writes: at least one."""
         text = (text or "\n") if self.whole else text
         [ids] = self.tokenizer.encode([text])
-        if UNKNOWN in ids:
+        if UNK_ID in ids:
             words = dict.fromkeys(text.split())
-            strange = [word for word in words if UNKNOWN in self.tokenizer.encode([word])[0]]
+            strange = [word for word in words if UNK_ID in self.tokenizer.encode([word])[0]]
             raise UserError(
                 f"line {line} has {' '.join(strange) or repr(text)}: the vocabulary lacks words "
                 "or characters of it, which the training text does not have: leave them out"
             )
-        ids = (ids or [BEGIN]) if self.whole else [BEGIN, *ids]
+        ids = (ids or [BOS_ID]) if self.whole else [BOS_ID, *ids]
         if len(ids) > self.context:
             raise UserError(
                 f"line {line} has {len(ids)} tokens, more than the data.context={self.context} "

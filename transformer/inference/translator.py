@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
-from transformer.data.tokenizer import BEGIN, END, NEVER_WRITTEN, PAD, Tokenizer
+from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID, Tokenizer
 from transformer.decode import Hypotheses, beam_search
 from transformer.inference.base import TokenTable
 from transformer.inference.groups import length_groups, rows_at_once, static_rows
@@ -247,7 +247,7 @@ class Translator:
     ) -> TokenSums:
         """Returns the loss of a batch; padding counts for nothing."""
         features, table = self._features(variables, batch, rates, key)
-        weights = (batch.labels != PAD).astype(jnp.float32)
+        weights = (batch.labels != PAD_ID).astype(jnp.float32)
         return cross_entropy(features, table, batch.labels, weights, smoothing)
 
     def evaluate_sums(
@@ -289,9 +289,9 @@ class Translator:
     def batch_attention(self, variables: Any, batch: Batch) -> dict[str, BatchAttention]:
         """Returns what all heads look at while reading a batch, by kind; traced within a probe."""
         _, sown = self.model.apply(variables, *_inputs(batch), mutable=["intermediates"])
-        source, target = batch.source != PAD, batch.target != PAD
+        source, target = batch.source != PAD_ID, batch.target != PAD_ID
         past = look_ahead_mask(target.shape[1])[0]
-        ends = batch.source == END
+        ends = batch.source == EOS_ID
         seen = {
             "encoder_self": (source[:, :, None] & source[:, None], ends),
             "decoder_self": (target[:, :, None] & target[:, None] & past, None),
@@ -346,7 +346,7 @@ class Translator:
         return jax.jit(cross)
 
     def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
-        mask = source != PAD
+        mask = source != PAD_ID
         cache = self.model.apply(variables, source, mask, beam, steps, method="start")
         check_search(cache, len(source), beam, steps, self.model.config.target_vocab_size)
         lengths = mask.sum(axis=1)
@@ -358,8 +358,8 @@ class Translator:
             jnp.where(lengths > 0, limits, 0),
             beam=beam,
             steps=steps,
-            begin=BEGIN,
-            end=END,
+            begin=BOS_ID,
+            end=EOS_ID,
             penalty=self.decode.length_penalty,
             alpha=self.decode.alpha,
             forbidden=NEVER_WRITTEN,
@@ -393,4 +393,4 @@ class Translator:
 def _inputs(batch: Batch):
     """What the model reads of a batch."""
     source, target = jnp.asarray(batch.source), jnp.asarray(batch.target)
-    return source, target, source != PAD, target != PAD
+    return source, target, source != PAD_ID, target != PAD_ID

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.data.tokenizer import BEGIN, END, NEVER_WRITTEN, PAD
+from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.decode import (
     NOT_FINITE,
     Hypotheses,
@@ -97,8 +97,8 @@ class Writer:
 
     def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
         """What of a row's new tokens counts; lowers how many are `left` to it."""
-        if self.ends and END in ids[: left[row]]:
-            kept = ids[: ids.index(END)]
+        if self.ends and EOS_ID in ids[: left[row]]:
+            kept = ids[: ids.index(EOS_ID)]
             left[row] = 0
             return kept
         kept = ids[: left[row]]
@@ -106,7 +106,7 @@ class Writer:
         return kept
 
     def _prompts(self, given: list[list[int]], count: int) -> Prompts:
-        tokens = np.full((count, self.context), PAD, np.int32)
+        tokens = np.full((count, self.context), PAD_ID, np.int32)
         for row, ids in enumerate(given):
             tokens[row, : len(ids)] = ids
         lengths = [len(ids) for ids in given] + [1] * (count - len(given))
@@ -120,7 +120,7 @@ class Writer:
     def _cache(self, variables: Any, rows: int, beam: int) -> Any:
         nothing = jnp.zeros((rows, 0), jnp.int32)
         cache = self.model.apply(
-            variables, nothing, nothing == PAD, beam, self.context, method="start"
+            variables, nothing, nothing == PAD_ID, beam, self.context, method="start"
         )
         check_search(cache, rows, beam, self.context, self.model.config.target_vocab_size)
         return cache
@@ -130,7 +130,7 @@ class Writer:
 
     def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
         step = functools.partial(self._step, variables)
-        end, never = (END, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, END))
+        end, never = (EOS_ID, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
         return sample(step, state, lengths, until, keys, rule, end, never)
 
     def find(self, variables: Any, given: list[list[int]]) -> Hypotheses:
@@ -147,8 +147,8 @@ class Writer:
             limits,
             beam=beam,
             steps=self.context,
-            begin=BEGIN,
-            end=END,
+            begin=BOS_ID,
+            end=EOS_ID,
             penalty=self.decode.length_penalty,
             alpha=self.decode.alpha,
             forbidden=NEVER_WRITTEN,

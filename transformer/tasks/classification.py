@@ -24,7 +24,7 @@ from transformer.data.labelled.batches import (
 from transformer.data.labelled.encode import EncodedTexts, encode_labelled, prepare_labelled
 from transformer.data.labelled.sources import open_labelled
 from transformer.data.labels import Labelled
-from transformer.data.tokenizer import PAD, Tokenizer, load_tokenizer, save_tokenizer
+from transformer.data.tokenizer import PAD_ID, Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.classifier import TextClassifier
 from transformer.losses import TokenSums, class_cross_entropy
@@ -157,7 +157,7 @@ class ClassificationTask:
         scores = self.predictor.classify(variables, batch.tokens, rates_of(hparams), key)
         weights = jnp.asarray(self._class_weights)
         # Rows that fill up the devices hold zeros, and zero is a class.
-        labels = jnp.where(batch.tokens[:, 0] == PAD, NO_LABEL, batch.labels)
+        labels = jnp.where(batch.tokens[:, 0] == PAD_ID, NO_LABEL, batch.labels)
         return class_cross_entropy(scores.logits, labels, weights, hparams["label_smoothing"])
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from transformer.analysis.alignment import GoldLinks, words_of_text
 from transformer.analysis.head_probe import HeadProbe, LinkedPair, divide
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import make_batch
-from transformer.data.tokenizer import PAD
+from transformer.data.tokenizer import PAD_ID
 from transformer.inference.translator import Translator
 
 
@@ -30,7 +30,7 @@ def probe_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -
         for texts in parts.texts
     ]
     tokens = [
-        (source.pieces(read[read != PAD]), target.pieces(written[written != PAD]))
+        (source.pieces(read[read != PAD_ID]), target.pieces(written[written != PAD_ID]))
         for batch in batches
         for read, written in zip(*batch[:2], strict=True)
     ]

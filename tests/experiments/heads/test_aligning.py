@@ -16,7 +16,7 @@ from transformer.analysis.alignment import GoldLinks
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import make_batch
 from transformer.data.parallel.sources import open_source
-from transformer.data.tokenizer import PAD
+from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
 from transformer.inference import groups
 
@@ -44,7 +44,7 @@ def by_hand(tiny):
 
     @jax.jit
     def read(batch):
-        inputs = batch.source, batch.target, batch.source != PAD, batch.target != PAD
+        inputs = batch.source, batch.target, batch.source != PAD_ID, batch.target != PAD_ID
         _, sown = translator.model.apply(variables, *inputs, mutable=["intermediates"])
         return translator.model.attention_weights(sown["intermediates"])["cross"][0][0]
 

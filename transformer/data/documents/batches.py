@@ -9,7 +9,7 @@ from transformer.data.buckets import even_part
 from transformer.data.documents.encode import Text
 from transformer.data.plan import Plan
 from transformer.data.stream import shuffle
-from transformer.data.tokenizer import BEGIN, PAD
+from transformer.data.tokenizer import BOS_ID, PAD_ID
 
 
 class TextBatch(NamedTuple):
@@ -83,6 +83,6 @@ def read_rows(text: Text, starts: list[int], shape: Any) -> TextBatch:
     before = tokens[np.maximum(places - 1, 0)]
     documents = np.searchsorted(offsets, places, side="right")
     first = offsets[documents - 1] == places
-    batch = TextBatch(np.where(first, BEGIN, before), labels, documents - documents[:, :1] + 1)
+    batch = TextBatch(np.where(first, BOS_ID, before), labels, documents - documents[:, :1] + 1)
     empty = ((0, shape.rows - len(starts)), (0, 0))
-    return TextBatch(*(np.pad(x, empty, constant_values=PAD).astype(np.int32) for x in batch))
+    return TextBatch(*(np.pad(x, empty, constant_values=PAD_ID).astype(np.int32) for x in batch))

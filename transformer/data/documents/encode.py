@@ -16,7 +16,7 @@ from transformer.data.encode import (
     prepare,
 )
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import END, Tokenizer
+from transformer.data.tokenizer import EOS_ID, Tokenizer
 from transformer.data.unknown import NOTHING_LOST, Lost
 from transformer.errors import RunError, UserError
 
@@ -69,7 +69,7 @@ def _text_of(encoded: Encoded) -> Text:
 def _encode(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Encoded:
     builder, digest = EncodedBuilder(tokens=tokenizer), hashlib.sha256()
     number = words = size = 0
-    end = [] if whole else [END]
+    end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
         # Line by line: sentencepiece takes long over a long text in one.
         lines = list(_lines(chunk))

@@ -7,7 +7,7 @@ import numpy as np
 
 from transformer.data.documents.batches import TextBatch
 from transformer.data.documents.encode import Text
-from transformer.data.tokenizer import BEGIN, PAD
+from transformer.data.tokenizer import BOS_ID, PAD_ID
 
 
 def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
@@ -49,7 +49,7 @@ def pack_chunks(
     text: Text, chunks: list[list[tuple[int, int]]], rows: int, context: int
 ) -> TextBatch:
     """Returns the batch whose rows hold these chunks; see `cut_chunks`, `pack_rows`."""
-    batch = TextBatch(*(np.full((rows, context), PAD, np.int32) for _ in range(3)))
+    batch = TextBatch(*(np.full((rows, context), PAD_ID, np.int32) for _ in range(3)))
     tokens, starts = text.store.tokens, text.store.offsets
     for row, of_row in enumerate(chunks):
         place = 0
@@ -57,7 +57,7 @@ def pack_chunks(
             there = slice(place, place + end - first)
             labels = tokens[first:end]
             is_start = starts[np.searchsorted(starts, first)] == first
-            batch.tokens[row, there] = [BEGIN if is_start else tokens[first - 1], *labels[:-1]]
+            batch.tokens[row, there] = [BOS_ID if is_start else tokens[first - 1], *labels[:-1]]
             batch.labels[row, there] = labels
             batch.segments[row, there] = number
             place = there.stop

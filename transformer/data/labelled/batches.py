@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from transformer.data.buckets import BucketPlan
 from transformer.data.labelled.encode import EncodedTexts
-from transformer.data.tokenizer import PAD, Ids
+from transformer.data.tokenizer import PAD_ID, Ids
 
 NO_LABEL = -1
 
@@ -27,7 +27,9 @@ def make_labelled_batch(
     texts: Sequence[Ids], labels: Sequence[int], rows: int, length: int
 ) -> LabelledBatch:
     """Returns the batch of up to `rows` encoded texts of up to `length` tokens."""
-    batch = LabelledBatch(np.full((rows, length), PAD, np.int32), np.full(rows, NO_LABEL, np.int32))
+    batch = LabelledBatch(
+        np.full((rows, length), PAD_ID, np.int32), np.full(rows, NO_LABEL, np.int32)
+    )
     for row, (ids, label) in enumerate(zip(texts, labels, strict=True)):
         batch.tokens[row, : len(ids)] = ids
         batch.labels[row] = label

@@ -20,7 +20,7 @@ from transformer.data.encode import (
 )
 from transformer.data.labels import Labelled
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import BEGIN, Tokenizer
+from transformer.data.tokenizer import BOS_ID, Tokenizer
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 10_000  # texts
@@ -57,7 +57,7 @@ def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
     Line breaks of HTML are blanks. The begin is what "first" pools, and something to read if a
     text has no token.
     """
-    return [[BEGIN, *ids] for ids in tokenizer.encode(list(map(_plain, texts)))]
+    return [[BOS_ID, *ids] for ids in tokenizer.encode(list(map(_plain, texts)))]
 
 
 def _plain(text: str) -> str:

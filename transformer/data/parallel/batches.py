@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from transformer.data.buckets import BucketPlan
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import BEGIN, END, PAD, Ids
+from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Ids
 
 
 class Batch(NamedTuple):
@@ -29,15 +29,15 @@ def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length
     Args:
       length: of all three arrays, in tokens; begin or end of sentence included.
     """
-    source, target, labels = (np.full((rows, length), PAD, np.int32) for _ in range(3))
+    source, target, labels = (np.full((rows, length), PAD_ID, np.int32) for _ in range(3))
     for row, ids in enumerate(sources):
         source[row, : len(ids)] = ids
-        source[row, len(ids)] = END
+        source[row, len(ids)] = EOS_ID
     for row, ids in enumerate(targets):
-        target[row, 0] = BEGIN
+        target[row, 0] = BOS_ID
         target[row, 1 : len(ids) + 1] = ids
         labels[row, : len(ids)] = ids
-        labels[row, len(ids)] = END
+        labels[row, len(ids)] = EOS_ID
     return Batch(source, target, labels)
 
 
