@@ -183,7 +183,7 @@ def test_a_training_text_of_no_size_is_refused():
 HUNDRED = "".join(f"{'ab'[i % 2]}\ttext {i} of {i * i % 41}\n" for i in range(97))
 
 
-def test_the_end_of_the_training_file_is_set_aside_test_last(files):
+def test_the_end_of_the_training_file_is_held_out_test_last(files):
     sizes = {"validation_size": 5, "test_size": 11}
     whole = list(files({"a.tsv": HUNDRED}, **NUMBERS).splits["train"])
     splits = files({"a.tsv": HUNDRED}, **NUMBERS, **sizes, set_aside="end").splits
@@ -195,7 +195,7 @@ def test_the_end_of_the_training_file_is_set_aside_test_last(files):
     assert list(by_hash["test"]) != whole[86:]
 
 
-def test_a_text_that_occurs_twice_is_set_aside_whole_by_its_hash(files):
+def test_a_text_that_occurs_twice_is_held_out_whole_by_its_hash(files):
     splits = files({"a.tsv": HUNDRED * 2}, **NUMBERS, validation_size=10, test_size=20).splits
     texts = [{text for text, *_ in splits[name]} for name in ("train", "validation", "test")]
     assert [len(each) for each in texts] == [82, 5, 10]
@@ -203,12 +203,12 @@ def test_a_text_that_occurs_twice_is_set_aside_whole_by_its_hash(files):
 
 
 @pytest.mark.parametrize("way", ["hash", "end"])
-def test_too_much_to_set_aside_is_refused(files, way):
+def test_too_much_to_hold_out_is_refused(files, way):
     with refused("a.tsv has 97 examples", "--config.data.test_size=97", "test_source"):
         files({"a.tsv": HUNDRED}, **NUMBERS, test_size=97, set_aside=way)
 
 
-def test_an_unknown_way_to_set_aside_is_refused(files):
+def test_an_unknown_holdout_strategy_is_refused(files):
     with refused("--config.data.set_aside='start'", "hash, end"):
         files({"a.tsv": HUNDRED}, **NUMBERS, set_aside="start")
 

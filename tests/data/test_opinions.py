@@ -1,4 +1,4 @@
-"""The made-up reviews are balanced, disjoint and right; the order of words decides them."""
+"""The synthetic reviews are balanced, disjoint and right; the order of words decides them."""
 
 import collections
 import itertools

@@ -36,7 +36,7 @@ def make_store(lengths, rng) -> TokenStore:
 
 
 def make_plan(count=97, seed=5, longest=23, **changes) -> BatchPlan:
-    """A plan over made-up sentences, which depend on their number alone."""
+    """A plan over random sentences, which depend on their number alone."""
     rng = np.random.default_rng(11)
     source, target = (make_store(rng.integers(1, longest, count), rng) for _ in range(2))
     settings = {"tokens": 131, "num_buckets": 3, "multiple": 2, **changes}
@@ -228,7 +228,7 @@ def test_no_update_has_far_fewer_tokens_than_the_others(sentences, num_buckets, 
 
 
 @pytest.mark.parametrize("sentences", [1, 3, 97, 500])
-def test_padding_share_is_what_a_whole_epoch_holds(sentences):
+def test_padding_fraction_is_what_a_whole_epoch_holds(sentences):
     plan = make_plan(sentences)
     batches = [plan[i] for i in range(plan.epoch_length)]
     read = [array for batch in batches for array in (batch.source, batch.target)]

@@ -283,7 +283,7 @@ def test_a_damaged_gzip_file_is_named(files, tmp_path, kind):
         files({"train.de": data, "train.en": data})
 
 
-# What is set aside.
+# Held-out text.
 
 
 def corpus(size, repeats=1):
@@ -298,7 +298,7 @@ def split_texts(splits):
 
 
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_what_is_set_aside_has_its_size_and_shares_no_source_with_other_splits(files, repeats):
+def test_what_is_held_out_has_its_size_and_shares_no_source_with_other_splits(files, repeats):
     text = corpus(211, repeats)
     splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=21, test_size=33))
     assert len(splits["validation"]) == 21
@@ -318,7 +318,7 @@ def test_a_split_is_filled_up_with_groups_that_fit_and_never_overfull(files):
     assert len(splits["validation"]) == 6
 
 
-def test_what_is_set_aside_keeps_the_order_of_the_text(files):
+def test_what_is_held_out_keeps_the_order_of_the_text(files):
     text = corpus(97)
     splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=11, test_size=13))
     places = {line.split("\t")[0]: i for i, line in enumerate(text.split("\n"))}
@@ -327,7 +327,7 @@ def test_what_is_set_aside_keeps_the_order_of_the_text(files):
         assert order == sorted(order)
 
 
-def test_what_is_set_aside_depends_on_the_seed_and_the_sentences_but_not_their_places(files):
+def test_what_is_held_out_depends_on_the_seed_and_the_sentences_but_not_their_places(files):
     text = corpus(97)
     backwards = "\n".join(reversed(text.split("\n")))
     sizes = {"validation_size": 11, "test_size": 13}
@@ -339,7 +339,7 @@ def test_what_is_set_aside_depends_on_the_seed_and_the_sentences_but_not_their_p
         assert sorted(first[name]) != sorted(other[name])
 
 
-def test_a_new_sentence_replaces_at_most_one_that_is_set_aside(files):
+def test_a_new_sentence_replaces_at_most_one_that_is_held_out(files):
     before = split_texts(files({"all.tsv": corpus(97)}, **TSV, validation_size=11))
     longer = corpus(97) + "\nNeu\tnew"
     after = split_texts(files({"all.tsv": longer}, **TSV, validation_size=11))
@@ -354,7 +354,7 @@ def test_white_space_does_not_make_another_source_sentence(files):
     assert not stripped["validation"] & stripped["test"]
 
 
-def test_pairs_with_an_empty_side_are_never_set_aside(files):
+def test_pairs_with_an_empty_side_are_never_held_out(files):
     text = "\n".join(f"\t{i}\n{i}\t \nSatz {i}\tsentence" for i in range(29))
     splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=11, test_size=11))
     chosen = splits["validation"] + splits["test"]
@@ -362,7 +362,7 @@ def test_pairs_with_an_empty_side_are_never_set_aside(files):
     assert all(pair.source.strip() and pair.target.strip() for pair in chosen)
 
 
-def test_only_splits_without_a_file_are_set_aside(files):
+def test_only_splits_without_a_file_are_held_out(files):
     contents = {"all.tsv": corpus(97), "dev.tsv": "x\ty\n"}
     splits = split_texts(
         files(contents, **TSV, validation_source="dev.tsv", validation_size=50, test_size=7)
@@ -372,7 +372,7 @@ def test_only_splits_without_a_file_are_set_aside(files):
 
 
 @pytest.mark.parametrize("text", [corpus(18), corpus(1, 40)], ids=["few pairs", "one source"])
-def test_a_text_too_small_to_set_aside_from_is_refused(files, tmp_path, text):
+def test_a_text_too_small_to_hold_out_from_is_refused(files, tmp_path, text):
     with refused(
         tmp_path / "all.tsv",
         f"{len(text.splitlines())} examples",
@@ -384,7 +384,7 @@ def test_a_text_too_small_to_set_aside_from_is_refused(files, tmp_path, text):
 
 
 @pytest.mark.parametrize("way", ["hash", "end"])
-def test_what_is_set_aside_keeps_the_rules_of_cleaning_and_has_its_size(files, way):
+def test_what_is_held_out_keeps_the_rules_of_cleaning_and_has_its_size(files, way):
     lines = [f"Satz {i}\tsentence {i}" for i in range(60)]
     lines += [f"Satz {i} {'x' * 500}\tsentence {i} {'y' * 500}" for i in range(60, 80)]
     lines += [f"Ja {i}\tThis goes on and on, and it is another sentence." for i in range(80, 110)]
