@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from transformer.data.plan import Plan
 from transformer.data.stream import stream
-from transformer.tasks.base import Plan
 from transformer.train_step import TrainState
 
 

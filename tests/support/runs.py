@@ -11,6 +11,7 @@ import numpy as np
 from configs import base
 from transformer.analysis.head_probe import Probe
 from transformer.data.parallel.batches import BatchPlan
+from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
 from transformer.losses import TokenSums
 from transformer.run import Run
@@ -20,7 +21,7 @@ VOCABULARY = 11
 TIMING = ("seconds", "tokens_per_second")
 
 
-class Plan:
+class SpoiltPlan(Plan):
     """A plan whose batches `bad` make the loss not finite, and which calls `on_read` for each."""
 
     def __init__(self, plan: BatchPlan, bad=(), on_read=lambda i: None):
@@ -54,7 +55,7 @@ class Unigrams(Task):
         lengths = rng.integers(1, 6, 40)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         store = TokenStore(rng.integers(4, VOCABULARY, offsets[-1]).astype(np.int32), offsets)
-        self.plan = Plan(BatchPlan(store, store, 0, 20, 1, 2), bad, on_read)
+        self.plan = SpoiltPlan(BatchPlan(store, store, 0, 20, 1, 2), bad, on_read)
         self.scores = itertools.cycle(scores)
 
     def init_params(self, key):

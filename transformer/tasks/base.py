@@ -5,28 +5,16 @@ import copy
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import jax
 from jaxtyping import Array
 
 from transformer.analysis.head_probe import HeadProbe, Probe
+from transformer.data.plan import Plan
 from transformer.inference.base import Predictor, TokenPredictor
 from transformer.losses import TokenSums
 from transformer.tasks.numbers import hparams_of, rates_of, text_of
-
-
-@runtime_checkable
-class Plan(Protocol):
-    """All training batches there will ever be: batch i is a function of (seed, i) alone."""
-
-    epoch_length: int  # batches
-
-    def __getitem__(self, i: int) -> Any: ...
-
-    def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
-        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
-        ...
 
 
 class Task(abc.ABC):
