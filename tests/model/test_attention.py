@@ -30,7 +30,7 @@ def test_weights_are_those_worked_out_by_hand():
     x = jnp.zeros((1, 1, 4)).at[..., 0].set(2.0)
     memory = jnp.zeros((1, 2, 4)).at[0, 0, 0].set(jnp.log(3.0))
     view = View(jnp.ones((1, 1, 1, 2), bool), jnp.arange(1), jnp.arange(2))
-    _, sown = module.apply({"params": p}, x, memory, view, None, mutable=["intermediates"])
+    _, sown = module.apply({"params": p}, x, memory, view, mutable=["intermediates"])
     (weights,) = sown["intermediates"]["weights"]
     np.testing.assert_allclose(weights[0, 0, 0], [0.75, 0.25], rtol=1e-6)
     # Control: without the root of K it would be 9 : 1.
@@ -104,7 +104,7 @@ def attend(p, x, memory, mask, bias, heads=H, names="none", dtype="float32", **k
     stack_bias = SumOfPositions(config, names=names).apply({}, *positions, method="bias")
     module = MultiHeadAttention(config, names)
     view = View(mask, *positions, stack_bias)
-    return module.apply({"params": p}, x, memory, view, None, **kwargs)
+    return module.apply({"params": p}, x, memory, view, **kwargs)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -201,7 +201,7 @@ def test_value_norms_are_of_each_value_times_its_heads_rows_of_the_output(heads,
     module = MultiHeadAttention(config, "relative_shaw")
     view = View(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
     p["positions"] = {"relative_shaw": {name: jnp.ones((7, K)) for name in ("keys", "values")}}
-    _, sown = module.apply({"params": p}, x, memory, view, None, mutable=["intermediates"])
+    _, sown = module.apply({"params": p}, x, memory, view, mutable=["intermediates"])
     (norms,) = sown["intermediates"]["value_norms"]
     assert norms.dtype == jnp.float32
     p, memory = reference.float64(p), np.float64(memory)
@@ -221,7 +221,7 @@ def test_value_norms_of_talking_heads_are_of_all_that_a_head_is_mixed_into():
     x, memory = random(B, L, D), random(B, M, D, seed=1)
     view = View(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
     module = MultiHeadAttention(config, "none")
-    _, sown = module.apply({"params": p}, x, memory, view, None, mutable=["intermediates"])
+    _, sown = module.apply({"params": p}, x, memory, view, mutable=["intermediates"])
     (norms,) = sown["intermediates"]["value_norms"]
     p, memory = reference.float64(p), np.float64(memory)
     values = (memory @ p["value"]["kernel"] + p["value"]["bias"]).reshape(B, M, H, K)

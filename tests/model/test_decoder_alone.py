@@ -10,6 +10,7 @@ import pytest
 import reference
 from conftest import tiny_inputs, tiny_model
 from reference_positions import WRITTEN
+from transformer.model.layers import NO_DROPOUT
 from transformer.model.positions import REGISTRY
 from transformer.model.transformer import segment_starts
 
@@ -28,7 +29,7 @@ WITH_EQUATIONS = [kind for kind in KINDS if kind.get("positions", "none") in WRI
 def logits(model, variables, tokens, mask, segments=None):
     @jax.jit
     def compute(variables, tokens, mask, segments):
-        arguments = tokens, None, None, mask, None, segments
+        arguments = tokens, None, None, mask, NO_DROPOUT, segments
         features = model.apply(variables, *arguments, method="decode")
         return model.apply(variables, features, method="logits")
 
@@ -74,7 +75,7 @@ def influence(segments):
     def features(table):
         params = {**variables["params"], "target_embedding": {"table": table}}
         mask = jnp.ones_like(target, bool)
-        arguments = target, None, None, mask, None, segments
+        arguments = target, None, None, mask, NO_DROPOUT, segments
         return model.apply({"params": params}, *arguments, method="decode")[0].sum(-1)
 
     jacobian = jax.jacobian(features)(table)

@@ -24,7 +24,7 @@ def test_a_gate_of_one_changes_nothing_and_one_of_zero_removes_its_head():
     module = MultiHeadAttention(config, "relative_shaw")
 
     def attend(params, **variables):
-        return module.apply({"params": params, **variables}, x, x, view, None)
+        return module.apply({"params": params, **variables}, x, x, view)
 
     def gated(gates):
         return attend(params, gates={"heads": gates})

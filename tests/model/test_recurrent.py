@@ -16,7 +16,7 @@ from experiments import costs
 from experiments.tasks import translation
 from reference import float64
 from tiny_run import CONFIG, command, refused, shared_folder
-from transformer.model.layers import DropoutRates
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent.model import RecurrentModel
 
@@ -84,7 +84,7 @@ def documents(segments):
 
     def features(table):
         params = {**variables["params"], "target_embedding": {"table": table}}
-        arguments = None, target, None, mask, None, segments
+        arguments = None, target, None, mask, NO_DROPOUT, segments
         return model.apply({"params": params}, *arguments, method="features")[0].sum(-1)
 
     table = variables["params"]["target_embedding"]["table"]

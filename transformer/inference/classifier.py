@@ -24,7 +24,7 @@ from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.build import REGISTRY
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
-from transformer.model.layers import DropoutRates
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 
 class Prediction(NamedTuple):
@@ -90,7 +90,7 @@ class TextClassifier:
         self,
         variables: Any,
         tokens: Any,
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> Classified:
         """Returns the scores of the texts' classes, and the vectors that they are made of.

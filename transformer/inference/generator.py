@@ -19,7 +19,7 @@ from transformer.inference.hypotheses import not_finite
 from transformer.inference.writer import Writer
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.attention import look_ahead_mask, padding_mask, segment_mask
-from transformer.model.layers import DropoutRates
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 
 class Continuation(NamedTuple):
@@ -94,7 +94,7 @@ class Generator:
         variables: Any,
         batch: TextBatch,
         smoothing: Any,
-        rates: DropoutRates | None,
+        rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> TokenSums:
         """Returns the loss of a batch; padding counts for nothing."""
@@ -192,7 +192,7 @@ class Generator:
         return jax.jit(jax.vmap(one, in_axes=(None, 0)))
 
     def _batch_sums(self, variables: Any, batch: TextBatch) -> TokenSums:
-        return self.token_sums(variables, batch, 0.0, None)
+        return self.token_sums(variables, batch, 0.0)
 
     # -- writing
 

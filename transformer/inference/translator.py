@@ -20,7 +20,7 @@ from transformer.inference.hypotheses import BLANK, Translation, not_finite, rea
 from transformer.inference.memory import check_search
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.attention import look_ahead_mask
-from transformer.model.layers import DropoutRates
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.recurrent.model import RecurrentModel
 from transformer.model.transformer import Transformer
 
@@ -242,7 +242,7 @@ class Translator:
         variables: Any,
         batch: Batch,
         smoothing: Any,
-        rates: DropoutRates | None,
+        rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> TokenSums:
         """Returns the loss of a batch; padding counts for nothing."""
@@ -316,7 +316,7 @@ class Translator:
             yield rows, jax.device_get(found)
 
     def _batch_sums(self, variables: Any, batch: Batch) -> TokenSums:
-        return self.token_sums(variables, batch, 0.0, None)
+        return self.token_sums(variables, batch, 0.0)
 
     def _features(self, variables, batch, rates, key):
         rngs = {} if key is None else {"dropout": key}
@@ -331,7 +331,7 @@ class Translator:
         def nll(variables, batch: Batch):
             def one(row):
                 row = jax.tree.map(lambda x: x[None], row)
-                return self.token_sums(variables, Batch(*row), 0.0, None).nll
+                return self.token_sums(variables, Batch(*row), 0.0).nll
 
             return jax.vmap(one)(tuple(batch))
 

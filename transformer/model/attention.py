@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model import attention_variants as variants
 from transformer.model.config import ModelConfig
-from transformer.model.layers import Dropout, DropoutRates, Linear
+from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
 from transformer.model.positions import LAYER_HOOKS, SumOfPositions
 
 
@@ -155,7 +155,7 @@ class MultiHeadAttention(nn.Module):
         x: Float[Array, "B L D"],
         memory: Float[Array, "B M D"],
         view: View,
-        rates: DropoutRates | None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
         """Returns what the queries made of `x` read from `memory`, both as hidden states."""
         keys, values = self.keys_values(memory, view.key_positions)
@@ -177,7 +177,7 @@ class MultiHeadAttention(nn.Module):
         keys: Float[Array, "B M G K"],
         values: Float[Array, "B M G K"],
         view: View,
-        rates: DropoutRates | None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
         """Returns what the queries made of `x` read from given keys and values."""
         queries = self._normalize(self._split_heads(self.query(x)), "query_norm")
@@ -223,7 +223,7 @@ class MultiHeadAttention(nn.Module):
             kernel = self.output.get_variable("params", "kernel")
             self.sow("intermediates", "value_norms", variants.value_norms(values, kernel, talk))
         weights = weights if talk is None else variants.talk(weights, talk)
-        return self.dropout(weights, rates and rates.attention)
+        return self.dropout(weights, rates.attention)
 
     def _modify_heads(self, heads, weights, view: View) -> Float[Array, "B L H K"]:
         added = self.positions.mix(weights, view.query_positions, view.key_positions)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.model.attention import masked_softmax, padding_mask
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig, check_choice
-from transformer.model.layers import Dropout, DropoutRates, Linear
+from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
 
 POOLINGS = ("mean", "first", "attention")
 BAG = "bag"  # the kind of model that has neither encoder nor decoder, see `BagOfEmbeddings`
@@ -79,14 +79,14 @@ class Classifier(nn.Module):
         self,
         tokens: Int[Array, "B M"],
         mask: Bool[Array, "B M"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Classified:
         """Returns the scores of the classes and the pooled vectors.
 
         Args:
           mask: True at tokens, False at padding.
-          rates: dropout while training (needs the rng "dropout"); None in evaluation. The rate of
-            sub-layers also holds for the pooled vectors.
+          rates: of dropout while training, which needs the rng "dropout"; that of sub-layers also
+            holds for the pooled vectors.
         """
         x = self.encoder.encode(tokens, mask, rates)
         if self.pooling == "first":
@@ -94,7 +94,7 @@ class Classifier(nn.Module):
         else:
             pool = masked_mean if self.pooling == "mean" else self.attention_pooling
             embedding = pool(x, mask)
-        return Classified(self.output(self.dropout(embedding, rates and rates.residual)), embedding)
+        return Classified(self.output(self.dropout(embedding, rates.residual)), embedding)
 
 
 class BagOfEmbeddings(nn.Module):
@@ -125,7 +125,7 @@ class BagOfEmbeddings(nn.Module):
         self,
         tokens: Int[Array, "B M"],
         mask: Bool[Array, "B M"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Classified:
         """Returns the scores of the classes and the mean embeddings; see `Classifier`."""
         if self.bigram_buckets:
@@ -135,7 +135,7 @@ class BagOfEmbeddings(nn.Module):
         rows = self.vocab_size + self.bigram_buckets
         table = self.param("table", nn.initializers.normal(self.width**-0.5), (rows, self.width))
         embedding = masked_mean(table[tokens], mask)
-        x = Dropout()(embedding, rates and rates.embedding)
+        x = Dropout()(embedding, rates.embedding)
         x = nn.relu(Linear(self.hidden, "float32", True, name="inner")(x))
         return Classified(Linear(self.num_classes, "float32", True, name="output")(x), embedding)
 

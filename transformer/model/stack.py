@@ -34,14 +34,14 @@ class EncoderLayer(nn.Module):
         self.layer_drop = LayerDrop()
 
     def __call__(
-        self, x: Float[Array, "B M D"], view: View, rates: DropoutRates | None
+        self, x: Float[Array, "B M D"], view: View, rates: DropoutRates
     ) -> Float[Array, "B M D"]:
         def attend(x):
             return self.self_attention(x, x, view, rates)
 
         y = self.self_attention_residual(x, attend, rates)
         y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), rates)
-        return self.layer_drop(x, y, rates and rates.layer)
+        return self.layer_drop(x, y, rates.layer)
 
 
 class DecoderLayer(nn.Module):
@@ -68,7 +68,7 @@ class DecoderLayer(nn.Module):
         memory: Float[Array, "B M D"] | None,
         view: View,
         memory_view: View | None,
-        rates: DropoutRates | None,
+        rates: DropoutRates,
     ) -> Float[Array, "B L D"]:
         def attend(x):
             return self.self_attention(x, x, view, rates)
@@ -80,7 +80,7 @@ class DecoderLayer(nn.Module):
         if self.config.has_encoder:
             y = self.cross_attention_residual(y, attend_source, rates)
         y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), rates)
-        return self.layer_drop(x, y, rates and rates.layer)
+        return self.layer_drop(x, y, rates.layer)
 
     def start(self, memory: Float[Array, "B M D"], beam: int, steps: int) -> "LayerCache":
         """Returns the cache with which `step` decodes."""
@@ -111,18 +111,18 @@ class DecoderLayer(nn.Module):
             # Every hypothesis' past is one axis of keys; the mask says which of it is one's own.
             flat = (len(x), -1, *keys.shape[2:])
             return self.self_attention.attend(
-                x, cache.keys.reshape(flat), cache.values.reshape(flat), view, None
+                x, cache.keys.reshape(flat), cache.values.reshape(flat), view
             )
 
         def attend_source(x):
             return self.cross_attention.attend(
-                x, cache.memory_keys, cache.memory_values, memory_view, None
+                x, cache.memory_keys, cache.memory_values, memory_view
             )
 
-        x = self.self_attention_residual(x, attend, None)
+        x = self.self_attention_residual(x, attend)
         if self.config.has_encoder:
-            x = self.cross_attention_residual(x, attend_source, None)
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, None), None), cache
+            x = self.cross_attention_residual(x, attend_source)
+        return self.feed_forward_residual(x, self.feed_forward), cache
 
 
 @flax.struct.dataclass

@@ -16,7 +16,7 @@ from transformer.model.attention import (
     segment_mask,
 )
 from transformer.model.config import ModelConfig
-from transformer.model.layers import Dropout, DropoutRates, Embedding, make_norm
+from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
 from transformer.model.positions import STACK_HOOKS, SumOfPositions, check_length
 from transformer.model.stack import (
     DecoderLayer,
@@ -67,13 +67,13 @@ class Transformer(nn.Module):
         target: Int[Array, "B L"],
         source_mask: Bool[Array, "B M"],
         target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L V"]:
         """Returns float32 logits; those at target position i score the token after i.
 
         Args:
           source_mask, target_mask: True at tokens, False at padding.
-          rates: dropout while training (needs the rng "dropout"); None in evaluation.
+          rates: of dropout while training, which needs the rng "dropout".
         """
         return self.logits(self.features(source, target, source_mask, target_mask, rates))
 
@@ -83,7 +83,7 @@ class Transformer(nn.Module):
         target: Int[Array, "B L"],
         source_mask: Bool[Array, "B M"],
         target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
         """Returns the decoder's last hidden states: `__call__` before its logits."""
         memory = self.encode(source, source_mask, rates)
@@ -93,7 +93,7 @@ class Transformer(nn.Module):
         self,
         source: Int[Array, "B M"],
         source_mask: Bool[Array, "B M"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
         """Returns the encoder's output, one vector a source token."""
         table = self.target_embedding if self.config.one_table else self.source_embedding
@@ -113,7 +113,7 @@ class Transformer(nn.Module):
         memory: Float[Array, "B M D"] | None,
         source_mask: Bool[Array, "B M"] | None,
         target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
         """Returns the decoder's output for a whole target, which sees no future token.
@@ -197,7 +197,7 @@ class Transformer(nn.Module):
             there = jnp.arange(cache.memory_mask.shape[1])
             memory_mask = padding_mask(cache.memory_mask)
             memory_view = self._view(self.cross_positions, memory_mask, now, there)
-        x = self._embed(self.target_embedding(tokens), self.decoder_positions, now, None)
+        x = self._embed(self.target_embedding(tokens), self.decoder_positions, now)
 
         def run(layer, x, layer_cache):
             return layer.step(x, layer_cache, cache.index, view, memory_view)
@@ -224,9 +224,9 @@ class Transformer(nn.Module):
         """
         return sown_by_kind(intermediates, "value_norms")
 
-    def _embed(self, vectors, encoding, positions, rates):
+    def _embed(self, vectors, encoding, positions, rates=NO_DROPOUT):
         check_length(positions.shape[-1], self.config)
-        return self.embedding_dropout(encoding.add(vectors, positions), rates and rates.embedding)
+        return self.embedding_dropout(encoding.add(vectors, positions), rates.embedding)
 
     def _view(self, encoding: SumOfPositions, mask, query_positions, key_positions) -> View:
         bias = encoding.bias(query_positions, key_positions)

@@ -190,7 +190,7 @@ class LanguageModelTask:
         return pack_rows(*self._rows(split))
 
     def held_out_sums(self, variables: Any, batch: TextBatch) -> TokenSums:
-        return self.predictor.token_sums(variables, batch, 0.0, None)
+        return self.predictor.token_sums(variables, batch, 0.0)
 
     def _rows(self, split: str) -> tuple[Text, int, int]:
         return self._held_out[split], self._rows_at_once, self.config.data.context

@@ -238,7 +238,7 @@ class TranslationTask:
         return (batch for _, batch in self.predictor.batches(*self._encoded(split)))
 
     def held_out_sums(self, variables: Any, batch: Batch) -> TokenSums:
-        return self.predictor.token_sums(variables, batch, 0.0, None)
+        return self.predictor.token_sums(variables, batch, 0.0)
 
     def examples(self, split: str, count: int) -> list[Pair]:
         """Returns `count` pairs spread over a split, for people to look at."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.config import ModelConfig
-from transformer.model.layers import Dropout, DropoutRates, Embedding, Linear
+from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, Linear
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent import cells
 from transformer.model.recurrent.attention import Source
@@ -64,14 +64,14 @@ class RecurrentModel(nn.Module):
         target: Int[Array, "B L"],
         source_mask: Bool[Array, "B M"] | None,
         target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L V"]:
         """Returns float32 logits; those at target position i score the token after i.
 
         Args:
           source_mask, target_mask: True at tokens, False at padding.
-          rates: dropout while training (needs the rng "dropout"); None in evaluation.
+          rates: of dropout while training, which needs the rng "dropout".
           segments: see `decode`.
         """
         features = self.features(source, target, source_mask, target_mask, rates, segments)
@@ -83,7 +83,7 @@ class RecurrentModel(nn.Module):
         target: Int[Array, "B L"],
         source_mask: Bool[Array, "B M"] | None,
         target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
         """Returns what the logits are made of: `__call__` before its logits."""
@@ -95,15 +95,15 @@ class RecurrentModel(nn.Module):
         self,
         source: Int[Array, "B M"],
         source_mask: Bool[Array, "B M"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
         """Returns the encoder's output, one vector a source token."""
         table = (
             self.target_embedding if self.config.tied_embeddings == "all" else self.source_embedding
         )
-        x = self.embedding_dropout(table(source), rates and rates.embedding)
+        x = self.embedding_dropout(table(source), rates.embedding)
         for layer in self.encoder_layers:
-            x = self.layer_dropout(layer(x, source_mask), rates and rates.residual)
+            x = self.layer_dropout(layer(x, source_mask), rates.residual)
         return x
 
     def decode(
@@ -112,7 +112,7 @@ class RecurrentModel(nn.Module):
         memory: Float[Array, "B M D"] | None,
         source_mask: Bool[Array, "B M"] | None,
         target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
         """Returns what the logits of a whole target are made of.
@@ -126,7 +126,7 @@ class RecurrentModel(nn.Module):
         """
         starts = None if segments is None else jnp.diff(segments, prepend=segments[:, :1]) != 0
         source = self._source(memory, source_mask)
-        x = self.embedding_dropout(self.target_embedding(target), rates and rates.embedding)
+        x = self.embedding_dropout(self.target_embedding(target), rates.embedding)
         embedded, context = x, None
         states = self._first_states(memory, len(target))
         for layer, (cell, state) in enumerate(zip(self.decoder_layers, states, strict=True)):
@@ -134,7 +134,7 @@ class RecurrentModel(nn.Module):
                 x, context = self._run_reading_cell(x, source, target_mask, state)
             else:
                 x = run_cell(cell, x, target_mask, state, starts)
-            x = self.layer_dropout(x, rates and rates.residual)
+            x = self.layer_dropout(x, rates.residual)
         return self._features(embedded, x, context, source)
 
     def output_table(self) -> Float[Array, "V D"]:
