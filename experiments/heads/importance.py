@@ -39,6 +39,7 @@ from experiments.workdir import load_trained, make_writable
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.losses import TokenSums
+from transformer.model.build import has_heads
 from transformer.model.classifier import Classifier
 from transformer.model.gates import gate_variables, unit_gates
 from transformer.progress import line_progress
@@ -106,7 +107,7 @@ def heads(config: Any, folder: Path, options: Options) -> list[Path]:
     Raises:
       UserError: there is no checkpoint, or the model is no Transformer.
     """
-    if config.model.kind != "transformer":
+    if not has_heads(config.model):
         raise UserError(
             f"config.model.kind={config.model.kind} has no heads to rank: --mode=heads is for runs "
             "trained with --config.model.kind=transformer"

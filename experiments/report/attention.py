@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.attention.maps import visible
 from transformer.data.parallel.batches import make_batch
+from transformer.model.build import has_cross_attention
 
 MOST_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture
@@ -52,7 +53,7 @@ def cross_attention(
     model reads.
     """
     predictor, maps = trained.predictor, [None] * len(sources)
-    settings, length = predictor.model.config, min(MOST_TOKENS, predictor.max_length)
+    length = min(MOST_TOKENS, predictor.max_length)
     read, written = (
         tokenizer.encode(texts)
         for tokenizer, texts in (
@@ -62,7 +63,7 @@ def cross_attention(
     )
     # Each has its end beside its tokens.
     drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
-    if not drawn or (settings.kind, settings.recurrent_attention) == ("recurrent", "none"):
+    if not drawn or not has_cross_attention(predictor.model.config):
         return maps
     batch = make_batch([read[i] for i in drawn], [written[i] for i in drawn], len(drawn), length)
     means = jax.device_get(_mean_of_last_layer(predictor)(trained.variables, batch))

@@ -52,7 +52,7 @@ class Attention(NamedTuple):
         """Returns the attention over the first text of a batch, without its padding.
 
         Args:
-          model: a kind of encoder and decoder, see `model.build`.
+          model: a network, see `model.architecture`.
           intermediates: what it sowed while it read the batch.
         """
         source, target = len(source_tokens), len(target_tokens)
@@ -94,7 +94,7 @@ class BatchAttention(NamedTuple):
         """Returns the kinds of attention that a model has sown while it read a batch.
 
         Args:
-          model: a kind of encoder and decoder, see `model.build`.
+          model: a network, see `model.architecture`.
           seen: mask and ends of each kind.
         """
         norms = {k: jnp.stack(layers) for k, layers in model.value_norms(intermediates).items()}

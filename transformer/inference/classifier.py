@@ -22,7 +22,6 @@ from transformer.data.tokenizer import PAD, Ids, Tokenizer
 from transformer.inference.base import TokenTable
 from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
-from transformer.model.build import REGISTRY
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
@@ -76,12 +75,7 @@ class TextClassifier:
 
     def token_tables(self, variables: Any) -> dict[str, TokenTable]:
         """Returns the one table of token embeddings, "input"; a bag's bigrams are no tokens."""
-        params = variables["params"]
-        if not isinstance(self.model, BagOfEmbeddings):
-            # A recurrent encoder reads the table that ties all, even where there is but one side.
-            encoder = params["encoder"]
-            params = encoder.get("source_embedding") or encoder["target_embedding"]
-        vectors = np.asarray(params["table"])[: self.tokenizer.vocab_size]
+        vectors = np.asarray(self.model.source_table(variables["params"]))
         return {"input": TokenTable(vectors, self.tokenizer)}
 
     # -- tokens to classes
@@ -195,22 +189,16 @@ class TextClassifier:
         and cut.
         """
         tokens, sown = self._sown(variables, self._read([line], first_line=1)[0])
-        if isinstance(self.model, BagOfEmbeddings):
-            return Attention({}, {}, tokens, [])
-        encoder = REGISTRY[self.model.config.kind]
-        return Attention.of_first_text(encoder, sown.get("encoder", {}), tokens, [])
+        return Attention.of_first_text(self.model, sown, tokens, [])
 
     def batch_attention(
         self, variables: Any, tokens: Int[Array, "B M"]
     ) -> dict[str, BatchAttention]:
         """Returns what all heads look at while reading texts, by kind; traced within a probe."""
-        if isinstance(self.model, BagOfEmbeddings):
-            return {}
         mask = tokens != PAD
         _, sown = self.model.apply(variables, tokens, mask, mutable=["intermediates"])
-        sown = sown.get("intermediates", {}).get("encoder", {})
         seen = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
-        return BatchAttention.by_kind(REGISTRY[self.model.config.kind], sown, seen)
+        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
 
     # -- inside
 

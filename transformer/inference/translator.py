@@ -19,10 +19,9 @@ from transformer.inference.groups import length_groups, rows_at_once, static_row
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.memory import check_search
 from transformer.losses import TokenSums, cross_entropy
+from transformer.model.architecture import Architecture
 from transformer.model.attention import look_ahead_mask
 from transformer.model.layers import NO_DROPOUT, DropoutRates
-from transformer.model.recurrent.model import RecurrentModel
-from transformer.model.transformer import Transformer
 
 
 class Translator:
@@ -40,7 +39,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer | RecurrentModel,
+        model: Architecture,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
         decode: Any,

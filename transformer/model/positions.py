@@ -337,10 +337,8 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, "H"]:
     return np.concatenate([slopes, between])[:num_heads].astype(np.float32)
 
 
-def longest(config: ModelConfig) -> int | None:
-    """Returns how many positions a model has, or None where no encoding has a last one."""
-    if config.kind == "recurrent":
-        return None
+def max_positions(config: ModelConfig) -> int | None:
+    """Returns how many positions a Transformer has, or None if no encoding has a last one."""
     names = (config.encoder_names, config.decoder_names, config.cross_positions)
     limits = [REGISTRY[part].limit(config) for name in names for part in split_names(name)]
     return min((limit for limit in limits if limit is not None), default=None)
@@ -348,7 +346,7 @@ def longest(config: ModelConfig) -> int | None:
 
 def check_length(length: int, config: ModelConfig) -> None:
     """Raises UserError where a sequence of `length` tokens runs past a learned table."""
-    limit = longest(config)
+    limit = max_positions(config)
     if limit is not None and length > limit:
         raise UserError(
             f"{length} tokens are more than the {limit} positions that were learned: raise "

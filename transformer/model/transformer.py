@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from transformer.errors import UserError
+from transformer.model.architecture import Architecture, count_kernels
 from transformer.model.attention import (
     View,
     look_ahead_mask,
@@ -17,7 +19,13 @@ from transformer.model.attention import (
 )
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
-from transformer.model.positions import STACK_HOOKS, SumOfPositions, check_length
+from transformer.model.positions import (
+    STACK_HOOKS,
+    SumOfPositions,
+    check_encodings,
+    check_length,
+    max_positions,
+)
 from transformer.model.stack import (
     DecoderLayer,
     EncoderLayer,
@@ -28,7 +36,7 @@ from transformer.model.stack import (
 )
 
 
-class Transformer(nn.Module):
+class Transformer(Architecture):
     """Predicts each next token of a target from the target so far and a source.
 
     With no encoder layers, the decoder alone predicts the next token of any text (Radford et al.
@@ -39,7 +47,7 @@ class Transformer(nn.Module):
     Source: Vaswani et al. 2017, figure 1.
     """
 
-    config: ModelConfig
+    has_heads = True
 
     def setup(self):
         config = self.config
@@ -61,41 +69,12 @@ class Transformer(nn.Module):
             self.encoder_norm = make_norm(config)
             self.decoder_norm = make_norm(config)
 
-    def __call__(
-        self,
-        source: Int[Array, "B M"],
-        target: Int[Array, "B L"],
-        source_mask: Bool[Array, "B M"],
-        target_mask: Bool[Array, "B L"],
-        rates: DropoutRates = NO_DROPOUT,
-    ) -> Float[Array, "B L V"]:
-        """Returns float32 logits; those at target position i score the token after i.
-
-        Args:
-          source_mask, target_mask: True at tokens, False at padding.
-          rates: of dropout while training, which needs the rng "dropout".
-        """
-        return self.logits(self.features(source, target, source_mask, target_mask, rates))
-
-    def features(
-        self,
-        source: Int[Array, "B M"],
-        target: Int[Array, "B L"],
-        source_mask: Bool[Array, "B M"],
-        target_mask: Bool[Array, "B L"],
-        rates: DropoutRates = NO_DROPOUT,
-    ) -> Float[Array, "B L D"]:
-        """Returns the decoder's last hidden states: `__call__` before its logits."""
-        memory = self.encode(source, source_mask, rates)
-        return self.decode(target, memory, source_mask, target_mask, rates)
-
     def encode(
         self,
         source: Int[Array, "B M"],
         source_mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
-        """Returns the encoder's output, one vector a source token."""
         table = self.target_embedding if self.config.one_table else self.source_embedding
         positions = jnp.arange(source.shape[1])
         x = self._embed(table(source), self.encoder_positions, positions, rates)
@@ -116,13 +95,7 @@ class Transformer(nn.Module):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """Returns the decoder's output for a whole target, which sees no future token.
-
-        Args:
-          memory, source_mask: None where there is no encoder.
-          segments: which document of its row each token belongs to. A token sees its own alone,
-            and positions are counted from its start; None where a row is one document.
-        """
+        """See `Architecture`; with segments, positions are counted from the start of each."""
         positions = jnp.arange(target.shape[1])
         own = positions if segments is None else positions - segment_starts(segments)
         x = self._embed(self.target_embedding(target), self.decoder_positions, own, rates)
@@ -141,26 +114,9 @@ class Transformer(nn.Module):
         x, _ = run_layers(self.decoder_layers, self.config, self.config.num_decoder_layers, run, x)
         return self.decoder_norm(x) if self.config.normalizes_input else x
 
-    def output_table(self) -> Float[Array, "V D"]:
-        """Returns the matrix whose product with a hidden state gives the logits [3.4]."""
-        untied = self.config.tied_embeddings == "none"
-        return self.output_embedding.table if untied else self.target_embedding.table
-
-    def logits(self, features: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        """Returns float32 scores over the target vocabulary."""
-        table = self.output_table().astype(features.dtype)
-        return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
-
     def start(
         self, source: Int[Array, "B M"], source_mask: Bool[Array, "B M"], beam: int, steps: int
     ) -> "Cache":
-        """Returns the cache with which `step` decodes up to `steps` tokens of `beam` hypotheses.
-
-        Without an encoder nothing counts of the source but its number of rows.
-
-        Raises:
-          UserError: a learned table of positions has fewer than `steps` rows.
-        """
         check_length(steps, self.config)
         memory = jnp.zeros((len(source), 0, self.config.d_model), self.config.dtype)
         if self.config.has_encoder:
@@ -177,10 +133,10 @@ class Transformer(nn.Module):
     def step(
         self, tokens: Int[Array, "B P"], cache: "Cache"
     ) -> tuple[Float[Array, "B P V"], "Cache"]:
-        """Returns the logits after one more token of each hypothesis, and the cache with it.
+        """See `Architecture`.
 
-        The hypotheses of a sentence stand where the positions of a target stand in `decode`:
-        queries side by side, each with its own mask over one set of keys.
+        The hypotheses of a sentence take the place of a target's positions in `decode`: queries
+        side by side, each with its own mask over one set of keys.
         """
         beam, steps = cache.ancestors.shape[1:]
         here = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32), tokens.shape)
@@ -207,22 +163,45 @@ class Transformer(nn.Module):
         x = self.decoder_norm(x) if self.config.normalizes_input else x
         return self.logits(x), Cache(cache.index + 1, ancestors, cache.memory_mask, layers)
 
-    @staticmethod
-    def attention_weights(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns each layer's attention weights [B, H, L, M], as a forward pass sowed them.
+    # -- what is asked of it from outside
 
-        Kinds are "encoder_self", "decoder_self" and "cross", of which a part alone has its own.
-        """
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        _check_heads(config)
+        if config.d_model % 2:
+            raise UserError(f"model.d_model={config.d_model} must be even: sines pair with cosines")
+        check_encodings(config)
+
+    @classmethod
+    def has_cross_attention(cls, config: Any) -> bool:
+        return config.num_encoder_layers > 0 and config.num_decoder_layers > 0
+
+    @property
+    def max_positions(self) -> int | None:
+        return max_positions(self.config)
+
+    @nn.nowrap
+    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
         return sown_by_kind(intermediates, "weights")
 
-    @staticmethod
-    def value_norms(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns each layer's norms of transformed values [B, H, M], as a forward pass sowed them.
-
-        Times the weights, they are the norms of what each head fetches from each token. See
-        `MultiHeadAttention`; kinds are those of `attention_weights`.
-        """
+    @nn.nowrap
+    def value_norms(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
         return sown_by_kind(intermediates, "value_norms")
+
+    @nn.nowrap
+    def kernels_per_token(self, params: Any) -> int:
+        config = self.config
+        depths = {
+            "encoder_layers": config.num_encoder_layers,
+            "decoder_layers": config.num_decoder_layers,
+        }
+        kernels = 0
+        for stack, depth in depths.items():
+            layers = {name: layer for name, layer in params.items() if name.startswith(stack)}
+            kernels += count_kernels(layers) * (depth if config.share_layers else 1)
+        return kernels
+
+    # -- inside
 
     def _embed(self, vectors, encoding, positions, rates=NO_DROPOUT):
         check_length(positions.shape[-1], self.config)
@@ -242,6 +221,21 @@ def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
     places = jnp.arange(segments.shape[1])
     first = jnp.diff(segments, axis=1, prepend=segments[:, :1] - 1) != 0
     return jax.lax.cummax(jnp.where(first, places, 0), axis=1)
+
+
+def _check_heads(config: ModelConfig) -> None:
+    if not config.head_size and config.d_model % config.num_heads:
+        divisors = [n for n in range(1, 65) if config.d_model % n == 0]
+        raise UserError(
+            f"model.num_heads={config.num_heads} does not divide model.d_model={config.d_model}: "
+            f"choose one of {', '.join(map(str, divisors))}, or set model.head_size"
+        )
+    if config.num_heads % config.key_value_heads:
+        divisors = [n for n in range(1, config.num_heads + 1) if config.num_heads % n == 0]
+        raise UserError(
+            f"model.num_kv_heads={config.num_kv_heads} does not divide "
+            f"model.num_heads={config.num_heads}: choose one of {', '.join(map(str, divisors))}"
+        )
 
 
 def _encodings(config: ModelConfig, names: str, bidirectional: bool = True) -> SumOfPositions:

@@ -30,7 +30,6 @@ from transformer.metrics.text import corpus_scores
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.model.positions import longest
 from transformer.tasks.numbers import hparams_of, model_fields, rates_of, text_of
 from transformer.tasks.pair_probe import probe_of_pairs
 
@@ -120,7 +119,7 @@ class TranslationTask:
                 )
 
     def _check_lengths(self) -> None:
-        length, limit = self.plan.buckets[-1].length, longest(self.predictor.model.config)
+        length, limit = self.plan.buckets[-1].length, self.predictor.model.max_positions
         if limit is not None and length > limit:
             raise RunError(
                 f"a training sentence has {length} tokens, more than the "

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from transformer.errors import UserError
+from transformer.model.architecture import Architecture, count_kernels
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, Linear
 from transformer.model.recurrent import attention as recurrent_attention
@@ -17,23 +19,22 @@ from transformer.model.recurrent.attention import Source
 from transformer.model.recurrent.cells import BidirectionalLayer, State, recur, run_cell
 
 
-class RecurrentModel(nn.Module):
+class RecurrentModel(Architecture):
     """Predicts each next token of a target from the target so far and a source, by recurrence.
 
-    It has the methods of `model.transformer.Transformer` and takes its place. Bidirectional layers
+    Bidirectional layers
     encode; layers of one direction decode, each from a first state of its own: the tanh of a
     projection of the encoder's two final states, for every vector of the state. Bahdanau et al.
     2015, appendix A.2.2, project the right-to-left one alone. Dropout is on embeddings and on what
     a layer hands to the next or to attention, never between steps (Zaremba et al. 2014).
 
-    Without encoder layers this is a language model, which starts from a state of zeros, and
-    `source` and `source_mask` may be None but in `start`. Without decoder layers it only encodes.
+    Without encoder layers this is a language model, which starts from a state of zeros.
 
     Source: Cho et al. 2014; Sutskever et al. 2014, "Sequence to Sequence Learning with Neural
     Networks"; for the attentions see their classes.
     """
 
-    config: ModelConfig
+    has_heads = False
 
     def setup(self):
         config = self.config
@@ -58,46 +59,12 @@ class RecurrentModel(nn.Module):
         ]
         self.first_states = Linear(decodes * cell.states * width, config.dtype, use_bias=True)
 
-    def __call__(
-        self,
-        source: Int[Array, "B M"] | None,
-        target: Int[Array, "B L"],
-        source_mask: Bool[Array, "B M"] | None,
-        target_mask: Bool[Array, "B L"],
-        rates: DropoutRates = NO_DROPOUT,
-        segments: Int[Array, "B L"] | None = None,
-    ) -> Float[Array, "B L V"]:
-        """Returns float32 logits; those at target position i score the token after i.
-
-        Args:
-          source_mask, target_mask: True at tokens, False at padding.
-          rates: of dropout while training, which needs the rng "dropout".
-          segments: see `decode`.
-        """
-        features = self.features(source, target, source_mask, target_mask, rates, segments)
-        return self.logits(features)
-
-    def features(
-        self,
-        source: Int[Array, "B M"] | None,
-        target: Int[Array, "B L"],
-        source_mask: Bool[Array, "B M"] | None,
-        target_mask: Bool[Array, "B L"],
-        rates: DropoutRates = NO_DROPOUT,
-        segments: Int[Array, "B L"] | None = None,
-    ) -> Float[Array, "B L D"]:
-        """Returns what the logits are made of: `__call__` before its logits."""
-        encodes = self.config.num_encoder_layers
-        memory = self.encode(source, source_mask, rates) if encodes else None
-        return self.decode(target, memory, source_mask, target_mask, rates, segments)
-
     def encode(
         self,
         source: Int[Array, "B M"],
         source_mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
-        """Returns the encoder's output, one vector a source token."""
         table = (
             self.target_embedding if self.config.tied_embeddings == "all" else self.source_embedding
         )
@@ -115,14 +82,9 @@ class RecurrentModel(nn.Module):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """Returns what the logits of a whole target are made of.
+        """See `Architecture`; with segments, the state is zero again at the start of each.
 
         Attention weights over the source are sown as `intermediates/weights`.
-
-        Args:
-          memory: what `encode` returned; None in a language model.
-          segments: the document of each token, where a language model's rows hold several: the
-            state is zero again wherever the next begins.
         """
         starts = None if segments is None else jnp.diff(segments, prepend=segments[:, :1]) != 0
         source = self._source(memory, source_mask)
@@ -137,16 +99,6 @@ class RecurrentModel(nn.Module):
             x = self.layer_dropout(x, rates.residual)
         return self._features(embedded, x, context, source)
 
-    def output_table(self) -> Float[Array, "V D"]:
-        """Returns the matrix whose product with the features gives the logits."""
-        untied = self.config.tied_embeddings == "none"
-        return self.output_embedding.table if untied else self.target_embedding.table
-
-    def logits(self, features: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        """Returns float32 scores over the target vocabulary."""
-        table = self.output_table().astype(features.dtype)
-        return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
-
     def start(
         self,
         source: Int[Array, "B M"],
@@ -154,12 +106,7 @@ class RecurrentModel(nn.Module):
         beam: int,
         steps: int,
     ) -> "RecurrentCache":
-        """Returns the cache with which `step` decodes `beam` hypotheses.
-
-        Args:
-          source: a language model takes only their number from it.
-          steps: of no importance here: a state is as large after any number of steps.
-        """
+        """See `Architecture`; a state is as large after any number of steps."""
         memory = self.encode(source, source_mask) if self.config.num_encoder_layers else None
         states = jax.tree.map(
             lambda state: jnp.repeat(state[:, None], beam, axis=1),
@@ -170,7 +117,6 @@ class RecurrentModel(nn.Module):
     def step(
         self, tokens: Int[Array, "B P"], cache: "RecurrentCache"
     ) -> tuple[Float[Array, "B P V"], "RecurrentCache"]:
-        """Returns the logits after one more token of each hypothesis, and the cache with it."""
         x = embedded = self.target_embedding(tokens)
         context, states = None, []
         for layer, (cell, state) in enumerate(zip(self.decoder_layers, cache.states, strict=True)):
@@ -184,15 +130,31 @@ class RecurrentModel(nn.Module):
         features = self._features(embedded, x, context, cache.source)
         return self.logits(features), cache.replace(states=tuple(states))
 
-    @staticmethod
-    def attention_weights(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns the weights [B, 1, L, M] that a forward pass has sown, as "cross"; or nothing."""
+    # -- what is asked of it from outside
+
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        if config.d_model % 2:
+            raise UserError(
+                f"model.d_model={config.d_model} must be even: each direction of a bidirectional "
+                "encoder has half"
+            )
+
+    @classmethod
+    def has_cross_attention(cls, config: Any) -> bool:
+        return config.num_encoder_layers > 0 and config.recurrent_attention != "none"
+
+    @nn.nowrap
+    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
         return {"cross": list(intermediates["weights"])} if "weights" in intermediates else {}
 
-    @staticmethod
-    def value_norms(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns none: what is read is no value of a head, and no matrix of its own follows it."""
-        return {}
+    @nn.nowrap
+    def kernels_per_token(self, params: Any) -> int:
+        # The kernel of the first states works once per sentence, that of additive scores for each
+        # pair of tokens, as attention's own products do.
+        score = params.get("attention", {}).get("score", {})
+        others = params.get("first_states", {}), score
+        return count_kernels(params) - sum(map(count_kernels, others))
 
     # -- inside
 
