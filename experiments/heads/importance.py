@@ -1,6 +1,6 @@
 """Which heads matter: the mode `heads` ranks them by gradient and by switching each off.
 
-What each head reads is multiplied by a gate of 1, see `transformer.model.gates`. One backward pass
+What each head reads is multiplied by a gate of 1, see `transformer.model.stack`. One backward pass
 over the test set gives the derivative of every text's loss L_x, the sum over its tokens, by every
 gate. With n tokens in all,
 
@@ -41,7 +41,7 @@ from transformer.errors import UserError
 from transformer.losses import TokenSums
 from transformer.model.build import has_heads
 from transformer.model.classifier import Classifier
-from transformer.model.gates import gate_variables, unit_gates
+from transformer.model.stack import gate_variables, unit_gates
 from transformer.progress import line_progress
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import whole_file, write_json

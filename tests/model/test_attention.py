@@ -14,7 +14,8 @@ from transformer.model.attention import (
     padding_mask,
     scaled_dot_product_attention,
 )
-from transformer.model.positions import REGISTRY, NoPositions, SumOfPositions
+from transformer.model.positions.base import NoPositions
+from transformer.model.positions.registry import REGISTRY, SumOfPositions
 
 B, L, M, D, H, K = 3, 7, 5, 22, 2, 11
 

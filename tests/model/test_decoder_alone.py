@@ -11,7 +11,7 @@ import reference
 from conftest import tiny_inputs, tiny_model
 from reference_positions import WRITTEN
 from transformer.model.layers import NO_DROPOUT
-from transformer.model.positions import REGISTRY
+from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import segment_starts
 
 B, L, P, V = 3, 7, 2, 23

@@ -8,8 +8,8 @@ import pytest
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import MultiHeadAttention, View, look_ahead_mask
-from transformer.model.gates import gate_variables, unit_gates
 from transformer.model.layers import DropoutRates
+from transformer.model.stack import gate_variables, unit_gates
 
 SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 B, L, D = 3, 7, 22

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import TINY, tiny_config
 from transformer.errors import UserError
-from transformer.model import build, layers, positions
+from transformer.model import build, layers
 from transformer.model.attention import look_ahead_mask, padding_mask
 from transformer.model.config import (
     DTYPES,
@@ -18,13 +18,14 @@ from transformer.model.config import (
     TIED_EMBEDDINGS,
     ModelConfig,
 )
+from transformer.model.positions import registry
 from transformer.model.recurrent import attention, cells
 
 CHOICES = {
     "kind": build.REGISTRY,
     "cell": cells.REGISTRY,
     "recurrent_attention": attention.REGISTRY,
-    "positions": positions.REGISTRY,
+    "positions": registry.REGISTRY,
     "activation": layers.ACTIVATIONS,
     "norm": NORMS,
     "norm_position": NORM_POSITIONS,

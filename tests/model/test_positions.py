@@ -9,7 +9,9 @@ import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
 from reference_positions import WRITTEN
 from transformer.errors import UserError
-from transformer.model.positions import REGISTRY, STACK_HOOKS, SumOfPositions, sinusoid_angles
+from transformer.model.positions.additive import sinusoid_angles
+from transformer.model.positions.base import STACK_HOOKS
+from transformer.model.positions.registry import REGISTRY, SumOfPositions
 
 D = 22
 

@@ -9,7 +9,8 @@ import pytest
 
 from conftest import tiny_inputs, tiny_model
 from transformer.model.config import NORM_POSITIONS
-from transformer.model.positions import REGISTRY, NoPositions
+from transformer.model.positions.base import NoPositions
+from transformer.model.positions.registry import REGISTRY
 
 B, P, STEPS, V = 3, 4, 5, 23
 

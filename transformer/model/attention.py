@@ -12,7 +12,8 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.model import attention_variants as variants
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
-from transformer.model.positions import LAYER_HOOKS, SumOfPositions
+from transformer.model.positions.base import LAYER_HOOKS
+from transformer.model.positions.registry import SumOfPositions
 
 
 def scaled_dot_product_attention(
@@ -226,7 +227,7 @@ class MultiHeadAttention(nn.Module):
         return self.dropout(weights, rates.attention)
 
     def _modify_heads(self, heads, weights, view: View) -> Float[Array, "B L H K"]:
-        added = self.positions.mix(weights, view.query_positions, view.key_positions)
+        added = self.positions.value_bias(weights, view.query_positions, view.key_positions)
         heads = heads if added is None else heads + added
         if self.has_variable("gates", "heads"):
             heads = variants.gate(heads, self.get_variable("gates", "heads"))

@@ -211,3 +211,45 @@ def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[
             found.setdefault(kind, []).extend(intermediates[f"{stack}_{layer}"][attention][name])
             layer += 1
     return found
+
+
+def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
+    """Returns a gate of 1 for each head, by kind of attention: they change nothing.
+
+    Kinds are "encoder_self", "decoder_self" and "cross", of those that the model has. Layers that
+    share their parameters share their gates, and count as one.
+
+    Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
+    """
+    depths = {
+        "encoder_self": config.num_encoder_layers,
+        "decoder_self": config.num_decoder_layers,
+        "cross": config.num_decoder_layers if config.has_encoder else 0,
+    }
+    return {
+        kind: jnp.ones((1 if config.share_layers else depth, config.num_heads))
+        for kind, depth in depths.items()
+        if depth
+    }
+
+
+def gate_variables(
+    gates: Mapping[str, Float[Array, "layers *B H"]], config: ModelConfig, part: str = ""
+) -> dict[str, Any]:
+    """Returns the collection of variables `gates`, with which a model multiplies its heads.
+
+    Args:
+      gates: by kind of attention, see `unit_gates`; heads of kinds that it lacks have none. An
+        axis before the heads, if any, is that of a batch whose sequences have their own.
+      part: name of the Transformer within the model; '' if it is the whole.
+    """
+    collection: dict[str, Any] = {}
+    for kind, by_layer in gates.items():
+        stack, attention = ATTENTIONS[kind]
+        if config.scan_layers:
+            heads = by_layer[0] if config.share_layers else by_layer
+            collection.setdefault(stack, {})[attention] = {"heads": heads}
+            continue
+        for layer, heads in enumerate(by_layer):
+            collection.setdefault(f"{stack}_{layer}", {})[attention] = {"heads": heads}
+    return {part: collection} if part else collection

@@ -19,8 +19,8 @@ from transformer.model.attention import (
 )
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
-from transformer.model.positions import (
-    STACK_HOOKS,
+from transformer.model.positions.base import STACK_HOOKS
+from transformer.model.positions.registry import (
     SumOfPositions,
     check_encodings,
     check_length,
@@ -42,7 +42,7 @@ class Transformer(Architecture):
     With no encoder layers, the decoder alone predicts the next token of any text (Radford et al.
     2018, "GPT"); with no decoder layers, the encoder alone reads one (Devlin et al. 2019, "BERT").
 
-    Variables `gates` beside the parameters switch heads off, see `gates.gate_variables`.
+    Variables `gates` beside the parameters switch heads off, see `stack.gate_variables`.
 
     Source: Vaswani et al. 2017, figure 1.
     """
