@@ -8,8 +8,8 @@ import pytest
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import (
+    AttentionInputs,
     MultiHeadAttention,
-    View,
     look_ahead_mask,
     padding_mask,
     scaled_dot_product_attention,
@@ -30,8 +30,8 @@ def test_weights_are_those_worked_out_by_hand():
     p = {name: {"kernel": jnp.eye(4)} for name in ("query", "key", "value", "output")}
     x = jnp.zeros((1, 1, 4)).at[..., 0].set(2.0)
     memory = jnp.zeros((1, 2, 4)).at[0, 0, 0].set(jnp.log(3.0))
-    view = View(jnp.ones((1, 1, 1, 2), bool), jnp.arange(1), jnp.arange(2))
-    _, sown = module.apply({"params": p}, x, memory, view, mutable=["intermediates"])
+    inputs = AttentionInputs(jnp.ones((1, 1, 1, 2), bool), jnp.arange(1), jnp.arange(2))
+    _, sown = module.apply({"params": p}, x, memory, inputs, mutable=["intermediates"])
     (weights,) = sown["intermediates"]["weights"]
     np.testing.assert_allclose(weights[0, 0, 0], [0.75, 0.25], rtol=1e-6)
     # Control: without the root of K it would be 9 : 1.
@@ -104,8 +104,8 @@ def attend(p, x, memory, mask, bias, heads=H, names="none", dtype="float32", **k
     positions = jnp.arange(x.shape[1]), jnp.arange(M)
     stack_bias = SumOfPositions(config, names=names).apply({}, *positions, method="bias")
     module = MultiHeadAttention(config, names)
-    view = View(mask, *positions, stack_bias)
-    return module.apply({"params": p}, x, memory, view, **kwargs)
+    inputs = AttentionInputs(mask, *positions, stack_bias)
+    return module.apply({"params": p}, x, memory, inputs, **kwargs)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -200,9 +200,9 @@ def test_value_norms_are_of_each_value_times_its_heads_rows_of_the_output(heads,
     p = reference.parameters(config)["decoder_layers_0"]["cross_attention"]
     x, memory = random(B, L, D), random(B, M, D, seed=1)
     module = MultiHeadAttention(config, "relative_shaw")
-    view = View(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
+    inputs = AttentionInputs(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
     p["positions"] = {"relative_shaw": {name: jnp.ones((7, K)) for name in ("keys", "values")}}
-    _, sown = module.apply({"params": p}, x, memory, view, mutable=["intermediates"])
+    _, sown = module.apply({"params": p}, x, memory, inputs, mutable=["intermediates"])
     (norms,) = sown["intermediates"]["value_norms"]
     assert norms.dtype == jnp.float32
     p, memory = reference.float64(p), np.float64(memory)
@@ -220,9 +220,9 @@ def test_value_norms_of_talking_heads_are_of_all_that_a_head_is_mixed_into():
     p = reference.parameters(config)["decoder_layers_0"]["cross_attention"]
     p["talk_weights"] = random(H, H, seed=2)
     x, memory = random(B, L, D), random(B, M, D, seed=1)
-    view = View(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
+    inputs = AttentionInputs(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
     module = MultiHeadAttention(config, "none")
-    _, sown = module.apply({"params": p}, x, memory, view, mutable=["intermediates"])
+    _, sown = module.apply({"params": p}, x, memory, inputs, mutable=["intermediates"])
     (norms,) = sown["intermediates"]["value_norms"]
     p, memory = reference.float64(p), np.float64(memory)
     values = (memory @ p["value"]["kernel"] + p["value"]["bias"]).reshape(B, M, H, K)

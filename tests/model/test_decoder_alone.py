@@ -101,8 +101,8 @@ def test_stepwise_logits_are_those_of_the_full_pass(kind):
     model, variables = tiny_model(**ALONE, **kind)
     tokens = jnp.asarray(np.random.default_rng(0).integers(V, size=(B, P, L)))
     nothing = jnp.zeros((B, 0), jnp.int32)
-    cache = model.apply(variables, nothing, nothing > 0, P, L + 2, method="start")
-    step = jax.jit(functools.partial(model.apply, method="step"))
+    cache = model.apply(variables, nothing, nothing > 0, P, L + 2, method="init_cache")
+    step = jax.jit(functools.partial(model.apply, method="decode_step"))
     found = []
     for place in range(L):
         out, cache = step(variables, tokens[:, :, place], cache)

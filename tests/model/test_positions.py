@@ -86,7 +86,7 @@ def test_learned_positions_end_with_their_table():
     with pytest.raises(UserError, match=r"7 tokens .*model\.max_length=6"):
         shape(7)
     with pytest.raises(UserError, match=r"7 tokens .*model\.max_length=6"):
-        model.apply(variables, source, source_mask, 2, 7, method="start")
+        model.apply(variables, source, source_mask, 2, 7, method="init_cache")
 
 
 def test_other_encodings_have_no_last_position():

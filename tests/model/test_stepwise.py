@@ -49,8 +49,8 @@ def search(model, variables, reorder):
     """Random tokens and parents. Returns the logits [STEPS, B, P, V] and each one's own history."""
     rng = np.random.default_rng(0)
     source, _, source_mask, _ = tiny_inputs()
-    start = jax.jit(functools.partial(model.apply, method="start"), static_argnums=(3, 4))
-    one_step = jax.jit(functools.partial(model.apply, method="step"))
+    start = jax.jit(functools.partial(model.apply, method="init_cache"), static_argnums=(3, 4))
+    one_step = jax.jit(functools.partial(model.apply, method="decode_step"))
     # Room for more steps than are done: what is still empty must not be read.
     cache = start(variables, source, source_mask, P, STEPS + 4)
     histories = np.zeros((B, P, 0), int)

@@ -346,19 +346,19 @@ class Translator:
 
     def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
         mask = source != PAD
-        cache = self.model.apply(variables, source, mask, beam, steps, method="start")
+        cache = self.model.apply(variables, source, mask, beam, steps, method="init_cache")
         check_search(cache, len(source), beam, steps, self.model.config.target_vocab_size)
         lengths = mask.sum(axis=1)
         limits = self.decode.max_ratio * lengths + self.decode.max_extra
         limits = jnp.clip(limits.astype(jnp.int32), 1, steps)
         return beam_search(
-            lambda tokens, cache: self.model.apply(variables, tokens, cache, method="step"),
+            lambda tokens, cache: self.model.apply(variables, tokens, cache, method="decode_step"),
             cache,
             jnp.where(lengths > 0, limits, 0),
-            beam=beam,
+            beam_size=beam,
             steps=steps,
-            begin=BEGIN,
-            end=END,
+            bos_id=BEGIN,
+            eos_id=END,
             penalty=self.decode.length_penalty,
             alpha=self.decode.alpha,
             forbidden=NEVER_WRITTEN,

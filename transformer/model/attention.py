@@ -92,8 +92,8 @@ def segment_mask(segments: Int[Array, "B L"]) -> Bool[Array, "B 1 L L"]:
 
 
 @flax.struct.dataclass
-class View:
-    """What queries see of keys, alike in all layers of a stack.
+class AttentionInputs:
+    """What attention reads besides hidden states; the same in all layers of a stack.
 
     Attributes:
       mask: True where a query may attend to a key.
@@ -155,12 +155,12 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Float[Array, "B L D"],
         memory: Float[Array, "B M D"],
-        view: View,
+        inputs: AttentionInputs,
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
         """Returns what the queries made of `x` read from `memory`, both as hidden states."""
-        keys, values = self.keys_values(memory, view.key_positions)
-        return self.attend(x, keys, values, view, rates)
+        keys, values = self.keys_values(memory, inputs.key_positions)
+        return self.attend(x, keys, values, inputs, rates)
 
     def keys_values(
         self, memory: Float[Array, "B M D"], positions: Int[Array, "M"]
@@ -177,24 +177,24 @@ class MultiHeadAttention(nn.Module):
         x: Float[Array, "B L D"],
         keys: Float[Array, "B M G K"],
         values: Float[Array, "B M G K"],
-        view: View,
+        inputs: AttentionInputs,
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
-        """Returns what the queries made of `x` read from given keys and values."""
+        """Returns what the queries made of `x` read from keys and values."""
         queries = self._normalize(self._split_heads(self.query(x)), "query_norm")
-        queries = self.positions.rotate(queries, view.query_positions)
+        queries = self.positions.rotate(queries, inputs.query_positions)
         keys, values = (variants.repeat_heads(y, self.config.num_heads) for y in (keys, values))
         heads, weights = scaled_dot_product_attention(
             queries,
             keys,
             values,
-            view.mask,
-            view.bias,
+            inputs.mask,
+            inputs.bias,
             scale=self._scale(queries.dtype),
-            score_mod=functools.partial(self._modify_scores, view),
+            score_mod=functools.partial(self._modify_scores, inputs),
             weight_mod=functools.partial(self._modify_weights, values, rates),
         )
-        heads = self._modify_heads(heads, weights, view)
+        heads = self._modify_heads(heads, weights, inputs)
         return self.output(heads.reshape(*x.shape[:2], -1))
 
     def _split_heads(self, x: Float[Array, "B L D"]) -> Float[Array, "B L H K"]:
@@ -212,8 +212,8 @@ class MultiHeadAttention(nn.Module):
         """The learned scale of `query_key_norm` "l2"; None for that of equation 1."""
         return self.query_key_scale.astype(dtype) if self.config.query_key_norm == "l2" else None
 
-    def _modify_scores(self, view: View, scores, queries) -> Float[Array, "B H L M"]:
-        added = self.positions.score(queries, view.query_positions, view.key_positions)
+    def _modify_scores(self, inputs: AttentionInputs, scores, queries) -> Float[Array, "B H L M"]:
+        added = self.positions.score(queries, inputs.query_positions, inputs.key_positions)
         scores = scores if added is None else scores + added
         return variants.talk(scores, self.talk_scores) if self.config.talking_heads else scores
 
@@ -226,8 +226,8 @@ class MultiHeadAttention(nn.Module):
         weights = weights if talk is None else variants.talk(weights, talk)
         return self.dropout(weights, rates.attention)
 
-    def _modify_heads(self, heads, weights, view: View) -> Float[Array, "B L H K"]:
-        added = self.positions.value_bias(weights, view.query_positions, view.key_positions)
+    def _modify_heads(self, heads, weights, inputs: AttentionInputs) -> Float[Array, "B L H K"]:
+        added = self.positions.value_bias(weights, inputs.query_positions, inputs.key_positions)
         heads = heads if added is None else heads + added
         if self.has_variable("gates", "heads"):
             heads = variants.gate(heads, self.get_variable("gates", "heads"))

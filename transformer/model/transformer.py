@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.errors import UserError
 from transformer.model.architecture import Architecture, count_kernels
 from transformer.model.attention import (
-    View,
+    AttentionInputs,
     look_ahead_mask,
     padding_mask,
     segment_mask,
@@ -29,7 +29,7 @@ from transformer.model.positions.registry import (
 from transformer.model.stack import (
     DecoderLayer,
     EncoderLayer,
-    LayerCache,
+    LayerKVCache,
     make_layers,
     run_layers,
     sown_by_kind,
@@ -78,10 +78,11 @@ class Transformer(Architecture):
         table = self.target_embedding if self.config.one_table else self.source_embedding
         positions = jnp.arange(source.shape[1])
         x = self._embed(table(source), self.encoder_positions, positions, rates)
-        view = self._view(self.encoder_positions, padding_mask(source_mask), positions, positions)
+        mask = padding_mask(source_mask)
+        inputs = self._inputs(self.encoder_positions, mask, positions, positions)
 
         def run(layer, x, _):
-            return layer(x, view, rates), None
+            return layer(x, inputs, rates), None
 
         x, _ = run_layers(self.encoder_layers, self.config, self.config.num_encoder_layers, run, x)
         return self.encoder_norm(x) if self.config.normalizes_input else x
@@ -102,66 +103,66 @@ class Transformer(Architecture):
         mask = look_ahead_mask(target.shape[1]) & padding_mask(target_mask)
         if segments is not None:
             mask &= segment_mask(segments)
-        view = self._view(self.decoder_positions, mask, positions, positions)
-        memory_view = None
+        inputs = self._inputs(self.decoder_positions, mask, positions, positions)
+        memory_inputs = None
         if memory is not None:
             there, readable = jnp.arange(memory.shape[1]), padding_mask(source_mask)
-            memory_view = self._view(self.cross_positions, readable, positions, there)
+            memory_inputs = self._inputs(self.cross_positions, readable, positions, there)
 
         def run(layer, x, _):
-            return layer(x, memory, view, memory_view, rates), None
+            return layer(x, memory, inputs, memory_inputs, rates), None
 
         x, _ = run_layers(self.decoder_layers, self.config, self.config.num_decoder_layers, run, x)
         return self.decoder_norm(x) if self.config.normalizes_input else x
 
-    def start(
-        self, source: Int[Array, "B M"], source_mask: Bool[Array, "B M"], beam: int, steps: int
-    ) -> "Cache":
+    def init_cache(
+        self, source: Int[Array, "B M"], source_mask: Bool[Array, "B M"], beam_size: int, steps: int
+    ) -> "KVCache":
         check_length(steps, self.config)
         memory = jnp.zeros((len(source), 0, self.config.d_model), self.config.dtype)
         if self.config.has_encoder:
             memory = self.encode(source, source_mask)
 
         def run(layer, x, _):
-            return x, layer.start(memory, beam, steps)
+            return x, layer.init_cache(memory, beam_size, steps)
 
         depth = self.config.num_decoder_layers
         _, layers = run_layers(self.decoder_layers, self.config, depth, run, memory)
-        ancestors = jnp.zeros((len(source), beam, steps), jnp.int32)
-        return Cache(jnp.int32(0), ancestors, source_mask, layers)
+        back_pointers = jnp.zeros((len(source), beam_size, steps), jnp.int32)
+        return KVCache(jnp.int32(0), back_pointers, source_mask, layers)
 
-    def step(
-        self, tokens: Int[Array, "B P"], cache: "Cache"
-    ) -> tuple[Float[Array, "B P V"], "Cache"]:
+    def decode_step(
+        self, tokens: Int[Array, "B P"], cache: "KVCache"
+    ) -> tuple[Float[Array, "B P V"], "KVCache"]:
         """See `Architecture`.
 
         The hypotheses of a sentence take the place of a target's positions in `decode`: queries
         side by side, each with its own mask over one set of keys.
         """
-        beam, steps = cache.ancestors.shape[1:]
-        here = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32), tokens.shape)
-        ancestors = jax.lax.dynamic_update_slice_in_dim(
-            cache.ancestors, here[:, :, None], cache.index, 2
+        beam_size, steps = cache.back_pointers.shape[1:]
+        here = jnp.broadcast_to(jnp.arange(beam_size, dtype=jnp.int32), tokens.shape)
+        back_pointers = jax.lax.dynamic_update_slice_in_dim(
+            cache.back_pointers, here[:, :, None], cache.index, 2
         )
-        own = ancestors[..., None] == jnp.arange(beam)
+        own = back_pointers[..., None] == jnp.arange(beam_size)
         own &= (jnp.arange(steps) <= cache.index)[:, None]
-        mask = own.reshape(len(tokens), 1, beam, steps * beam)
-        now, then = jnp.full(beam, cache.index), jnp.repeat(jnp.arange(steps), beam)
-        view = self._view(self.decoder_positions, mask, now, then)
-        memory_view = None
+        mask = own.reshape(len(tokens), 1, beam_size, steps * beam_size)
+        now, then = jnp.full(beam_size, cache.index), jnp.repeat(jnp.arange(steps), beam_size)
+        inputs = self._inputs(self.decoder_positions, mask, now, then)
+        memory_inputs = None
         if self.config.has_encoder:
             there = jnp.arange(cache.memory_mask.shape[1])
             memory_mask = padding_mask(cache.memory_mask)
-            memory_view = self._view(self.cross_positions, memory_mask, now, there)
+            memory_inputs = self._inputs(self.cross_positions, memory_mask, now, there)
         x = self._embed(self.target_embedding(tokens), self.decoder_positions, now)
 
         def run(layer, x, layer_cache):
-            return layer.step(x, layer_cache, cache.index, view, memory_view)
+            return layer.decode_step(x, layer_cache, cache.index, inputs, memory_inputs)
 
         depth = self.config.num_decoder_layers
         x, layers = run_layers(self.decoder_layers, self.config, depth, run, x, cache.layers)
         x = self.decoder_norm(x) if self.config.normalizes_input else x
-        return self.logits(x), Cache(cache.index + 1, ancestors, cache.memory_mask, layers)
+        return self.logits(x), KVCache(cache.index + 1, back_pointers, cache.memory_mask, layers)
 
     # -- what is asked of it from outside
 
@@ -207,9 +208,11 @@ class Transformer(Architecture):
         check_length(positions.shape[-1], self.config)
         return self.embedding_dropout(encoding.add(vectors, positions), rates.embedding)
 
-    def _view(self, encoding: SumOfPositions, mask, query_positions, key_positions) -> View:
+    def _inputs(
+        self, encoding: SumOfPositions, mask, query_positions, key_positions
+    ) -> AttentionInputs:
         bias = encoding.bias(query_positions, key_positions)
-        return View(mask, query_positions, key_positions, bias)
+        return AttentionInputs(mask, query_positions, key_positions, bias)
 
 
 def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
@@ -243,20 +246,20 @@ def _encodings(config: ModelConfig, names: str, bidirectional: bool = True) -> S
 
 
 @flax.struct.dataclass
-class Cache:
+class KVCache:
     """All that stepwise decoding remembers.
 
-    Keys and values are never moved when a beam is pruned: `ancestors[b, p, t]` says in which
+    Keys and values are never moved when a beam is pruned: `back_pointers[b, p, t]` says in which
     slot hypothesis p of sentence b stood at step t. `index` counts the steps done.
     """
 
     index: Int[Array, ""]
-    ancestors: Int[Array, "B P steps"]
+    back_pointers: Int[Array, "B P steps"]
     memory_mask: Bool[Array, "B M"]
-    layers: tuple[LayerCache, ...] | LayerCache
+    layers: tuple[LayerKVCache, ...] | LayerKVCache
 
-    def reorder(self, parents: Int[Array, "B P"]) -> "Cache":
+    def reorder(self, parents: Int[Array, "B P"]) -> "KVCache":
         """Returns the cache in which hypothesis p goes on from what was hypothesis parents[p]."""
         return self.replace(
-            ancestors=jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1)
+            back_pointers=jnp.take_along_axis(self.back_pointers, parents[:, :, None], axis=1)
         )

@@ -16,8 +16,8 @@ class RelativeBias(NoPositions):
     """One trained number for each head and bucket of distances, added to the score.
 
     Short distances have a bucket each; longer ones share buckets that widen with the logarithm
-    of the distance, up to `bias_distance`, beyond which all share the last. If there are keys on both
-    sides, each side has half of the buckets. All layers of a stack share the table.
+    of the distance, up to `bias_distance`, beyond which all share the last. If there are keys on
+    both sides, each side has half of the buckets. All layers of a stack share the table.
 
     Source: Raffel et al. 2020, "T5", section 2.1. T5 does not divide scores by the root of K;
     here they are scaled, whatever the encoding.

@@ -15,7 +15,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, Linear
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent import cells
-from transformer.model.recurrent.attention import Source
+from transformer.model.recurrent.attention import EncoderMemory
 from transformer.model.recurrent.cells import BidirectionalLayer, State, recur, run_cell
 
 
@@ -54,7 +54,7 @@ class RecurrentModel(Architecture):
         self.attention = attention(config) if attention and encodes else None
         cell = cells.REGISTRY[config.cell]
         self.decoder_layers = [
-            cell(width, width, config.dtype, width if self._feeds_cell(layer) else 0)
+            cell(width, width, config.dtype, width if self._context_in_cell(layer) else 0)
             for layer in range(decodes)
         ]
         self.first_states = Linear(decodes * cell.states * width, config.dtype, use_bias=True)
@@ -87,47 +87,47 @@ class RecurrentModel(Architecture):
         Attention weights over the source are sown as `intermediates/weights`.
         """
         starts = None if segments is None else jnp.diff(segments, prepend=segments[:, :1]) != 0
-        source = self._source(memory, source_mask)
+        encoder_memory = self._encoder_memory(memory, source_mask)
         x = self.embedding_dropout(self.target_embedding(target), rates.embedding)
         embedded, context = x, None
         states = self._first_states(memory, len(target))
         for layer, (cell, state) in enumerate(zip(self.decoder_layers, states, strict=True)):
-            if self._feeds_cell(layer):
-                x, context = self._run_reading_cell(x, source, target_mask, state)
+            if self._context_in_cell(layer):
+                x, context = self._run_attending_cell(x, encoder_memory, target_mask, state)
             else:
                 x = run_cell(cell, x, target_mask, state, starts)
             x = self.layer_dropout(x, rates.residual)
-        return self._features(embedded, x, context, source)
+        return self._features(embedded, x, context, encoder_memory)
 
-    def start(
+    def init_cache(
         self,
         source: Int[Array, "B M"],
         source_mask: Bool[Array, "B M"] | None,
-        beam: int,
+        beam_size: int,
         steps: int,
-    ) -> "RecurrentCache":
+    ) -> "DecoderState":
         """See `Architecture`; a state is as large after any number of steps."""
         memory = self.encode(source, source_mask) if self.config.num_encoder_layers else None
         states = jax.tree.map(
-            lambda state: jnp.repeat(state[:, None], beam, axis=1),
+            lambda state: jnp.repeat(state[:, None], beam_size, axis=1),
             self._first_states(memory, len(source)),
         )
-        return RecurrentCache(states, self._source(memory, source_mask))
+        return DecoderState(states, self._encoder_memory(memory, source_mask))
 
-    def step(
-        self, tokens: Int[Array, "B P"], cache: "RecurrentCache"
-    ) -> tuple[Float[Array, "B P V"], "RecurrentCache"]:
+    def decode_step(
+        self, tokens: Int[Array, "B P"], cache: "DecoderState"
+    ) -> tuple[Float[Array, "B P V"], "DecoderState"]:
         x = embedded = self.target_embedding(tokens)
         context, states = None, []
         for layer, (cell, state) in enumerate(zip(self.decoder_layers, cache.states, strict=True)):
             projected = cell.project(x)
-            if self._feeds_cell(layer):
-                state, (context, _) = self._reading_step(projected, state, cache.source)
+            if self._context_in_cell(layer):
+                state, (context, _) = self._attending_step(projected, state, cache.memory)
             else:
                 state = cell(projected, state)
             states.append(state)
             x = state[0].astype(x.dtype)
-        features = self._features(embedded, x, context, cache.source)
+        features = self._features(embedded, x, context, cache.memory)
         return self.logits(features), cache.replace(states=tuple(states))
 
     # -- what is asked of it from outside
@@ -158,12 +158,12 @@ class RecurrentModel(Architecture):
 
     # -- inside
 
-    def _feeds_cell(self, layer: int) -> bool:
-        """Whether what is read from the source is an input of this layer's cell."""
-        return layer == 0 and self.attention is not None and self.attention.feeds_cell
+    def _context_in_cell(self, layer: int) -> bool:
+        """Whether the attention context is an input of this layer's cell."""
+        return layer == 0 and self.attention is not None and self.attention.context_in_cell
 
-    def _source(self, memory, mask) -> Source | None:
-        return None if self.attention is None else self.attention.source(memory, mask)
+    def _encoder_memory(self, memory, mask) -> EncoderMemory | None:
+        return None if self.attention is None else self.attention.encoder_memory(memory, mask)
 
     def _first_states(self, memory: Float[Array, "B M D"] | None, batch: int) -> tuple[State, ...]:
         """Each decoder layer's state before the first step."""
@@ -178,19 +178,21 @@ class RecurrentModel(Architecture):
             for cell, of_layer in zip(self.decoder_layers, layers, strict=True)
         )
 
-    def _reading_step(self, projected: Float[Array, "B P columns"], state: State, source: Source):
-        """The first layer's next state, and what it read and with which weights."""
+    def _attending_step(
+        self, projected: Float[Array, "B P columns"], state: State, memory: EncoderMemory
+    ):
+        """The first layer's next state, and its attention context and weights."""
         cell = self.decoder_layers[0]
-        context, weights = self.attention.read(state[0], source)
+        context, weights = self.attention.attend(state[0], memory)
         return cell(projected + cell.project_context(context), state), (context, weights)
 
-    def _run_reading_cell(self, x, source: Source, mask, state: State):
-        """The first layer's outputs [B, L, D] and what they read, over a whole target."""
+    def _run_attending_cell(self, x, memory: EncoderMemory, mask, state: State):
+        """The first layer's outputs and contexts [B, L, D], over a whole target."""
 
         def step(model, projected, state):
-            return model._reading_step(projected, state, source)
+            return model._attending_step(projected, state, memory)
 
-        # Time first, and an axis of one hypothesis a sentence, as in `step`.
+        # Time first, and an axis of one hypothesis per sentence, as in `decode_step`.
         projected = self.decoder_layers[0].project(x.swapaxes(0, 1))[:, :, None]
         state = tuple(vector[:, None] for vector in state)
         outputs, (context, weights) = recur(self, step, state, projected, mask.T[:, :, None])
@@ -198,24 +200,26 @@ class RecurrentModel(Architecture):
         outputs, context = (y[:, :, 0].swapaxes(0, 1).astype(x.dtype) for y in (outputs, context))
         return outputs, context
 
-    def _features(self, embedded, x, context, source: Source | None) -> Float[Array, "B L D"]:
-        """What the logits are made of, out of the top layer's outputs `x`."""
+    def _features(
+        self, embedded, x, context, memory: EncoderMemory | None
+    ) -> Float[Array, "B L D"]:
+        """The decoder's output, made of the top layer's outputs `x`."""
         if self.attention is None:
             return x
         if context is None:
-            context, weights = self.attention.read(x, source)
+            context, weights = self.attention.attend(x, memory)
             self.sow("intermediates", "weights", weights)
         return self.attention.features(embedded, x, context)
 
 
 @flax.struct.dataclass
-class RecurrentCache:
-    """All that stepwise decoding remembers: each layer's states [B, P, D], and the source."""
+class DecoderState:
+    """All that stepwise decoding remembers: each layer's states [B, P, D], the encoder memory."""
 
     states: tuple[State, ...]
-    source: Source | None
+    memory: EncoderMemory | None
 
-    def reorder(self, parents: Int[Array, "B P"]) -> "RecurrentCache":
+    def reorder(self, parents: Int[Array, "B P"]) -> "DecoderState":
         """Returns the cache in which hypothesis p goes on from what was hypothesis parents[p]."""
         states = jax.tree.map(
             lambda state: jnp.take_along_axis(state, parents[:, :, None], axis=1), self.states
