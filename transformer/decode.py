@@ -153,7 +153,7 @@ def _advance(
         log_probs = _follow_prompts(log_probs, state, prompts)
         length = jnp.maximum(length - prompts.lengths + 1, 1)[:, None]
 
-    # At most one continuation of each hypothesis ends, so of 2 * beam_size at least beam_size go on.
+    # At most one continuation of each hypothesis ends: of 2 * beam_size at least beam_size go on.
     count = min(2 * beam_size, beam_size * vocab_size)
     best, flat = jax.lax.top_k(log_probs.reshape(len(max_lengths), -1), count)
     parents, tokens = flat // vocab_size, (flat % vocab_size).astype(jnp.int32)
@@ -161,17 +161,15 @@ def _advance(
     written = jnp.take_along_axis(state.live_tokens, parents[:, :, None], axis=1)
     written = jax.lax.dynamic_update_slice_in_dim(written, tokens[..., None], state.index, 2)
 
-    completed = (
-        ends & (best > NEVER / 2) & ~state.finished[:, None] & (jnp.arange(count) < beam_size)
-    )
+    in_beam = jnp.arange(count) < beam_size
+    completed = ends & (best > NEVER / 2) & ~state.finished[:, None] & in_beam
     ended = Hypotheses(
         written,
         jnp.where(completed, state.index + 1, 0),
         jnp.where(completed, best / penalty(length, alpha), NEVER),
     )
-    done = _best(
-        jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), state.done, ended), beam_size
-    )
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), state.done, ended)
+    done = _best(both, beam_size)
 
     going_on, slots = jax.lax.top_k(jnp.where(ends, NEVER, best), beam_size)
 

@@ -1,5 +1,6 @@
 """The recurrent model equals a second one in NumPy, and trains wherever the Transformer does."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -241,9 +242,7 @@ def test_a_language_model_steps_from_zeros_whatever_the_source():
     tokens = jnp.arange(1, 1 + B * L).reshape(B, L)
     expected = jax.jit(model.apply)(variables, None, tokens, None, jnp.ones((B, L), bool))
     cache = model.apply(variables, jnp.zeros((B, 0), int), None, 1, L, method="init_cache")
-    step = jax.jit(
-        lambda tokens, cache: model.apply(variables, tokens, cache, method="decode_step")
-    )
+    step = jax.jit(functools.partial(model.apply, variables, method="decode_step"))
     for i in range(L):
         logits, cache = step(tokens[:, i : i + 1], cache)
         np.testing.assert_allclose(logits[:, 0], expected[:, i], rtol=1e-5, atol=1e-5)
