@@ -27,9 +27,9 @@ def scaled_dot_product_attention(
     score_mod: Callable | None = None,
     weight_mod: Callable | None = None,
 ) -> tuple[Float[Array, "B L H K"], Float[Array, "B H L M"]]:
-    """Returns softmax(Q K^T / sqrt(K)) V of each head, and the weights of the values.
+    """Returns softmax(Q K^T / sqrt(K)) V of each head, and the weights that V is multiplied with.
 
-    Scores and softmax are float32; the weights are cast to the values' dtype at the end.
+    Scores and softmax are float32; the weights are cast to the dtype of the values for the product.
 
     Args:
       mask: True where a query may attend to a key.

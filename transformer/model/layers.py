@@ -1,4 +1,4 @@
-"""What the stacks are made of, beside attention: linear maps, feed-forward, embeddings, dropout."""
+"""What the stacks are made of, besides attention: linear maps, feed-forward, embeddings, dropout."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The Transformer [3.1], whole sequences at once or a token at a time."""
+"""The Transformer [3.1], whole sequences at once or token by token."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +42,7 @@ class Transformer(Architecture):
     With no encoder layers, the decoder alone predicts the next token of any text (Radford et al.
     2018, "GPT"); with no decoder layers, the encoder alone reads one (Devlin et al. 2019, "BERT").
 
-    Variables `gates` beside the parameters switch heads off, see `stack.gate_variables`.
+    Variables `gates` multiply its heads, and with 0 remove them; see `stack.gate_variables`.
 
     Source: Vaswani et al. 2017, figure 1.
     """

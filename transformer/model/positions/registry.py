@@ -95,7 +95,7 @@ def check_length(length: int, config: ModelConfig) -> None:
     if limit is not None and length > limit:
         raise UserError(
             f"{length} tokens are more than the {limit} positions that were learned: raise "
-            f"model.max_length={config.max_length} and train anew, or cut the sentence"
+            f"model.max_length={config.max_length} and train again, or cut the sentence"
         )
 
 

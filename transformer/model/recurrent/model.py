@@ -22,11 +22,10 @@ from transformer.model.recurrent.cells import BidirectionalLayer, State, recur, 
 class RecurrentModel(Architecture):
     """Predicts each next token of a target from the target so far and a source, by recurrence.
 
-    Bidirectional layers
-    encode; layers of one direction decode, each from a first state of its own: the tanh of a
-    projection of the encoder's two final states, for every vector of the state. Bahdanau et al.
-    2015, appendix A.2.2, project the right-to-left one alone. Dropout is on embeddings and on what
-    a layer hands to the next or to attention, never between steps (Zaremba et al. 2014).
+    Bidirectional layers encode; layers of one direction decode, each from a first state of its own:
+    the tanh of a projection of the encoder's two final states, for every vector of the state.
+    Bahdanau et al. 2015, appendix A.2.2, project the right-to-left one alone. Dropout is on
+    embeddings and on the outputs of layers, never between steps (Zaremba et al. 2014).
 
     Without encoder layers this is a language model, which starts from a state of zeros.
 
