@@ -1,4 +1,4 @@
-"""What the stacks are made of, besides attention: linear maps, feed-forward, embeddings, dropout."""
+"""Linear maps, feed-forward, embeddings, dropout, residual connections: a stack besides attention."""
 
 from typing import NamedTuple
 
