@@ -1,4 +1,4 @@
-"""Linear maps, feed-forward, embeddings, dropout, residual connections: a stack besides attention."""
+"""Linear maps, feed-forward, embeddings, dropout and residuals: a stack besides attention."""
 
 from typing import NamedTuple
 
