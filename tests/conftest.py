@@ -13,7 +13,8 @@ import numpy as np
 import reference
 from transformer.model.config import ModelConfig
 from transformer.model.layers import ACTIVATIONS
-from transformer.model.positions import LAYER_HOOKS, REGISTRY, STACK_HOOKS, acts_in, use_hooks
+from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
+from transformer.model.positions.registry import REGISTRY, acts_in
 from transformer.model.transformer import Transformer
 
 # Accelerators multiply float32 in fewer bits unless told otherwise.

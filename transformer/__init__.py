@@ -15,12 +15,12 @@ gets zeros.
 Reading order, with the paper beside it:
 
     model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention, 3.2.3 masks
+                          attention_variants.py: what may differ, nothing of it on by default
     model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual and norm
-    model/positions.py    3.5 positional encoding
-    model/stack.py        3.1 encoder and decoder layers
+    model/positions/      3.5 positional encoding
+    model/stack.py        3.1 encoder and decoder layers; gates on their heads
     model/transformer.py  3.1 the whole model; stepwise decoding
-    model/gates.py        switching heads off, to see what each is worth
-    model/build.py        the architectures by name, and how one is made
+    model/build.py        the architectures by name; architecture.py: what is asked of any of them
     model/recurrent/      what it is compared with: cells, attention, the whole model
     model/classifier.py   an encoder whose output is pooled; the mean of embeddings
     losses.py optim.py    5.4 label smoothing, 5.3 optimizer and schedule

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.errors import UserError
 
-NOT_FINITE = -1  # what is drawn where no logits are numbers
+NOT_FINITE = -1  # drawn if the logits are not numbers
 NEVER = -1.0e9  # log-probability of what must not happen; finite, so that sums stay numbers
 
 
@@ -76,37 +76,37 @@ class _State(NamedTuple):
 def beam_search(
     step: Step,
     cache: Cache,
-    limits: Int[Array, "B"],
+    max_lengths: Int[Array, "B"],
     *,
-    beam: int,
+    beam_size: int,
     steps: int,
-    begin: int,
-    end: int,
+    bos_id: int,
+    eos_id: int,
     penalty: str,
     alpha: float,
     forbidden: Sequence[int] = (),
     prompts: "Prompts | None" = None,
 ) -> Hypotheses:
-    """Returns up to `beam` translations of each sentence.
+    """Returns up to `beam_size` translations of each sentence.
 
-    At each step the `beam` best continuations are taken; those that end a sentence leave the
-    beam, and the best that do not end one fill it again. A sentence is finished when `beam`
+    At each step the `beam_size` best continuations are taken; those that end a sentence leave the
+    beam, and the best that do not end one fill it again. A sentence is finished when `beam_size`
     translations are complete and the best of them has a higher score than any hypothesis that is
     still written has so far: improbable ones, which end early, would otherwise close the search
     before the most probable one is complete. With a beam of one this is greedy search; with a
     beam as wide as there are prefixes it is exhaustive.
 
     Args:
-      limits: longest translation of each sentence in tokens, its end included, from 1 to
+      max_lengths: longest translation of each sentence in tokens, its end included, from 1 to
         `steps`; at its limit a hypothesis can only end.
-      beam: hypotheses a sentence.
+      beam_size: hypotheses per sentence.
       steps: static bound of the loop.
-      begin, end: ids of the tokens before the first and after the last.
+      bos_id, eos_id: ids of the tokens before the first and after the last.
       penalty: a key of PENALTIES.
       alpha: its exponent.
       forbidden: ids that are never written, but by a prompt; scores are as if they could be.
-      prompts: what every hypothesis starts with, in place of `begin`. Limits count it; scores and
-        their penalty do not.
+      prompts: what every hypothesis starts with, in place of `bos_id`. `max_lengths` count it;
+        scores and their penalty do not.
 
     Raises:
       UserError: the penalty is unknown.
@@ -115,59 +115,63 @@ def beam_search(
         raise UserError(
             f"decode.length_penalty='{penalty}' is unknown: choose one of {', '.join(PENALTIES)}"
         )
-    batch = limits.shape[0]
-    tokens = jnp.full((batch, beam, steps), end, jnp.int32)
+    batch = max_lengths.shape[0]
+    tokens = jnp.full((batch, beam_size, steps), eos_id, jnp.int32)
     # All hypotheses start equal, so all but one of them are out of the race.
-    log_probs = jnp.full((batch, beam), NEVER).at[:, 0].set(0.0)
+    log_probs = jnp.full((batch, beam_size), NEVER).at[:, 0].set(0.0)
     nothing = Hypotheses(
-        tokens, jnp.zeros((batch, beam), jnp.int32), jnp.full((batch, beam), NEVER)
+        tokens, jnp.zeros((batch, beam_size), jnp.int32), jnp.full((batch, beam_size), NEVER)
     )
     count = jnp.zeros(batch, jnp.int32)
-    state = _State(jnp.int32(0), cache, tokens, log_probs, nothing, count, limits <= 0)
+    state = _State(jnp.int32(0), cache, tokens, log_probs, nothing, count, max_lengths <= 0)
 
     def unfinished(state):
         return (state.index < steps) & ~state.finished.all()
 
     def advance(state):
         rule = PENALTIES[penalty], alpha
-        return _advance(state, step, limits, begin, end, *rule, forbidden, prompts)
+        return _advance(state, step, max_lengths, bos_id, eos_id, *rule, forbidden, prompts)
 
     return jax.lax.while_loop(unfinished, advance, state).done
 
 
-def _advance(state: _State, step, limits, begin, end, penalty, alpha, forbidden, prompts) -> _State:
+def _advance(
+    state: _State, step, max_lengths, bos_id, eos_id, penalty, alpha, forbidden, prompts
+) -> _State:
     """One token further, for every sentence that is not finished."""
-    beam = state.live_tokens.shape[1]
+    beam_size = state.live_tokens.shape[1]
     previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
-    first = begin if prompts is None else prompts.tokens[:, :1]
+    first = bos_id if prompts is None else prompts.tokens[:, :1]
     logits, cache = step(jnp.where(state.index == 0, first, previous), state.cache)
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32)) + state.live_log_probs[..., None]
     vocab_size = logits.shape[-1]
-    is_end = jnp.arange(vocab_size) == end
-    must_end = (state.index + 1 >= limits)[:, None, None]
+    is_end = jnp.arange(vocab_size) == eos_id
+    must_end = (state.index + 1 >= max_lengths)[:, None, None]
     log_probs = jnp.where((must_end & ~is_end) | among(forbidden, vocab_size), NEVER, log_probs)
     length = state.index + 1
     if prompts is not None:
-        log_probs = _as_given(log_probs, state, prompts)
+        log_probs = _follow_prompts(log_probs, state, prompts)
         length = jnp.maximum(length - prompts.lengths + 1, 1)[:, None]
 
-    # At most one continuation of each hypothesis ends, so of 2 * beam at least `beam` go on.
-    count = min(2 * beam, beam * vocab_size)
-    best, flat = jax.lax.top_k(log_probs.reshape(len(limits), -1), count)
+    # At most one continuation of each hypothesis ends: of 2 * beam_size at least beam_size go on.
+    count = min(2 * beam_size, beam_size * vocab_size)
+    best, flat = jax.lax.top_k(log_probs.reshape(len(max_lengths), -1), count)
     parents, tokens = flat // vocab_size, (flat % vocab_size).astype(jnp.int32)
-    ends = tokens == end
+    ends = tokens == eos_id
     written = jnp.take_along_axis(state.live_tokens, parents[:, :, None], axis=1)
     written = jax.lax.dynamic_update_slice_in_dim(written, tokens[..., None], state.index, 2)
 
-    completed = ends & (best > NEVER / 2) & ~state.finished[:, None] & (jnp.arange(count) < beam)
+    in_beam = jnp.arange(count) < beam_size
+    completed = ends & (best > NEVER / 2) & ~state.finished[:, None] & in_beam
     ended = Hypotheses(
         written,
         jnp.where(completed, state.index + 1, 0),
         jnp.where(completed, best / penalty(length, alpha), NEVER),
     )
-    done = _best(jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), state.done, ended), beam)
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), state.done, ended)
+    done = _best(both, beam_size)
 
-    going_on, slots = jax.lax.top_k(jnp.where(ends, NEVER, best), beam)
+    going_on, slots = jax.lax.top_k(jnp.where(ends, NEVER, best), beam_size)
 
     def select(x):
         return jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
@@ -181,7 +185,7 @@ def _advance(state: _State, step, limits, begin, end, penalty, alpha, forbidden,
         going_on,
         done,
         done_count,
-        state.finished | (state.index + 1 >= limits) | ((done_count >= beam) & decided),
+        state.finished | (state.index + 1 >= max_lengths) | ((done_count >= beam_size) & decided),
     )
 
 
@@ -190,12 +194,12 @@ def among(ids: Sequence[int], vocab_size: int) -> Bool[Array, "V"]:
     return jnp.zeros(vocab_size, bool).at[jnp.asarray(ids, jnp.int32)].set(True)
 
 
-def _as_given(log_probs, state: _State, prompts: "Prompts") -> Float[Array, "B P V"]:
-    """The log-probabilities where within its prompt a hypothesis can only go on as that does."""
+def _follow_prompts(log_probs, state: _State, prompts: "Prompts") -> Float[Array, "B P V"]:
+    """The log-probabilities, with which a hypothesis follows its prompt to the end of that."""
     place = state.index + 1
-    given = jnp.take(prompts.tokens, place, axis=1, mode="clip")[:, None, None]
-    is_given = jnp.arange(log_probs.shape[-1]) == given
-    forced = jnp.where(is_given, state.live_log_probs[..., None], NEVER)
+    prompted = jnp.take(prompts.tokens, place, axis=1, mode="clip")[:, None, None]
+    is_prompted = jnp.arange(log_probs.shape[-1]) == prompted
+    forced = jnp.where(is_prompted, state.live_log_probs[..., None], NEVER)
     return jnp.where((place < prompts.lengths)[:, None, None], forced, log_probs)
 
 
@@ -256,7 +260,7 @@ def sample(
     until: Int[Array, ""] | int,
     keys: Array,
     rule: SamplingRule,
-    end: int,
+    eos_id: int,
     forbidden: Sequence[int] = (),
 ) -> Sample:
     """Returns the texts when `until` tokens are read, or all texts have ended.
@@ -268,7 +272,7 @@ def sample(
       lengths: tokens of each prompt.
       until: less than the steps that there is room for.
       keys: of each text.
-      end: id of end-of-sentence; negative where texts do not end.
+      eos_id: id of end-of-sentence; negative if texts do not end.
       forbidden: ids that are never drawn; the others' probabilities are made to sum to one.
     """
 
@@ -286,7 +290,7 @@ def sample(
         is_new = place >= lengths
         token = jnp.where(is_new, jnp.where(state.ended, 0, drawn), there)
         tokens = jax.lax.dynamic_update_slice_in_dim(state.tokens, token[:, None], place, 1)
-        return Sample(place, cache, tokens, state.ended | (is_new & (drawn == end)))
+        return Sample(place, cache, tokens, state.ended | (is_new & (drawn == eos_id)))
 
     return jax.lax.while_loop(unfinished, advance, state)
 

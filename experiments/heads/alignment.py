@@ -34,6 +34,7 @@ from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
 from transformer.data import held_out
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
+from transformer.model.build import has_cross_attention
 from transformer.progress import line_progress
 from transformer.workdir import check_same_run, load_trained, make_writable
 
@@ -56,7 +57,7 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
       UserError: pairs or links cannot be read or do not fit each other, nobody knows the links, or
         the model has no attention.
     """
-    if config.model.kind == "recurrent" and config.model.recurrent_attention == "none":
+    if not has_cross_attention(config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
     check_same_run(folder, config)
     pairs = _pairs(folder, options)

@@ -1,6 +1,6 @@
 """Which heads matter: the mode `heads` ranks them by gradient and by switching each off.
 
-What each head reads is multiplied by a gate of 1, see `transformer.model.gates`. One backward pass
+What each head reads is multiplied by a gate of 1, see `transformer.model.stack`. One backward pass
 over the test set gives the derivative of every text's loss L_x, the sum over its tokens, by every
 gate. With n tokens in all,
 
@@ -37,8 +37,9 @@ from experiments.text_io import print_table, warn
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.losses import TokenSums
+from transformer.model.build import has_heads
 from transformer.model.classifier import Classifier
-from transformer.model.gates import gate_variables, unit_gates
+from transformer.model.stack import gate_variables, unit_gates
 from transformer.progress import line_progress
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import whole_file, write_json
@@ -106,7 +107,7 @@ def heads(config: Any, folder: Path) -> list[Path]:
     Raises:
       UserError: there is no checkpoint, or the model is no Transformer.
     """
-    if config.model.kind != "transformer":
+    if not has_heads(config.model):
         raise UserError(
             f"config.model.kind={config.model.kind} has no heads to rank: --mode=heads is for runs "
             "trained with --config.model.kind=transformer"

@@ -26,7 +26,7 @@ from experiments.display.web_page import encode_floats, write_page
 from experiments.positions.plots import SIGNED
 from experiments.positions.values import Encoding, alone, initial_params
 from transformer.model.config import ModelConfig
-from transformer.model.positions import REGISTRY, acts_in
+from transformer.model.positions.registry import REGISTRY, acts_in
 from transformer.storage.files import write_bytes
 
 # Dimensions: so few that each hand and each cell can be seen. Their frequencies span the same range

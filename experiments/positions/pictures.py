@@ -9,6 +9,7 @@ from typing import Any
 from experiments.positions import clock_hands, plots, rotation
 from experiments.positions.values import encodings
 from experiments.text_io import warn
+from transformer.model.build import check_names, has_heads
 from transformer.model.config import ModelConfig
 from transformer.workdir import check_same_run, load_trained
 
@@ -60,11 +61,13 @@ def model_config(config: Any) -> ModelConfig:
     values = {
         field.name: config.model[field.name] for field in fields if field.name in config.model
     }
-    if values["kind"] != "transformer":  # its number of heads counts for nothing, and may not fit
+    if not has_heads(config.model):  # its number of heads counts for nothing, and may not fit
         heads = math.gcd(values["d_model"], values["num_heads"])
         values |= {"num_heads": heads, "num_kv_heads": 0, "head_size": 0}
     # Pictures are made of any encoding, whatever the model has and however many layers there are.
     values |= {"kind": "transformer", "num_encoder_layers": 1, "num_decoder_layers": 1}
     values |= {"positions": "none", "encoder_positions": "", "decoder_positions": ""}
     values |= {"cross_positions": "none", "source_vocab_size": 1, "target_vocab_size": 1}
-    return ModelConfig(**values)
+    checked = ModelConfig(**values)
+    check_names(checked)
+    return checked

@@ -78,18 +78,18 @@ def added_figure(encoding: Encoding, count: int) -> Figure:
     return figure
 
 
-def turned_figure(encoding: Encoding, count: int) -> Figure:
+def rotated_figure(encoding: Encoding, count: int) -> Figure:
     """The angles by which pairs of dimensions turn, and what that does to a query and a key."""
     figure, top, left, right = _three_panels(encoding)
     _draw_angles(top, *turning_angles(encoding, count))
-    ones = encoding.turned(np.ones((1, encoding.config.head_width)), count)[0]
+    ones = encoding.rotated(np.ones((1, encoding.config.head_width)), count)[0]
     products = ones @ ones.T / encoding.config.head_width
     axes = ("key's position, from 0", "query's position, from 0")
     _matrix(left, products, "product over K, all ones", *axes)
     drawn = np.random.default_rng(0).normal(size=(RANDOM_VECTORS, encoding.config.head_width))
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    turned = encoding.turned(drawn, count)
-    random = np.einsum("NK,NLK->NL", turned[:, 0], turned)
+    rotated = encoding.rotated(drawn, count)
+    random = np.einsum("NK,NLK->NL", rotated[:, 0], rotated)
     low, high = np.quantile(random, [0.1, 0.9], axis=0)
     right.fill_between(range(count), low, high, color=COLOURS[1], alpha=0.25, lw=0)
     right.plot(products[0], color=COLOURS[0], label="all ones, over K")
@@ -129,12 +129,12 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
-    """The vectors for each distance that `score` compares queries with, or `mix` adds to values."""
+    """The vectors for each distance: `score` compares queries with them, `value_bias` adds them."""
     figure, top, left, right = _three_panels(encoding)
     distances, vectors = encoding.vectors(hook, count)
     what = {
         "score": "a query is multiplied with, beside the key",
-        "mix": "is read beside the value",
+        "value_bias": "is read beside the value",
     }
     ends = (-0.5, vectors.shape[-1] - 0.5, distances[-1] + 0.5, distances[0] - 0.5)
     heat_map(top, vectors[0], ends)
@@ -165,9 +165,9 @@ def nothing_figure(encoding: Encoding, count: int) -> Figure:
 FIGURES = {
     "add": added_figure,
     "bias": bias_figure,
-    "rotate": turned_figure,
+    "rotate": rotated_figure,
     "score": lambda encoding, count: vectors_figure(encoding, count, "score"),
-    "mix": lambda encoding, count: vectors_figure(encoding, count, "mix"),
+    "value_bias": lambda encoding, count: vectors_figure(encoding, count, "value_bias"),
     "": nothing_figure,
 }
 
@@ -187,13 +187,13 @@ def turning_angles(encoding: Encoding, count: int) -> tuple[np.ndarray, list[tup
     most of it goes to, and the first of a pair is the lower.
     """
     width = encoding.config.head_width
-    turned = encoding.turned(np.eye(width), count)  # [from, position, to]
-    shares = np.einsum("JLK,JLK->JK", turned, turned)
+    rotated = encoding.rotated(np.eye(width), count)  # [from, position, to]
+    shares = np.einsum("JLK,JLK->JK", rotated, rotated)
     np.fill_diagonal(shares, 0)
     partner = shares.argmax(axis=1)
     # Of one that mixes no dimensions, all angles are 0.
     pairs = [(j, int(k)) for j, k in enumerate(partner) if j < k] or [(0, 0)]
-    angles = [np.arctan2(turned[j, :, k], turned[j, :, j]) for j, k in pairs]
+    angles = [np.arctan2(rotated[j, :, k], rotated[j, :, j]) for j, k in pairs]
     return np.stack(angles, axis=1), pairs
 
 
@@ -220,7 +220,7 @@ def _draw_angles(axes: Axes, angles: np.ndarray, pairs: list[tuple[int, int]]) -
     axes.set(
         xlabel=f"pair of dimensions, from 0: {ends}",
         ylabel=POSITION,
-        title="angle by which a query or key is turned",
+        title="angle by which a query or key is rotated",
     )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 

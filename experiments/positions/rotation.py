@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from experiments.display.figure_files import save_figure
 from experiments.display.training_curves import COLOURS, light_grid, new_figure
 from experiments.positions.plots import SIGNED, WIDTH
-from transformer.model.positions import LONGEST_WAVELENGTH
+from transformer.model.positions.additive import LONGEST_WAVELENGTH
 
 OFFSET = 5  # tokens
 SHOWN_WIDTH = 16  # dimensions of the matrices that are drawn: each of their cells can be seen

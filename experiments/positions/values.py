@@ -12,14 +12,8 @@ import numpy as np
 
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.model.positions import (
-    LAYER_HOOKS,
-    REGISTRY,
-    STACK_HOOKS,
-    acts_in,
-    check_encodings,
-    use_hooks,
-)
+from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
+from transformer.model.positions.registry import REGISTRY, acts_in, check_encodings
 from transformer.workdir import TrainedRun
 
 AS_INITIALISED = "as initialised"
@@ -66,7 +60,7 @@ class Encoding:
         """Returns [H, count, count], what is added to the scores of queries (rows) and keys."""
         return self._call("bias", jnp.arange(count), jnp.arange(count))
 
-    def turned(self, vectors: np.ndarray, count: int) -> np.ndarray:
+    def rotated(self, vectors: np.ndarray, count: int) -> np.ndarray:
         """Returns [N, count, K], what becomes of queries or keys [N, K] at each position.
 
         It is the first head's.
@@ -79,7 +73,7 @@ class Encoding:
         """Returns distances [M], key minus query in tokens, and a vector [H, M, K] for each.
 
         Of `score`, it is what queries are compared with beside the keys: the hook must be linear in
-        the query. Of `mix`, it is what is read beside the values.
+        the query. Of `value_bias`, it is what is read beside the values.
         """
         heads, width = self.config.num_heads, self.config.head_width
         query = jnp.array([count - 1 if self.past_only else count // 2])

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.attention.maps import visible
 from transformer.data.parallel.batches import make_batch
+from transformer.model.build import has_cross_attention
 from transformer.workdir import TrainedRun
 
 MOST_TOKENS = 48  # a side
@@ -46,7 +47,7 @@ def cross_attention(
     model reads.
     """
     predictor, maps = trained.predictor, [None] * len(sources)
-    settings, length = predictor.model.config, min(MOST_TOKENS, predictor.max_length)
+    length = min(MOST_TOKENS, predictor.max_length)
     read, written = (
         tokenizer.encode(texts)
         for tokenizer, texts in (
@@ -56,7 +57,7 @@ def cross_attention(
     )
     # Each has its end beside its tokens.
     drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
-    if not drawn or (settings.kind, settings.recurrent_attention) == ("recurrent", "none"):
+    if not drawn or not has_cross_attention(predictor.model.config):
         return maps
     batch = make_batch([read[i] for i in drawn], [written[i] for i in drawn], len(drawn), length)
     means = jax.device_get(_mean_of_last_layer(predictor)(trained.variables, batch))

@@ -131,7 +131,7 @@ def losses(model, variables, batch):
     tokens, labels, segments = map(jnp.asarray, batch)
 
     def run(module):
-        features = module.decode(tokens, None, None, segments > 0, None, segments)
+        features = module.decode(tokens, None, None, segments > 0, segments=segments)
         return features, module.output_table()
 
     features, table = model.apply(variables, method=run)

@@ -9,22 +9,23 @@ import pytest
 
 from places import ROOT
 
-# As they would stand in layers.py and positions.py: activations, one of them gated, and encodings
+# As they would stand in layers.py and positions/: activations, one of them gated, and encodings
 # without parameters, with those of `setup`, and with those of an `nn.compact` hook.
 MADE_UP = """
 def pytest_configure(config):
     import flax.linen as nn
     import jax
     import jax.numpy as jnp
-    from transformer.model import layers, positions
+    from transformer.model import layers
+    from transformer.model.positions import base, registry
 
-    class Wobble(positions.NoPositions):
+    class Wobble(base.NoPositions):
         def bias(self, query_positions, key_positions):
             distances = query_positions[:, None] - key_positions
             heads = jnp.arange(1, self.config.num_heads + 1)
             return jnp.sin(heads[:, None, None] * distances)
 
-    class Tuned(positions.NoPositions):
+    class Tuned(base.NoPositions):
         def setup(self):
             shape = (self.config.num_heads,)
             self.slopes = self.param("slopes", nn.initializers.normal(1.0), shape)
@@ -35,7 +36,7 @@ def pytest_configure(config):
         def add(self, embeddings, positions):
             return embeddings + jnp.sin(positions)[..., None] * self.slopes.sum()
 
-    class Compacted(positions.NoPositions):
+    class Compacted(base.NoPositions):
         @nn.compact
         def score(self, queries, query_positions, key_positions):
             width = self.config.head_width
@@ -44,7 +45,7 @@ def pytest_configure(config):
             return jnp.einsum("BLHK,KJ,LM->BHLM", queries, table, distances)
 
     added = {"wobble": Wobble, "tuned": Tuned, "compacted": Compacted}
-    positions.REGISTRY.update(added)
+    registry.REGISTRY.update(added)
     layers.ACTIVATIONS.update(mish=(jax.nn.mish, False), mishglu=(jax.nn.mish, True))
 """
 FILES = ("layers", "transformer", "stepwise", "decoder_alone", "model_config", "positions")

@@ -8,14 +8,14 @@ import pytest
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import (
+    AttentionInputs,
     MultiHeadAttention,
-    View,
-    dot_products,
     look_ahead_mask,
-    masked_softmax,
     padding_mask,
+    scaled_dot_product_attention,
 )
-from transformer.model.positions import REGISTRY, NoPositions, SumOfPositions
+from transformer.model.positions.base import NoPositions
+from transformer.model.positions.registry import REGISTRY, SumOfPositions
 
 B, L, M, D, H, K = 3, 7, 5, 22, 2, 11
 
@@ -30,12 +30,41 @@ def test_weights_are_those_worked_out_by_hand():
     p = {name: {"kernel": jnp.eye(4)} for name in ("query", "key", "value", "output")}
     x = jnp.zeros((1, 1, 4)).at[..., 0].set(2.0)
     memory = jnp.zeros((1, 2, 4)).at[0, 0, 0].set(jnp.log(3.0))
-    view = View(jnp.ones((1, 1, 1, 2), bool), jnp.arange(1), jnp.arange(2))
-    _, sown = module.apply({"params": p}, x, memory, view, None, mutable=["intermediates"])
+    inputs = AttentionInputs(jnp.ones((1, 1, 1, 2), bool), jnp.arange(1), jnp.arange(2))
+    _, sown = module.apply({"params": p}, x, memory, inputs, mutable=["intermediates"])
     (weights,) = sown["intermediates"]["weights"]
     np.testing.assert_allclose(weights[0, 0, 0], [0.75, 0.25], rtol=1e-6)
     # Control: without the root of K it would be 9 : 1.
     assert abs(float(weights[0, 0, 0, 0]) - 0.9) > 0.1
+
+
+def test_the_scaled_dot_product_is_equation_1():
+    q, k, v = (np.float64(random(B, n, H, K, seed=n)) for n in (L, M, M + 1))
+    v = v[:, :M]
+    mask, bias = np.array(random(B, 1, L, M, seed=1) > 0), np.float64(random(H, L, M, seed=2))
+    mask[..., 0] = True
+
+    def equation(root, double=1.0):
+        scores = np.einsum("BLHK,BMHK->BHLM", q, k) / root * double + bias
+        exponentials = np.where(mask, np.exp(scores), 0.0)
+        weights = exponentials / exponentials.sum(-1, keepdims=True)
+        return np.einsum("BHLM,BMHK->BLHK", weights, v), weights
+
+    arguments = *(jnp.asarray(x, jnp.float32) for x in (q, k, v)), jnp.asarray(mask)
+    arguments = *arguments, jnp.asarray(bias, jnp.float32)
+    ours = scaled_dot_product_attention(*arguments)
+    for got, expected in zip(ours, equation(np.sqrt(K)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    assert np.abs(ours[0] - equation(1.0)[0]).max() > 0.1  # control
+    # Modified scores are scaled and lack the bias; modified weights are those of the values.
+    changed = {"score_mod": lambda scores, _: 2 * scores, "weight_mod": lambda weights: 3 * weights}
+    heads, weights = scaled_dot_product_attention(*arguments, **changed)
+    expected = equation(np.sqrt(K), double=2.0)
+    np.testing.assert_allclose(heads, 3 * expected[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(weights, 3 * expected[1], rtol=1e-4, atol=1e-5)
+    # A scale takes the place of the root.
+    heads, _ = scaled_dot_product_attention(*arguments, scale=jnp.float32(0.5))
+    np.testing.assert_allclose(heads, equation(2.0)[0], rtol=1e-5, atol=1e-5)
 
 
 def test_look_ahead_allows_the_past_and_the_present():
@@ -45,8 +74,10 @@ def test_look_ahead_allows_the_past_and_the_present():
 def test_padding_is_never_read():
     is_token = jnp.array([[True, False, True, False, False]])
     np.testing.assert_array_equal(padding_mask(is_token)[0, 0, 0], is_token[0])
-    scores = dot_products(random(1, 2, 3, 7), random(1, 5, 3, 7))
-    weights = masked_softmax(scores, padding_mask(is_token))
+    keys = random(1, 5, 3, 7)
+    _, weights = scaled_dot_product_attention(
+        random(1, 2, 3, 7), keys, keys, padding_mask(is_token)
+    )
     np.testing.assert_array_equal(weights[..., ~is_token[0]], 0.0)
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-6)
 
@@ -55,7 +86,7 @@ def test_a_query_with_nothing_to_read_gets_zeros_and_finite_gradients():
     mask = jnp.zeros((1, 1, 3, 5), bool).at[0, 0, 0].set(True)  # rows 1 and 2 read nothing
 
     def total(queries, keys):
-        weights = masked_softmax(dot_products(queries, keys), mask)
+        _, weights = scaled_dot_product_attention(queries, keys, keys, mask)
         return jnp.sum(weights * random(1, 2, 3, 5, seed=2)), weights
 
     (_, weights), gradients = jax.value_and_grad(total, (0, 1), has_aux=True)(
@@ -73,8 +104,8 @@ def attend(p, x, memory, mask, bias, heads=H, names="none", dtype="float32", **k
     positions = jnp.arange(x.shape[1]), jnp.arange(M)
     stack_bias = SumOfPositions(config, names=names).apply({}, *positions, method="bias")
     module = MultiHeadAttention(config, names)
-    view = View(mask, *positions, stack_bias)
-    return module.apply({"params": p}, x, memory, view, None, **kwargs)
+    inputs = AttentionInputs(mask, *positions, stack_bias)
+    return module.apply({"params": p}, x, memory, inputs, **kwargs)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -169,9 +200,9 @@ def test_value_norms_are_of_each_value_times_its_heads_rows_of_the_output(heads,
     p = reference.parameters(config)["decoder_layers_0"]["cross_attention"]
     x, memory = random(B, L, D), random(B, M, D, seed=1)
     module = MultiHeadAttention(config, "relative_shaw")
-    view = View(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
+    inputs = AttentionInputs(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
     p["positions"] = {"relative_shaw": {name: jnp.ones((7, K)) for name in ("keys", "values")}}
-    _, sown = module.apply({"params": p}, x, memory, view, None, mutable=["intermediates"])
+    _, sown = module.apply({"params": p}, x, memory, inputs, mutable=["intermediates"])
     (norms,) = sown["intermediates"]["value_norms"]
     assert norms.dtype == jnp.float32
     p, memory = reference.float64(p), np.float64(memory)
@@ -189,9 +220,9 @@ def test_value_norms_of_talking_heads_are_of_all_that_a_head_is_mixed_into():
     p = reference.parameters(config)["decoder_layers_0"]["cross_attention"]
     p["talk_weights"] = random(H, H, seed=2)
     x, memory = random(B, L, D), random(B, M, D, seed=1)
-    view = View(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
+    inputs = AttentionInputs(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
     module = MultiHeadAttention(config, "none")
-    _, sown = module.apply({"params": p}, x, memory, view, None, mutable=["intermediates"])
+    _, sown = module.apply({"params": p}, x, memory, inputs, mutable=["intermediates"])
     (norms,) = sown["intermediates"]["value_norms"]
     p, memory = reference.float64(p), np.float64(memory)
     values = (memory @ p["value"]["kernel"] + p["value"]["bias"]).reshape(B, M, H, K)

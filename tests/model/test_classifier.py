@@ -17,7 +17,7 @@ from transformer.model.classifier import (
     bigram_hash,
     masked_mean,
 )
-from transformer.model.layers import DropoutRates
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 B, M, D, C, E = 3, 7, 22, 5, 11
 LENGTHS = np.array([7, 4, 2])
@@ -139,7 +139,7 @@ def test_an_unknown_pooling_is_refused():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_dropout_acts_only_where_rates_are_given(variables, name):
+def test_dropout_acts_only_if_rates_are_given(variables, name):
     rates = DropoutRates(embedding=0.5) if "bag" in name else DropoutRates(residual=0.5)
 
     def run(rates, seed):
@@ -148,7 +148,7 @@ def test_dropout_acts_only_where_rates_are_given(variables, name):
             MODELS[name].apply(variables[name], TOKENS, MASK, rates, rngs=rngs).logits
         )
 
-    np.testing.assert_array_equal(run(None, 0), run(None, 1))
+    np.testing.assert_array_equal(run(NO_DROPOUT, 0), run(NO_DROPOUT, 1))
     assert np.abs(run(rates, 0) - run(rates, 1)).max() > 1e-3
 
 

@@ -10,7 +10,8 @@ import pytest
 import reference
 from conftest import tiny_inputs, tiny_model
 from reference_positions import WRITTEN
-from transformer.model.positions import REGISTRY
+from transformer.model.layers import NO_DROPOUT
+from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import segment_starts
 
 B, L, P, V = 3, 7, 2, 23
@@ -28,7 +29,7 @@ WITH_EQUATIONS = [kind for kind in KINDS if kind.get("positions", "none") in WRI
 def logits(model, variables, tokens, mask, segments=None):
     @jax.jit
     def compute(variables, tokens, mask, segments):
-        arguments = tokens, None, None, mask, None, segments
+        arguments = tokens, None, None, mask, NO_DROPOUT, segments
         features = model.apply(variables, *arguments, method="decode")
         return model.apply(variables, features, method="logits")
 
@@ -74,7 +75,7 @@ def influence(segments):
     def features(table):
         params = {**variables["params"], "target_embedding": {"table": table}}
         mask = jnp.ones_like(target, bool)
-        arguments = target, None, None, mask, None, segments
+        arguments = target, None, None, mask, NO_DROPOUT, segments
         return model.apply({"params": params}, *arguments, method="decode")[0].sum(-1)
 
     jacobian = jax.jacobian(features)(table)
@@ -100,8 +101,8 @@ def test_stepwise_logits_are_those_of_the_full_pass(kind):
     model, variables = tiny_model(**ALONE, **kind)
     tokens = jnp.asarray(np.random.default_rng(0).integers(V, size=(B, P, L)))
     nothing = jnp.zeros((B, 0), jnp.int32)
-    cache = model.apply(variables, nothing, nothing > 0, P, L + 2, method="start")
-    step = jax.jit(functools.partial(model.apply, method="step"))
+    cache = model.apply(variables, nothing, nothing > 0, P, L + 2, method="init_cache")
+    step = jax.jit(functools.partial(model.apply, method="decode_step"))
     found = []
     for place in range(L):
         out, cache = step(variables, tokens[:, :, place], cache)

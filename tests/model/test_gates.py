@@ -7,9 +7,9 @@ import pytest
 
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
-from transformer.model.attention import MultiHeadAttention, View, look_ahead_mask
-from transformer.model.gates import gate_variables, unit_gates
+from transformer.model.attention import AttentionInputs, MultiHeadAttention, look_ahead_mask
 from transformer.model.layers import DropoutRates
+from transformer.model.stack import gate_variables, unit_gates
 
 SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 B, L, D = 3, 7, 22
@@ -20,11 +20,11 @@ def test_a_gate_of_one_changes_nothing_and_one_of_zero_removes_its_head():
     config = tiny_config(positions="relative_shaw", **groups)
     params = reference.parameters(config)["decoder_layers_0"]["self_attention"]
     x = jnp.asarray(np.random.default_rng(0).normal(size=(B, L, D)), jnp.float32)
-    view = View(look_ahead_mask(L), jnp.arange(L), jnp.arange(L))
+    inputs = AttentionInputs(look_ahead_mask(L), jnp.arange(L), jnp.arange(L))
     module = MultiHeadAttention(config, "relative_shaw")
 
     def attend(params, **variables):
-        return module.apply({"params": params, **variables}, x, x, view, None)
+        return module.apply({"params": params, **variables}, x, x, inputs)
 
     def gated(gates):
         return attend(params, gates={"heads": gates})
@@ -53,8 +53,8 @@ def test_stacked_layers_and_steps_of_decoding_have_their_gates(shared):
     @jax.jit
     def both(params, gates):
         own = {"params": params, "gates": gate_variables(gates, model.config)}
-        cache = model.apply(own, source, mask, 1, 3, method="start")
-        logits, _ = model.apply(own, target[:, :1], cache, method="step")
+        cache = model.apply(own, source, mask, 1, 3, method="init_cache")
+        logits, _ = model.apply(own, target[:, :1], cache, method="decode_step")
         return logits, model.apply(own, source, target[:, :1], mask, jnp.ones((B, 1), bool))
 
     ones, params = unit_gates(model.config), variables["params"]

@@ -10,6 +10,7 @@ import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
 from transformer.model.layers import (
     ACTIVATIONS,
+    NO_DROPOUT,
     Dropout,
     DropoutRates,
     Embedding,
@@ -39,7 +40,7 @@ def test_feed_forward_is_equation_2_with_any_activation(activation):
     config = tiny_config(activation=activation)
     p = reference.parameters(config)["encoder_layers_0"]["feed_forward"]
     x = random(B, L, D)
-    ours = FeedForward(config).apply({"params": p}, x, None)
+    ours = FeedForward(config).apply({"params": p}, x)
     assert ("gate" in p) is ACTIVATIONS[activation][1]
 
     def expected(name):
@@ -73,7 +74,7 @@ def test_residual_connections_norm_after_or_before():
     for position in ("post", "pre"):
         config = tiny_config(norm_position=position)
         p = {"norm": {"scale": random(D, seed=1), "bias": random(D, seed=2)}}
-        ours = Residual(config).apply({"params": p}, x, lambda x: x**2, None)
+        ours = Residual(config).apply({"params": p}, x, lambda x: x**2)
         p64 = reference.float64(p)
 
         def norm(x, p=p64["norm"]):
@@ -90,7 +91,7 @@ def test_layer_norm_by_hand():
     }
     config = tiny_config(d_model=4, norm_epsilon=0.0)
     x = jnp.array([[[1.0, 1.0, 3.0, 3.0]]])  # mean 2, variance 1
-    out = Residual(config).apply({"params": p}, x, lambda x: 0.0 * x, None)
+    out = Residual(config).apply({"params": p}, x, lambda x: 0.0 * x)
     np.testing.assert_allclose(out[0, 0], [-1.0, -1.0, 2.0, 6.0], rtol=1e-6)
 
 
@@ -126,9 +127,9 @@ def test_dropout_keeps_its_share_and_the_expectation(rate):
     assert abs(out.mean() - 1.0) < 4 * (rate / (1 - rate) / n) ** 0.5
 
 
-def test_dropout_with_rate_zero_or_none_is_not_there():
+def test_dropout_with_rate_zero_is_not_there():
     x = random(B, L)
-    for rate in (0.0, None):
+    for rate in NO_DROPOUT:
         assert Dropout().apply({}, x, rate) is x  # asks for no random numbers either
     np.testing.assert_array_equal(drop(x, jnp.float32(0.0)), x)
     with pytest.raises(Exception, match="dropout"):  # control: 0.1 does ask
@@ -296,7 +297,7 @@ def test_a_dropped_layer_hands_on_what_it_got_and_a_kept_one_what_it_made():
     kept = outs.reshape(200, -1).mean(axis=1)
     assert set(kept) == {0.0, 1.0}  # whole, and not scaled up
     assert abs(kept.mean() - 0.7) < 4 * (0.7 * 0.3 / 200) ** 0.5
-    assert LayerDrop().apply({}, before, after, None) is after
+    assert LayerDrop().apply({}, before, after, NO_DROPOUT.layer) is after
 
 
 def test_dropping_all_layers_leaves_the_embeddings(training):

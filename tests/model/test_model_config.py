@@ -8,7 +8,7 @@ import pytest
 
 from conftest import TINY, tiny_config
 from transformer.errors import UserError
-from transformer.model import build, layers, positions
+from transformer.model import build, layers
 from transformer.model.attention import look_ahead_mask, padding_mask
 from transformer.model.config import (
     DTYPES,
@@ -18,13 +18,14 @@ from transformer.model.config import (
     TIED_EMBEDDINGS,
     ModelConfig,
 )
+from transformer.model.positions import registry
 from transformer.model.recurrent import attention, cells
 
 CHOICES = {
     "kind": build.REGISTRY,
     "cell": cells.REGISTRY,
     "recurrent_attention": attention.REGISTRY,
-    "positions": positions.REGISTRY,
+    "positions": registry.REGISTRY,
     "activation": layers.ACTIVATIONS,
     "norm": NORMS,
     "norm_position": NORM_POSITIONS,
@@ -46,12 +47,12 @@ def test_heads_that_do_not_divide_the_width_are_named_with_those_that_do():
     assert "num_heads=5" in text
     assert "d_model=22" in text
     assert "choose one of 1, 2, 11, 22, or set model.head_size" in text
-    assert tiny_config(num_heads=5, head_size=7).head_width == 7
+    assert build.build_model(tiny_config(num_heads=5, head_size=7)).config.head_width == 7
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 11, 22])
 def test_the_heads_that_the_error_offers_are_accepted(num_heads):
-    assert tiny_config(num_heads=num_heads).head_width * num_heads == 22
+    assert build.build_model(tiny_config(num_heads=num_heads)).config.head_width * num_heads == 22
 
 
 @pytest.mark.parametrize("field", CHOICES)
@@ -96,10 +97,8 @@ def test_a_model_may_lack_one_side_but_not_both(kind, field):
 
 def test_a_recurrent_model_has_no_heads_or_positions_to_check():
     changes = {"num_heads": 5, "positions": "learned", "max_length": 3}
-    config = tiny_config(kind="recurrent", **changes)
-    positions.check_length(4, config)
-    assert positions.longest(config) is None
-    assert positions.longest(tiny_config(**changes | {"num_heads": 2})) == 3
+    assert build.build_model(tiny_config(kind="recurrent", **changes)).max_positions is None
+    assert build.build_model(tiny_config(**changes | {"num_heads": 2})).max_positions == 3
 
 
 def test_the_two_directions_of_an_encoder_need_an_even_width():

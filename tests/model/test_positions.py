@@ -9,7 +9,9 @@ import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
 from reference_positions import WRITTEN
 from transformer.errors import UserError
-from transformer.model.positions import REGISTRY, STACK_HOOKS, SumOfPositions, sinusoid_angles
+from transformer.model.positions.additive import sinusoid_angles
+from transformer.model.positions.base import STACK_HOOKS
+from transformer.model.positions.registry import REGISTRY, SumOfPositions
 
 D = 22
 
@@ -84,7 +86,7 @@ def test_learned_positions_end_with_their_table():
     with pytest.raises(UserError, match=r"7 tokens .*model\.max_length=6"):
         shape(7)
     with pytest.raises(UserError, match=r"7 tokens .*model\.max_length=6"):
-        model.apply(variables, source, source_mask, 2, 7, method="start")
+        model.apply(variables, source, source_mask, 2, 7, method="init_cache")
 
 
 def test_other_encodings_have_no_last_position():

@@ -1,5 +1,6 @@
 """The recurrent model equals a second one in NumPy, and trains wherever the Transformer does."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from experiments import costs
 from experiments.tasks import translation
 from reference import float64
 from tiny_run import CONFIG, command, refused, shared_folder
-from transformer.model.layers import DropoutRates
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent.model import RecurrentModel
 from transformer.workdir import TrainedRun
@@ -85,7 +86,7 @@ def documents(segments):
 
     def features(table):
         params = {**variables["params"], "target_embedding": {"table": table}}
-        arguments = None, target, None, mask, None, segments
+        arguments = None, target, None, mask, NO_DROPOUT, segments
         return model.apply({"params": params}, *arguments, method="features")[0].sum(-1)
 
     table = variables["params"]["target_embedding"]["table"]
@@ -211,7 +212,7 @@ def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
     assert features.dtype == jnp.bfloat16
     source, _, mask, _ = inputs
     start = (source, mask, 2, 9)
-    states = jax.eval_shape(lambda v: model.apply(v, *start, method="start").states, variables)
+    states = jax.eval_shape(lambda v: model.apply(v, *start, method="init_cache").states, variables)
     assert {x.dtype for x in jax.tree.leaves(states)} == {jnp.dtype("float32")}
     logits, expected = (jax.jit(each.apply)(variables, *inputs) for each in (model, exact))
     assert logits.dtype == jnp.float32
@@ -241,8 +242,8 @@ def test_a_language_model_steps_from_zeros_whatever_the_source():
     model, variables = tiny_recurrent(num_encoder_layers=0)
     tokens = jnp.arange(1, 1 + B * L).reshape(B, L)
     expected = jax.jit(model.apply)(variables, None, tokens, None, jnp.ones((B, L), bool))
-    cache = model.apply(variables, jnp.zeros((B, 0), int), None, 1, L, method="start")
-    step = jax.jit(lambda tokens, cache: model.apply(variables, tokens, cache, method="step"))
+    cache = model.apply(variables, jnp.zeros((B, 0), int), None, 1, L, method="init_cache")
+    step = jax.jit(functools.partial(model.apply, variables, method="decode_step"))
     for i in range(L):
         logits, cache = step(tokens[:, i : i + 1], cache)
         np.testing.assert_allclose(logits[:, 0], expected[:, i], rtol=1e-5, atol=1e-5)

@@ -9,7 +9,8 @@ import pytest
 
 from conftest import tiny_inputs, tiny_model
 from transformer.model.config import NORM_POSITIONS
-from transformer.model.positions import REGISTRY, NoPositions
+from transformer.model.positions.base import NoPositions
+from transformer.model.positions.registry import REGISTRY
 
 B, P, STEPS, V = 3, 4, 5, 23
 
@@ -48,8 +49,8 @@ def search(model, variables, reorder):
     """Random tokens and parents. Returns the logits [STEPS, B, P, V] and each one's own history."""
     rng = np.random.default_rng(0)
     source, _, source_mask, _ = tiny_inputs()
-    start = jax.jit(functools.partial(model.apply, method="start"), static_argnums=(3, 4))
-    one_step = jax.jit(functools.partial(model.apply, method="step"))
+    start = jax.jit(functools.partial(model.apply, method="init_cache"), static_argnums=(3, 4))
+    one_step = jax.jit(functools.partial(model.apply, method="decode_step"))
     # Room for more steps than are done: what is still empty must not be read.
     cache = start(variables, source, source_mask, P, STEPS + 4)
     histories = np.zeros((B, P, 0), int)

@@ -13,7 +13,7 @@ from reference_positions import WRITTEN
 from transformer.model import transformer as transformer_module
 from transformer.model.config import NORM_POSITIONS, TIED_EMBEDDINGS
 from transformer.model.layers import ACTIVATIONS, DropoutRates
-from transformer.model.positions import REGISTRY
+from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import Transformer
 
 B, M, L, V = 3, 5, 7, 23

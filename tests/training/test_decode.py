@@ -49,7 +49,7 @@ def compiled_trie_search(table, limits, beam, steps, penalty, alpha, prompts, fo
 
     cache = Trie(jnp.int32(0), jnp.zeros((len(table), beam), jnp.int32))
     return beam_search(
-        step, cache, limits, beam=beam, steps=steps, begin=BEGIN, end=END,
+        step, cache, limits, beam_size=beam, steps=steps, bos_id=BEGIN, eos_id=END,
         penalty=penalty, alpha=alpha, prompts=prompts, forbidden=forbidden,
     )  # fmt: skip
 
@@ -315,13 +315,13 @@ def translator():
 
         @jax.jit
         def run(limits):
-            cache = model.apply(variables, SOURCE, SOURCE_MASK, beam, steps, method="start")
+            cache = model.apply(variables, SOURCE, SOURCE_MASK, beam, steps, method="init_cache")
 
             def step(tokens, cache):
-                return model.apply(variables, tokens, cache, method="step")
+                return model.apply(variables, tokens, cache, method="decode_step")
 
             return beam_search(
-                step, cache, limits, beam=beam, steps=steps, begin=BEGIN, end=END,
+                step, cache, limits, beam_size=beam, steps=steps, bos_id=BEGIN, eos_id=END,
                 penalty=penalty, alpha=alpha,
             )  # fmt: skip
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from test_resume import Killed, Probed, assert_same_run, saved_steps
 
-from runs import Plan, identical, lines, newest_state, quiet, unigram_config
+from runs import SpoiltPlan, identical, lines, newest_state, quiet, unigram_config
 from transformer.errors import UserError
 from transformer.run import Run
 from transformer.signals import StopSignals
@@ -164,7 +164,7 @@ def test_a_run_saved_at_every_step_and_killed_at_each_has_the_same_lines_and_bit
 
     for at in range(1, 12):
         task = Probed(bad=[6])
-        task.plan = Plan(task.plan, on_read=lambda i, at=at: i == at and kill(i))
+        task.plan = SpoiltPlan(task.plan, on_read=lambda i, at=at: i == at and kill(i))
         assert not ended(task, often, tmp_path)
         assert saved_steps(tmp_path)[-1] == at  # no step was lost
     assert ended(Probed(bad=[6]), often, tmp_path)

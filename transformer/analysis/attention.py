@@ -89,7 +89,7 @@ class BatchAttention(NamedTuple):
         """Returns the kinds of attention that a model has sown while it read a batch.
 
         Args:
-          model: a kind of encoder and decoder, see `model.build`.
+          model: a network, see `model.architecture`.
           seen: mask and ends of each kind.
         """
         norms = {k: jnp.stack(layers) for k, layers in model.value_norms(intermediates).items()}

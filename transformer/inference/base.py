@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import Tokenizer
 from transformer.losses import TokenSums
-from transformer.model.layers import DropoutRates
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 Variables = Mapping[str, Any]  # as Flax has them: {"params": ...} and what else a model is given
 
@@ -70,7 +70,7 @@ class TokenPredictor(Predictor):
         variables: Variables,
         batch: Any,
         smoothing: float | Float[Array, ""],
-        rates: DropoutRates | None,
+        rates: DropoutRates = NO_DROPOUT,
         key: Array | None = None,
     ) -> TokenSums:
         """Returns the loss of a batch; padding counts for nothing.
@@ -93,7 +93,7 @@ class TokenPredictor(Predictor):
             yield sums(variables, batch)
 
     def _plain_sums(self, variables: Variables, batch: Any) -> TokenSums:
-        return self.token_sums(variables, batch, 0.0, None)
+        return self.token_sums(variables, batch, 0.0)
 
     @functools.cached_property
     def _sums(self) -> Callable:

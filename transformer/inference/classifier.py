@@ -18,9 +18,8 @@ from transformer.data.tokenizer import PAD_ID, Ids, Tokenizer
 from transformer.inference.base import Predictor, TokenTable
 from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
-from transformer.model.build import REGISTRY
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
-from transformer.model.layers import DropoutRates
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 
 class Prediction(NamedTuple):
@@ -68,12 +67,7 @@ class TextClassifier(Predictor):
 
     def token_tables(self, variables: Any) -> dict[str, TokenTable]:
         """Returns the one table of token embeddings, "input"; a bag's bigrams are no tokens."""
-        params = variables["params"]
-        if not isinstance(self.model, BagOfEmbeddings):
-            # A recurrent encoder reads the table that ties all, even where there is but one side.
-            encoder = params["encoder"]
-            params = encoder.get("source_embedding") or encoder["target_embedding"]
-        vectors = np.asarray(params["table"])[: self.tokenizer.vocab_size]
+        vectors = np.asarray(self.model.source_table(variables["params"]))
         return {"input": TokenTable(vectors, self.tokenizer)}
 
     # -- tokens to classes
@@ -82,7 +76,7 @@ class TextClassifier(Predictor):
         self,
         variables: Any,
         tokens: Any,
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> Classified:
         """Returns the scores of the texts' classes, and the vectors that they are made of.
@@ -194,12 +188,10 @@ class TextClassifier(Predictor):
     def batch_attention(
         self, variables: Any, tokens: Int[Array, "B M"]
     ) -> dict[str, BatchAttention]:
-        if isinstance(self.model, BagOfEmbeddings):
-            return {}
         mask = tokens != PAD_ID
-        sown = self._sown(variables, tokens).get("encoder", {})
+        sown = self._sown(variables, tokens)
         seen = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
-        return BatchAttention.by_kind(REGISTRY[self.model.config.kind], sown, seen)
+        return BatchAttention.by_kind(self.model, sown, seen)
 
     # -- inside
 

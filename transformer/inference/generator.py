@@ -20,7 +20,7 @@ from transformer.inference.hypotheses import not_finite
 from transformer.inference.writer import Writer
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.attention import look_ahead_mask, padding_mask, segment_mask
-from transformer.model.layers import DropoutRates
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 
 class Continuation(NamedTuple):
@@ -89,7 +89,7 @@ class Generator(TokenPredictor):
         variables: Any,
         batch: TextBatch,
         smoothing: Any,
-        rates: DropoutRates | None,
+        rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> TokenSums:
         segments = jnp.asarray(batch.segments)

@@ -19,10 +19,9 @@ from transformer.inference.groups import length_groups, rows_at_once, static_row
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.memory import check_search
 from transformer.losses import TokenSums, cross_entropy
+from transformer.model.architecture import Architecture
 from transformer.model.attention import look_ahead_mask
-from transformer.model.layers import DropoutRates
-from transformer.model.recurrent.model import RecurrentModel
-from transformer.model.transformer import Transformer
+from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 
 class Translator(TokenPredictor):
@@ -40,7 +39,7 @@ class Translator(TokenPredictor):
 
     def __init__(
         self,
-        model: Transformer | RecurrentModel,
+        model: Architecture,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
         decode: Any,
@@ -236,7 +235,7 @@ class Translator(TokenPredictor):
         variables: Any,
         batch: Batch,
         smoothing: Any,
-        rates: DropoutRates | None,
+        rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> TokenSums:
         features, table = self._features(variables, batch, rates, key)
@@ -304,19 +303,19 @@ class Translator(TokenPredictor):
 
     def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
         mask = source != PAD_ID
-        cache = self.model.apply(variables, source, mask, beam, steps, method="start")
+        cache = self.model.apply(variables, source, mask, beam, steps, method="init_cache")
         check_search(cache, len(source), beam, steps, self.model.config.target_vocab_size)
         lengths = mask.sum(axis=1)
         limits = self.decode.max_ratio * lengths + self.decode.max_extra
         limits = jnp.clip(limits.astype(jnp.int32), 1, steps)
         return beam_search(
-            lambda tokens, cache: self.model.apply(variables, tokens, cache, method="step"),
+            lambda tokens, cache: self.model.apply(variables, tokens, cache, method="decode_step"),
             cache,
             jnp.where(lengths > 0, limits, 0),
-            beam=beam,
+            beam_size=beam,
             steps=steps,
-            begin=BOS_ID,
-            end=EOS_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
             penalty=self.decode.length_penalty,
             alpha=self.decode.alpha,
             forbidden=NEVER_WRITTEN,

@@ -120,13 +120,13 @@ class Writer:
     def _cache(self, variables: Any, rows: int, beam: int) -> Any:
         nothing = jnp.zeros((rows, 0), jnp.int32)
         cache = self.model.apply(
-            variables, nothing, nothing == PAD_ID, beam, self.context, method="start"
+            variables, nothing, nothing == PAD_ID, beam, self.context, method="init_cache"
         )
         check_search(cache, rows, beam, self.context, self.model.config.target_vocab_size)
         return cache
 
     def _step(self, variables: Any, tokens: Any, cache: Any) -> tuple[Any, Any]:
-        return self.model.apply(variables, tokens, cache, method="step")
+        return self.model.apply(variables, tokens, cache, method="decode_step")
 
     def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
         step = functools.partial(self._step, variables)
@@ -145,10 +145,10 @@ class Writer:
             functools.partial(self._step, variables),
             self._cache(variables, len(prompts.lengths), beam),
             limits,
-            beam=beam,
+            beam_size=beam,
             steps=self.context,
-            begin=BOS_ID,
-            end=EOS_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
             penalty=self.decode.length_penalty,
             alpha=self.decode.alpha,
             forbidden=NEVER_WRITTEN,

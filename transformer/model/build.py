@@ -1,25 +1,44 @@
-"""A model of encoder and decoder, of the architecture that `config.model.kind` names."""
+"""The architectures by name, and the model that a configuration describes."""
 
-from transformer.model import layers, positions
+from typing import Any
+
+from transformer.model import layers
+from transformer.model.architecture import Architecture
 from transformer.model.config import ModelConfig, check_choice
 from transformer.model.recurrent import attention, cells
 from transformer.model.recurrent.model import RecurrentModel
 from transformer.model.transformer import Transformer
 
-REGISTRY = {"transformer": Transformer, "recurrent": RecurrentModel}
+REGISTRY: dict[str, type[Architecture]] = {
+    "transformer": Transformer,
+    "recurrent": RecurrentModel,
+}
 
 
 def check_names(config: ModelConfig) -> None:
-    """Raises UserError where a name is in no registry, or what it names does not fit."""
+    """Raises UserError if a name is in no registry, or the numbers do not fit the architecture."""
     check_choice("model.kind", config.kind, REGISTRY)
     check_choice("model.cell", config.cell, cells.REGISTRY)
     check_choice("model.recurrent_attention", config.recurrent_attention, attention.REGISTRY)
     check_choice("model.activation", config.activation, layers.ACTIVATIONS)
-    if config.kind != "recurrent":
-        positions.check_encodings(config)
+    REGISTRY[config.kind].check(config)
 
 
-def build_model(config: ModelConfig) -> Transformer | RecurrentModel:
-    """Returns the model of a configuration, whose names are checked."""
+def build_model(config: ModelConfig) -> Architecture:
+    """Returns the model of a configuration, which is checked."""
     check_names(config)
     return REGISTRY[config.kind](config)
+
+
+def has_heads(config: Any) -> bool:
+    """Returns whether a model attends with heads, which gates can switch off.
+
+    Args:
+      config: a model's, or the part of an experiment's that describes it.
+    """
+    return config.kind in REGISTRY and REGISTRY[config.kind].has_heads
+
+
+def has_cross_attention(config: Any) -> bool:
+    """Returns whether a model's decoder attends to the source; for `config` see `has_heads`."""
+    return config.kind in REGISTRY and REGISTRY[config.kind].has_cross_attention(config)

@@ -1,15 +1,17 @@
 """Classifiers of texts: an encoder whose output is pooled, and the mean of embeddings."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from transformer.model.architecture import Architecture, Network
 from transformer.model.attention import masked_softmax, padding_mask
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig, check_choice
-from transformer.model.layers import Dropout, DropoutRates, Linear
+from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
 
 POOLINGS = ("mean", "first", "attention")
 BAG = "bag"  # the kind of model that has neither encoder nor decoder, see `BagOfEmbeddings`
@@ -50,11 +52,11 @@ class AttentionPooling(nn.Module):
         return jnp.einsum("BMD,BM->BD", x.astype(jnp.float32), weights)
 
 
-class Classifier(nn.Module):
+class Classifier(Network):
     """An encoder, its output pooled over the tokens of a text, and a linear map to the classes.
 
     Args:
-      config: of a model of any kind, without a decoder.
+      config: of any architecture, without a decoder.
       num_classes: C.
       pooling: "mean" over all tokens | "first" token alone (Devlin et al. 2019, section 3) |
         "attention", see `AttentionPooling`.
@@ -79,14 +81,14 @@ class Classifier(nn.Module):
         self,
         tokens: Int[Array, "B M"],
         mask: Bool[Array, "B M"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Classified:
         """Returns the scores of the classes and the pooled vectors.
 
         Args:
           mask: True at tokens, False at padding.
-          rates: dropout while training (needs the rng "dropout"); None in evaluation. The rate of
-            sub-layers also holds for the pooled vectors.
+          rates: of dropout while training, which needs the rng "dropout"; that of sub-layers also
+            holds for the pooled vectors.
         """
         x = self.encoder.encode(tokens, mask, rates)
         if self.pooling == "first":
@@ -94,10 +96,37 @@ class Classifier(nn.Module):
         else:
             pool = masked_mean if self.pooling == "mean" else self.attention_pooling
             embedding = pool(x, mask)
-        return Classified(self.output(self.dropout(embedding, rates and rates.residual)), embedding)
+        return Classified(self.output(self.dropout(embedding, rates.residual)), embedding)
+
+    # -- what is asked of it from outside: of its encoder
+
+    @property
+    def max_positions(self) -> int | None:
+        return self._architecture().max_positions
+
+    @nn.nowrap
+    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
+        return self._architecture().attention_weights(intermediates.get("encoder", {}))
+
+    @nn.nowrap
+    def value_norms(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
+        return self._architecture().value_norms(intermediates.get("encoder", {}))
+
+    @nn.nowrap
+    def weights_per_token(self, params: Any) -> int:
+        return self._architecture().weights_per_token(params["encoder"])
+
+    @nn.nowrap
+    def source_table(self, params: Mapping[str, Any]) -> Array:
+        """Returns the table of the texts' embeddings."""
+        return self._architecture().source_table(params["encoder"])
+
+    @nn.nowrap
+    def _architecture(self) -> Architecture:
+        return build_model(self.config)
 
 
-class BagOfEmbeddings(nn.Module):
+class BagOfEmbeddings(Network):
     """The mean of the tokens' embeddings, a small hidden layer, and a linear map to the classes.
 
     It sees no order of tokens, but, with `bigram_buckets`, which two follow one another: each
@@ -125,7 +154,7 @@ class BagOfEmbeddings(nn.Module):
         self,
         tokens: Int[Array, "B M"],
         mask: Bool[Array, "B M"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Classified:
         """Returns the scores of the classes and the mean embeddings; see `Classifier`."""
         if self.bigram_buckets:
@@ -135,9 +164,14 @@ class BagOfEmbeddings(nn.Module):
         rows = self.vocab_size + self.bigram_buckets
         table = self.param("table", nn.initializers.normal(self.width**-0.5), (rows, self.width))
         embedding = masked_mean(table[tokens], mask)
-        x = Dropout()(embedding, rates and rates.embedding)
+        x = Dropout()(embedding, rates.embedding)
         x = nn.relu(Linear(self.hidden, "float32", True, name="inner")(x))
         return Classified(Linear(self.num_classes, "float32", True, name="output")(x), embedding)
+
+    @nn.nowrap
+    def source_table(self, params: Mapping[str, Any]) -> Array:
+        """Returns the table of the texts' embeddings, without rows for bigrams."""
+        return params["table"][: self.vocab_size]
 
 
 def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:

@@ -22,9 +22,9 @@ class ModelConfig:
     compiled training step serves any rate.
 
     Raises:
-      UserError: a number is out of range, the heads do not divide the width, a name of those
-        below is unknown, or embeddings are tied across vocabularies of different size. Names of
-        registries are checked by `build.build_model`.
+      UserError: a number is out of range, a name of those above is unknown, or embeddings are tied
+        across vocabularies of different size. `build.check_names` checks names of registries, and
+        whether the numbers fit the architecture.
     """
 
     source_vocab_size: int
@@ -66,10 +66,6 @@ class ModelConfig:
             if getattr(self, name) < 1:
                 raise UserError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
         self._check_layers()
-        if self.kind == "recurrent":
-            self._check_directions()
-        else:
-            self._check_heads()
         check_choice("model.norm", self.norm, NORMS)
         check_choice("model.norm_position", self.norm_position, NORM_POSITIONS)
         check_choice("model.query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
@@ -130,29 +126,6 @@ class ModelConfig:
                 "model.num_encoder_layers and model.num_decoder_layers are both 0: one must be "
                 "at least 1"
             )
-
-    def _check_directions(self) -> None:
-        if self.d_model % 2:
-            raise UserError(
-                f"model.d_model={self.d_model} must be even: each direction of a bidirectional "
-                "encoder has half"
-            )
-
-    def _check_heads(self) -> None:
-        if not self.head_size and self.d_model % self.num_heads:
-            divisors = [n for n in range(1, 65) if self.d_model % n == 0]
-            raise UserError(
-                f"model.num_heads={self.num_heads} does not divide model.d_model={self.d_model}: "
-                f"choose one of {', '.join(map(str, divisors))}, or set model.head_size"
-            )
-        if self.num_heads % self.key_value_heads:
-            divisors = [n for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
-            raise UserError(
-                f"model.num_kv_heads={self.num_kv_heads} does not divide "
-                f"model.num_heads={self.num_heads}: choose one of {', '.join(map(str, divisors))}"
-            )
-        if self.d_model % 2:
-            raise UserError(f"model.d_model={self.d_model} must be even: sines pair with cosines")
 
 
 def check_choice(key: str, value: str, choices) -> None:

@@ -1,4 +1,4 @@
-"""What the stacks are made of, beside attention: linear maps, feed-forward, embeddings, dropout."""
+"""Linear maps, feed-forward, embeddings, dropout and residuals: a stack besides attention."""
 
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ from transformer.model.config import ModelConfig
 
 
 class DropoutRates(NamedTuple):
-    """Shares of activations set to zero while training; None in its place switches all off.
+    """Fractions of activations set to zero while training.
 
-    A rate is a traced number, so that it can vary without compiling anew. The Python number 0.0
-    is known while tracing and costs nothing.
+    A rate is a traced number, so that it can vary without another compilation. The Python number
+    0.0 is known while tracing: it costs nothing and needs no random numbers, see `is_off`.
     """
 
     embedding: float | Float[Array, ""] = 0.0
@@ -22,6 +22,14 @@ class DropoutRates(NamedTuple):
     attention: float | Float[Array, ""] = 0.0
     activation: float | Float[Array, ""] = 0.0
     layer: float | Float[Array, ""] = 0.0
+
+
+NO_DROPOUT = DropoutRates()
+
+
+def is_off(rate: float | Float[Array, ""]) -> bool:
+    """Returns whether a rate is known to be zero while tracing, so that no operation is traced."""
+    return isinstance(rate, float) and rate == 0.0
 
 
 ACTIVATIONS = {  # name: (function, gated)
@@ -65,7 +73,7 @@ class Dropout(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*shape"], rate) -> Float[Array, "*shape"]:
-        if rate is None or (isinstance(rate, float) and rate == 0.0):
+        if is_off(rate):
             return x
         rate = jnp.asarray(rate, jnp.float32)
         seeds = jax.random.bits(self.make_rng("dropout"), (2,))
@@ -105,14 +113,14 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "B L D"], rates: DropoutRates | None
+        self, x: Float[Array, "B L D"], rates: DropoutRates = NO_DROPOUT
     ) -> Float[Array, "B L D"]:
         config = self.config
         activate, gated = ACTIVATIONS[config.activation]
         inner = activate(Linear(config.d_ff, config.dtype, True, name="inner")(x))
         if gated:
             inner = inner * Linear(config.d_ff, config.dtype, True, name="gate")(x)
-        inner = Dropout()(inner, rates and rates.activation)
+        inner = Dropout()(inner, rates.activation)
         return Linear(config.d_model, config.dtype, True, name="outer")(inner)
 
 
@@ -151,7 +159,7 @@ class LayerDrop(nn.Module):
     def __call__(
         self, before: Float[Array, "B L D"], after: Float[Array, "B L D"], rate
     ) -> Float[Array, "B L D"]:
-        if rate is None or (isinstance(rate, float) and rate == 0.0):
+        if is_off(rate):
             return after
         keep = jax.random.uniform(self.make_rng("dropout")) >= rate
         return jnp.where(keep, after, before)
@@ -173,8 +181,8 @@ class Residual(nn.Module):
             self.norm = make_norm(self.config)
         self.dropout = Dropout()
 
-    def __call__(self, x: Float[Array, "B L D"], sublayer, rates: DropoutRates | None):
-        position, rate = self.config.norm_position, rates and rates.residual
+    def __call__(self, x: Float[Array, "B L D"], sublayer, rates: DropoutRates = NO_DROPOUT):
+        position, rate = self.config.norm_position, rates.residual
         if position == "pre":
             return x + self.dropout(sublayer(self.norm(x)), rate)
         if position == "both":

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer.model.attention import MultiHeadAttention, View
+from transformer.model.attention import AttentionInputs, MultiHeadAttention
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates, FeedForward, LayerDrop, Residual
 
@@ -34,14 +34,14 @@ class EncoderLayer(nn.Module):
         self.layer_drop = LayerDrop()
 
     def __call__(
-        self, x: Float[Array, "B M D"], view: View, rates: DropoutRates | None
+        self, x: Float[Array, "B M D"], inputs: AttentionInputs, rates: DropoutRates
     ) -> Float[Array, "B M D"]:
         def attend(x):
-            return self.self_attention(x, x, view, rates)
+            return self.self_attention(x, x, inputs, rates)
 
         y = self.self_attention_residual(x, attend, rates)
         y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), rates)
-        return self.layer_drop(x, y, rates and rates.layer)
+        return self.layer_drop(x, y, rates.layer)
 
 
 class DecoderLayer(nn.Module):
@@ -66,67 +66,69 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Array, "B L D"],
         memory: Float[Array, "B M D"] | None,
-        view: View,
-        memory_view: View | None,
-        rates: DropoutRates | None,
+        inputs: AttentionInputs,
+        memory_inputs: AttentionInputs | None,
+        rates: DropoutRates,
     ) -> Float[Array, "B L D"]:
         def attend(x):
-            return self.self_attention(x, x, view, rates)
+            return self.self_attention(x, x, inputs, rates)
 
         def attend_source(x):
-            return self.cross_attention(x, memory, memory_view, rates)
+            return self.cross_attention(x, memory, memory_inputs, rates)
 
         y = self.self_attention_residual(x, attend, rates)
         if self.config.has_encoder:
             y = self.cross_attention_residual(y, attend_source, rates)
         y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), rates)
-        return self.layer_drop(x, y, rates and rates.layer)
+        return self.layer_drop(x, y, rates.layer)
 
-    def start(self, memory: Float[Array, "B M D"], beam: int, steps: int) -> "LayerCache":
-        """Returns the cache with which `step` decodes."""
+    def init_cache(
+        self, memory: Float[Array, "B M D"], beam_size: int, steps: int
+    ) -> "LayerKVCache":
+        """Returns the cache with which `decode_step` decodes."""
         heads = self.config.key_value_heads, self.config.head_width
-        empty = jnp.zeros((len(memory), steps, beam, *heads), self.config.dtype)
+        empty = jnp.zeros((len(memory), steps, beam_size, *heads), self.config.dtype)
         if not self.config.has_encoder:
-            return LayerCache(empty, empty, None, None)
+            return LayerKVCache(empty, empty, None, None)
         there = jnp.arange(memory.shape[1])
-        return LayerCache(empty, empty, *self.cross_attention.keys_values(memory, there))
+        return LayerKVCache(empty, empty, *self.cross_attention.keys_values(memory, there))
 
-    def step(
+    def decode_step(
         self,
         x: Float[Array, "B P D"],
-        cache: "LayerCache",
+        cache: "LayerKVCache",
         index: Int[Array, ""],
-        view: View,
-        memory_view: View | None,
-    ) -> tuple[Float[Array, "B P D"], "LayerCache"]:
-        """Returns the next hidden states of P hypotheses a sentence, and the cache with them."""
+        inputs: AttentionInputs,
+        memory_inputs: AttentionInputs | None,
+    ) -> tuple[Float[Array, "B P D"], "LayerKVCache"]:
+        """Returns the next hidden states of P hypotheses per sentence, and the cache with them."""
 
         def attend(x):
             nonlocal cache
-            keys, values = self.self_attention.keys_values(x, view.query_positions)
+            keys, values = self.self_attention.keys_values(x, inputs.query_positions)
             cache = cache.replace(
                 keys=jax.lax.dynamic_update_slice_in_dim(cache.keys, keys[:, None], index, 1),
                 values=jax.lax.dynamic_update_slice_in_dim(cache.values, values[:, None], index, 1),
             )
-            # Every hypothesis' past is one axis of keys; the mask says which of it is one's own.
+            # The pasts of all hypotheses are one axis of keys; the mask tells a hypothesis its own.
             flat = (len(x), -1, *keys.shape[2:])
             return self.self_attention.attend(
-                x, cache.keys.reshape(flat), cache.values.reshape(flat), view, None
+                x, cache.keys.reshape(flat), cache.values.reshape(flat), inputs
             )
 
         def attend_source(x):
             return self.cross_attention.attend(
-                x, cache.memory_keys, cache.memory_values, memory_view, None
+                x, cache.memory_keys, cache.memory_values, memory_inputs
             )
 
-        x = self.self_attention_residual(x, attend, None)
+        x = self.self_attention_residual(x, attend)
         if self.config.has_encoder:
-            x = self.cross_attention_residual(x, attend_source, None)
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, None), None), cache
+            x = self.cross_attention_residual(x, attend_source)
+        return self.feed_forward_residual(x, self.feed_forward), cache
 
 
 @flax.struct.dataclass
-class LayerCache:
+class LayerKVCache:
     """Keys and values of one decoder layer: of the steps so far, and of the source if any.
 
     With `scan_layers`, those of all layers, on an axis before the others.
@@ -211,3 +213,45 @@ def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[
             found.setdefault(kind, []).extend(intermediates[f"{stack}_{layer}"][attention][name])
             layer += 1
     return found
+
+
+def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
+    """Returns a gate of 1 for each head, by kind of attention: they change nothing.
+
+    Kinds are "encoder_self", "decoder_self" and "cross", of those that the model has. Layers that
+    share their parameters share their gates, and count as one.
+
+    Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
+    """
+    depths = {
+        "encoder_self": config.num_encoder_layers,
+        "decoder_self": config.num_decoder_layers,
+        "cross": config.num_decoder_layers if config.has_encoder else 0,
+    }
+    return {
+        kind: jnp.ones((1 if config.share_layers else depth, config.num_heads))
+        for kind, depth in depths.items()
+        if depth
+    }
+
+
+def gate_variables(
+    gates: Mapping[str, Float[Array, "layers *B H"]], config: ModelConfig, part: str = ""
+) -> dict[str, Any]:
+    """Returns the collection of variables `gates`, with which a model multiplies its heads.
+
+    Args:
+      gates: by kind of attention, see `unit_gates`; heads of kinds that it lacks have none. An
+        axis before the heads, if any, is that of a batch whose sequences have their own.
+      part: name of the Transformer within the model; '' if it is the whole.
+    """
+    collection: dict[str, Any] = {}
+    for kind, by_layer in gates.items():
+        stack, attention = ATTENTIONS[kind]
+        if config.scan_layers:
+            heads = by_layer[0] if config.share_layers else by_layer
+            collection.setdefault(stack, {})[attention] = {"heads": heads}
+            continue
+        for layer, heads in enumerate(by_layer):
+            collection.setdefault(f"{stack}_{layer}", {})[attention] = {"heads": heads}
+    return {part: collection} if part else collection

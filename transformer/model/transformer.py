@@ -1,4 +1,4 @@
-"""The Transformer [3.1], whole sequences at once or a token at a time."""
+"""The Transformer [3.1], whole sequences at once or token by token."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,37 +9,45 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from transformer.errors import UserError
+from transformer.model.architecture import Architecture, count_kernels
 from transformer.model.attention import (
-    View,
+    AttentionInputs,
     look_ahead_mask,
     padding_mask,
     segment_mask,
 )
 from transformer.model.config import ModelConfig
-from transformer.model.layers import Dropout, DropoutRates, Embedding, make_norm
-from transformer.model.positions import STACK_HOOKS, SumOfPositions, check_length
+from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
+from transformer.model.positions.base import STACK_HOOKS
+from transformer.model.positions.registry import (
+    SumOfPositions,
+    check_encodings,
+    check_length,
+    max_positions,
+)
 from transformer.model.stack import (
     DecoderLayer,
     EncoderLayer,
-    LayerCache,
+    LayerKVCache,
     make_layers,
     run_layers,
     sown_by_kind,
 )
 
 
-class Transformer(nn.Module):
+class Transformer(Architecture):
     """Predicts each next token of a target from the target so far and a source.
 
     With no encoder layers, the decoder alone predicts the next token of any text (Radford et al.
     2018, "GPT"); with no decoder layers, the encoder alone reads one (Devlin et al. 2019, "BERT").
 
-    Variables `gates` beside the parameters switch heads off, see `gates.gate_variables`.
+    Variables `gates` multiply its heads, and with 0 remove them; see `stack.gate_variables`.
 
     Source: Vaswani et al. 2017, figure 1.
     """
 
-    config: ModelConfig
+    has_heads = True
 
     def setup(self):
         config = self.config
@@ -61,48 +69,20 @@ class Transformer(nn.Module):
             self.encoder_norm = make_norm(config)
             self.decoder_norm = make_norm(config)
 
-    def __call__(
-        self,
-        source: Int[Array, "B M"],
-        target: Int[Array, "B L"],
-        source_mask: Bool[Array, "B M"],
-        target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
-    ) -> Float[Array, "B L V"]:
-        """Returns float32 logits; those at target position i score the token after i.
-
-        Args:
-          source_mask, target_mask: True at tokens, False at padding.
-          rates: dropout while training (needs the rng "dropout"); None in evaluation.
-        """
-        return self.logits(self.features(source, target, source_mask, target_mask, rates))
-
-    def features(
-        self,
-        source: Int[Array, "B M"],
-        target: Int[Array, "B L"],
-        source_mask: Bool[Array, "B M"],
-        target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
-    ) -> Float[Array, "B L D"]:
-        """Returns the decoder's last hidden states: `__call__` before its logits."""
-        memory = self.encode(source, source_mask, rates)
-        return self.decode(target, memory, source_mask, target_mask, rates)
-
     def encode(
         self,
         source: Int[Array, "B M"],
         source_mask: Bool[Array, "B M"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
-        """Returns the encoder's output, one vector a source token."""
         table = self.target_embedding if self.config.one_table else self.source_embedding
         positions = jnp.arange(source.shape[1])
         x = self._embed(table(source), self.encoder_positions, positions, rates)
-        view = self._view(self.encoder_positions, padding_mask(source_mask), positions, positions)
+        mask = padding_mask(source_mask)
+        inputs = self._inputs(self.encoder_positions, mask, positions, positions)
 
         def run(layer, x, _):
-            return layer(x, view, rates), None
+            return layer(x, inputs, rates), None
 
         x, _ = run_layers(self.encoder_layers, self.config, self.config.num_encoder_layers, run, x)
         return self.encoder_norm(x) if self.config.normalizes_input else x
@@ -113,124 +93,126 @@ class Transformer(nn.Module):
         memory: Float[Array, "B M D"] | None,
         source_mask: Bool[Array, "B M"] | None,
         target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """Returns the decoder's output for a whole target, which sees no future token.
-
-        Args:
-          memory, source_mask: None where there is no encoder.
-          segments: which document of its row each token belongs to. A token sees its own alone,
-            and positions are counted from its start; None where a row is one document.
-        """
+        """See `Architecture`; with segments, positions are counted from the start of each."""
         positions = jnp.arange(target.shape[1])
         own = positions if segments is None else positions - segment_starts(segments)
         x = self._embed(self.target_embedding(target), self.decoder_positions, own, rates)
         mask = look_ahead_mask(target.shape[1]) & padding_mask(target_mask)
         if segments is not None:
             mask &= segment_mask(segments)
-        view = self._view(self.decoder_positions, mask, positions, positions)
-        memory_view = None
+        inputs = self._inputs(self.decoder_positions, mask, positions, positions)
+        memory_inputs = None
         if memory is not None:
             there, readable = jnp.arange(memory.shape[1]), padding_mask(source_mask)
-            memory_view = self._view(self.cross_positions, readable, positions, there)
+            memory_inputs = self._inputs(self.cross_positions, readable, positions, there)
 
         def run(layer, x, _):
-            return layer(x, memory, view, memory_view, rates), None
+            return layer(x, memory, inputs, memory_inputs, rates), None
 
         x, _ = run_layers(self.decoder_layers, self.config, self.config.num_decoder_layers, run, x)
         return self.decoder_norm(x) if self.config.normalizes_input else x
 
-    def output_table(self) -> Float[Array, "V D"]:
-        """Returns the matrix whose product with a hidden state gives the logits [3.4]."""
-        untied = self.config.tied_embeddings == "none"
-        return self.output_embedding.table if untied else self.target_embedding.table
-
-    def logits(self, features: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        """Returns float32 scores over the target vocabulary."""
-        table = self.output_table().astype(features.dtype)
-        return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
-
-    def start(
-        self, source: Int[Array, "B M"], source_mask: Bool[Array, "B M"], beam: int, steps: int
-    ) -> "Cache":
-        """Returns the cache with which `step` decodes up to `steps` tokens of `beam` hypotheses.
-
-        Without an encoder nothing counts of the source but its number of rows.
-
-        Raises:
-          UserError: a learned table of positions has fewer than `steps` rows.
-        """
+    def init_cache(
+        self, source: Int[Array, "B M"], source_mask: Bool[Array, "B M"], beam_size: int, steps: int
+    ) -> "KVCache":
         check_length(steps, self.config)
         memory = jnp.zeros((len(source), 0, self.config.d_model), self.config.dtype)
         if self.config.has_encoder:
             memory = self.encode(source, source_mask)
 
         def run(layer, x, _):
-            return x, layer.start(memory, beam, steps)
+            return x, layer.init_cache(memory, beam_size, steps)
 
         depth = self.config.num_decoder_layers
         _, layers = run_layers(self.decoder_layers, self.config, depth, run, memory)
-        ancestors = jnp.zeros((len(source), beam, steps), jnp.int32)
-        return Cache(jnp.int32(0), ancestors, source_mask, layers)
+        back_pointers = jnp.zeros((len(source), beam_size, steps), jnp.int32)
+        return KVCache(jnp.int32(0), back_pointers, source_mask, layers)
 
-    def step(
-        self, tokens: Int[Array, "B P"], cache: "Cache"
-    ) -> tuple[Float[Array, "B P V"], "Cache"]:
-        """Returns the logits after one more token of each hypothesis, and the cache with it.
+    def decode_step(
+        self, tokens: Int[Array, "B P"], cache: "KVCache"
+    ) -> tuple[Float[Array, "B P V"], "KVCache"]:
+        """See `Architecture`.
 
-        The hypotheses of a sentence stand where the positions of a target stand in `decode`:
-        queries side by side, each with its own mask over one set of keys.
+        The hypotheses of a sentence take the place of a target's positions in `decode`: queries
+        side by side, each with its own mask over one set of keys.
         """
-        beam, steps = cache.ancestors.shape[1:]
-        here = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32), tokens.shape)
-        ancestors = jax.lax.dynamic_update_slice_in_dim(
-            cache.ancestors, here[:, :, None], cache.index, 2
+        beam_size, steps = cache.back_pointers.shape[1:]
+        here = jnp.broadcast_to(jnp.arange(beam_size, dtype=jnp.int32), tokens.shape)
+        back_pointers = jax.lax.dynamic_update_slice_in_dim(
+            cache.back_pointers, here[:, :, None], cache.index, 2
         )
-        own = ancestors[..., None] == jnp.arange(beam)
+        own = back_pointers[..., None] == jnp.arange(beam_size)
         own &= (jnp.arange(steps) <= cache.index)[:, None]
-        mask = own.reshape(len(tokens), 1, beam, steps * beam)
-        now, then = jnp.full(beam, cache.index), jnp.repeat(jnp.arange(steps), beam)
-        view = self._view(self.decoder_positions, mask, now, then)
-        memory_view = None
+        mask = own.reshape(len(tokens), 1, beam_size, steps * beam_size)
+        now, then = jnp.full(beam_size, cache.index), jnp.repeat(jnp.arange(steps), beam_size)
+        inputs = self._inputs(self.decoder_positions, mask, now, then)
+        memory_inputs = None
         if self.config.has_encoder:
             there = jnp.arange(cache.memory_mask.shape[1])
             memory_mask = padding_mask(cache.memory_mask)
-            memory_view = self._view(self.cross_positions, memory_mask, now, there)
-        x = self._embed(self.target_embedding(tokens), self.decoder_positions, now, None)
+            memory_inputs = self._inputs(self.cross_positions, memory_mask, now, there)
+        x = self._embed(self.target_embedding(tokens), self.decoder_positions, now)
 
         def run(layer, x, layer_cache):
-            return layer.step(x, layer_cache, cache.index, view, memory_view)
+            return layer.decode_step(x, layer_cache, cache.index, inputs, memory_inputs)
 
         depth = self.config.num_decoder_layers
         x, layers = run_layers(self.decoder_layers, self.config, depth, run, x, cache.layers)
         x = self.decoder_norm(x) if self.config.normalizes_input else x
-        return self.logits(x), Cache(cache.index + 1, ancestors, cache.memory_mask, layers)
+        return self.logits(x), KVCache(cache.index + 1, back_pointers, cache.memory_mask, layers)
 
-    @staticmethod
-    def attention_weights(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns each layer's attention weights [B, H, L, M], as a forward pass sowed them.
+    # -- what is asked of it from outside
 
-        Kinds are "encoder_self", "decoder_self" and "cross", of which a part alone has its own.
-        """
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        _check_heads(config)
+        if config.d_model % 2:
+            raise UserError(f"model.d_model={config.d_model} must be even: sines pair with cosines")
+        check_encodings(config)
+
+    @classmethod
+    def has_cross_attention(cls, config: Any) -> bool:
+        return config.num_encoder_layers > 0 and config.num_decoder_layers > 0
+
+    @property
+    def max_positions(self) -> int | None:
+        return max_positions(self.config)
+
+    @nn.nowrap
+    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
         return sown_by_kind(intermediates, "weights")
 
-    @staticmethod
-    def value_norms(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns each layer's norms of transformed values [B, H, M], as a forward pass sowed them.
-
-        Times the weights, they are the norms of what each head fetches from each token. See
-        `MultiHeadAttention`; kinds are those of `attention_weights`.
-        """
+    @nn.nowrap
+    def value_norms(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
         return sown_by_kind(intermediates, "value_norms")
 
-    def _embed(self, vectors, encoding, positions, rates):
-        check_length(positions.shape[-1], self.config)
-        return self.embedding_dropout(encoding.add(vectors, positions), rates and rates.embedding)
+    @nn.nowrap
+    def kernels_per_token(self, params: Any) -> int:
+        config = self.config
+        depths = {
+            "encoder_layers": config.num_encoder_layers,
+            "decoder_layers": config.num_decoder_layers,
+        }
+        kernels = 0
+        for stack, depth in depths.items():
+            layers = {name: layer for name, layer in params.items() if name.startswith(stack)}
+            kernels += count_kernels(layers) * (depth if config.share_layers else 1)
+        return kernels
 
-    def _view(self, encoding: SumOfPositions, mask, query_positions, key_positions) -> View:
+    # -- inside
+
+    def _embed(self, vectors, encoding, positions, rates=NO_DROPOUT):
+        check_length(positions.shape[-1], self.config)
+        return self.embedding_dropout(encoding.add(vectors, positions), rates.embedding)
+
+    def _inputs(
+        self, encoding: SumOfPositions, mask, query_positions, key_positions
+    ) -> AttentionInputs:
         bias = encoding.bias(query_positions, key_positions)
-        return View(mask, query_positions, key_positions, bias)
+        return AttentionInputs(mask, query_positions, key_positions, bias)
 
 
 def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
@@ -244,25 +226,40 @@ def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
     return jax.lax.cummax(jnp.where(first, places, 0), axis=1)
 
 
+def _check_heads(config: ModelConfig) -> None:
+    if not config.head_size and config.d_model % config.num_heads:
+        divisors = [n for n in range(1, 65) if config.d_model % n == 0]
+        raise UserError(
+            f"model.num_heads={config.num_heads} does not divide model.d_model={config.d_model}: "
+            f"choose one of {', '.join(map(str, divisors))}, or set model.head_size"
+        )
+    if config.num_heads % config.key_value_heads:
+        divisors = [n for n in range(1, config.num_heads + 1) if config.num_heads % n == 0]
+        raise UserError(
+            f"model.num_kv_heads={config.num_kv_heads} does not divide "
+            f"model.num_heads={config.num_heads}: choose one of {', '.join(map(str, divisors))}"
+        )
+
+
 def _encodings(config: ModelConfig, names: str, bidirectional: bool = True) -> SumOfPositions:
     return SumOfPositions(config, bidirectional, names=names, hooks=STACK_HOOKS)
 
 
 @flax.struct.dataclass
-class Cache:
+class KVCache:
     """All that stepwise decoding remembers.
 
-    Keys and values are never moved when a beam is pruned: `ancestors[b, p, t]` says in which
+    Keys and values are never moved when a beam is pruned: `back_pointers[b, p, t]` says in which
     slot hypothesis p of sentence b stood at step t. `index` counts the steps done.
     """
 
     index: Int[Array, ""]
-    ancestors: Int[Array, "B P steps"]
+    back_pointers: Int[Array, "B P steps"]
     memory_mask: Bool[Array, "B M"]
-    layers: tuple[LayerCache, ...] | LayerCache
+    layers: tuple[LayerKVCache, ...] | LayerKVCache
 
-    def reorder(self, parents: Int[Array, "B P"]) -> "Cache":
+    def reorder(self, parents: Int[Array, "B P"]) -> "KVCache":
         """Returns the cache in which hypothesis p goes on from what was hypothesis parents[p]."""
         return self.replace(
-            ancestors=jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1)
+            back_pointers=jnp.take_along_axis(self.back_pointers, parents[:, :, None], axis=1)
         )

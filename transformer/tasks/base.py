@@ -209,7 +209,7 @@ class TokenTask(Task):
         return self.predictor.token_sums(variables, batch, smoothing, rates_of(hparams), key)
 
     def held_out_sums(self, variables: Any, batch: Any) -> TokenSums:
-        return self.predictor.token_sums(variables, batch, 0.0, None)
+        return self.predictor.token_sums(variables, batch, 0.0)
 
     def split_sums(self, variables: Any, split: str, stacked: bool) -> list[list[TokenSums]]:
         """Returns the unsmoothed loss of each batch of a split, of each run or of the only one.

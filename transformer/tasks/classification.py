@@ -31,7 +31,6 @@ from transformer.metrics.classification import class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
-from transformer.model.positions import longest
 from transformer.storage.files import write_json
 from transformer.storage.reading import Each, read_json
 from transformer.tasks.base import Task
@@ -306,14 +305,15 @@ def make_network(config: Any, vocab_size: int, num_classes: int) -> nn.Module:
     fields = model_fields(config)
     sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
     model_config = ModelConfig(**{**fields, **sizes, "num_decoder_layers": 0})
-    limit, tokens = longest(model_config), config.data.max_tokens
+    check_names(model_config)
+    network = Classifier(model_config, num_classes, model.pooling)
+    limit, tokens = network.max_positions, config.data.max_tokens
     if limit is not None and tokens > limit:
         raise RunError(
             f"data.max_tokens={tokens} is more than the model.max_length={limit} positions that "
             f"are learned: set --config.model.max_length={tokens}"
         )
-    check_names(model_config)
-    return Classifier(model_config, num_classes, model.pooling)
+    return network
 
 
 def make_classifier(

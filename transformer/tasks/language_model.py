@@ -21,7 +21,6 @@ from transformer.inference.generator import Generator
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.model.positions import longest
 from transformer.tasks.base import TokenTask
 from transformer.tasks.numbers import model_fields
 
@@ -244,11 +243,12 @@ def make_generator(config: Any, tokenizer: Tokenizer) -> Generator:
     fields = model_fields(config)
     sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
     model_config = ModelConfig(**{**fields, **sizes, "num_encoder_layers": 0})
-    limit, context = longest(model_config), config.data.context
+    model = build_model(model_config)
+    limit, context = model.max_positions, config.data.context
     if limit is not None and context > limit:
         raise RunError(
             f"data.context={context} is more than the model.max_length={limit} positions that are "
             f"learned: set --config.model.max_length={context}"
         )
     whole = config.data.documents == "file"
-    return Generator(build_model(model_config), tokenizer, config.decode, context, whole)
+    return Generator(model, tokenizer, config.decode, context, whole)

@@ -22,7 +22,6 @@ from transformer.metrics.text import corpus_scores
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.model.positions import longest
 from transformer.tasks.base import TokenTask
 from transformer.tasks.numbers import model_fields
 from transformer.tasks.pair_probe import probe_of_pairs
@@ -90,7 +89,7 @@ class TranslationTask(TokenTask):
             data.batch_multiple,
             data.batch_sentences,
         )
-        length, limit = plan.buckets[-1].length, longest(self.predictor.model.config)
+        length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         if limit is not None and length > limit:
             raise RunError(
                 f"a training sentence has {length} tokens, more than the "

@@ -23,7 +23,7 @@ from tiny_run import command, refused, shared_run
 from transformer import tasks, workdir
 from transformer.config import complete
 from transformer.inference.translator import Translation
-from transformer.model.gates import unit_gates
+from transformer.model.stack import unit_gates
 
 STACKS = {"encoder_self": "encoder_layers_0", "decoder_self": "decoder_layers_0",
           "cross": "decoder_layers_0"}  # fmt: skip

@@ -31,8 +31,8 @@ from experiments.positions.values import AS_INITIALISED, encodings
 from places import ROOT
 from reference_positions import WRITTEN
 from tiny_run import command, refused, shared_run
-from transformer.model import positions
-from transformer.model.positions import REGISTRY, NoPositions
+from transformer.model.positions.base import NoPositions
+from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import Transformer
 
 # 7 positions, 3 heads of 10 and a width of 26, of which 13 pairs turn.
@@ -94,7 +94,7 @@ class Everything(NoPositions):
     def score(self, queries, query_positions, key_positions):
         return jnp.einsum("BLHK,M->BHLM", queries, key_positions)
 
-    def mix(self, weights, query_positions, key_positions):
+    def value_bias(self, weights, query_positions, key_positions):
         read = jnp.einsum("BHLM,M->BLH", weights, key_positions)
         return jnp.repeat(read[..., None], self.config.head_width, axis=-1)
 
@@ -110,7 +110,7 @@ def test_every_encoding_of_the_registry_has_its_pictures(tmp_path, undrawn):
         "relative_bias_bias_encoder",
         "relative_bias_bias_decoder",
         "relative_shaw_score",
-        "relative_shaw_mix",
+        "relative_shaw_value_bias",
         "alibi_bias_encoder",
         "alibi_bias_decoder",
         "none",
@@ -122,18 +122,18 @@ def test_every_encoding_of_the_registry_has_its_pictures(tmp_path, undrawn):
 
 
 def test_an_encoding_that_someone_adds_has_a_picture_of_each_hook(tmp_path, undrawn, monkeypatch):
-    monkeypatch.setitem(positions.REGISTRY, "everything", Everything)
+    monkeypatch.setitem(REGISTRY, "everything", Everything)
     keep_only(monkeypatch, ["everything"])
     found = list(encodings(SIZES, 0, None, pytest.fail))[-2:]  # after none
     assert found[0].summary == "Acts in every place"
     files = list(plots.draw(found[:1], COUNT, tmp_path))
-    hooks = ("add", "bias", "rotate", "score", "mix")
+    hooks = ("add", "bias", "rotate", "score", "value_bias")
     assert [path.stem for path in files] == [f"everything_{hook}_encoder" for hook in hooks]
     distances, vectors = found[0].vectors("score", COUNT)
     assert distances.tolist() == [-3, -2, -1, 0, 1, 2, 3]
     expected = np.broadcast_to(np.arange(COUNT)[:, None], (3, COUNT, 10))
     np.testing.assert_allclose(vectors, expected)
-    np.testing.assert_allclose(found[0].vectors("mix", COUNT)[1], expected)
+    np.testing.assert_allclose(found[0].vectors("value_bias", COUNT)[1], expected)
 
 
 class Tuned(NoPositions):
@@ -161,7 +161,7 @@ class Compact(NoPositions):
 def test_parameters_that_someone_s_encoding_has_are_drawn(
     kind, pictures, scan_layers, tmp_path, undrawn, monkeypatch
 ):
-    monkeypatch.setitem(positions.REGISTRY, "someones", kind)
+    monkeypatch.setitem(REGISTRY, "someones", kind)
     keep_only(monkeypatch, ["someones"])
     new = [one for one in encodings(SIZES, 0, None, pytest.fail) if one.name == "someones"]
     assert {one.origin for one in new} == {AS_INITIALISED}
@@ -181,8 +181,8 @@ def test_parameters_that_someone_s_encoding_has_are_drawn(
 
 
 def test_the_mode_draws_what_someone_adds(tiny, tmp_path, undrawn, monkeypatch):
-    monkeypatch.setitem(positions.REGISTRY, "tuned", Tuned)
-    monkeypatch.setitem(positions.REGISTRY, "compact", Compact)
+    monkeypatch.setitem(REGISTRY, "tuned", Tuned)
+    monkeypatch.setitem(REGISTRY, "compact", Compact)
     keep_only(monkeypatch, ["sinusoidal", "tuned", "compact"])
     monkeypatch.setattr(clock_hands, "POSITIONS", 3)
     ended = command("--mode=positions", f"--workdir={tiny.copy(tmp_path / 'run')}")

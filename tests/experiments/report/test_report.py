@@ -93,7 +93,8 @@ class Reader:
     )
 
     def __init__(self, kind="transformer", attention="none"):
-        settings = SimpleNamespace(kind=kind, recurrent_attention=attention)
+        layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+        settings = SimpleNamespace(kind=kind, recurrent_attention=attention, **layers)
         self.model, self.read = SimpleNamespace(config=settings), []
 
     def score(self, variables, sources, targets):

@@ -1,4 +1,4 @@
-"""How the decoder of a recurrent model reads the source, by the names of its two papers."""
+"""How the decoder of a recurrent model attends to the source, by the names of its two papers."""
 
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from transformer.model.layers import Linear
 
 
 @flax.struct.dataclass
-class Source:
+class EncoderMemory:
     """The encoder's output as attention reads it: keys to compare with, values to average."""
 
     keys: Float[Array, "B M D"]
@@ -22,11 +22,11 @@ class Source:
 
 
 class AdditiveAttention(nn.Module):
-    """A decoder that reads the source before its step, with the state that it has then.
+    """A decoder that attends before its step, with the state that it has then.
 
     The score of a source position is v^T tanh(W s + U h), with s the first layer's last output and
-    h the encoder's; what is read is a second input of the first layer's cell. Logits are made of a
-    maxout over pairs of a projection of the state, the last token and what was read.
+    h the encoder's; the context is a second input of the first layer's cell. Logits are made of a
+    maxout over pairs of a projection of the state, the last token and the context.
 
     Unlike the source's, the decoder may have layers above the first, and a cell other than the GRU;
     the state of which the logits are made is the top layer's after its step, not before it.
@@ -35,7 +35,7 @@ class AdditiveAttention(nn.Module):
     Translate", section 3.1, appendices A.1.2 (score) and A.2.2 (decoder).
     """
 
-    feeds_cell: ClassVar[bool] = True  # what is read is an input of the first layer's cell
+    context_in_cell: ClassVar[bool] = True  # the context is an input of the first layer's cell
 
     config: ModelConfig
 
@@ -46,16 +46,18 @@ class AdditiveAttention(nn.Module):
         self.score = Linear(1, dtype, use_bias=False)
         self.output = Linear(2 * width, dtype, use_bias=True)
 
-    def source(self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]) -> Source:
+    def encoder_memory(
+        self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]
+    ) -> EncoderMemory:
         """Returns the encoder's output with its part of all scores."""
-        return Source(self.key(memory), memory, mask)
+        return EncoderMemory(self.key(memory), memory, mask)
 
-    def read(
-        self, states: Float[Array, "B L D"], source: Source
+    def attend(
+        self, states: Float[Array, "B L D"], memory: EncoderMemory
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-        """Returns what each state reads, and its weights, float32."""
-        hidden = jnp.tanh(self.query(states)[:, :, None] + source.keys[:, None])
-        return _average(self.score(hidden)[..., 0], source)
+        """Returns each state's attention context, and its weights, float32."""
+        hidden = jnp.tanh(self.query(states)[:, :, None] + memory.keys[:, None])
+        return _average(self.score(hidden)[..., 0], memory)
 
     def features(
         self,
@@ -63,32 +65,32 @@ class AdditiveAttention(nn.Module):
         states: Float[Array, "B L D"],
         context: Float[Array, "B L D"],
     ) -> Float[Array, "B L D"]:
-        """Returns what the logits are made of.
+        """Returns the vectors that the logits are made of.
 
         Args:
           embedded: the tokens that were read in these steps.
           states: the top layer's outputs after them.
-          context: what was read from the source.
+          context: the attention context of these steps.
         """
         pairs = self.output(jnp.concatenate([states, embedded, context], axis=-1))
         return pairs.reshape(*states.shape, 2).max(axis=-1)
 
 
 class MultiplicativeAttention(nn.Module):
-    """A decoder that reads the source after its step, with the top layer's new output.
+    """A decoder that attends after its step, with the top layer's new output.
 
     The score of a source position is s^T W h, with s the top layer's output and h the encoder's;
-    logits are made of the attentional vector tanh(W_c [what was read; s]). No step depends on what
-    another has read, so all positions of a target read at once.
+    logits are made of the attentional vector tanh(W_c [context; s]). No step depends on another's
+    context, so all positions of a target attend at once.
 
     Unlike in the source's best models, the attentional vector is no input of the next step
-    (input feeding), and all source positions are read (global attention).
+    (input feeding), and it attends to all source positions (global attention).
 
     Source: Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation",
     section 3.1, equations 8 ("general") and 5.
     """
 
-    feeds_cell: ClassVar[bool] = False
+    context_in_cell: ClassVar[bool] = False
 
     config: ModelConfig
 
@@ -97,15 +99,17 @@ class MultiplicativeAttention(nn.Module):
         self.key = Linear(width, dtype, use_bias=False)
         self.output = Linear(width, dtype, use_bias=False)
 
-    def source(self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]) -> Source:
+    def encoder_memory(
+        self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]
+    ) -> EncoderMemory:
         """Returns the encoder's output with its part of all scores."""
-        return Source(self.key(memory), memory, mask)
+        return EncoderMemory(self.key(memory), memory, mask)
 
-    def read(
-        self, states: Float[Array, "B L D"], source: Source
+    def attend(
+        self, states: Float[Array, "B L D"], memory: EncoderMemory
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-        """Returns what each state reads, and its weights, float32."""
-        return _average(jnp.einsum("BLD,BMD->BLM", states, source.keys), source)
+        """Returns each state's attention context, and its weights, float32."""
+        return _average(jnp.einsum("BLD,BMD->BLM", states, memory.keys), memory)
 
     def features(
         self,
@@ -113,17 +117,17 @@ class MultiplicativeAttention(nn.Module):
         states: Float[Array, "B L D"],
         context: Float[Array, "B L D"],
     ) -> Float[Array, "B L D"]:
-        """Returns what the logits are made of; see `AdditiveAttention.features`."""
+        """Returns the vectors that the logits are made of; see `AdditiveAttention.features`."""
         return jnp.tanh(self.output(jnp.concatenate([context, states], axis=-1)))
 
 
 def _average(
-    scores: Float[Array, "B L M"], source: Source
+    scores: Float[Array, "B L M"], memory: EncoderMemory
 ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
     """The source's values weighted by the softmax of the scores, and the weights."""
     scores = scores[:, None].astype(jnp.float32)
-    weights = masked_softmax(scores, padding_mask(source.mask))
-    values = source.values
+    weights = masked_softmax(scores, padding_mask(memory.mask))
+    values = memory.values
     return jnp.einsum("BLM,BMD->BLD", weights[:, 0].astype(values.dtype), values), weights
 
 

@@ -9,31 +9,31 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from transformer.errors import UserError
+from transformer.model.architecture import Architecture, count_kernels
 from transformer.model.config import ModelConfig
-from transformer.model.layers import Dropout, DropoutRates, Embedding, Linear
+from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, Linear
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent import cells
-from transformer.model.recurrent.attention import Source
+from transformer.model.recurrent.attention import EncoderMemory
 from transformer.model.recurrent.cells import BidirectionalLayer, State, recur, run_cell
 
 
-class RecurrentModel(nn.Module):
+class RecurrentModel(Architecture):
     """Predicts each next token of a target from the target so far and a source, by recurrence.
 
-    It has the methods of `model.transformer.Transformer` and takes its place. Bidirectional layers
-    encode; layers of one direction decode, each from a first state of its own: the tanh of a
-    projection of the encoder's two final states, for every vector of the state. Bahdanau et al.
-    2015, appendix A.2.2, project the right-to-left one alone. Dropout is on embeddings and on what
-    a layer hands to the next or to attention, never between steps (Zaremba et al. 2014).
+    Bidirectional layers encode; layers of one direction decode, each from a first state of its own:
+    the tanh of a projection of the encoder's two final states, for every vector of the state.
+    Bahdanau et al. 2015, appendix A.2.2, project the right-to-left one alone. Dropout is on
+    embeddings and on the outputs of layers, never between steps (Zaremba et al. 2014).
 
-    Without encoder layers this is a language model, which starts from a state of zeros, and
-    `source` and `source_mask` may be None but in `start`. Without decoder layers it only encodes.
+    Without encoder layers this is a language model, which starts from a state of zeros.
 
     Source: Cho et al. 2014; Sutskever et al. 2014, "Sequence to Sequence Learning with Neural
     Networks"; for the attentions see their classes.
     """
 
-    config: ModelConfig
+    has_heads = False
 
     def setup(self):
         config = self.config
@@ -53,57 +53,23 @@ class RecurrentModel(nn.Module):
         self.attention = attention(config) if attention and encodes else None
         cell = cells.REGISTRY[config.cell]
         self.decoder_layers = [
-            cell(width, width, config.dtype, width if self._feeds_cell(layer) else 0)
+            cell(width, width, config.dtype, width if self._context_in_cell(layer) else 0)
             for layer in range(decodes)
         ]
         self.first_states = Linear(decodes * cell.states * width, config.dtype, use_bias=True)
-
-    def __call__(
-        self,
-        source: Int[Array, "B M"] | None,
-        target: Int[Array, "B L"],
-        source_mask: Bool[Array, "B M"] | None,
-        target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
-        segments: Int[Array, "B L"] | None = None,
-    ) -> Float[Array, "B L V"]:
-        """Returns float32 logits; those at target position i score the token after i.
-
-        Args:
-          source_mask, target_mask: True at tokens, False at padding.
-          rates: dropout while training (needs the rng "dropout"); None in evaluation.
-          segments: see `decode`.
-        """
-        features = self.features(source, target, source_mask, target_mask, rates, segments)
-        return self.logits(features)
-
-    def features(
-        self,
-        source: Int[Array, "B M"] | None,
-        target: Int[Array, "B L"],
-        source_mask: Bool[Array, "B M"] | None,
-        target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
-        segments: Int[Array, "B L"] | None = None,
-    ) -> Float[Array, "B L D"]:
-        """Returns what the logits are made of: `__call__` before its logits."""
-        encodes = self.config.num_encoder_layers
-        memory = self.encode(source, source_mask, rates) if encodes else None
-        return self.decode(target, memory, source_mask, target_mask, rates, segments)
 
     def encode(
         self,
         source: Int[Array, "B M"],
         source_mask: Bool[Array, "B M"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
-        """Returns the encoder's output, one vector a source token."""
         table = (
             self.target_embedding if self.config.tied_embeddings == "all" else self.source_embedding
         )
-        x = self.embedding_dropout(table(source), rates and rates.embedding)
+        x = self.embedding_dropout(table(source), rates.embedding)
         for layer in self.encoder_layers:
-            x = self.layer_dropout(layer(x, source_mask), rates and rates.residual)
+            x = self.layer_dropout(layer(x, source_mask), rates.residual)
         return x
 
     def decode(
@@ -112,96 +78,91 @@ class RecurrentModel(nn.Module):
         memory: Float[Array, "B M D"] | None,
         source_mask: Bool[Array, "B M"] | None,
         target_mask: Bool[Array, "B L"],
-        rates: DropoutRates | None = None,
+        rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """Returns what the logits of a whole target are made of.
+        """See `Architecture`; with segments, the state is zero again at the start of each.
 
         Attention weights over the source are sown as `intermediates/weights`.
-
-        Args:
-          memory: what `encode` returned; None in a language model.
-          segments: the document of each token, where a language model's rows hold several: the
-            state is zero again wherever the next begins.
         """
         starts = None if segments is None else jnp.diff(segments, prepend=segments[:, :1]) != 0
-        source = self._source(memory, source_mask)
-        x = self.embedding_dropout(self.target_embedding(target), rates and rates.embedding)
+        encoder_memory = self._encoder_memory(memory, source_mask)
+        x = self.embedding_dropout(self.target_embedding(target), rates.embedding)
         embedded, context = x, None
         states = self._first_states(memory, len(target))
         for layer, (cell, state) in enumerate(zip(self.decoder_layers, states, strict=True)):
-            if self._feeds_cell(layer):
-                x, context = self._run_reading_cell(x, source, target_mask, state)
+            if self._context_in_cell(layer):
+                x, context = self._run_attending_cell(x, encoder_memory, target_mask, state)
             else:
                 x = run_cell(cell, x, target_mask, state, starts)
-            x = self.layer_dropout(x, rates and rates.residual)
-        return self._features(embedded, x, context, source)
+            x = self.layer_dropout(x, rates.residual)
+        return self._features(embedded, x, context, encoder_memory)
 
-    def output_table(self) -> Float[Array, "V D"]:
-        """Returns the matrix whose product with the features gives the logits."""
-        untied = self.config.tied_embeddings == "none"
-        return self.output_embedding.table if untied else self.target_embedding.table
-
-    def logits(self, features: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        """Returns float32 scores over the target vocabulary."""
-        table = self.output_table().astype(features.dtype)
-        return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
-
-    def start(
+    def init_cache(
         self,
         source: Int[Array, "B M"],
         source_mask: Bool[Array, "B M"] | None,
-        beam: int,
+        beam_size: int,
         steps: int,
-    ) -> "RecurrentCache":
-        """Returns the cache with which `step` decodes `beam` hypotheses.
-
-        Args:
-          source: a language model takes only their number from it.
-          steps: of no importance here: a state is as large after any number of steps.
-        """
+    ) -> "DecoderState":
+        """See `Architecture`; a state is as large after any number of steps."""
         memory = self.encode(source, source_mask) if self.config.num_encoder_layers else None
         states = jax.tree.map(
-            lambda state: jnp.repeat(state[:, None], beam, axis=1),
+            lambda state: jnp.repeat(state[:, None], beam_size, axis=1),
             self._first_states(memory, len(source)),
         )
-        return RecurrentCache(states, self._source(memory, source_mask))
+        return DecoderState(states, self._encoder_memory(memory, source_mask))
 
-    def step(
-        self, tokens: Int[Array, "B P"], cache: "RecurrentCache"
-    ) -> tuple[Float[Array, "B P V"], "RecurrentCache"]:
-        """Returns the logits after one more token of each hypothesis, and the cache with it."""
+    def decode_step(
+        self, tokens: Int[Array, "B P"], cache: "DecoderState"
+    ) -> tuple[Float[Array, "B P V"], "DecoderState"]:
         x = embedded = self.target_embedding(tokens)
         context, states = None, []
         for layer, (cell, state) in enumerate(zip(self.decoder_layers, cache.states, strict=True)):
             projected = cell.project(x)
-            if self._feeds_cell(layer):
-                state, (context, _) = self._reading_step(projected, state, cache.source)
+            if self._context_in_cell(layer):
+                state, (context, _) = self._attending_step(projected, state, cache.memory)
             else:
                 state = cell(projected, state)
             states.append(state)
             x = state[0].astype(x.dtype)
-        features = self._features(embedded, x, context, cache.source)
+        features = self._features(embedded, x, context, cache.memory)
         return self.logits(features), cache.replace(states=tuple(states))
 
-    @staticmethod
-    def attention_weights(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns the weights [B, 1, L, M] that a forward pass has sown, as "cross"; or nothing."""
+    # -- what is asked of it from outside
+
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        if config.d_model % 2:
+            raise UserError(
+                f"model.d_model={config.d_model} must be even: each direction of a bidirectional "
+                "encoder has half"
+            )
+
+    @classmethod
+    def has_cross_attention(cls, config: Any) -> bool:
+        return config.num_encoder_layers > 0 and config.recurrent_attention != "none"
+
+    @nn.nowrap
+    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
         return {"cross": list(intermediates["weights"])} if "weights" in intermediates else {}
 
-    @staticmethod
-    def value_norms(intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns none: what is read is no value of a head, and no matrix of its own follows it."""
-        return {}
+    @nn.nowrap
+    def kernels_per_token(self, params: Any) -> int:
+        # The kernel of the first states works once per sentence, that of additive scores for each
+        # pair of tokens, as attention's own products do.
+        score = params.get("attention", {}).get("score", {})
+        others = params.get("first_states", {}), score
+        return count_kernels(params) - sum(map(count_kernels, others))
 
     # -- inside
 
-    def _feeds_cell(self, layer: int) -> bool:
-        """Whether what is read from the source is an input of this layer's cell."""
-        return layer == 0 and self.attention is not None and self.attention.feeds_cell
+    def _context_in_cell(self, layer: int) -> bool:
+        """Whether the attention context is an input of this layer's cell."""
+        return layer == 0 and self.attention is not None and self.attention.context_in_cell
 
-    def _source(self, memory, mask) -> Source | None:
-        return None if self.attention is None else self.attention.source(memory, mask)
+    def _encoder_memory(self, memory, mask) -> EncoderMemory | None:
+        return None if self.attention is None else self.attention.encoder_memory(memory, mask)
 
     def _first_states(self, memory: Float[Array, "B M D"] | None, batch: int) -> tuple[State, ...]:
         """Each decoder layer's state before the first step."""
@@ -216,19 +177,21 @@ class RecurrentModel(nn.Module):
             for cell, of_layer in zip(self.decoder_layers, layers, strict=True)
         )
 
-    def _reading_step(self, projected: Float[Array, "B P columns"], state: State, source: Source):
-        """The first layer's next state, and what it read and with which weights."""
+    def _attending_step(
+        self, projected: Float[Array, "B P columns"], state: State, memory: EncoderMemory
+    ):
+        """The first layer's next state, and its attention context and weights."""
         cell = self.decoder_layers[0]
-        context, weights = self.attention.read(state[0], source)
+        context, weights = self.attention.attend(state[0], memory)
         return cell(projected + cell.project_context(context), state), (context, weights)
 
-    def _run_reading_cell(self, x, source: Source, mask, state: State):
-        """The first layer's outputs [B, L, D] and what they read, over a whole target."""
+    def _run_attending_cell(self, x, memory: EncoderMemory, mask, state: State):
+        """The first layer's outputs and contexts [B, L, D], over a whole target."""
 
         def step(model, projected, state):
-            return model._reading_step(projected, state, source)
+            return model._attending_step(projected, state, memory)
 
-        # Time first, and an axis of one hypothesis a sentence, as in `step`.
+        # Time first, and an axis of one hypothesis per sentence, as in `decode_step`.
         projected = self.decoder_layers[0].project(x.swapaxes(0, 1))[:, :, None]
         state = tuple(vector[:, None] for vector in state)
         outputs, (context, weights) = recur(self, step, state, projected, mask.T[:, :, None])
@@ -236,24 +199,26 @@ class RecurrentModel(nn.Module):
         outputs, context = (y[:, :, 0].swapaxes(0, 1).astype(x.dtype) for y in (outputs, context))
         return outputs, context
 
-    def _features(self, embedded, x, context, source: Source | None) -> Float[Array, "B L D"]:
-        """What the logits are made of, out of the top layer's outputs `x`."""
+    def _features(
+        self, embedded, x, context, memory: EncoderMemory | None
+    ) -> Float[Array, "B L D"]:
+        """The decoder's output, made of the top layer's outputs `x`."""
         if self.attention is None:
             return x
         if context is None:
-            context, weights = self.attention.read(x, source)
+            context, weights = self.attention.attend(x, memory)
             self.sow("intermediates", "weights", weights)
         return self.attention.features(embedded, x, context)
 
 
 @flax.struct.dataclass
-class RecurrentCache:
-    """All that stepwise decoding remembers: each layer's states [B, P, D], and the source."""
+class DecoderState:
+    """All that stepwise decoding remembers: each layer's states [B, P, D], the encoder memory."""
 
     states: tuple[State, ...]
-    source: Source | None
+    memory: EncoderMemory | None
 
-    def reorder(self, parents: Int[Array, "B P"]) -> "RecurrentCache":
+    def reorder(self, parents: Int[Array, "B P"]) -> "DecoderState":
         """Returns the cache in which hypothesis p goes on from what was hypothesis parents[p]."""
         states = jax.tree.map(
             lambda state: jnp.take_along_axis(state, parents[:, :, None], axis=1), self.states

@@ -1,0 +1,191 @@
+"""What is asked of a network from outside, whatever it is made of."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer.model.config import ModelConfig
+from transformer.model.layers import NO_DROPOUT, DropoutRates
+
+
+class Network(nn.Module):
+    """A network and what can be asked of it; unless it says otherwise, it has nothing of it."""
+
+    @property
+    def max_positions(self) -> int | None:
+        """Positions that the network has, or None if there is no last one."""
+        return None
+
+    @nn.nowrap
+    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
+        """Returns each layer's attention weights [B, H, L, M], as a forward pass sowed them.
+
+        Kinds are "encoder_self", "decoder_self" and "cross", of those that the network has.
+        """
+        return {}
+
+    @nn.nowrap
+    def value_norms(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
+        """Returns each layer's norms of transformed values [B, H, M], as a forward pass sowed them.
+
+        Times the weights, they are the norms of what each head fetches from each token. See
+        `attention_variants.value_norms`; kinds are those of `attention_weights`.
+        """
+        return {}
+
+    @nn.nowrap
+    def weights_per_token(self, params: Any) -> int:
+        """Returns how many numbers in the kernels each token is multiplied with, logits included.
+
+        Layers that share their parameters count each time. What works once per text does not count.
+        """
+        return 0
+
+
+class Architecture(Network):
+    """An encoder, a decoder, or both: the interface of every entry of `build.REGISTRY`.
+
+    Without encoder layers it is a language model, and without decoder layers it only encodes.
+
+    A subclass makes in its `setup` the embeddings `target_embedding` and, unless the output is
+    tied, `output_embedding`.
+    """
+
+    config: ModelConfig
+    has_heads: ClassVar[bool]  # whether its attention is that of heads, which gates can switch off
+
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        """Raises UserError if the numbers of a configuration do not fit this architecture."""
+
+    @classmethod
+    def has_cross_attention(cls, config: Any) -> bool:
+        """Whether the decoder attends to the source; see `build.has_cross_attention`."""
+        raise NotImplementedError
+
+    def encode(
+        self,
+        source: Int[Array, "B M"],
+        source_mask: Bool[Array, "B M"],
+        rates: DropoutRates = NO_DROPOUT,
+    ) -> Float[Array, "B M D"]:
+        """Returns the encoder's output, one vector a source token."""
+        raise NotImplementedError
+
+    def decode(
+        self,
+        target: Int[Array, "B L"],
+        memory: Float[Array, "B M D"] | None,
+        source_mask: Bool[Array, "B M"] | None,
+        target_mask: Bool[Array, "B L"],
+        rates: DropoutRates = NO_DROPOUT,
+        segments: Int[Array, "B L"] | None = None,
+    ) -> Float[Array, "B L D"]:
+        """Returns the decoder's output for a whole target, which sees no future token.
+
+        Args:
+          memory, source_mask: what `encode` returned, and the mask; None without an encoder.
+          segments: the document of each token, if a language model's rows hold several. A token
+            sees its own alone; None if a row is one document.
+        """
+        raise NotImplementedError
+
+    def init_cache(
+        self,
+        source: Int[Array, "B M"],
+        source_mask: Bool[Array, "B M"],
+        beam_size: int,
+        steps: int,
+    ) -> Any:
+        """Returns the cache with which `decode_step` decodes `beam_size` hypotheses per sentence.
+
+        It has a method `reorder(parents)`, see `decode.Cache`.
+
+        Args:
+          source: without an encoder only its number of rows counts.
+          steps: tokens that can be decoded, at least.
+
+        Raises:
+          UserError: there are fewer positions than `steps`.
+        """
+        raise NotImplementedError
+
+    def decode_step(
+        self, tokens: Int[Array, "B P"], cache: Any
+    ) -> tuple[Float[Array, "B P V"], Any]:
+        """Returns the logits after one more token of each hypothesis, and the cache with it."""
+        raise NotImplementedError
+
+    # -- the same for all
+
+    def __call__(
+        self,
+        source: Int[Array, "B M"] | None,
+        target: Int[Array, "B L"],
+        source_mask: Bool[Array, "B M"] | None,
+        target_mask: Bool[Array, "B L"],
+        rates: DropoutRates = NO_DROPOUT,
+        segments: Int[Array, "B L"] | None = None,
+    ) -> Float[Array, "B L V"]:
+        """Returns float32 logits; those at target position i score the token after i.
+
+        Args:
+          source, source_mask: None without an encoder.
+          source_mask, target_mask: True at tokens, False at padding.
+          rates: of dropout while training, which needs the rng "dropout".
+          segments: see `decode`.
+        """
+        features = self.features(source, target, source_mask, target_mask, rates, segments)
+        return self.logits(features)
+
+    def features(
+        self,
+        source: Int[Array, "B M"] | None,
+        target: Int[Array, "B L"],
+        source_mask: Bool[Array, "B M"] | None,
+        target_mask: Bool[Array, "B L"],
+        rates: DropoutRates = NO_DROPOUT,
+        segments: Int[Array, "B L"] | None = None,
+    ) -> Float[Array, "B L D"]:
+        """Returns the decoder's last hidden states: `__call__` before its logits."""
+        memory = self.encode(source, source_mask, rates) if self.config.has_encoder else None
+        return self.decode(target, memory, source_mask, target_mask, rates, segments)
+
+    def output_table(self) -> Float[Array, "V D"]:
+        """Returns the matrix whose product with a hidden state gives the logits [3.4]."""
+        untied = self.config.tied_embeddings == "none"
+        return self.output_embedding.table if untied else self.target_embedding.table
+
+    def logits(self, features: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
+        """Returns float32 scores over the target vocabulary."""
+        table = self.output_table().astype(features.dtype)
+        return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
+
+    @nn.nowrap
+    def source_table(self, params: Mapping[str, Any]) -> Array:
+        """Returns the table of the source's embeddings; of tied ones it is the target's."""
+        return params.get("source_embedding", params.get("target_embedding"))["table"]
+
+    @nn.nowrap
+    def weights_per_token(self, params: Any) -> int:
+        config = self.config
+        logits = config.target_vocab_size * config.d_model if config.has_decoder else 0
+        return logits + self.kernels_per_token(params)
+
+    @nn.nowrap
+    def kernels_per_token(self, params: Any) -> int:
+        """Returns `weights_per_token` without the logits."""
+        raise NotImplementedError
+
+
+def count_kernels(params: Any) -> int:
+    """Returns the numbers in the kernels of a tree of parameters."""
+    return sum(
+        leaf.size
+        for path, leaf in jax.tree.leaves_with_path(params)
+        if jax.tree_util.keystr(path, simple=True, separator="/").endswith("kernel")
+    )

@@ -1,0 +1,94 @@
+"""What may differ from section 3.2.2 in attention: one function each, nothing on by default."""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from transformer.model.config import ModelConfig
+
+
+def repeat_heads(heads: Float[Array, "B M G K"], num_heads: int) -> Float[Array, "B M H K"]:
+    """Returns keys or values with a head for each of the queries: neighbours share one.
+
+    Source: Shazeer 2019, "Fast Transformer Decoding" (one head of keys); Ainslie et al. 2023,
+    "GQA", section 2.2 (groups).
+    """
+    group = num_heads // heads.shape[2]
+    return jnp.repeat(heads, group, axis=2) if group > 1 else heads
+
+
+def head_norm(config: ModelConfig) -> nn.LayerNorm:
+    """Returns the normalisation of each query or key over its head.
+
+    Source: Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2.
+    """
+    return nn.LayerNorm(epsilon=config.norm_epsilon, dtype=config.dtype, use_bias=False)
+
+
+def l2_normalize(heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
+    """Returns queries or keys of length one, so that their product is a cosine.
+
+    A learned scale takes the place of 1 / sqrt(K), see `initial_scale`.
+
+    Source: Henry et al. 2020, "Query-Key Normalization for Transformers", equation 4.
+    """
+    squares = jnp.sum(jnp.square(heads.astype(jnp.float32)), axis=-1, keepdims=True)
+    return (heads * jax.lax.rsqrt(squares + 1e-12)).astype(heads.dtype)
+
+
+def initial_scale(max_length: int) -> nn.initializers.Initializer:
+    """Returns the initializer of the scale of cosines: log2(n^2 - n).
+
+    With it one of n = `max_length` keys can take nearly all of the weight.
+
+    Source: Henry et al. 2020, equation 5.
+    """
+    length = max(2, max_length)
+    return nn.initializers.constant(math.log2(length**2 - length))
+
+
+def talk(x: Float[Array, "B H L M"], mixture: Float[Array, "H H"]) -> Float[Array, "B H L M"]:
+    """Returns scores or weights mixed over the heads; [h, g] is the part of head h in head g.
+
+    Source: Shazeer et al. 2020, "Talking-Heads Attention", section 3.
+    """
+    return jnp.einsum("BHLM,HG->BGLM", x, mixture)
+
+
+def identity(key: Array, shape: tuple[int, int]) -> Float[Array, "H H"]:
+    """Returns the initial mixture of talking heads: each is itself."""
+    return jnp.eye(*shape)
+
+
+def gate(heads: Float[Array, "B L H K"], gates: Float[Array, "*B H"]) -> Float[Array, "B L H K"]:
+    """Returns the heads' outputs times their gates; a gate of 0 removes its head.
+
+    Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
+    """
+    return heads * gates[..., None, :, None].astype(heads.dtype)
+
+
+def value_norms(
+    values: Float[Array, "B M H K"],
+    kernel: Float[Array, "HK D"],
+    mixture: Float[Array, "H H"] | None,
+) -> Float[Array, "B H M"]:
+    """Returns the norm of what a key adds to the output if all weight of a head is on it.
+
+    That is the key's value times the head's rows of W^O, or the sum of those that talking heads
+    mix the head into, in float32; without the bias of W^O and what positions add to values.
+
+    Args:
+      kernel: W^O.
+      mixture: of the weights, with talking heads.
+
+    Source: Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4.
+    """
+    rows = kernel.reshape(*values.shape[2:], -1).astype(jnp.float32)
+    added = jnp.einsum("BMHK,HKD->BHMD", values.astype(jnp.float32), rows)
+    if mixture is not None:
+        added = jnp.einsum("HG,BGMD->BHMD", mixture, added)
+    return jnp.linalg.norm(added, axis=-1)

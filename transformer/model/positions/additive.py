@@ -1,0 +1,66 @@
+"""Encodings that are added to the embeddings: sinusoids [3.5] and learned vectors."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.model.config import ModelConfig
+from transformer.model.positions.base import NoPositions
+
+LONGEST_WAVELENGTH = 10_000.0  # over 2 pi [3.5]
+
+
+def sinusoid_angles(positions: Int[Array, "*B L"], width: int) -> Float[Array, "*B L half"]:
+    """Returns pos / 10000^(2i / width) in radians for i below width / 2 [3.5]."""
+    frequencies = LONGEST_WAVELENGTH ** (-jnp.arange(0, width, 2) / width)
+    return positions[..., None].astype(jnp.float32) * frequencies
+
+
+class SinusoidalPositions(NoPositions):
+    """Sines and cosines in turn: dimension 2i is a sine, 2i + 1 the cosine of the same angle.
+
+    Defined for any position; how far beyond the training length it is of use is another matter.
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
+
+    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
+        angles = sinusoid_angles(positions, self.config.d_model)
+        pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+        return embeddings + pairs.reshape(*positions.shape, -1).astype(embeddings.dtype)
+
+
+class SplitPositions(NoPositions):
+    """The same numbers in another order: all sines, then all cosines.
+
+    The order of tensor2tensor, fairseq and many tutorials. Those two also divide the exponent by
+    d_model/2 - 1 instead of d_model/2, which stretches the wavelengths a little; here they are
+    the paper's, so that the encoding is exactly a permutation of `sinusoidal`. A projection
+    follows every use of the embeddings, so a model can learn the same function with either.
+    """
+
+    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
+        angles = sinusoid_angles(positions, self.config.d_model)
+        halves = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+        return embeddings + halves.astype(embeddings.dtype)
+
+
+class LearnedPositions(NoPositions):
+    """One trained vector for each position below `max_length`; past it there is none.
+
+    Source: Gehring et al. 2017; compared with sinusoids in Vaswani et al. 2017, Table 3 (E).
+    """
+
+    @classmethod
+    def limit(cls, config: ModelConfig) -> int:
+        return config.max_length
+
+    def setup(self):
+        self.table = self.param(
+            "table",
+            nn.initializers.normal(self.config.d_model**-0.5),
+            (self.config.max_length, self.config.d_model),
+        )
+
+    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
+        return embeddings + self.table[positions].astype(embeddings.dtype)

@@ -1,0 +1,103 @@
+"""What a positional encoding can do [3.5].
+
+An encoding has five places to act, its hooks, and overrides those it needs. Two act once for a
+whole stack: `add` changes the embeddings, `bias` is added to the attention scores of every layer.
+Three act inside each layer, with parameters of that layer: `rotate` changes queries and keys,
+`score` adds to the scores what depends on a query and a distance, `value_bias` adds to the weighted
+values what depends on distances ("relative values").
+"""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.model.config import ModelConfig
+
+STACK_HOOKS = ("add", "bias")
+LAYER_HOOKS = ("rotate", "score", "value_bias")
+
+
+class NoPositions(nn.Module):
+    """The identity in all hooks: a model that sees a bag of words, up to its masks.
+
+    Args:
+      config: the model's.
+      bidirectional: whether queries read keys on both sides of them; false in a decoder's
+        self-attention.
+    """
+
+    config: ModelConfig
+    bidirectional: bool = True
+
+    @classmethod
+    def limit(cls, config: ModelConfig) -> int | None:
+        """Returns how many positions there are, or None if there is no last one."""
+        return None
+
+    @classmethod
+    def check(cls, config: ModelConfig, setting: str) -> None:
+        """Raises UserError if the model's numbers do not suit the encoding.
+
+        Args:
+          setting: key and value that turn the encoding on, for the message.
+        """
+
+    def add(
+        self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]
+    ) -> Float[Array, "B L D"]:
+        """Returns the embeddings with their positions, counted from zero, written in.
+
+        Args:
+          positions: one for all sequences of a batch, or those of each.
+        """
+        return embeddings
+
+    def bias(
+        self, query_positions: Int[Array, "L"], key_positions: Int[Array, "M"]
+    ) -> Float[Array, "H L M"] | None:
+        """Returns what is added to the scaled scores, or None for nothing."""
+        return None
+
+    def rotate(
+        self, heads: Float[Array, "B L H K"], positions: Int[Array, "L"]
+    ) -> Float[Array, "B L H K"]:
+        """Returns queries or keys rotated by their positions."""
+        return heads
+
+    def score(
+        self,
+        queries: Float[Array, "B L H K"],
+        query_positions: Int[Array, "L"],
+        key_positions: Int[Array, "M"],
+    ) -> Float[Array, "B H L M"] | None:
+        """Returns what is added to the scores of scaled queries, or None for nothing."""
+        return None
+
+    def value_bias(
+        self,
+        weights: Float[Array, "B H L M"],
+        query_positions: Int[Array, "L"],
+        key_positions: Int[Array, "M"],
+    ) -> Float[Array, "B L H K"] | None:
+        """Returns what is added to the heads' weighted values, or None for nothing."""
+        return None
+
+
+def use_hooks(encoding: NoPositions, hooks: Sequence[str] = (*STACK_HOOKS, *LAYER_HOOKS)) -> None:
+    """Calls these hooks of an encoding, with one query and one key.
+
+    As the method of `init` it draws all parameters, also of a hook that is `nn.compact`.
+    """
+    config, here = encoding.config, jnp.arange(1)
+    heads = jnp.zeros((1, 1, config.num_heads, config.head_width))
+    arguments = {
+        "add": (jnp.zeros((1, 1, config.d_model)), here),
+        "bias": (here, here),
+        "rotate": (heads, here),
+        "score": (heads, here, here),
+        "value_bias": (jnp.ones((1, config.num_heads, 1, 1)), here, here),
+    }
+    for hook in hooks:
+        getattr(encoding, hook)(*arguments[hook])

@@ -1,0 +1,122 @@
+"""Encodings of the distance between query and key: biases of scores, and vectors."""
+
+import math
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.model.positions.base import NoPositions
+
+
+class RelativeBias(NoPositions):
+    """One trained number for each head and bucket of distances, added to the score.
+
+    Short distances have a bucket each; longer ones share buckets that widen with the logarithm
+    of the distance, up to `bias_distance`, beyond which all share the last. If there are keys on
+    both sides, each side has half of the buckets. All layers of a stack share the table.
+
+    Source: Raffel et al. 2020, "T5", section 2.1. T5 does not divide scores by the root of K;
+    here they are scaled, whatever the encoding.
+    """
+
+    @classmethod
+    def check(cls, config: ModelConfig, setting: str) -> None:
+        if not 4 <= config.bias_buckets < config.bias_distance:
+            raise UserError(
+                f"model.bias_buckets={config.bias_buckets} must be at least 4 and less than "
+                f"model.bias_distance={config.bias_distance}"
+            )
+
+    def setup(self):
+        self.table = self.param(
+            "table",
+            nn.initializers.normal(self.config.d_model**-0.5),
+            (self.config.bias_buckets, self.config.num_heads),
+        )
+
+    def bias(self, query_positions: Int[Array, "L"], key_positions: Int[Array, "M"]):
+        distances = key_positions - query_positions[:, None]
+        buckets = distance_buckets(
+            distances, self.config.bias_buckets, self.config.bias_distance, self.bidirectional
+        )
+        return jnp.moveaxis(self.table[buckets], -1, 0)
+
+
+class RelativeShaw(NoPositions):
+    """A trained vector for each distance is added to the key, and another to the value.
+
+    Distances are clipped at `shaw_distance` either way, so all longer ones share theirs. Each layer
+    has its own tables, which its heads share.
+
+    Source: Shaw et al. 2018, equations 3, 4 and section 3.2.
+    """
+
+    def setup(self):
+        shape = (2 * self.config.shaw_distance + 1, self.config.head_width)
+        self.keys = self.param("keys", nn.initializers.xavier_uniform(), shape)
+        self.values = self.param("values", nn.initializers.xavier_uniform(), shape)
+
+    def score(self, queries, query_positions, key_positions):
+        keys = self.keys[self._rows(query_positions, key_positions)].astype(queries.dtype)
+        return jnp.einsum("BLHK,LMK->BHLM", queries, keys, preferred_element_type=jnp.float32)
+
+    def value_bias(self, weights, query_positions, key_positions):
+        values = self.values[self._rows(query_positions, key_positions)].astype(weights.dtype)
+        return jnp.einsum("BHLM,LMK->BLHK", weights, values)
+
+    def _rows(self, query_positions, key_positions) -> Int[Array, "L M"]:
+        furthest = self.config.shaw_distance
+        distances = key_positions - query_positions[:, None]
+        return jnp.clip(distances, -furthest, furthest) + furthest
+
+
+class Alibi(NoPositions):
+    """Lowers a score by the distance to its key times a slope, fixed and other for each head.
+
+    If there are keys on both sides, both have the same slope (the symmetric form); a decoder's are
+    on one side only, as in the paper. Nothing is trained, and no distance is the last.
+
+    Source: Press et al. 2022, "Train Short, Test Long", section 3.
+    """
+
+    def bias(self, query_positions: Int[Array, "L"], key_positions: Int[Array, "M"]):
+        distances = jnp.abs(key_positions - query_positions[:, None])
+        return -jnp.asarray(alibi_slopes(self.config.num_heads))[:, None, None] * distances
+
+
+def distance_buckets(
+    distances: Int[Array, "L M"], buckets: int, furthest: int, bidirectional: bool
+) -> Int[Array, "L M"]:
+    """Returns the bucket, from zero, of each distance (key position minus query position).
+
+    Of n buckets a side, the first n // 2 hold one distance each; the others grow geometrically,
+    and the last holds all from somewhat short of `furthest` on.
+
+    Source: Raffel et al. 2020, section 2.1.
+    """
+    side = buckets // 2 if bidirectional else buckets
+    exact = max(1, side // 2)
+    near = np.arange(exact)
+    far = np.log(np.arange(exact, furthest + 1) / exact) / math.log(furthest / exact)
+    wide = np.minimum(exact + (far * (side - exact)).astype(int), side - 1)
+    bucket_of = jnp.asarray(np.concatenate([near, wide]), jnp.int32)
+    if not bidirectional:
+        return bucket_of[jnp.clip(-distances, 0, furthest)]
+    after = jnp.where(distances > 0, side, 0)
+    return after + bucket_of[jnp.minimum(jnp.abs(distances), furthest)]
+
+
+def alibi_slopes(num_heads: int) -> Float[np.ndarray, "H"]:
+    """Returns 2^(-8 h / H) for h from 1 to H, where H is a power of two.
+
+    For another number, those of the next smaller power of two, then every other one of twice
+    that power (Press et al. 2022, section 3 and the authors' code).
+    """
+    power = 2 ** int(math.log2(num_heads))
+    slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
+    between = 2.0 ** (-4.0 * np.arange(1, 2 * power, 2) / power)
+    return np.concatenate([slopes, between])[:num_heads].astype(np.float32)

@@ -1,0 +1,34 @@
+"""The encoding that rotates queries and keys."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.model.positions.additive import sinusoid_angles
+from transformer.model.positions.base import NoPositions
+
+
+class RotaryPositions(NoPositions):
+    """Dimensions 2i and 2i + 1 of each query and key are rotated by pos * 10000^(-2i / K) radians.
+
+    A score then depends on the distance between its query and key alone. Defined for any
+    distance; those longer than the longest in training rotate by angles that were not learned.
+
+    Source: Su et al. 2021, "RoFormer", equation 34.
+    """
+
+    @classmethod
+    def check(cls, config: ModelConfig, setting: str) -> None:
+        if config.head_width % 2:
+            raise UserError(
+                f"{setting} rotates pairs of numbers, and a head has {config.head_width}: set "
+                "model.head_size to an even number"
+            )
+
+    def rotate(self, heads: Float[Array, "B L H K"], positions: Int[Array, "L"]):
+        angles = sinusoid_angles(positions, heads.shape[-1])[:, None]
+        sine, cosine = jnp.sin(angles), jnp.cos(angles)
+        even, odd = heads[..., 0::2], heads[..., 1::2]
+        rotated = jnp.stack([even * cosine - odd * sine, even * sine + odd * cosine], axis=-1)
+        return rotated.reshape(heads.shape).astype(heads.dtype)
