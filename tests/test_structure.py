@@ -66,6 +66,7 @@ ALLOWED = {
         "transformer.train_step",
     ),
     "transformer.placement": (
+        "transformer.data.plan",
         "transformer.data.stream",
         "transformer.tasks.base",
         "transformer.train_step",

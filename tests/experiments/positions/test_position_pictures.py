@@ -31,6 +31,7 @@ from experiments.positions.values import AS_INITIALISED, encodings
 from places import ROOT
 from reference_positions import WRITTEN
 from tiny_run import command, refused, shared_run
+from transformer.model.positions import registry
 from transformer.model.positions.base import NoPositions
 from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import Transformer
@@ -55,7 +56,7 @@ def clocks():
 def keep_only(monkeypatch, names):
     """Makes the registry one of these and none alone: work on others would only take time."""
     kept = {name: REGISTRY[name] for name in REGISTRY if name in (*names, "none")}
-    for module in (positions, values, clock_hands):
+    for module in (registry, values, clock_hands):
         monkeypatch.setattr(module, "REGISTRY", kept)
 
 
