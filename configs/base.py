@@ -79,7 +79,7 @@ def _model() -> ConfigDict:
 def _add_positions(model: ConfigDict) -> None:
     """Adds how positions are told."""
     # Encodings [3.5], or a sum such as sinusoidal+rotary: sinusoidal | split | learned | none |
-    # rotary | relative_bias | relative_shaw | alibi; see transformer/model/positions.py
+    # rotary | relative_bias | relative_shaw | alibi; see transformer/model/positions/
     model.positions = "sinusoidal"
     model.encoder_positions = ""  # of the encoder alone; '' is `positions`
     model.decoder_positions = ""  # of the decoder's self-attention alone; '' is `positions`

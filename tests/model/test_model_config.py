@@ -101,6 +101,19 @@ def test_a_recurrent_model_has_no_heads_or_positions_to_check():
     assert build.build_model(tiny_config(**changes | {"num_heads": 2})).max_positions == 3
 
 
+def test_heads_and_cross_attention_are_those_of_the_architecture():
+    for changes, heads, cross in (
+        ({}, True, True),
+        ({"num_encoder_layers": 0}, True, False),
+        ({"kind": "recurrent"}, False, True),
+        ({"kind": "recurrent", "recurrent_attention": "none"}, False, False),
+        ({"kind": "recurrent", "num_encoder_layers": 0}, False, False),
+        ({"kind": "bag"}, False, False),
+    ):
+        config = tiny_config(**changes)
+        assert (build.has_heads(config), build.has_cross_attention(config)) == (heads, cross)
+
+
 def test_the_two_directions_of_an_encoder_need_an_even_width():
     text = message(kind="recurrent", d_model=21)
     assert "d_model=21" in text

@@ -141,7 +141,8 @@ class RecurrentModel(Architecture):
 
     @classmethod
     def has_cross_attention(cls, config: Any) -> bool:
-        return config.num_encoder_layers > 0 and config.recurrent_attention != "none"
+        attends = config.recurrent_attention != "none"
+        return attends and config.num_encoder_layers > 0 and config.num_decoder_layers > 0
 
     @nn.nowrap
     def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
