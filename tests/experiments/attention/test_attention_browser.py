@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attention_examples import make_maps
-from chromium import DESKTOP, PHONE, browser, opened, overflow
+from chromium import DESKTOP, PHONE, opened, overflow
 from experiments.attention import page as attention_page
 from experiments.attention.arrays import KINDS, AttentionMaps, hide_end_of_sentence
 from experiments.attention.page import Example, write_explorer
@@ -22,12 +22,6 @@ ONE = "view=matrix&kind=cross&layer=2&head=3"
 SOURCE_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6))
 TARGET_WORDS = ((0, 1), (1, 2), (2, 4), (4, 6), (6, 7))
 WRITTEN_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
