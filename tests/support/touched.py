@@ -1,7 +1,7 @@
 """Prints the test files of what was changed since the last commit: `make check`.
 
-Of a module `x/y.py` they are those `test_y*.py` that import it, or if there is none, all that import
-it, or else all of this name. A module that many test files import is left to `make test`.
+Of a module `x/y.py` they are those `test_y*.py` that import it, or if there is none, all that
+import it, or else all of this name. A module that many test files import is left to `make test`.
 """
 
 import re
