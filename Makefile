@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKDIR ?= runs/quickstart
 
-.PHONY: demo test test-slow test-browser lint clean
+.PHONY: demo check test test-slow test-browser lint clean
 
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -12,8 +12,16 @@ demo: .venv/installed
 # simple code is made, and by one thread for each of the two processes. The slow tests, and pytest without these, compile as users do.
 QUICK_COMPILES := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
+MARKS ?= not slow and not browser
+
 test: .venv/installed
-	$(QUICK_COMPILES) $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(QUICK_COMPILES) $(BIN)/python -m pytest -n 2 --dist worksteal -m "$(MARKS)"
+
+# Before a commit: lint, types if there is a checker, the imports between folders, and the tests of what was touched.
+check: lint
+	$(if $(wildcard $(BIN)/pyright),$(BIN)/pyright)
+	$(QUICK_COMPILES) $(BIN)/python -m pytest -x --durations=0 --durations-min=5 tests/test_structure.py \
+		$$($(BIN)/python tests/support/touched.py)
 
 # Minutes long: kills and resumes a run, trains the quickstart.
 test-slow: .venv/installed

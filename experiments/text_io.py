@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO, TypeVar
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -29,6 +29,7 @@ FRAME, FRAME_OF_CELL = 1, 3  # characters: of a table's left side; of a cell's b
 LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
 PAUSE = 0.01  # seconds without a byte after which what has arrived is answered
+Line = TypeVar("Line")
 
 
 def input_file(name: str | None) -> Path | None:
@@ -121,21 +122,36 @@ class Lines:
             with path.open("rb") as file:
                 self.total = sum(1 for _ in file)
 
-    def chunks(self) -> Iterator[tuple[int, list[str]]]:
+    def chunks(
+        self, parse: Callable[[str, int], Line] = lambda line, number: line
+    ) -> Iterator[tuple[int, list[Line]]]:
         """Yields (number of the first line, from one, lines): of a file, LINES_AT_ONCE.
 
         Of a pipe and a terminal it is what has arrived, so that a line is answered before the next
-        one is written.
+        one is written. The lines before a bad one come first.
+
+        Args:
+          parse: takes a line and its number; raises UserError if the line is bad.
 
         Raises:
-          UserError: a line is not UTF-8, or standard input cannot be read.
+          UserError: a line is bad or not UTF-8, or standard input cannot be read.
         """
         first = 1
         with self._open() as stream:
             descriptor = _descriptor(stream)
             raw = _batched(stream) if descriptor is None else self._arriving(descriptor)
             while chunk := self._next(raw):
-                yield first, [self._decode(line, i) for i, line in enumerate(chunk, first)]
+                parsed, bad = [], None
+                for number, line in enumerate(chunk, first):
+                    try:
+                        parsed.append(parse(self._decode(line, number), number))
+                    except UserError as error:
+                        bad = error
+                        break
+                if parsed:
+                    yield first, parsed
+                if bad:
+                    raise bad
                 first += len(chunk)
 
     def _open(self) -> BinaryIO:

@@ -9,8 +9,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import reference
+from chromium import browser
 from transformer.model.config import ModelConfig
 from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
@@ -37,6 +39,13 @@ def pytest_unconfigure(config):
     """Deletes it again."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ["TESTS_XLA_CACHE"], ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A browser for the tests of a file; its event loop is in nobody else's way."""
+    with browser() as started:
+        yield started
 
 
 def added_activation(name):

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from clu import parameter_overview
@@ -19,6 +19,7 @@ from transformer.metrics import registry
 REFRESH = 0.1  # seconds between two looks of the bar
 SILENCE = 30.0  # seconds without a line at most, where there is no terminal
 COMPILING = "compiling"
+NARROWEST = 10  # characters of the bar, which has those that the numbers leave
 
 
 @contextlib.contextmanager
@@ -74,7 +75,8 @@ class Progress:
         self._first = self._step = start
         self._begin = self._shown = self._since = time.monotonic()
         self._most = math.inf  # seconds after which the run ends in any case
-        self._text = self._busy = ""
+        self._parts: tuple[str, ...] = ()  # of the last log interval, the most important first
+        self._busy = ""
         self._compiled = False
 
     def __enter__(self) -> "Progress":
@@ -93,15 +95,15 @@ class Progress:
         self._step, self._most = step, seconds_left
         now = time.monotonic()
         if now - self._shown >= (REFRESH if self._terminal else SILENCE):
-            self._show(now, self._text if self._terminal else "")
+            self._show(now, self._parts if self._terminal else ())
 
     def update(self, step: int, values: dict[str, float]) -> None:
         """Shows the numbers of a log interval."""
         speed = f"{values['tokens_per_second']:,.0f} {self._unit}/s"
         each = _duration(values["seconds_per_step"])
-        self._step, self._text = step, f"  loss {values['loss']:.3f}  {speed}  {each}"
-        more = f"  rate {values['learning_rate']:.2e}  {values['seconds']:.0f} s"
-        self._show(time.monotonic(), self._text + ("" if self._terminal else more))
+        self._step, self._parts = step, (f"loss {values['loss']:.3f}", speed, each)
+        more = f"rate {values['learning_rate']:.2e}", f"{values['seconds']:.0f} s"
+        self._show(time.monotonic(), self._parts + (() if self._terminal else more))
 
     def note(self, step: int, scores: dict[str, float]) -> None:
         """Shows an evaluation, above the bar."""
@@ -115,7 +117,7 @@ class Progress:
         """Shows what the run does meanwhile, other than steps."""
         self._busy, self._since = what, time.monotonic()
         if self._terminal:
-            self._show(self._since, f"  {what}")
+            self._show(self._since, (what,))
         elif what == COMPILING and not self._compiled:
             self._say(f"{COMPILING} ...")
             self._shown = self._since
@@ -127,29 +129,39 @@ class Progress:
                 self._begin += now - self._since
                 self._compiled = True
             if self._terminal:
-                self._show(now, self._text)
+                self._show(now, self._parts)
 
     def tick(self) -> None:
         """Shows how long the run has been busy; is called once a second or so."""
         now = time.monotonic()
         if self._terminal or now - self._shown >= SILENCE:
-            self._show(now, f"  {self._busy}, {now - self._since:.0f} s")
+            self._show(now, (f"{self._busy}, {now - self._since:.0f} s",))
 
-    def _show(self, now: float, text: str) -> None:
+    def _show(self, now: float, parts: tuple[str, ...]) -> None:
         self._shown = now
-        text += self._time_left(now)
+        left = self._time_left(now)
+        shown = [*parts, *left]
         if self._terminal:
-            self._bar.update(self._task, completed=self._step, text=text)
+            room = self._bar.console.width - len(f"step {self._total}/{self._total}  ") - NARROWEST
+            for dropped in (*reversed(parts[1:]), *left, *parts[:1]):
+                if len(_text(shown)) > room:
+                    shown.remove(dropped)
+            self._bar.update(self._task, completed=self._step, text=_text(shown))
         else:
-            self._say(f"step {self._step}/{self._total}{text}")
+            self._say(f"step {self._step}/{self._total}{_text(shown)}")
 
-    def _time_left(self, now: float) -> str:
-        """By the steps so far, whose evaluations and saves count with them."""
+    def _time_left(self, now: float) -> tuple[str, ...]:
+        """By the steps so far, whose evaluations and saves count with them; none before a step."""
         if self._step == self._first:
-            return ""
+            return ()
         each = (now - self._begin) / (self._step - self._first)
         left = min(each * (self._total - self._step), self._most)
-        return f"  {datetime.timedelta(seconds=round(left))} left"
+        return (f"{datetime.timedelta(seconds=round(left))} left",)
+
+
+def _text(parts: Iterable[str]) -> str:
+    """Parts apart from each other, and from what is before them."""
+    return "".join(f"  {part}" for part in parts)
 
 
 def _duration(seconds: float) -> str:

@@ -70,11 +70,19 @@ def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes for each line the log-probability of it, in nats, and the tokens that is of.
 
     Both count the end of the line where the model learned ends. Returns the lines written.
+
+    Raises:
+      UserError: the model cannot read a line; those before it are answered.
     """
     run = load_trained(folder, config, warn)
+
+    def parse(line: str, number: int) -> str:
+        run.predictor.read(line, number)
+        return line
+
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks():
+        for first, chunk in lines.chunks(parse):
             for log_prob, tokens in run.predictor.score(run.variables, chunk, first):
                 output.write(f"{log_prob:.4f}\t{tokens}\n")
             output.flush()

@@ -46,23 +46,24 @@ def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     stays blank. Returns the lines written.
 
     Raises:
-      UserError: a line has not two columns.
+      UserError: a line has not two columns; those before it are answered.
     """
     run = load_trained(folder, config, warn)
+
+    def parse(line: str, number: int) -> list[str] | None:
+        if "\t" not in line and run.predictor.is_blank(line):
+            return None
+        return two_columns(line, f"line {number}", "score")
+
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks():
-            blank = ["\t" not in line and run.predictor.is_blank(line) for line in chunk]
-            pairs = [
-                ["", ""] if empty else two_columns(line, f"line {number}", "score")
-                for number, (line, empty) in enumerate(zip(chunk, blank, strict=True), first)
-            ]
-            sources, targets = map(list, zip(*pairs, strict=True))
+        for first, chunk in lines.chunks(parse):
+            sources, targets = map(list, zip(*(pair or ["", ""] for pair in chunk), strict=True))
             scores = run.predictor.score(
                 run.variables, sources, targets, first_line=first, done=advance
             )
-            for empty, (log_prob, tokens) in zip(blank, scores, strict=True):
-                output.write("\n" if empty else f"{log_prob:.4f}\t{tokens}\n")
+            for pair, (log_prob, tokens) in zip(chunk, scores, strict=True):
+                output.write(f"{log_prob:.4f}\t{tokens}\n" if pair else "\n")
             output.flush()
             written += len(chunk)
     return written

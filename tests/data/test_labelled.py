@@ -267,6 +267,22 @@ def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_fl
     assert len(str(error.value)) < 900
 
 
+@pytest.mark.parametrize("count", [16, 300])
+@pytest.mark.parametrize("sizes", [{}, {"validation_size": 3, "test_size": 5}])
+def test_columns_that_are_swapped_are_named_and_which_keys_put_them_right(files, count, sizes):
+    content = "".join(f"{'yn'[i % 2]}\tA review, the {i}th of its kind\n" for i in range(count))
+    right = {"text_field": "1", "label_field": "0"}
+    assert files({"a.tsv": content}, **right, **sizes).labels == ("n", "y")  # control
+    if count < 20 and not sizes:  # as few as classes may be
+        return
+    with refused(
+        f"{count} different labels of {count} texts (the labels 'A review",
+        "labels look like texts",
+        "--config.data.text_field='1' and --config.data.label_field='0'",
+    ):
+        files({"a.tsv": content}, text_field="0", label_field="1", **sizes)
+
+
 def test_many_classes_with_several_texts_each_are_labels(files):
     content = "".join(f"class {i % 80}\ttext {i}\n" for i in range(240))
     assert len(files({"a.tsv": content}, **NUMBERS).labels) == 80  # the control

@@ -75,6 +75,14 @@ def test_a_file_keeps_its_large_chunks_wherever_it_comes_from(tmp_path, monkeypa
     assert [len(chunk) for _, chunk in text_io.Lines(None).chunks()] == [100, 100, 50]
 
 
+def test_the_lines_before_a_bad_one_come_first(tmp_path):
+    (tmp_path / "text").write_bytes(b"a\nb\n\xff\nc\n")
+    chunks = text_io.Lines(tmp_path / "text").chunks()
+    assert next(chunks) == (1, ["a", "b"])
+    with pytest.raises(UserError, match="line 3"):
+        next(chunks)
+
+
 def start(*arguments, **streams):
     return subprocess.Popen(
         [sys.executable, LAUNCH, *map(str, arguments)],

@@ -134,6 +134,16 @@ def test_all_classes_of_a_text_are_told_with_probabilities_that_sum_to_one(train
     assert blank == ["2", ""]
 
 
+def test_a_line_without_a_known_word_is_warned_of_once_and_has_a_class_all_the_same(trained):
+    stdin = b"the plot is dull .\nqwerty , zxcvb .\n\nqwerty plot\nqwerty\n"
+    ended = use(trained["bag"], "classify", stdin=stdin)
+    assert (ended.code, len(ended.out.splitlines())) == (0, 5)
+    assert ended.err.splitlines() == [
+        f"line {number} has no word of the vocabulary ({text!r}): its class is a guess"
+        for number, text in ((2, "qwerty , zxcvb ."), (5, "qwerty"))
+    ]
+
+
 def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained):
     start = "well , the plot is superb indeed . the the the"
     ended = use(trained["bag"], "classify", stdin=f"{start}\n{start} the dull dull\n".encode())

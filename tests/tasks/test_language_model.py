@@ -216,7 +216,8 @@ def test_prompts_that_cannot_be_read_are_refused(trained):
     refused(running, "--mode=generate", "--prompt=one öß", says="lacks words or characters of it")
     refused(running, "--mode=generate", "--prompt=" + "one" * 5, says="has 15 tokens")
     stdin = f"one\n{'two ' * 9}\n".encode()
-    refused(running, "--mode=score", stdin=stdin, says="line 2 has 36 tokens")
+    ended = refused(running, "--mode=score", stdin=stdin, says="line 2 has 36 tokens")
+    assert len(ended.out.splitlines()) == 1  # of the line before
     refused(running, "--mode=translate", says="use evaluate, attention, generate, score")
     refused(running, "--mode=score", "--prompt=one", says="--prompt is for --mode=generate")
 

@@ -247,9 +247,10 @@ def test_score_writes_a_line_for_each_pair_and_names_one_with_wrong_columns(tiny
     rows = [line.split("\t") for line in ended.out.splitlines()]
     assert [row[1] for row in rows] == ["3", "1", "2"]
     assert all(float(row[0]) < 0 for row in rows)
-    refused(
+    ended = refused(
         *arguments, stdin=b"a\tb\nc\n", says="line 2 has 1 column: score reads source<TAB>target"
     )
+    assert len(ended.out.splitlines()) == 1
     refused(*arguments, stdin=b"a\tb\tc\n", says="line 1 has 3 columns")
 
 

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Int
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.labelled.batches import NO_LABEL, LabelledBatch, make_labelled_batch
 from transformer.data.labelled.encode import read_texts
-from transformer.data.tokenizer import PAD_ID, Ids, Tokenizer
+from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
+from transformer.errors import shorten
 from transformer.inference.base import Predictor, TokenTable
 from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
@@ -38,7 +39,7 @@ class TextClassifier(Predictor):
       labels: names of the classes, by number.
       max_tokens: of a text, its begin included; what comes after them is not read.
       batch_size: texts read at once, at most.
-      warn: called with a line where a text is longer.
+      warn: called with a line where a text is longer, or has no word that is known.
     """
 
     def __init__(
@@ -221,10 +222,24 @@ class TextClassifier(Predictor):
 
     def _read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
         encoded = read_texts(lines, self.tokenizer)
-        for number, ids in enumerate(encoded, first_line or 0):
-            if first_line is not None and len(ids) > self.max_tokens:
+        if first_line is not None:
+            self._warn_of(lines, encoded, first_line)
+        return [ids[: self.max_tokens] for ids in encoded]
+
+    def _warn_of(self, lines: Sequence[str], encoded: Sequence[Ids], first_line: int) -> None:
+        for number, (line, ids) in enumerate(zip(lines, encoded, strict=True), first_line):
+            if UNK_ID in ids and not self._knows_a_word(ids):
+                self.warn(
+                    f"line {number} has no word of the vocabulary ({shorten(line.strip())!r}): "
+                    "its class is a guess"
+                )
+            if len(ids) > self.max_tokens:
                 self.warn(
                     f"line {number} has {len(ids) - 1} tokens: only the first "
                     f"{self.max_tokens - 1} are read (data.max_tokens={self.max_tokens})"
                 )
-        return [ids[: self.max_tokens] for ids in encoded]
+
+    def _knows_a_word(self, ids: Ids) -> bool:
+        """Whether a token is a word or a part of one, and not only a mark or a blank."""
+        known = [token for token in ids if token not in (BOS_ID, UNK_ID)]
+        return any(map(str.isalnum, "".join(self.tokenizer.pieces(known))))

@@ -121,7 +121,7 @@ class Generator(TokenPredictor):
         rows = static_rows(len(lines), self.decode.batch_size)
         for first in range(0, len(lines), rows):
             encoded = [
-                self._read(line, first_line + first + i)
+                self.read(line, first_line + first + i)
                 for i, line in enumerate(lines[first : first + rows])
             ]
             found = self._score_rows(variables, encoded, rows)
@@ -179,7 +179,7 @@ class Generator(TokenPredictor):
         Raises:
           UserError: see `stream`; a search needs texts that end.
         """
-        given = [self._read(text, first_line + i) for i, text in enumerate(prompts)]
+        given = [self.read(text, first_line + i) for i, text in enumerate(prompts)]
         results: list[list[Continuation]] = []
         size, best = self.decode.batch_size, self.decode.num_best
         if self.decode.search == "beam":
@@ -207,7 +207,7 @@ class Generator(TokenPredictor):
           UserError: the prompt has characters that are not in the vocabulary, or more tokens than
             the model reads at once.
         """
-        ids = self._read(prompt, 1)
+        ids = self.read(prompt, 1)
         shown = self.tokenizer.decode(ids)
         yield shown
         for new in self._writer.draw(variables, [(ids, (1, 0))], 1):
@@ -223,7 +223,7 @@ class Generator(TokenPredictor):
 
         Its tokens are the target's; the first is begin-of-sentence where the model learned such.
         """
-        ids = self._read(text, 1)
+        ids = self.read(text, 1)
         tokens = np.array([ids], np.int32)
         batch = TextBatch(tokens, np.zeros_like(tokens), np.ones_like(tokens))
         found = self.batch_attention(variables, batch)
@@ -246,10 +246,15 @@ class Generator(TokenPredictor):
         seen = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
         return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
 
-    # -- inside
+    def read(self, text: str, line: int) -> list[int]:
+        """Returns the tokens that the model reads before it writes: at least one.
 
-    def _read(self, text: str, line: int) -> list[int]:
-        """The tokens that the model reads before it writes: at least one."""
+        Args:
+          line: number of the text, for errors.
+
+        Raises:
+          UserError: the vocabulary lacks some of the text, or it is longer than the model reads.
+        """
         text = (text or "\n") if self.whole else text
         [ids] = self.tokenizer.encode([text])
         if UNK_ID in ids:
@@ -266,6 +271,8 @@ class Generator(TokenPredictor):
                 "that this model reads at once: shorten it"
             )
         return ids
+
+    # -- inside
 
     def _find(self, variables: Any, given: list[list[int]]) -> list[list[Continuation]]:
         """The best continuations by beam search."""

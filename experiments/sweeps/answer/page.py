@@ -35,6 +35,7 @@ body { color: var(--ink); background: var(--paper); font: 1rem/1.5 system-ui, sa
 h1, pre, .notes, figure { max-width: 72rem; margin-left: auto; margin-right: auto; }
 h1 { font-size: 1.5rem; line-height: 1.25; }
 pre { white-space: pre-wrap; border-left: 3px solid var(--line); padding-left: .75rem; }
+pre span { display: inline-block; max-width: 100%; }  /* no line ends at a hyphen of a flag */
 /* What is too wide moves within its box; a shadow at its right edge says that there is more. */
 .wide { overflow-x: auto; max-width: 100%; background:
   linear-gradient(to left, var(--paper) 30%, transparent) right / 3rem 100% no-repeat local,
@@ -131,6 +132,7 @@ def build_page(sweep: Sweep, figures: dict[str, Figure], title: str, command: st
     if lines := missing(sweep):
         items = "".join(f"<li>{escape(line)}</li>" for line in lines)
         told.append(f"<p>Not in the table:</p>\n<ul>{items}</ul>")
+    arguments = " ".join(f"<span>{escape(argument)}</span>" for argument in command.split(" "))
     drawn = []
     for name, figure in figures.items():
         caption = _caption(name, sweep)
@@ -145,7 +147,7 @@ def build_page(sweep: Sweep, figures: dict[str, Figure], title: str, command: st
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>",
-            f"<h1>{escape(title)}</h1>\n<pre><code>{escape(command)}</code></pre>",
+            f"<h1>{escape(title)}</h1>\n<pre><code>{arguments}</code></pre>",
             '<div class="wide" role="region" aria-label="results of all settings" tabindex="0">',
             f"{_to_table(sweep)}\n</div>",
             f'<div class="notes">\n{"".join(told)}\n</div>',

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attention_examples import make_maps
-from chromium import DESKTOP, PHONE, browser, opened, overflow
+from chromium import DESKTOP, PHONE, opened, overflow
 from experiments.attention import page as attention_page
 from experiments.attention.arrays import KINDS, AttentionMaps, hide_end_of_sentence
 from experiments.attention.page import Example, write_explorer
@@ -22,12 +22,6 @@ ONE = "view=matrix&kind=cross&layer=2&head=3"
 SOURCE_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6))
 TARGET_WORDS = ((0, 1), (1, 2), (2, 4), (4, 6), (6, 7))
 WRITTEN_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -329,17 +323,19 @@ def test_an_address_of_what_does_not_exist_is_answered_with_the_range(chromium, 
 # -- looks
 
 
-@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_nothing_is_wider_than_the_window(chromium, page, long_page, view, scheme, viewport):
+def test_nothing_is_wider_than_the_window(chromium, page, long_page, scheme, viewport):
     for file in (page, long_page):
-        address = f"view={view}&kind=encoder_self&row=2&values=norms"
-        with opened(chromium, file, address, viewport=viewport, color_scheme=scheme) as shown:
-            assert overflow(shown) <= 0
-            names = shown.locator(".name:visible")
-            assert view == "heads" or names.first.is_visible()
-            assert len(shown.screenshot(full_page=True)) > 20_000  # not blank
+        with opened(chromium, file, viewport=viewport, color_scheme=scheme) as shown:
+            for view in VIEWS:
+                address = f"view={view}&kind=encoder_self&row=2&values=norms"
+                shown.evaluate("address => { location.hash = address }", address)
+                shown.wait_for_function("view => explorer.state().view === view", arg=view)
+                assert overflow(shown) <= 0
+                names = shown.locator(".name:visible")
+                assert view == "heads" or names.first.is_visible()
+                assert len(shown.screenshot()) > 20_000  # not blank
 
 
 def test_a_row_is_kept_by_a_tap(chromium, page):

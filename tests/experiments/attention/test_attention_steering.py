@@ -5,7 +5,7 @@ import html
 import pytest
 
 from attention_examples import SOURCE, TARGET, make_maps
-from chromium import browser, opened
+from chromium import opened
 from experiments.attention.page import Example, write_explorer
 from experiments.options import Options
 
@@ -14,12 +14,6 @@ pytestmark = pytest.mark.browser
 ONE = "view=matrix&kind=cross&layer=2&head=3"
 PLAYS = ("▶", "Play the checkpoints", "polite")
 PAUSES = ("❚❚", "Pause", "off")
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

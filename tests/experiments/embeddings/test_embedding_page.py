@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from chromium import DESKTOP, PHONE, opened, overflow
 from tiny_run import command, shared_run
 
 pytestmark = pytest.mark.browser
@@ -17,30 +18,13 @@ def drawn(tmp_path_factory):
     return folder / PLACE
 
 
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=flags)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(params=[1280, 390])
-def page(request, browser, drawn):
+@pytest.fixture(params=[DESKTOP, PHONE], ids=["1280", "390"])
+def page(request, drawn, chromium):
     """The page at two widths; it may neither complain nor ask for anything."""
-    context = browser.new_context(viewport={"width": request.param, "height": 844})
-    page, wrong = context.new_page(), []
-    page.on("console", lambda message: wrong.append(message.text))
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda asked: wrong.append(asked.url))
-    page.goto((drawn / "embeddings.html").as_uri())
-    page.wait_for_function("map.size !== undefined")
-    yield page
-    assert wrong == [(drawn / "embeddings.html").as_uri()]
-    assert page.evaluate("document.documentElement.scrollWidth") == page.viewport_size["width"]
-    context.close()
+    with opened(chromium, drawn / "embeddings.html", viewport=request.param) as page:
+        page.wait_for_function("map.size !== undefined")
+        yield page
+        assert overflow(page) == 0
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +93,10 @@ def test_keys_wheel_and_controls_move_the_map(page):
         states.append(page.evaluate(view))
         assert states[-1] != states[-2], key
     assert states[-1] == states[0]
-    page.mouse.move(*canvas_place(page, 5))
+    # A wheel's place is in whole pixels.
+    page.evaluate("([x, y]) => map.move(-(x % 1), -(y % 1))", canvas_place(page, 5))
     before = canvas_place(page, 5)
+    page.mouse.move(*before)
     page.mouse.wheel(0, -200)
     page.wait_for_function("scale => map.scale > scale", arg=states[0][2])
     np.testing.assert_allclose(canvas_place(page, 5), before, atol=0.5)  # under the pointer

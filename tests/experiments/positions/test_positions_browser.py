@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chromium import DESKTOP, PHONE, browser, opened, overflow
+from chromium import DESKTOP, PHONE, opened, overflow
 from conftest import tiny_config
 from experiments.positions import clock_hands
 
@@ -16,12 +16,6 @@ ENDS = """hands => hands.map(hand => {
   const radius = Number(circle.getAttribute("r"));
   return [-read("cy") / radius, read("cx") / radius];
 })"""
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

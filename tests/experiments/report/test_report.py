@@ -15,6 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from chromium import PHONE, opened, overflow
 from configs import base
 from experiments import environment
 from experiments.attention import probe_figures
@@ -477,20 +478,7 @@ def test_pictures_that_cannot_be_read_are_named_and_a_large_one_takes_no_room(
 
 
 @pytest.mark.browser
-def test_the_report_opens_without_errors_and_fits_a_phone(tiny):
-    from playwright.sync_api import sync_playwright
-
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
-        page = browser.new_page(viewport={"width": 390, "height": 800})
-        said, asked = [], []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto((tiny.workdir / "report.html").as_uri())
-        assert said == []
-        assert [url for url in asked[1:] if not url.startswith("data:")] == []
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
+def test_the_report_opens_without_errors_and_fits_a_phone(tiny, chromium):
+    with opened(chromium, tiny.workdir / "report.html", viewport=PHONE) as page:
+        assert overflow(page) == 0
         assert page.get_by_role("heading", name="Search errors and model errors").is_visible()
-        browser.close()

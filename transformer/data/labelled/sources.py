@@ -6,11 +6,11 @@ then.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from transformer.data import tfds
-from transformer.data.holdout import check_not_empty, hold_out, splits_held_out
+from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
 from transformer.data.labels import Broken, Labelled, LabelledFile, labelled_file
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import opinions
@@ -97,11 +97,32 @@ def _not_labels(settings: Any, labels: Sequence[str], texts: int) -> str:
     if settings.source != "files":
         return f"{found}: these are not classes: check --config.data.tfds_fields"
     file = labelled_file(settings, "train")
+    text, label = map(shorten, file.fields)
+    if _swapped(file):
+        fix = (
+            "the labels look like texts, so swap the two columns: set --config.data.text_field="
+            f"{label!r} and --config.data.label_field={text!r}"
+        )
+    else:
+        fix = (
+            "set --config.data.label_field and --config.data.text_field (names in a header line, "
+            "or numbers from 0)"
+        )
     return (
-        f"{file.source} has {found}, so data.label_field={shorten(file.fields[1])!r} is hardly "
-        f"the column of the classes; {file.describe()}: set --config.data.label_field and "
-        "--config.data.text_field (names in a header line, or numbers from 0)"
+        f"{file.source} has {found}, so data.label_field={label!r} is hardly the column of the "
+        f"classes; {file.describe()}: {fix}"
     )
+
+
+def _swapped(file: LabelledFile) -> bool:
+    """Whether the labels of a file are many and long, and the texts few and short."""
+    labels = {item.label for item in file}
+    texts = {item.text for item in file}
+    return len(labels) >= 2 * len(texts) and _mean_length(labels) > _mean_length(texts)
+
+
+def _mean_length(texts: Collection[str]) -> float:
+    return sum(map(len, texts)) / max(len(texts), 1)
 
 
 def _opinions(settings: Any) -> tuple[Splits, dict[str, int]]:
@@ -123,7 +144,13 @@ def _files(settings: Any) -> tuple[Splits, dict[str, int]]:
         if split != "train":  # which hold_out reads
             check_not_empty(file, sum(1 for _ in file))
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
-    splits = hold_out(files["train"], sizes, settings, key=lambda item: item.text)
+    try:
+        splits = hold_out(files["train"], sizes, settings, key=lambda item: item.text)
+    except TooFewError:  # also of labels that are taken for texts
+        if not _swapped(files["train"]):
+            raise
+        labels = [item.label for item in files["train"]]
+        raise UserError(_not_labels(settings, sorted(set(labels)), len(labels))) from None
     return {**files, **splits}, broken
 
 
