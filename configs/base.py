@@ -39,7 +39,7 @@ def _model() -> ConfigDict:
     # layers, d_model, max_length, tied_embeddings, dtype and the dropouts of embedding and
     # residual (between layers) count. A classifier may be a bag of embeddings instead (Joulin et
     # al. 2017), for which only the keys bag_* and the dropout of embedding count.
-    model.kind = "transformer"
+    model.architecture = "transformer"
     model.cell = "lstm"  # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
     # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: the encoder's
     # final states are all that the decoder gets
@@ -64,9 +64,9 @@ def _model() -> ConfigDict:
     model.tied_embeddings = "all"  # all three [3.4] | decoder: target and output | none
     model.attention_bias = False  # the paper's projections have none [3.2.2]
     model.pooling = "mean"  # of a classifier: mean | first | attention (Yang et al. 2016)
-    model.bag_width = 16  # of the embeddings
-    model.bag_hidden = 16  # units of the hidden layer
-    model.bag_bigrams = 0  # rows of the table that bigrams are hashed into; 0: none are read
+    model.bag_of_embeddings_width = 16  # of the embeddings
+    model.bag_of_embeddings_hidden = 16  # units of the hidden layer
+    model.bigram_buckets = 0  # rows of the table that bigrams are hashed into; 0: none are read
     model.dropout_embedding = 0.1  # on embeddings plus positions [5.4]
     model.dropout_residual = 0.1  # on each sub-layer's output [5.4]
     model.dropout_attention = 0.0  # on attention weights; not in the paper, in tensor2tensor
@@ -92,8 +92,8 @@ def _add_positions(model: ConfigDict) -> None:
 
 def _data() -> ConfigDict:
     data = ConfigDict()
-    # Of pairs: grammar | copy | reverse | files | tfds; of labelled texts: opinions | files | tfds;
-    # of a language model: any of pairs (their sources) | quotations.
+    # Of pairs: grammar | copy | reverse | files | tfds; of labelled texts: toy_reviews | files |
+    # tfds; of a language model: any of pairs (their sources) | quotations.
     data.source = "grammar"
     data.seed = 0  # of generated corpora, and of what is set aside from training text
     # Pairs or labelled texts. Generated sources make so many; with files, a validation or test set
@@ -101,7 +101,9 @@ def _data() -> ConfigDict:
     data.train_size = 20_000
     data.validation_size = 500
     data.test_size = 500
-    data.longer_size = 0  # pairs to score beyond the training length, see sources.open_source
+    data.length_generalization_size = (
+        0  # pairs to score beyond the training length, see sources.open_source
+    )
     # files: names below `path`, plain or gzip. Without a target file, the source file is a TSV
     # with the columns `tsv_columns` (source, target), from zero.
     data.path = ""
@@ -112,7 +114,7 @@ def _data() -> ConfigDict:
     data.test_source = ""
     data.test_target = ""
     data.tsv_columns = (0, 1)
-    data.set_aside = "hash"  # of the text, wherever it stands | end: the last lines, test last
+    data.holdout = "hash"  # of the text, wherever it stands | end: the last lines, test last
     # Labelled texts in `<split>_source`, which is TSV, CSV or JSON lines by its suffix: .tsv, .csv
     # or .jsonl, perhaps with .gz behind. Both fields as numbers: columns, from zero, of a file
     # without a header line. Otherwise names: of the header's columns, or of the objects' keys.
@@ -138,8 +140,8 @@ def _add_rows(data: ConfigDict) -> None:
     data.documents = "line"  # line | paragraph (blank lines between) | file
     data.context = 256
     data.each_position = False  # every position a row of its own: no look-ahead mask needed, slower
-    data.validation_share = 0.1
-    data.test_share = 0.0
+    data.validation_fraction = 0.1
+    data.test_fraction = 0.0
     # Cleaning of the training pairs.
     data.max_characters = 2000  # a side
     data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules
@@ -147,7 +149,7 @@ def _add_rows(data: ConfigDict) -> None:
     # A side, end of sentence included; longer training pairs are dropped. Of a text to classify,
     # its begin included, no more is read.
     data.max_tokens = 128
-    data.max_unknown_share = 0.01  # refuse to start above this share of unknown tokens
+    data.max_oov_rate = 0.01  # refuse to start above this share of unknown tokens
     # Batches.
     data.batch_tokens = 4096  # a side, padding included
     data.batch_sentences = 0  # rows of a batch at most; 0: only the budget counts
@@ -184,7 +186,7 @@ def _optimizer() -> ConfigDict:
     optimizer.schedule = "noam"  # noam [5.3, eq. 3] | inverse_sqrt | cosine | constant
     optimizer.learning_rate = 1.0  # noam: a factor; others: the peak
     optimizer.warmup_steps = 4000  # updates [5.3]
-    optimizer.accumulate = 1  # batches per update, whose tokens weigh alike
+    optimizer.gradient_accumulation_steps = 1  # batches per update, whose tokens weigh alike
     return optimizer
 
 
@@ -199,11 +201,11 @@ def _train() -> ConfigDict:
     train.log_every = 100  # steps
     train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved before each
     train.save_minutes = 10.0  # between checkpoints at most; 0: only before evaluations
-    train.keep_last = 5  # checkpoints; at least evaluate.average
+    train.keep_last = 5  # checkpoints; at least evaluate.average_last_n
     # On validation: any of the task's metrics in transformer/metrics/registry.py.
     train.best_metric = "bleu"
     train.patience = 0  # evaluations without a better best_metric before stopping; 0: never
-    train.max_bad_steps = 50  # non-finite steps in a row before giving up
+    train.max_nonfinite_steps = 50  # non-finite steps in a row before giving up
     return train
 
 
@@ -222,7 +224,7 @@ def _decode() -> ConfigDict:
     decode.temperature = 1.0  # divides the logits; 0 takes the most probable token
     decode.top_k = 0  # sample from the k most probable tokens (Fan et al. 2018); 0: from all
     decode.top_p = 1.0  # from the fewest of such a probability (Holtzman et al. 2020)
-    decode.max_new = 200  # tokens after a prompt
+    decode.max_new_tokens = 200  # tokens after a prompt
     return decode
 
 
@@ -232,13 +234,14 @@ def _evaluate() -> ConfigDict:
     # the last so many [6.1]; auto: what scores best on validation of the best one, the mean of the
     # last `average`, and the mean of so many up to the best.
     evaluate.checkpoint = "auto"
-    evaluate.average = 1  # checkpoints
+    evaluate.average_last_n = 1  # checkpoints
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
     evaluate.max_sentences = 500  # decoded during training; final scores use all
-    # What attention heads look at, saved at each evaluation below probes/, but by runs of a sweep:
-    # statistics over so many validation texts (0: no probes), and the weights of so many of them.
-    evaluate.probe_statistics = 64
-    evaluate.probe_sentences = 3
+    # What attention heads look at, saved at each evaluation below attention_snapshots/, but not by
+    # runs of a sweep: statistics over this many validation texts (0: no snapshots), and the weights
+    # of this many of them.
+    evaluate.snapshot_statistics = 64
+    evaluate.snapshot_sentences = 3
     evaluate.sacrebleu_tokenizer = "13a"  # for BLEU: 13a | intl | char | zh | none
     evaluate.moses = ""  # language code: also score lowercased, Moses-tokenised, as Multi30k papers
     evaluate.bootstrap = 1000  # resamples of the confidence interval
@@ -247,15 +250,15 @@ def _evaluate() -> ConfigDict:
 
 def _sweep() -> ConfigDict:
     sweep = ConfigDict()
-    sweep.search = "grid"  # grid: all points of sweep() | random | tpe: draws from space()
-    sweep.trials = 20  # points that random or tpe draw
+    sweep.search = "grid"  # grid: all trials of sweep() | random | tpe: draws from space()
+    sweep.trials = 20  # trials that random or tpe draw
     sweep.seed = 0  # of the draws
-    sweep.baseline = 0  # point whose setting the others are compared with
+    sweep.baseline = 0  # trial whose setting the others are compared with
     sweep.storage = ""  # database URL of the study; '' is an SQLite file in the workdir
     # turns: members of one structure train one after another | vmap: together, as one program |
     # auto: vmap on accelerators, turns on a CPU.
-    sweep.together = "auto"
-    sweep.largest = 64  # members of one vmapped program at most
-    sweep.retry_failed = False  # also train again the points that failed in an earlier start
+    sweep.parallel = "auto"
+    sweep.max_vmapped_runs = 64  # members of one vmapped program at most
+    sweep.retry_failed = False  # also train again the trials that failed in an earlier start
     sweep.prune = False  # stop members that stand below the median of those before them (turns)
     return sweep

@@ -19,14 +19,14 @@ from configs import base
 
 # kind, rows for bigrams, tokens of a text, dropout, peak of the learning rate, epochs
 MODELS = {
-    "bag": ("bag", 0, 800, 0.3, 3e-3, 6.0),
-    "bigrams": ("bag", 200_000, 800, 0.3, 3e-3, 6.0),
+    "bag_of_embeddings": ("bag_of_embeddings", 0, 800, 0.3, 3e-3, 6.0),
+    "bigrams": ("bag_of_embeddings", 200_000, 800, 0.3, 3e-3, 6.0),
     "transformer": ("transformer", 0, 256, 0.2, 1e-3, 6.0),
 }
 
 
-def get_config(variant: str = "bag"):
-    """Returns the experiment with a "bag", one with "bigrams", or a "transformer".
+def get_config(variant: str = "bag_of_embeddings"):
+    """Returns the experiment with a "bag_of_embeddings", one with "bigrams", or a "transformer".
 
     Args:
       variant: the model's name; `,official` after it takes the published test set.
@@ -44,8 +44,8 @@ def get_config(variant: str = "bag"):
     config.task = "classification"
 
     kind, bigrams, max_tokens, dropout, learning_rate, epochs = MODELS[model]
-    config.model.kind = kind
-    config.model.bag_bigrams = bigrams
+    config.model.architecture = kind
+    config.model.bigram_buckets = bigrams
     config.model.d_model = 64
     config.model.d_ff = 128
     config.model.num_heads = 4
@@ -58,7 +58,7 @@ def get_config(variant: str = "bag"):
     config.data.train_source = "train.tsv.gz"
     config.data.label_field = "0"
     config.data.text_field = "1"
-    config.data.set_aside = "end"
+    config.data.holdout = "end"
     config.data.validation_size = 2500
     config.data.test_size = 5000
     if test_set:

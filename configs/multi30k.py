@@ -50,6 +50,6 @@ def get_config():
     config.decode.length_penalty = "average"
     config.decode.alpha = 1.0
     config.decode.max_extra = 20
-    config.evaluate.average = 10
+    config.evaluate.average_last_n = 10
     config.evaluate.moses = "de"
     return config

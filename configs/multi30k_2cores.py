@@ -28,5 +28,5 @@ def get_config():
     config.train.steps = 5000
     config.train.evaluate_every = 300
     config.train.patience = 0
-    config.evaluate.average = 5
+    config.evaluate.average_last_n = 5
     return config

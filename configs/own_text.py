@@ -35,6 +35,6 @@ def get_config():
     config.optimizer.warmup_steps = 300
     config.train.epochs = 20.0
     config.train.evaluate_every = 0
-    config.evaluate.average = 5
+    config.evaluate.average_last_n = 5
     config.train.patience = 5
     return config

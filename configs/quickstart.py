@@ -34,6 +34,6 @@ def get_config():
     config.train.log_every = 50
     config.train.evaluate_every = 240
     config.evaluate.max_sentences = 100
-    config.evaluate.average = 3
+    config.evaluate.average_last_n = 3
     config.decode.max_extra = 10
     return config

@@ -35,5 +35,5 @@ def get_config():
 
     config.train.epochs = 30.0
     config.train.evaluate_every = 0
-    config.evaluate.average = 5
+    config.evaluate.average_last_n = 5
     return config

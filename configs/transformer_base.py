@@ -26,5 +26,5 @@ def get_config():
 
     config.train.evaluate_every = 5000
     config.train.keep_last = 5
-    config.evaluate.average = 5
+    config.evaluate.average_last_n = 5
     return config

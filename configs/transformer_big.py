@@ -20,5 +20,5 @@ def get_config():
 
     config.train.steps = 300_000
     config.train.keep_last = 20
-    config.evaluate.average = 20
+    config.evaluate.average_last_n = 20
     return config

@@ -38,5 +38,5 @@ def get_config():
     config.train.label_smoothing = 0.0
     config.train.evaluate_every = 0
     config.decode.max_extra = 10
-    config.evaluate.average = 5
+    config.evaluate.average_last_n = 5
     return config

@@ -59,8 +59,8 @@ def _execute(command: Command) -> int:
     experiment = _read(command, folder)
     config = experiment.config
     _keep_compiled(config)
-    if options.point is not None and not experiment.is_sweep:
-        raise UserError("--point is for sweeps: --config names none")
+    if options.trial is not None and not experiment.is_sweep:
+        raise UserError("--trial is for sweeps: --config names none")
     function = mode.load(config.task)
     if mode.name == TRAIN:
         return function(experiment, folder, options)
@@ -73,7 +73,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
     if experiment.is_sweep:
         log = functools.partial(print, flush=True)
-        stopped_by = sweep(*experiment, folder, options.point, log)
+        stopped_by = sweep(*experiment, folder, options.trial, log)
     else:
         stopped_by = run.train(experiment.config, folder)
     return 128 + stopped_by if stopped_by else 0

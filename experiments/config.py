@@ -15,16 +15,16 @@ from transformer.errors import UserError
 
 
 class Experiment(NamedTuple):
-    """The content of a config file: the config; of a sweep, its points or their search space."""
+    """The content of a config file: the config; of a sweep, its trials or their search space."""
 
     config: ConfigDict
-    points: list[Mapping[str, Any]] | None
+    trials: list[Mapping[str, Any]] | None
     space: Mapping[str, Any] | None
 
     @property
     def is_sweep(self) -> bool:
         """Whether there is more than one run in it."""
-        return self.points is not None or self.space is not None
+        return self.trials is not None or self.space is not None
 
 
 def read_experiment(name: str) -> Experiment:
@@ -47,8 +47,8 @@ def read_experiment(name: str) -> Experiment:
     try:
         loader.exec_module(module)
         config = complete(module.get_config(*argument))
-        points = list(module.sweep()) if hasattr(module, "sweep") else None
-        return Experiment(config, points, module.space() if hasattr(module, "space") else None)
+        trials = list(module.sweep()) if hasattr(module, "sweep") else None
+        return Experiment(config, trials, module.space() if hasattr(module, "space") else None)
     except Exception as error:  # the file is a program, and may fail in any way
         # A locked config lists all that it has.
         text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))

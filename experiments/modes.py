@@ -55,7 +55,7 @@ class Mode(NamedTuple):
 
 
 TABLE = (
-    Mode(TRAIN, "experiments.command.train", "train a run or a sweep, or resume it", ("point",)),
+    Mode(TRAIN, "experiments.command.train", "train a run or a sweep, or resume it", ("trial",)),
     Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text"),
     Mode(
         "attention",

@@ -15,7 +15,7 @@ def _flag(text: str, default: Any = None) -> Any:
 class Options:
     """The value of each of these flags; which modes read it says the table of modes."""
 
-    point: int | None = _flag("of a sweep: the number of the one point to train")
+    trial: int | None = _flag("of a sweep: the number of the one trial to train")
     input: str | None = _flag(
         "file to read, one text per line; standard input by default, for align the test set"
     )

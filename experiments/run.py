@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from experiments import costs, environment, modes
-from experiments.attention import probe_figures
+from experiments.attention import snapshot_figures
 from experiments.display import training_curves
 from experiments.report import numbers, page
 from experiments.text_io import print_table
@@ -169,8 +169,8 @@ def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
     with _picture("the training", folder):
         picture = folder / "figures" / "training.png"
         _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
-    with _picture("the probes", folder):
-        for picture in probe_figures.draw(folder):
+    with _picture("the snapshots", folder):
+        for picture in snapshot_figures.draw(folder):
             _say(f"wrote {picture}")
     _say(f"wrote {page.write(config, folder, results, trained)}")
 

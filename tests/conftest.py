@@ -75,7 +75,7 @@ BATCH, SOURCE_LENGTH, TARGET_LENGTH = 3, 5, 7
 TINY = {
     "source_vocab_size": 17,
     "target_vocab_size": 23,
-    "kind": "transformer",
+    "architecture": "transformer",
     "cell": "lstm",
     "recurrent_attention": "additive",
     "d_model": 22,

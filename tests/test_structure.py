@@ -58,7 +58,7 @@ ALLOWED = {
     ),
     "transformer.run": (
         *BASE,
-        "transformer.analysis.head_probe",
+        "transformer.analysis.snapshots",
         "transformer.metrics",
         "transformer.model.stack",
         "transformer.optim",

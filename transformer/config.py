@@ -30,11 +30,12 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         1,
         LARGEST,
         "model.d_model model.d_ff model.num_heads model.bias_distance model.shaw_distance "
-        "model.bag_hidden "
-        "data.max_characters data.batch_tokens data.num_buckets decode.max_new "
+        "model.bag_of_embeddings_hidden "
+        "data.max_characters data.batch_tokens data.num_buckets decode.max_new_tokens "
         "data.batch_multiple tokenizer.max_sentences "
-        "optimizer.accumulate train.steps train.log_every train.keep_last train.max_bad_steps "
-        "evaluate.average evaluate.max_sentences sweep.trials sweep.largest",
+        "optimizer.gradient_accumulation_steps train.steps train.log_every train.keep_last "
+        "train.max_nonfinite_steps evaluate.average_last_n evaluate.max_sentences sweep.trials "
+        "sweep.max_vmapped_runs",
     ),
     (1, 65_536, "decode.batch_size"),
     (1, 10_000, "decode.beam_size decode.num_best evaluate.training_beam_size"),
@@ -42,28 +43,29 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         0,
         LARGEST,
         "seed model.head_size model.num_kv_heads model.num_encoder_layers "
-        "model.num_decoder_layers model.bag_bigrams data.longer_size sweep.seed sweep.baseline "
+        "model.num_decoder_layers model.bigram_buckets data.length_generalization_size "
+        "sweep.seed sweep.baseline "
         "data.seed data.prefetch data.train_size data.validation_size data.test_size "
         "data.batch_sentences decode.seed decode.top_k optimizer.weight_decay "
         "optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
         "train.save_minutes "
-        "decode.max_ratio decode.max_extra evaluate.bootstrap evaluate.probe_statistics "
-        "evaluate.probe_sentences",
+        "decode.max_ratio decode.max_extra evaluate.bootstrap evaluate.snapshot_statistics "
+        "evaluate.snapshot_sentences",
     ),
     (
         0,
         NEARLY_ONE,
         "model.dropout_embedding model.dropout_residual model.dropout_attention "
         "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
-        "train.label_smoothing train.ema_decay data.validation_share data.test_share",
+        "train.label_smoothing train.ema_decay data.validation_fraction data.test_fraction",
     ),
-    (0, 1, "data.max_unknown_share optimizer.epsilon model.norm_epsilon"),
+    (0, 1, "data.max_oov_rate optimizer.epsilon model.norm_epsilon"),
     (1e-6, 1, "decode.top_p"),
     (0, 100, "decode.temperature"),
     (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
     (1, math.inf, "data.max_length_ratio"),
-    (2, LARGEST, "model.max_length data.max_tokens data.context model.bag_width"),
+    (2, LARGEST, "model.max_length data.max_tokens data.context model.bag_of_embeddings_width"),
     (4, LARGEST, "model.bias_buckets"),
     (5, LARGEST, "tokenizer.vocab_size"),  # four are taken
     (-10, 10, "decode.alpha"),
@@ -72,9 +74,9 @@ RANGES: tuple[tuple[float, float, str], ...] = (
 # are used.
 CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
-    "model.kind": (*build.REGISTRY, BAG),
+    "model.architecture": (*build.REGISTRY, BAG),
     "model.pooling": POOLINGS,
-    "data.set_aside": STRATEGIES,
+    "data.holdout": STRATEGIES,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
     "train.class_weights": CLASS_WEIGHTS,
@@ -82,7 +84,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "decode.search": ("sample", "beam"),
     "evaluate.checkpoint": RULES,
     "sweep.search": ("grid", "random", "tpe"),
-    "sweep.together": ("auto", "turns", "vmap"),
+    "sweep.parallel": ("auto", "sequential", "vmap"),
 }
 # Of others sacremoses makes English without a word.
 MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())

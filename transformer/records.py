@@ -29,11 +29,11 @@ RELIABILITY = {"confidence": [float], "accuracy": [float], "count": [float]}
 NOT_NUMBERS = {"classes": Each(CLASS), "confusion": [[int]], "reliability": RELIABILITY}
 DATA = {
     "splits": Each(Each(int)),
-    "unknown_share": float,
+    "oov_rate": float,
     "vocabulary": Each(int),
     "batches_per_epoch": int,
     "shapes": [[int]],
-    "padding_share?": float,
+    "padding_fraction?": float,
     "cleaning?": {"read": int, "kept": int, "dropped": Each(int)},
     "broken_lines?": Each(int),
     "preview?": [Each(str)],

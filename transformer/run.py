@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from transformer import optim
-from transformer.analysis.head_probe import Probe
+from transformer.analysis.snapshots import Snapshot
 from transformer.errors import RunError, UserError
 from transformer.metrics.registry import lower_is_better
 from transformer.metrics.tokens import TokenMetrics, summarize
@@ -23,7 +23,7 @@ from transformer.storage.metrics_file import MetricsWriter
 from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
 
-PROBES = "probes"  # folder within a run's
+SNAPSHOTS = "attention_snapshots"  # folder within a run's
 MOST_ATTEMPTS = 5  # to evaluate one state, before the run goes on without
 
 
@@ -80,14 +80,14 @@ class Run:
             settings.beta2,
             settings.epsilon,
             settings.clip_norm,
-            settings.accumulate,
+            settings.gradient_accumulation_steps,
             stacked_modules(config.model),
         )
         self.total_steps = total_steps(config.train, task.plan.epoch_length)
         self.evaluate_every = config.train.evaluate_every or task.plan.epoch_length
         self.checkpoints = Checkpoints(
             workdir / "checkpoints",
-            max(config.train.keep_last, config.evaluate.average),
+            max(config.train.keep_last, config.evaluate.average_last_n),
             config.train.best_metric,
         )
         self.progress = RunProgress(task.fingerprint())
@@ -102,7 +102,7 @@ class Run:
             self.optimizer,
             settings.schedule,
             self.task.d_model,
-            settings.accumulate,
+            settings.gradient_accumulation_steps,
         )
 
     def hparams(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Run:
         numbers = {
             "learning_rate": settings.learning_rate,
             "warmup_steps": settings.warmup_steps,
-            "total_steps": math.ceil(self.total_steps / settings.accumulate),
+            "total_steps": math.ceil(self.total_steps / settings.gradient_accumulation_steps),
             "weight_decay": settings.weight_decay,
             "ema_decay": self.config.train.ema_decay,
             **self.task.hparams(),
@@ -144,13 +144,13 @@ class Run:
     def start_writing(self) -> None:
         """Opens the run's metrics for what comes after the newest checkpoint.
 
-        Lines and probes of later steps go; if its evaluation is still to come, what one that was
+        Lines and snapshots of later steps go; if its evaluation is still to come, what one that was
         broken off has written as well.
         """
         step = self.saved_step
         evaluated = self.checkpoints.evaluated(step)
         self._writer = MetricsWriter(self.workdir, step, evaluated)
-        for path in probe_files(self.workdir):
+        for path in snapshot_files(self.workdir):
             if int(path.stem) >= step + evaluated:
                 path.unlink()
 
@@ -190,14 +190,14 @@ class Run:
             return f"train.minutes={settings.minutes}"
         return None
 
-    def ending(self, step: int, bad_steps: int) -> str:
+    def ending(self, step: int, nonfinite_steps: int) -> str:
         """Returns a line that says why the run ended, what was best, and what was skipped."""
         line = f"training ended at step {step:,}: {self.why_ended(step) or 'it was pruned'}"
         if self.progress.best is not None:
             metric, best = self.config.train.best_metric, self.progress.best
             line += f"; best {metric} {best:.4g} at step {self.progress.best_step:,}"
-        if bad_steps:
-            line += f"; {bad_steps:,} steps were skipped: loss or gradient was not finite"
+        if nonfinite_steps:
+            line += f"; {nonfinite_steps:,} steps were skipped: loss or gradient was not finite"
         return line
 
     def seconds_left(self) -> float:
@@ -214,27 +214,27 @@ class Run:
             self.progress.line_steps += steps
 
     def log(
-        self, step: int, metrics: TokenMetrics, bad_run: int, bad_steps: int
+        self, step: int, metrics: TokenMetrics, consecutive_nonfinite: int, nonfinite_steps: int
     ) -> dict[str, float]:
         """Writes a line of what was trained since the last one; returns its numbers.
 
         Args:
           metrics: of all batches since then.
-          bad_run, bad_steps: of the state.
+          consecutive_nonfinite, nonfinite_steps: of the state.
 
         Raises:
           RunError: too many steps in a row were not finite.
         """
-        if bad_run >= self.config.train.max_bad_steps:
+        if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
             last = self.checkpoints.steps()[-1:] or ["none"]
             raise RunError(
-                f"loss or gradient was not finite in {int(bad_run)} steps in a row, up to step "
-                f"{step}: lower --config.optimizer.learning_rate or set "
+                f"loss or gradient was not finite in {int(consecutive_nonfinite)} steps in a row, "
+                f"up to step {step}: lower --config.optimizer.learning_rate or set "
                 f"--config.optimizer.clip_norm; the last good checkpoint is step {last[0]}"
             )
         tokens, progress = float(metrics.nll.count), self.progress
         progress.tokens += tokens
-        update = (step - 1) // self.config.optimizer.accumulate + 1
+        update = (step - 1) // self.config.optimizer.gradient_accumulation_steps + 1
         rate = optim.learning_rate(
             self.config.optimizer.schedule, update, self.hparams(), self.task.d_model
         )
@@ -243,7 +243,7 @@ class Run:
             "learning_rate": float(rate),
             "tokens_per_second": tokens / max(progress.line_seconds, 1e-9),
             "seconds": progress.seconds,
-            "bad_steps": float(bad_steps),
+            "nonfinite_steps": float(nonfinite_steps),
         }
         self._writer.write(step, "train", values)
         values["seconds_per_step"] = progress.line_seconds / max(1, progress.line_steps)
@@ -269,11 +269,11 @@ class Run:
         """Returns whether the state after `step` steps is to be saved and evaluated."""
         return step > 0 and (step % self.evaluate_every == 0 or self.ended(step))
 
-    def needs_evaluation(self, step: int, bad_run: int, say: Callable) -> bool:
+    def needs_evaluation(self, step: int, consecutive_nonfinite: int, say: Callable) -> bool:
         """Returns whether a state that is due was not evaluated yet, and is worth it.
 
         Args:
-          bad_run: of the state.
+          consecutive_nonfinite: of the state.
           say: prints a line where it is not worth it.
         """
         if self.checkpoints.evaluated(step):
@@ -286,7 +286,7 @@ class Run:
             return False
         last = max(self.checkpoints.scores(), default=0)
         # The newest few are averaged, and the same weights again would push good ones out.
-        if not self.ended(step) and last and bad_run >= step - last:
+        if not self.ended(step) and last and consecutive_nonfinite >= step - last:
             say(f"nothing was learned since step {last}: step {step} is not saved or evaluated")
             return False
         return True
@@ -300,11 +300,11 @@ class Run:
         """Takes back an attempt that only a signal ended."""
         write_json(self._attempts_path(step), self._attempts(step) - 1)
 
-    def write_probe(self, step: int, found: Probe) -> None:
+    def write_snapshot(self, step: int, found: Snapshot) -> None:
         """Writes what the attention heads look at after `step` steps, where the task has such."""
         if not found.arrays:
             return
-        folder = self.workdir / PROBES
+        folder = self.workdir / SNAPSHOTS
         folder.mkdir(exist_ok=True)
         write_arrays(folder / f"{step:08d}.npz", {"step": np.array(step), **found.arrays})
         self._writer.write(step, "heads", found.numbers)
@@ -357,9 +357,11 @@ def total_steps(settings: Any, epoch_length: int) -> int:
     return min(settings.steps, by_epochs)
 
 
-def probe_files(folder: Path) -> list[Path]:
-    """Returns the probes of a run's folder by their steps, and none of the files beside them."""
-    named = [path for path in folder.glob(f"{PROBES}/*.npz") if re.fullmatch(r"\d{8,}", path.stem)]
+def snapshot_files(folder: Path) -> list[Path]:
+    """Returns the snapshots of a run's folder by their steps, and none of the files beside them."""
+    named = [
+        path for path in folder.glob(f"{SNAPSHOTS}/*.npz") if re.fullmatch(r"\d{8,}", path.stem)
+    ]
     return sorted(named, key=lambda path: int(path.stem))
 
 
@@ -369,7 +371,7 @@ def _check_train(config: Any) -> None:
             f"optimizer.schedule='{config.optimizer.schedule}' is unknown: choose one of "
             f"{', '.join(optim.SCHEDULES)}"
         )
-    for key in ("steps", "log_every", "keep_last", "max_bad_steps"):
+    for key in ("steps", "log_every", "keep_last", "max_nonfinite_steps"):
         if config.train[key] < 1:
             raise UserError(f"train.{key}={config.train[key]} must be at least 1")
     for group, key in (("train", "label_smoothing"), ("train", "ema_decay")):

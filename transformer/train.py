@@ -35,7 +35,7 @@ class Trainer:
       say: prints a line.
       devices: those to use, see `placement`; all, by default.
       train_step: that of another trainer of runs of the same structure, so that it compiles once.
-      probes: whether each evaluation also writes what the attention heads look at.
+      snapshots: whether each evaluation also writes what the attention heads look at.
 
     Attributes:
       failures: why a run of several could not go on, by its number.
@@ -50,9 +50,9 @@ class Trainer:
         say: Callable,
         devices: Sequence[Any] | None = None,
         train_step: Callable | None = None,
-        probes: bool = True,
+        snapshots: bool = True,
     ):
-        self.runs, self.say, self.probes = runs, say, probes
+        self.runs, self.say, self.snapshots = runs, say, snapshots
         place = SingleRun if len(runs) == 1 else VmappedRuns
         self.placement = place(devices or jax.devices(), len(runs))
         self.train_step = train_step or self.placement.compile(runs[0].make_train_step())
@@ -165,7 +165,7 @@ class Trainer:
     def _due(self, state: TrainState, step: int) -> list[int]:
         """The runs whose state is to be saved and evaluated here."""
         due = [i for i in self._trained if self.runs[i].due(step)]
-        bad = np.ravel(jax.device_get(state.bad_run)).tolist() if due else []
+        bad = np.ravel(jax.device_get(state.consecutive_nonfinite)).tolist() if due else []
         return [i for i in due if self.runs[i].needs_evaluation(step, bad[i], self.say)]
 
     def _compile(self, arguments: tuple, progress: Progress) -> None:
@@ -183,13 +183,17 @@ class Trainer:
         """Writes a line of what the devices have counted since the last one."""
         each = self.placement.split(self._merge_pending())
         self._pending.clear()
-        bad = jax.device_get((state.bad_run, state.bad_steps))
-        bad_run, bad_steps = map(np.ravel, bad)
+        bad = jax.device_get((state.consecutive_nonfinite, state.nonfinite_steps))
+        consecutive_nonfinite, nonfinite_steps = map(np.ravel, bad)
         self._spend(steps=0)  # for what was still under way
         shown = []
         for i in self._trained:
             try:
-                shown.append(self.runs[i].log(step, each[i], int(bad_run[i]), int(bad_steps[i])))
+                shown.append(
+                    self.runs[i].log(
+                        step, each[i], int(consecutive_nonfinite[i]), int(nonfinite_steps[i])
+                    )
+                )
             except RunError as error:
                 self._fail(i, error)
         self._trained = [i for i in self._trained if i not in self.failures]
@@ -221,7 +225,7 @@ class Trainer:
             scores = self._try(lambda: self._scores(params), f"evaluation at step {step}", progress)
             if scores is None:
                 return True
-            self._probe(step, params, which, progress)
+            self._snapshot(step, params, which, progress)
         except (StoppedError, UserError):
             for run in chosen:
                 run.give_up_evaluation(step)
@@ -277,11 +281,11 @@ class Trainer:
                 f"{signals.name(self.stop_signal)}: {saved}; start the same command again to go on"
             )
             return False
-        bad_steps = np.ravel(jax.device_get(state.bad_steps))
+        nonfinite_steps = np.ravel(jax.device_get(state.nonfinite_steps))
         for i, run in enumerate(self.runs):
             if i not in self.failures:
                 own = f"{run.workdir.name}: " if len(self.runs) > 1 else ""
-                self.say(own + run.ending(run.saved_step, int(bad_steps[i])))
+                self.say(own + run.ending(run.saved_step, int(nonfinite_steps[i])))
         return True
 
     def _scores(self, params: Any) -> Sequence[dict[str, Any]]:
@@ -291,18 +295,18 @@ class Trainer:
             return [task.evaluate(params, "validation", final=False)]
         return task.evaluate_runs(params, "validation")
 
-    def _probe(self, step: int, params: Any, which: Sequence[int], progress: Progress) -> None:
+    def _snapshot(self, step: int, params: Any, which: Sequence[int], progress: Progress) -> None:
         """Writes what the attention heads look at, where that is wanted."""
-        if not self.probes:
+        if not self.snapshots:
             return
         each = self.placement.split(params)
         for i in which:
             task = self.runs[i].task
             found = self._try(
-                lambda task=task, i=i: task.probe(each[i]), f"probe at step {step}", progress
+                lambda task=task, i=i: task.snapshot(each[i]), f"snapshot at step {step}", progress
             )
             if found is not None:
-                self.runs[i].write_probe(step, found)
+                self.runs[i].write_snapshot(step, found)
 
     def _fail(self, i: int, error: RunError) -> None:
         """Notes that a run cannot go on; where it is the only one, nothing can."""
@@ -339,7 +343,7 @@ class StepQueue:
 
 def warn_of_warmup(settings: Any, total_steps: int, say: Callable) -> None:
     """Says so where most of the run would pass while the learning rate still rises."""
-    updates = math.ceil(total_steps / settings.accumulate)
+    updates = math.ceil(total_steps / settings.gradient_accumulation_steps)
     if updates < 2 * settings.warmup_steps:
         say(
             f"warning: {updates} updates are planned and the learning rate rises for "

@@ -18,17 +18,18 @@ from transformer.metrics.tokens import TokenMetrics
 class TrainState:
     """All that a training step changes.
 
-    `step` counts batches from zero, so it is also the number of the next batch. `bad_steps`
-    counts those skipped because loss or gradient was not finite, `bad_run` the latest in a row.
-    These are int32 scalars; where a tree is only described, their place holds something else.
+    `step` counts batches from zero, so it is also the number of the next batch. `nonfinite_steps`
+    counts those skipped because loss or gradient was not finite, `consecutive_nonfinite` the latest
+    in a row. These are int32 scalars; if a tree is only described, their place holds something
+    else.
     """
 
     step: Any
     params: Any
     opt_state: Any
     ema: Any  # moving average of the parameters, see `moved_average`; {} where there is none
-    bad_steps: Any
-    bad_run: Any
+    nonfinite_steps: Any
+    consecutive_nonfinite: Any
 
 
 LossFn = Callable[[Any, Any, dict, Array], TokenSums]
@@ -37,9 +38,11 @@ LossFn = Callable[[Any, Any, dict, Array], TokenSums]
 def init_state(params: Any, optimizer: Any, ema: bool) -> TrainState:
     """Returns the state before the first step."""
     # No two fields may share memory: the step reuses that of each.
-    step, bad_steps, bad_run = (jnp.zeros((), jnp.int32) for _ in range(3))
+    step, nonfinite_steps, consecutive_nonfinite = (jnp.zeros((), jnp.int32) for _ in range(3))
     average = jax.tree.map(jnp.copy, params) if ema else {}
-    return TrainState(step, params, optimizer.init(params), average, bad_steps, bad_run)
+    return TrainState(
+        step, params, optimizer.init(params), average, nonfinite_steps, consecutive_nonfinite
+    )
 
 
 def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, accumulate: int):
@@ -93,8 +96,8 @@ def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, a
             params,
             opt_state,
             ema,
-            state.bad_steps + bad,
-            (state.bad_run + bad) * bad,
+            state.nonfinite_steps + bad,
+            (state.consecutive_nonfinite + bad) * bad,
         )
         return new, TokenMetrics.from_sums(sums)
 

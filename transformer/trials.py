@@ -28,7 +28,7 @@ class Found(NamedTuple):
     def __str__(self) -> str:
         told = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
         score = "not finished" if self.score is None else f"{self.metric} {self.score:.4g}"
-        return f"points/{self.folder.name} ({told or 'as configured'}): {score}"
+        return f"trials/{self.folder.name} ({told or 'as configured'}): {score}"
 
 
 def write_command(folder: Path, command: str) -> None:
@@ -42,7 +42,7 @@ def find_trials(folder: Path) -> list[Found]:
     A trial whose files cannot be read is left out.
     """
     configs, results = {}, {}
-    for path in sorted(folder.glob("points/*/config.json")):
+    for path in sorted(folder.glob("trials/*/config.json")):
         config = _read(path)
         if isinstance(config.get("train"), dict):
             configs[path.parent] = flatten(ConfigDict(config))

@@ -40,7 +40,7 @@ FREE_KEYS = (
     "train.save_minutes",
     "train.keep_last",
     "train.patience",
-    "train.max_bad_steps",
+    "train.max_nonfinite_steps",
 )
 
 

@@ -18,12 +18,12 @@ def get_config(size: str = "grammar"):
     config.model.d_ff = 128
     config.model.positions = "sinusoidal"
     config.data.train_size = 20_000
-    config.data.longer_size = 200
+    config.data.length_generalization_size = 200
     config.optimizer.warmup_steps = 100
     config.train.steps = 600
     config.train.evaluate_every = 150
     config.evaluate.max_sentences = 100
-    config.evaluate.average = 1
+    config.evaluate.average_last_n = 1
     config.evaluate.checkpoint = "last"
     config.decode.beam_size = 1
     if size == "copy":

@@ -1,7 +1,7 @@
 """The attention explorer: every head of a sentence in one HTML file that needs no network.
 
 The page draws matrices, lines and all heads at once, for the sentence that was asked for and for
-the probe sentences that a run kept at its evaluations; `experiments/web/explorer/explorer.html`
+the snapshot sentences that a run kept at its evaluations; `experiments/web/explorer/explorer.html`
 says how it is steered. Its numbers are the float32 arrays, bit for bit.
 """
 
@@ -22,7 +22,7 @@ from experiments.attention.arrays import (
     hide_end_of_sentence,
     save_maps,
 )
-from experiments.attention.probes import of_same_sentence, read_probes
+from experiments.attention.snapshots import of_same_sentence, read_snapshots
 from experiments.display import web_page
 from experiments.options import Options
 from transformer.analysis.attention import Attention
@@ -75,7 +75,7 @@ def draw_attention(
 
     Args:
       steps: the checkpoints that the model is the mean of.
-      run: folder of the run, whose probes the explorer shows beside the text.
+      run: folder of the run, whose snapshots the explorer shows beside the text.
       options: `layer` and `head` are drawn alone, and are where the explorer opens; `hide_end`
         is of both, though the explorer can bring it back; the arrays, `save_maps`, have all.
       say: called with a line on what there was no room for.
@@ -106,24 +106,24 @@ def show_attention(seen: Attention, run: Path, say: Callable[[str], None]) -> No
 def write_explorer(
     path: Path,
     given: Example,
-    probed: Sequence[Example],
+    tracked: Sequence[Example],
     options: Options,
     say: Callable[[str], None],
 ) -> Path:
-    """Writes the explorer of a sentence and, as far as there is room, of a run's probes.
+    """Writes the explorer of a sentence and, as far as there is room, of a run's snapshots.
 
-    A sentence too long for the page is cut, probes are thinned; both the page and `say` tell.
+    A sentence too long for the page is cut, snapshots are thinned; both the page and `say` tell.
 
     Args:
       given: the sentence that the page opens at.
-      probed: further sentences; see `read_examples`.
+      tracked: further sentences; see `read_examples`.
       options: `layer`, `head` and `hide_end` say what it shows first, all heads where neither of
         the first two does.
 
     Returns:
       `path`.
     """
-    examples, notes = fit(given, probed)
+    examples, notes = fit(given, tracked)
     for note in notes:
         say(note)
     data = {
@@ -137,28 +137,28 @@ def write_explorer(
 
 
 def read_examples(folder: Path) -> list[Example]:
-    """Returns the probe sentences that a run kept, each at up to `MOST_FRAMES` checkpoints.
+    """Returns the snapshot sentences that a run kept, each at up to `MOST_FRAMES` checkpoints.
 
-    Those are evenly chosen, from the first to the last. There are none where there are no probes.
+    Those are evenly chosen, from the first to the last. Without snapshots there are none.
     """
-    probes = [probe for probe in read_probes(folder) if probe.sentences]
+    snapshots = [snapshot for snapshot in read_snapshots(folder) if snapshot.sentences]
     examples = []
-    for n in range(len(probes[-1].sentences) if probes else 0):
+    for n in range(len(snapshots[-1].sentences) if snapshots else 0):
         frames = {
-            f"step {probe.step:,}": AttentionMaps.of(probe.sentences[n])
-            for probe in _evenly(of_same_sentence(probes, n), MOST_FRAMES)
+            f"step {snapshot.step:,}": AttentionMaps.of(snapshot.sentences[n])
+            for snapshot in _evenly(of_same_sentence(snapshots, n), MOST_FRAMES)
         }
         examples.append(Example(tuple(frames), tuple(frames.values())))
     return examples
 
 
-def fit(given: Example, probed: Sequence[Example]) -> tuple[list[Example], list[str]]:
+def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list[str]]:
     """Returns what of these examples a page has room for, and a line on each thing left out.
 
     The given sentence has precedence: it loses its last tokens, but for the source's
-    end-of-sentence, only where it does not fit by itself. Of the probe sentences there are as many
-    as leave room for `FEWEST_FRAMES` checkpoints, or one, and of the checkpoints, evenly chosen
-    from the first to the last, as many as fit.
+    end-of-sentence, only if it does not fit by itself. Of the snapshot sentences there are as
+    many as leave room for `FEWEST_FRAMES` checkpoints, or one, and of the checkpoints, evenly
+    chosen from the first to the last, as many as fit.
     """
     notes = []
     first = _shorten(given, LARGEST)
@@ -170,19 +170,19 @@ def fit(given: Example, probed: Sequence[Example]) -> tuple[list[Example], list[
             "sums of its rows fall short of 1 by what these get; attention.npz has them all"
         )
     room = LARGEST - sum(map(_size, first.frames))
-    kept = list(probed)
+    kept = list(tracked)
     while len(kept) > 1 and _frames_that_fit(kept, room) < min(FEWEST_FRAMES, _most_frames(kept)):
         kept.pop()
     if kept and not _frames_that_fit(kept, room):
         kept.pop()
-    if len(kept) < len(probed):
+    if len(kept) < len(tracked):
         notes.append(
-            f"the explorer has room for {len(kept)} of the run's {len(probed)} probe sentences"
+            f"the explorer has room for {len(kept)} of the run's {len(tracked)} snapshot sentences"
         )
     if kept and (frames := _frames_that_fit(kept, room)) < _most_frames(kept):
         notes.append(
             f"the explorer has room for {frames} of the {_most_frames(kept)} checkpoints at which "
-            "the run kept probes"
+            "the run kept snapshots"
         )
         kept = [_thin(example, frames) for example in kept]
     return [first, *kept], notes

@@ -109,8 +109,8 @@ def heads(config: Any, folder: Path) -> list[Path]:
     """
     if not has_heads(config.model):
         raise UserError(
-            f"config.model.kind={config.model.kind} has no heads to rank: --mode=heads is for runs "
-            "trained with --config.model.kind=transformer"
+            f"config.model.architecture={config.model.architecture} has no heads to rank: "
+            "--mode=heads is for runs trained with --config.model.architecture=transformer"
         )
     run = load_trained(folder, config, warn)
     task = tasks.REGISTRY[config.task].from_folder(folder, config, warn)

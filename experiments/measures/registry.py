@@ -154,14 +154,14 @@ class TaskMeasures:
         split, _, name = name.rpartition(".")
         metric = find(name.removesuffix(f"_{ANY}"), self.task)
         title = f"{{}}: {metric.column}" if name.endswith(ANY) else metric.column
-        title = f"{split}: {title}" if split else title
+        title = f"{split.replace('_', ' ')}: {title}" if split else title
         return Measure(f"{split or self.split}.{name}", title, metric.scale, metric.format)
 
     def _labelled(self, name: str) -> Measure:
         """A column as a panel's, which has room for more words."""
         split, _, last = name.rpartition(".")
         metric = find(last, self.task)
-        title = f"{split}: {metric.label}" if split else metric.label
+        title = f"{split.replace('_', ' ')}: {metric.label}" if split else metric.label
         title += "" if metric.higher_is_better else " (lower is better)"
         return dataclasses.replace(self._measure(name), title=title)
 
@@ -195,12 +195,13 @@ REGISTRY = {
         TaskMeasures(
             task="translation",
             main_metric="bleu",
-            panels=("bleu", "exact_match", "longer.bleu"),
+            panels=("bleu", "exact_match", "length_generalization.bleu"),
             curves=("loss", "bleu"),
-            others=("longer.bleu", "longer.exact_match"),
+            others=("length_generalization.bleu", "length_generalization.exact_match"),
             curves_note=", with the search of the evaluations during training",
             other_notes={
-                "longer.bleu": "longer: sentences longer than those of the training.",
+                "length_generalization.bleu": "length generalization: sentences "
+                "longer than those of the training.",
             },
             texts=TRANSLATIONS,
         ),

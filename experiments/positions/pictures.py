@@ -1,4 +1,4 @@
-"""The mode `positions`: pictures of every positional encoding, and a page with clock hands."""
+"""The mode `positions`: pictures of every positional encoding, and a page with phasors."""
 
 import dataclasses
 import math
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.positions import clock_hands, plots, rotation
+from experiments.positions import phasors, plots, rotation
 from experiments.positions.values import encodings
 from experiments.text_io import warn
 from transformer.model.build import check_names, has_heads
@@ -45,10 +45,10 @@ def positions(config: Any, folder: Path) -> Iterator[Path]:
     for line in rotation.describe(errors, offset):
         print(line)
     yield rotation.draw(errors, offset, place / "rotation_by_offset.png")
-    clocks = clock_hands.clocks_of(model)
+    clocks = phasors.phasors_of(model)
     for clock in clocks:
-        yield clock_hands.draw_gif(clock, place / f"clock_hands_{clock.name}.gif")
-    yield clock_hands.write_clocks(clocks, place / "positions.html")
+        yield phasors.draw_gif(clock, place / f"clock_hands_{clock.name}.gif")
+    yield phasors.write_phasors(clocks, place / "positions.html")
 
 
 def model_config(config: Any) -> ModelConfig:
@@ -65,7 +65,7 @@ def model_config(config: Any) -> ModelConfig:
         heads = math.gcd(values["d_model"], values["num_heads"])
         values |= {"num_heads": heads, "num_kv_heads": 0, "head_size": 0}
     # Pictures are made of any encoding, whatever the model has and however many layers there are.
-    values |= {"kind": "transformer", "num_encoder_layers": 1, "num_decoder_layers": 1}
+    values |= {"architecture": "transformer", "num_encoder_layers": 1, "num_decoder_layers": 1}
     values |= {"positions": "none", "encoder_positions": "", "decoder_positions": ""}
     values |= {"cross_positions": "none", "source_vocab_size": 1, "target_vocab_size": 1}
     checked = ModelConfig(**values)

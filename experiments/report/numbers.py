@@ -186,10 +186,10 @@ def batch_table(data: dict[str, Any]) -> Table:
     rows = [
         [f"vocabulary, {side}", f"{size:,} pieces"] for side, size in data["vocabulary"].items()
     ]
-    rows.append(["unknown tokens of the training text", f"{data['unknown_share']:.3%}"])
+    rows.append(["unknown tokens of the training text", f"{data['oov_rate']:.3%}"])
     rows.append(["batches an epoch", f"{data['batches_per_epoch']:,}"])
-    if "padding_share" in data:
-        rows.append(["padding of them", f"{data['padding_share']:.1%}"])
+    if "padding_fraction" in data:
+        rows.append(["padding of them", f"{data['padding_fraction']:.1%}"])
     rows.append(["shapes, rows × tokens", shapes])
     broken = data.get("broken_lines", {})
     rows += [[f"broken lines passed over in {path}", f"{n:,}"] for path, n in broken.items()]

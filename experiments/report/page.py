@@ -32,7 +32,7 @@ PICTURES = {
     "reliability.png": "Reliability: accuracy against confidence on the test set",
     "map.png": "Texts of the test set by what the model makes of them (t-SNE)",
     "reading.png": "What attention pooling reads: darker is more",
-    "probes/*.png": "Attention of a few fixed sentences while training",
+    "attention_snapshots/*.png": "Attention of a few fixed sentences while training",
     "alignment/*.png": "Cross-attention against gold word links",
     "heads/*.png": "What the attention heads are worth",
     "positions/*.png": "Positional encodings",

@@ -73,9 +73,9 @@ def language_model(**changes) -> ModelConfig:
 # The widths make the numbers of parameters equal, within 2%.
 MODELS = {
     "Transformer": language_model(d_model=64, d_ff=256, num_heads=4),
-    "LSTM": language_model(kind="recurrent", cell="lstm", d_model=78),
-    "GRU": language_model(kind="recurrent", cell="gru", d_model=90),
-    "simple RNN": language_model(kind="recurrent", cell="rnn", d_model=152),
+    "LSTM": language_model(architecture="recurrent", cell="lstm", d_model=78),
+    "GRU": language_model(architecture="recurrent", cell="gru", d_model=90),
+    "simple RNN": language_model(architecture="recurrent", cell="rnn", d_model=152),
 }
 
 

@@ -1,4 +1,4 @@
-"""Which points of a sweep are those that its study has, and in what two sweeps differ."""
+"""Which trials of a sweep are those that its study has, and in what two sweeps differ."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,12 +7,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.sweeps.plan import Planned, at_number
+from experiments.sweeps.plan import PlannedTrial, at_number
 from transformer.config import flatten
 
 # What may change when a sweep goes on: how it is run and compared, and where its text lies.
 FREE_KEYS = (
-    *("name", "sweep.storage", "sweep.together", "sweep.largest", "sweep.trials"),
+    *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
     *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
     *("data.path", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
 )
@@ -42,36 +42,36 @@ def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     return "; ".join(told[:MOST_TOLD]) + more
 
 
-def settings(config: ConfigDict, point: Planned) -> str:
-    """Returns what a point changes of the config that all start from, as text.
+def settings(config: ConfigDict, trial: PlannedTrial) -> str:
+    """Returns what a trial changes of the config that all start from, as text.
 
     By this it is known again, wherever it stands in the list, and whatever else it sets that is so
     anyway.
     """
-    base, own = flatten(config), flatten(point.config)
+    base, own = flatten(config), flatten(trial.config)
     changed = {k: v for k, v in own.items() if v != base[k] and not k.startswith("sweep.")}
     return json.dumps(changed, sort_keys=True)
 
 
-def number_points(
-    config: ConfigDict, points: Sequence[Planned], known: Mapping[str, int]
-) -> dict[int, Planned]:
-    """Returns the points by the numbers that they have, or get, in their study.
+def number_trials(
+    config: ConfigDict, trials: Sequence[PlannedTrial], known: Mapping[str, int]
+) -> dict[int, PlannedTrial]:
+    """Returns the trials by the numbers that they have, or get, in their study.
 
-    A new point has the number of its place in the list, or the next one that is free.
+    A new trial has the number of its place in the list, or the next one that is free.
 
     Args:
-      config: what all points start from.
-      points: in the order of the list.
+      config: what all trials start from.
+      trials: in the order of the list.
       known: numbers of those that the study has, by their `settings`.
     """
     taken, numbered = set(known.values()), {}
-    for place, point in enumerate(points):
-        number = known.get(settings(config, point))
+    for place, trial in enumerate(trials):
+        number = known.get(settings(config, trial))
         if number is None:
-            number = place if place not in taken else max(*taken, len(points) - 1) + 1
+            number = place if place not in taken else max(*taken, len(trials) - 1) + 1
             taken.add(number)
-        numbered[number] = at_number(point, number)
+        numbered[number] = at_number(trial, number)
     return numbered
 
 

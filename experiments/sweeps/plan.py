@@ -1,4 +1,4 @@
-"""The points of a sweep, each a whole config, checked before any of them trains."""
+"""The trials of a sweep, each a whole config, checked before any of them trains."""
 
 import dataclasses
 import functools
@@ -31,8 +31,8 @@ RATES = ("train.ema_decay", *(f"model.dropout_{name}" for name in DropoutRates._
 
 
 @dataclasses.dataclass(frozen=True)
-class Planned:
-    """A point: its number from zero, what it sets, its whole config and its run's folder."""
+class PlannedTrial:
+    """A trial: its number from zero, what it sets, its whole config and its run's folder."""
 
     number: int
     values: dict[str, Any]
@@ -42,7 +42,7 @@ class Planned:
     @property
     def name(self) -> str:
         """What people call it."""
-        return f"point {self.number} ({describe(self.values)})"
+        return f"trial {self.number} ({describe(self.values)})"
 
 
 def describe(values: Mapping[str, Any]) -> str:
@@ -50,42 +50,44 @@ def describe(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key.split('.')[-1]}={value}" for key, value in values.items())
 
 
-def plan_points(
-    config: ConfigDict, points: Iterable[Mapping[str, Any]], folder: Path
-) -> list[Planned]:
-    """Returns the points of a sweep, checked.
+def plan_trials(
+    config: ConfigDict, trials: Iterable[Mapping[str, Any]], folder: Path
+) -> list[PlannedTrial]:
+    """Returns the trials of a sweep, checked.
 
     Args:
-      config: what all points start from.
-      points: dotted keys and their values, for each point.
+      config: what all trials start from.
+      trials: dotted keys and their values, for each trial.
       folder: the sweep's.
 
     Raises:
-      UserError: there is no point, one sets a key that is not there or a value that cannot be, or
+      UserError: there is no trial, one sets a key that is not there or a value that cannot be, or
         two are the same; each is named by its number.
     """
-    planned: list[Planned] = []
+    planned: list[PlannedTrial] = []
     seen: dict[str, int] = {}
-    for number, values in enumerate(points):
-        point = plan_point(config, values, number, folder)
-        text = json.dumps(flatten(point.config), sort_keys=True)
+    for number, values in enumerate(trials):
+        trial = plan_trial(config, values, number, folder)
+        text = json.dumps(flatten(trial.config), sort_keys=True)
         if text in seen:
             raise UserError(
-                f"point {number} of the sweep is the same as point {seen[text]} "
+                f"trial {number} of the sweep is the same as trial {seen[text]} "
                 f"({describe(values)}): leave one out"
             )
         seen[text] = number
-        planned.append(point)
+        planned.append(trial)
     if not planned:
-        raise UserError("the sweep has no points: its sweep() yields nothing")
+        raise UserError("the sweep has no trials: its sweep() yields nothing")
     return planned
 
 
-def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folder: Path) -> Planned:
-    """Returns one point, checked.
+def plan_trial(
+    config: ConfigDict, values: Mapping[str, Any], number: int, folder: Path
+) -> PlannedTrial:
+    """Returns one trial, checked.
 
     Raises:
-      UserError: see `plan_points`.
+      UserError: see `plan_trials`.
     """
     try:
         if not isinstance(values, Mapping):
@@ -93,7 +95,7 @@ def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folde
         own = ConfigDict(config.to_dict())
         for key, value in values.items():
             if key.startswith("sweep."):
-                raise UserError(f"config.{key} is the sweep's own: a point cannot set it")
+                raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
             if key == "task":
                 raise UserError("config.task cannot differ: scores of unlike tasks do not compare")
             assign(own, key, value)
@@ -102,19 +104,19 @@ def plan_point(config: ConfigDict, values: Mapping[str, Any], number: int, folde
         check_model(own)
         _check_vocabulary(own)
     except UserError as error:
-        raise UserError(f"point {number} of the sweep: {error}") from None
-    return Planned(number, dict(values), own.lock(), point_folder(folder, number))
+        raise UserError(f"trial {number} of the sweep: {error}") from None
+    return PlannedTrial(number, dict(values), own.lock(), trial_folder(folder, number))
 
 
-def point_folder(folder: Path, number: int) -> Path:
-    """Returns the folder of a point's run within the sweep's."""
-    return folder / "points" / f"{number:03d}"
+def trial_folder(folder: Path, number: int) -> Path:
+    """Returns the folder of a trial's run within the sweep's."""
+    return folder / "trials" / f"{number:03d}"
 
 
-def at_number(point: Planned, number: int) -> Planned:
-    """Returns the point under another number."""
-    folder = point_folder(point.folder.parents[1], number)
-    return dataclasses.replace(point, number=number, folder=folder)
+def at_number(trial: PlannedTrial, number: int) -> PlannedTrial:
+    """Returns the trial under another number."""
+    folder = trial_folder(trial.folder.parents[1], number)
+    return dataclasses.replace(trial, number=number, folder=folder)
 
 
 def _check_vocabulary(config: ConfigDict) -> None:
@@ -138,7 +140,7 @@ def state_bytes(config: ConfigDict) -> int:
         init = functools.partial(model.init, method=_forward)
     shapes = jax.eval_shape(init, jax.random.key(0), tokens, mask)
     # And Adam's two, and the sum of the gradients of an update's batches.
-    copies = 4 + bool(config.train.ema_decay) + (config.optimizer.accumulate > 1)
+    copies = 4 + bool(config.train.ema_decay) + (config.optimizer.gradient_accumulation_steps > 1)
     return copies * sum(4 * math.prod(x.shape) for x in jax.tree.leaves(shapes))
 
 
@@ -156,11 +158,11 @@ def structure(config: ConfigDict) -> str:
     return json.dumps(flat, sort_keys=True)
 
 
-def group_points(points: Sequence[Planned], largest: int) -> list[list[Planned]]:
-    """Returns the points in groups of one structure, of at most `largest` members."""
-    groups: dict[str, list[Planned]] = {}
-    for point in points:
-        groups.setdefault(structure(point.config), []).append(point)
+def group_trials(trials: Sequence[PlannedTrial], largest: int) -> list[list[PlannedTrial]]:
+    """Returns the trials in groups of one structure, of at most `largest` members."""
+    groups: dict[str, list[PlannedTrial]] = {}
+    for trial in trials:
+        groups.setdefault(structure(trial.config), []).append(trial)
     return [
         group[start : start + largest]
         for group in groups.values()

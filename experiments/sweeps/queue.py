@@ -1,19 +1,19 @@
-"""The points that are left of a sweep, as a worker takes them: a lock on each that it trains."""
+"""The trials that are left of a sweep, as a worker takes them: a lock on each that it trains."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from optuna.trial import Trial
+from optuna.trial import Trial as Attempt
 
 from experiments.sweeps import errors
-from experiments.sweeps.plan import Planned, structure
+from experiments.sweeps.plan import PlannedTrial, structure
 from experiments.sweeps.study import Study
 from transformer import workdir
 from transformer.errors import UserError
 
-Taken = list[tuple[Planned, Trial]]  # what a worker trains at once
+Taken = list[tuple[PlannedTrial, Attempt]]  # what a worker trains at once
 MOST_KILLS = 5  # of workers, at one step of a trial, before it has failed
 
 
@@ -22,88 +22,88 @@ class Queue:
 
     Args:
       study: of the sweep.
-      largest: points to take at once, at most.
-      fail: called with a point that cannot be trained, its trial and the reason.
+      largest: trials to take at once, at most.
+      fail: called with a trial that cannot be trained, its trial and the reason.
     """
 
     def __init__(
         self,
         study: Study,
         largest: int,
-        fail: Callable[[Planned, Trial, str], None],
+        fail: Callable[[PlannedTrial, Attempt, str], None],
     ):
         self.study, self.largest, self._fail = study, largest, fail
         self._limits: dict[str, int] = {}  # by structure
 
-    def limit(self, point: Planned, size: int) -> None:
-        """Takes no more than so many points at once that are alike this one."""
-        self._limits[structure(point.config)] = size
+    def limit(self, trial: PlannedTrial, size: int) -> None:
+        """Takes no more than so many trials at once that are alike this one."""
+        self._limits[structure(trial.config)] = size
 
     def take(self, locks: contextlib.ExitStack) -> Taken:
-        """Points of one structure whose folders are locked: abandoned ones first, then new.
+        """Trials of one structure whose folders are locked: abandoned ones first, then new.
 
         Last come those whose workers were killed again and again at one step, as the system does
         when memory runs out: they must not keep a worker from the others.
         """
         taken = self._take_begun(locks, range(2)) or self._take_new(locks)
         taken = taken or self._take_begun(locks, range(2, MOST_KILLS))
-        for point, trial in taken:
-            self.study.count_try(trial, workdir.newest_step(point.folder))
+        for trial, attempt in taken:
+            self.study.count_try(attempt, workdir.newest_step(trial.folder))
         return taken
 
     def _take_begun(self, locks: contextlib.ExitStack, tries: range) -> Taken:
-        """Points that were begun, and so often begun again at the same step."""
+        """Trials that were begun, and so often begun again at the same step."""
         taken: Taken = []
-        for number, trial in self.study.begun().items():
-            point = self.study.point(number)
-            count = self.study.tries(trial, workdir.newest_step(point.folder))
+        for number, attempt in self.study.begun().items():
+            trial = self.study.trial(number)
+            count = self.study.tries(attempt, workdir.newest_step(trial.folder))
             if count not in tries and count < MOST_KILLS:
                 continue
             # Another worker may have ended it since it was read.
             if (
-                self._fits(taken, point)
-                and self._lock(locks, point, trial)
+                self._fits(taken, trial)
+                and self._lock(locks, trial, attempt)
                 and self.study.states()[number] == "running"
             ):
                 if count < MOST_KILLS:
-                    taken.append((point, trial))
+                    taken.append((trial, attempt))
                 else:
-                    self._fail(point, trial, f"its worker was killed {count} times at one step")
+                    self._fail(trial, attempt, f"its worker was killed {count} times at one step")
         return taken
 
     def _take_new(self, locks: contextlib.ExitStack) -> Taken:
-        """Points that nobody has begun; of a search, one."""
+        """Trials that nobody has begun; of a search, one."""
         taken: Taken = []
-        while self.study.points is not None or not taken:
-            if self.study.points is not None:
+        while self.study.trials is not None or not taken:
+            if self.study.trials is not None:
                 waiting = self.study.waiting()
-                if not waiting or not self._fits(taken, self.study.point(waiting[0])):
+                if not waiting or not self._fits(taken, self.study.trial(waiting[0])):
                     break
             new = self.study.begin()
             if new is None:
                 break
-            if self._lock(locks, *new):  # otherwise --point trains it, and it stays begun
+            if self._lock(locks, *new):  # otherwise --trial trains it, and it stays begun
                 taken.append(new)
         return taken
 
-    def _lock(self, locks: contextlib.ExitStack, point: Planned, trial: Trial) -> bool:
-        """Locks a point's folder; where that can never be, the point has failed."""
+    def _lock(self, locks: contextlib.ExitStack, trial: PlannedTrial, attempt: Attempt) -> bool:
+        """Locks a trial's folder; where that can never be, the trial has failed."""
         try:
-            return _try_lock(locks, point.folder)
+            return _try_lock(locks, trial.folder)
         except OSError as error:
             if errors.concerns_all(error):
                 raise
-            self._fail(point, trial, errors.reason(error))
+            self._fail(trial, attempt, errors.reason(error))
             return False
 
-    def _fits(self, taken: Taken, point: Planned) -> bool:
-        """Whether a point can train with those taken: alike, and as far."""
-        key = structure(point.config)
+    def _fits(self, taken: Taken, trial: PlannedTrial) -> bool:
+        """Whether a trial can train with those taken: alike, and as far."""
+        key = structure(trial.config)
         if len(taken) >= self._limits.get(key, self.largest):
             return False
-        other = taken[0][0] if taken else point
+        other = taken[0][0] if taken else trial
         same = key == structure(other.config)
-        return same and workdir.newest_step(point.folder) == workdir.newest_step(other.folder)
+        return same and workdir.newest_step(trial.folder) == workdir.newest_step(other.folder)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The store of a sweep: an Optuna study, which says what each point has come to."""
+"""The store of a sweep: an Optuna study, which says what each trial has come to."""
 
 import contextlib
 import itertools
@@ -10,10 +10,11 @@ from typing import Any
 
 import optuna
 from ml_collections import ConfigDict
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import Trial as Attempt
 
-from experiments.sweeps.listing import fixed_keys, list_differences, number_points, settings
-from experiments.sweeps.plan import Planned, group_points, plan_point
+from experiments.sweeps.listing import fixed_keys, list_differences, number_trials, settings
+from experiments.sweeps.plan import PlannedTrial, group_trials, plan_trial
 from experiments.sweeps.storage import identity, reached, read_identity, storage_of
 from transformer.errors import UserError
 from transformer.metrics.registry import lower_is_better
@@ -26,21 +27,21 @@ STATES = {
     TrialState.WAITING: "waiting",
 }
 KINDS = ("log", "uniform", "int")
-LARGEST = 2**31  # members of a group, when points are only put into an order
+LARGEST = 2**31  # members of a group, when trials are only put into an order
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
 
 
 class Study:
-    """The points of a sweep and their states, shared by all workers on one storage.
+    """The trials of a sweep and their states, shared by all workers on one storage.
 
     Args:
-      config: what all points start from.
-      points: those of a grid; None where the search draws them from `space`.
+      config: what all trials start from.
+      trials: those of a grid; None where the search draws them from `space`.
       space: for a search, each dotted key's choices (a list) or range, see `_suggest`.
       folder: the sweep's.
 
     Attributes:
-      points: of a grid, by number; what another worker adds to the sweep comes in later. None for
+      trials: of a grid, by number; what another worker adds to the sweep comes in later. None for
         a search.
 
     Raises:
@@ -50,12 +51,12 @@ class Study:
     def __init__(
         self,
         config: ConfigDict,
-        points: Sequence[Planned] | None,
+        trials: Sequence[PlannedTrial] | None,
         space: Mapping[str, Any] | None,
         folder: Path,
     ):
         self.config, self.space, self.folder = config, space, folder
-        self.points: dict[int, Planned] | None = None
+        self.trials: dict[int, PlannedTrial] | None = None
         self._left_out: dict[int, dict[str, Any]] = {}
         self.storage = storage_of(config, folder)
         if space is not None:
@@ -71,8 +72,8 @@ class Study:
                 load_if_exists=True,
             )
             self._check_same()
-            if points is not None:
-                self._list(points)
+            if trials is not None:
+                self._list(trials)
             if config.sweep.retry_failed:
                 self._list_failed_again()
 
@@ -81,149 +82,149 @@ class Study:
         return reached(self.storage, self.folder)
 
     def waiting(self) -> list[int]:
-        """Returns the numbers of the points that nobody has begun, as they will be taken."""
-        return [_number(trial) for trial in self._trials(TrialState.WAITING)]
+        """Returns the numbers of the trials that nobody has begun, as they will be taken."""
+        return [_number(attempt) for attempt in self._attempts(TrialState.WAITING)]
 
     def left_out(self) -> dict[int, dict[str, Any]]:
-        """Returns what the points set that were listed once and are not now, by number."""
+        """Returns what the trials set that were listed once and are not now, by number."""
         return self._left_out
 
-    def begun(self) -> dict[int, Trial]:
-        """Returns the points that were begun and not ended, by number.
+    def begun(self) -> dict[int, Attempt]:
+        """Returns the trials that were begun and not ended, by number.
 
-        Call it under the sweep's lock: a point of a search that has no values yet was then killed
+        Call it under the sweep's lock: a trial of a search that has no values yet was then killed
         while it was drawn, and has failed.
         """
         begun = {}
-        for frozen in self._trials(TrialState.RUNNING):
-            trial = Trial(self._study, frozen._trial_id)
-            if self.points is None and "values" not in frozen.user_attrs:
-                self.end(trial, None, "failed", "its worker was killed while it was drawn")
+        for frozen in self._attempts(TrialState.RUNNING):
+            attempt = Attempt(self._study, frozen._trial_id)
+            if self.trials is None and "values" not in frozen.user_attrs:
+                self.end(attempt, None, "failed", "its worker was killed while it was drawn")
             else:
-                begun[_number(frozen)] = trial
+                begun[_number(frozen)] = attempt
         return begun
 
     def states(self) -> dict[int, str]:
-        """Returns each point's state, by number."""
-        return {_number(trial): STATES[trial.state] for trial in self._trials()}
+        """Returns each trial's state, by number."""
+        return {_number(attempt): STATES[attempt.state] for attempt in self._attempts()}
 
     def values(self) -> dict[int, dict[str, Any]]:
-        """Returns what each point sets, by number; of a search, those drawn so far."""
-        if self.points is not None:
-            return {number: point.values for number, point in self.points.items()}
-        return {_number(t): json.loads(t.user_attrs.get("values", "{}")) for t in self._trials()}
+        """Returns what each trial sets, by number; of a search, those drawn so far."""
+        if self.trials is not None:
+            return {number: trial.values for number, trial in self.trials.items()}
+        return {_number(t): json.loads(t.user_attrs.get("values", "{}")) for t in self._attempts()}
 
-    def point(self, number: int) -> Planned:
-        """Returns a point that was begun, by its number."""
-        if self.points is not None:
-            return self.points[number]
-        return plan_point(self.config, self.values()[number], number, self.folder)
+    def trial(self, number: int) -> PlannedTrial:
+        """Returns a trial that was begun, by its number."""
+        if self.trials is not None:
+            return self.trials[number]
+        return plan_trial(self.config, self.values()[number], number, self.folder)
 
-    def begin(self) -> tuple[Planned, Trial] | None:
-        """Takes the next point, or None where none is left; call it under the sweep's lock.
+    def begin(self) -> tuple[PlannedTrial, Attempt] | None:
+        """Takes the next trial, or None where none is left; call it under the sweep's lock.
 
-        A point that a search draws and that cannot be has failed, and the next one is drawn.
+        A trial that a search draws and that cannot be has failed, and the next one is drawn.
         """
-        while self.points is None:
+        while self.trials is None:
             numbers = self.states()
             count = len(numbers)
-            if count >= self.config.sweep.trials and not self._trials(TrialState.WAITING):
+            if count >= self.config.sweep.trials and not self._attempts(TrialState.WAITING):
                 return None
-            # Seeded anew for each point, so that no two workers draw the same one.
+            # Seeded anew for each trial, so that no two workers draw the same one.
             sampler = SAMPLERS[self.config.sweep.search]
             self._study.sampler = sampler(seed=self.config.sweep.seed + count)
-            trial = self._study.ask()  # one that is listed again, or a new one
-            values = {key: _suggest(trial, key, range_) for key, range_ in self.space.items()}
-            number = trial.user_attrs.get("point", max(numbers, default=-1) + 1)
-            trial.set_user_attr("point", number)
-            trial.set_user_attr("values", json.dumps(values))
+            attempt = self._study.ask()  # one that is listed again, or a new one
+            values = {key: _suggest(attempt, key, range_) for key, range_ in self.space.items()}
+            number = attempt.user_attrs.get("trial", max(numbers, default=-1) + 1)
+            attempt.set_user_attr("trial", number)
+            attempt.set_user_attr("values", json.dumps(values))
             try:
-                return plan_point(self.config, values, number, self.folder), trial
+                return plan_trial(self.config, values, number, self.folder), attempt
             except UserError as error:
-                self.end(trial, None, "failed", str(error))
+                self.end(attempt, None, "failed", str(error))
         # Not `ask`, which would also take those that are left out.
-        for frozen in self._trials(TrialState.WAITING):
+        for frozen in self._attempts(TrialState.WAITING):
             if self._study._storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING):
-                return self.points[_number(frozen)], Trial(self._study, frozen._trial_id)
+                return self.trials[_number(frozen)], Attempt(self._study, frozen._trial_id)
         return None
 
-    def end(self, trial: Trial, value: float | None, state: str, note: str = "") -> None:
-        """Tells what a point has come to: "complete" with its score, "pruned" or "failed"."""
+    def end(self, attempt: Attempt, value: float | None, state: str, note: str = "") -> None:
+        """Tells what a trial has come to: "complete" with its score, "pruned" or "failed"."""
         states = {name: state for state, name in STATES.items()}
         with self.reached():
             if note:
-                trial.set_user_attr("note", note)
-            self._study.tell(trial, value if state == "complete" else None, states[state])
+                attempt.set_user_attr("note", note)
+            self._study.tell(attempt, value if state == "complete" else None, states[state])
 
-    def tries(self, trial: Trial, step: int) -> int:
-        """Returns how often workers took the point when this was its newest step."""
-        at, count = trial.user_attrs.get("tries", (step, 0))
+    def tries(self, attempt: Attempt, step: int) -> int:
+        """Returns how often workers took the trial when this was its newest step."""
+        at, count = attempt.user_attrs.get("tries", (step, 0))
         return count if at == step else 0
 
-    def count_try(self, trial: Trial, step: int) -> None:
-        """Remembers that a worker takes the point at this step."""
+    def count_try(self, attempt: Attempt, step: int) -> None:
+        """Remembers that a worker takes the trial at this step."""
         with self.reached():
-            trial.set_user_attr("tries", (step, self.tries(trial, step) + 1))
+            attempt.set_user_attr("tries", (step, self.tries(attempt, step) + 1))
 
-    def forget_tries(self, trial: Trial) -> None:
-        """Forgets them: a worker that was asked to stop was not killed by the point."""
+    def forget_tries(self, attempt: Attempt) -> None:
+        """Forgets them: a worker that was asked to stop was not killed by the trial."""
         with self.reached():
-            trial.set_user_attr("tries", (0, 0))
+            attempt.set_user_attr("tries", (0, 0))
 
-    def report(self, trial: Trial, value: float, step: int) -> bool:
-        """Tells a score during the training; returns whether the point shall be pruned."""
+    def report(self, attempt: Attempt, value: float, step: int) -> bool:
+        """Tells a score during the training; returns whether the trial shall be pruned."""
         with self.reached(), warnings.catch_warnings():
             # A run that goes on from a checkpoint comes by the same steps again.
             warnings.filterwarnings("ignore", "The reported value is ignored")
-            trial.report(value, step)
-            return bool(self.config.sweep.prune and trial.should_prune())
+            attempt.report(value, step)
+            return bool(self.config.sweep.prune and attempt.should_prune())
 
     def notes(self) -> dict[int, str]:
-        """Returns why points failed, by number."""
-        return {_number(t): t.user_attrs.get("note", "") for t in self._trials()}
+        """Returns why trials failed, by number."""
+        return {_number(t): t.user_attrs.get("note", "") for t in self._attempts()}
 
-    def _trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """Those of the points of this sweep, in the order of their listing."""
+    def _attempts(self, *states: TrialState) -> list[FrozenTrial]:
+        """Those of the trials of this sweep, in the order of their listing."""
         with self.reached():
             found = self._study.get_trials(deepcopy=False, states=states or None)
-        if self.points is None:
+        if self.trials is None:
             return found
-        for trial in found:
-            number = _number(trial)
-            if number not in self.points and number not in self._left_out:
+        for attempt in found:
+            number = _number(attempt)
+            if number not in self.trials and number not in self._left_out:
                 # Another worker has added it: its list is a newer one.
-                values = json.loads(trial.user_attrs["values"])
-                self.points[number] = plan_point(self.config, values, number, self.folder)
-        return [trial for trial in found if _number(trial) in self.points]
+                values = json.loads(attempt.user_attrs["values"])
+                self.trials[number] = plan_trial(self.config, values, number, self.folder)
+        return [attempt for attempt in found if _number(attempt) in self.trials]
 
-    def _list(self, points: Sequence[Planned]) -> None:
-        """Numbers the points, and lists those that are new."""
-        listed = self._trials()
+    def _list(self, trials: Sequence[PlannedTrial]) -> None:
+        """Numbers the trials, and lists those that are new."""
+        listed = self._attempts()
         known = {t.user_attrs["settings"]: _number(t) for t in listed}
-        self.points = number_points(self.config, points, known)
+        self.trials = number_trials(self.config, trials, known)
         self._left_out = {
-            number: json.loads(trial.user_attrs["values"])
-            for trial in listed
-            if (number := _number(trial)) not in self.points
+            number: json.loads(attempt.user_attrs["values"])
+            for attempt in listed
+            if (number := _number(attempt)) not in self.trials
         }
-        new = [point for number, point in self.points.items() if number not in known.values()]
+        new = [trial for number, trial in self.trials.items() if number not in known.values()]
         # Those of one structure follow one another, so that a worker finds them together.
-        for point in itertools.chain(*group_points(new, LARGEST)):
+        for trial in itertools.chain(*group_trials(new, LARGEST)):
             told = {
-                "point": point.number,
-                "values": json.dumps(point.values),
-                "settings": settings(self.config, point),
+                "trial": trial.number,
+                "values": json.dumps(trial.values),
+                "settings": settings(self.config, trial),
             }
             self._study.enqueue_trial({}, told)
 
     def _list_failed_again(self) -> None:
         """Lists what has failed once more: an ended trial stays as it is, and the newest counts."""
-        ended = {_number(trial): trial for trial in self._trials()}
-        for number, trial in ended.items():
-            if trial.state == TrialState.FAIL and (self.points is not None or trial.params):
-                kept = ("point", "values", "settings")
-                told = {key: value for key, value in trial.user_attrs.items() if key in kept}
-                self._study.enqueue_trial(dict(trial.params), {**told, "point": number})
+        ended = {_number(attempt): attempt for attempt in self._attempts()}
+        for number, attempt in ended.items():
+            if attempt.state == TrialState.FAIL and (self.trials is not None or attempt.params):
+                kept = ("trial", "values", "settings")
+                told = {key: value for key, value in attempt.user_attrs.items() if key in kept}
+                self._study.enqueue_trial(dict(attempt.params), {**told, "trial": number})
 
     def _check_same(self) -> None:
         """Raises UserError where the study was begun with another config, or another space."""
@@ -240,8 +241,10 @@ class Study:
             )
 
 
-def find_points(config: ConfigDict, points: Sequence[Planned], folder: Path) -> dict[int, Planned]:
-    """Returns the points by number, as the study of the folder counts them if there is one.
+def find_trials(
+    config: ConfigDict, trials: Sequence[PlannedTrial], folder: Path
+) -> dict[int, PlannedTrial]:
+    """Returns the trials by number, as the study of the folder counts them if there is one.
 
     Raises:
       SweepError: the storage cannot be reached.
@@ -252,7 +255,7 @@ def find_points(config: ConfigDict, points: Sequence[Planned], folder: Path) -> 
         with reached(storage, folder), contextlib.suppress(KeyError):  # it has no such study
             study = optuna.load_study(study_name=name, storage=storage)
             known = {t.user_attrs["settings"]: _number(t) for t in study.get_trials(deepcopy=False)}
-    return number_points(config, points, known)
+    return number_trials(config, trials, known)
 
 
 def _check_space(space: Mapping[str, Any]) -> None:
@@ -266,16 +269,16 @@ def _check_space(space: Mapping[str, Any]) -> None:
             )
 
 
-def _number(trial: FrozenTrial) -> int:
-    return trial.user_attrs.get("point", trial.number)
+def _number(attempt: FrozenTrial) -> int:
+    return attempt.user_attrs.get("trial", attempt.number)
 
 
-def _suggest(trial: Trial, key: str, choice: Any) -> Any:
+def _suggest(attempt: Attempt, key: str, choice: Any) -> Any:
     """Draws a value: of a list one of its members; of ("log" | "uniform" | "int", low, high) one
     between the two, the first by its logarithm."""
     if isinstance(choice, list):
-        return trial.suggest_categorical(key, choice)
+        return attempt.suggest_categorical(key, choice)
     kind, low, high = choice
     if kind == "int":
-        return trial.suggest_int(key, low, high)
-    return trial.suggest_float(key, low, high, log=kind == "log")
+        return attempt.suggest_int(key, low, high)
+    return attempt.suggest_float(key, low, high, log=kind == "log")

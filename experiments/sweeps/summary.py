@@ -5,15 +5,15 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from experiments.sweeps.answer.page import write_answer
-from experiments.sweeps.answer.results import Point
-from experiments.sweeps.plan import point_folder
+from experiments.sweeps.plan import trial_folder
+from experiments.sweeps.results.outcomes import Trial
+from experiments.sweeps.results.page import write_results
 from experiments.sweeps.study import Study
 
 
-def numbers_of(points: Iterable[int]) -> str:
+def numbers_of(trials: Iterable[int]) -> str:
     """The numbers of trials, for people."""
-    numbers = sorted(points)
+    numbers = sorted(trials)
     if numbers == list(range(len(numbers))):
         return f"0 to {numbers[-1]}"
     return ", ".join(map(str, numbers))
@@ -36,17 +36,17 @@ def summarise(study: Study, folder: Path, say: Callable[[str], None]) -> None:
     if failed := [number for number, state in states.items() if state == "failed"]:
         again = "--config.sweep.retry_failed=True tries them again"
         say(f"trials {numbers_of(failed)} failed; {again}")
-    points = [
-        Point(number, values, point_folder(folder, number), states[number], notes[number])
+    trials = [
+        Trial(number, values, trial_folder(folder, number), states[number], notes[number])
         for number, values in study.values().items()
         if number in states
     ]
     if working := [number for number, state in states.items() if state in ("waiting", "running")]:
-        say(f"points {', '.join(map(str, working))} are with another worker; the answer is partial")
+        say(f"trials {', '.join(map(str, working))} are with another worker; the answer is partial")
         if "complete" not in states.values():
             return
     config = study.config
-    baseline = config.sweep.baseline if study.points is not None else None
-    for path in write_answer(config.task, points, folder, config.name, started_by(), baseline):
+    baseline = config.sweep.baseline if study.trials is not None else None
+    for path in write_results(config.task, trials, folder, config.name, started_by(), baseline):
         say(f"wrote {path}")
     say((folder / "results.md").read_text(encoding="utf-8"))

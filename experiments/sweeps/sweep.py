@@ -1,7 +1,7 @@
 """A sweep: many runs that differ in a few keys, trained by any number of workers, and the answer.
 
 Every worker is the same command on the same --workdir. The study (`sweep_study.Study`) says which
-points are taken and which are done; a lock on each point's folder, which the system lets go when
+trials are taken and which are done; a lock on each trial's folder, which the system lets go when
 a process dies, says who is still alive.
 """
 
@@ -16,20 +16,20 @@ from typing import Any
 
 import jax
 from ml_collections import ConfigDict
-from optuna.trial import Trial
+from optuna.trial import Trial as Attempt
 
 from experiments import environment, run
 from experiments.report import page
 from experiments.sweeps import errors
 from experiments.sweeps.plan import (
-    Planned,
-    group_points,
-    plan_points,
+    PlannedTrial,
+    group_trials,
+    plan_trials,
     state_bytes,
     structure,
 )
 from experiments.sweeps.queue import Queue, Taken, waiting_for
-from experiments.sweeps.study import Study, find_points
+from experiments.sweeps.study import Study, find_trials
 from experiments.sweeps.summary import numbers_of, started_by, summarise
 from transformer import tasks, workdir
 from transformer.errors import RunError, UserError
@@ -43,47 +43,47 @@ Say = Callable[[str], None]
 
 def sweep(
     config: ConfigDict,
-    points: Sequence[Mapping[str, Any]] | None,
+    trials: Sequence[Mapping[str, Any]] | None,
     space: Mapping[str, Any] | None,
     folder: Path,
     only: int | None,
     say: Say,
 ) -> int | None:
-    """Trains the points of a sweep that nobody has trained, then writes the answer.
+    """Trains the trials of a sweep that nobody has trained, then writes the answer.
 
     Args:
-      config: what all points start from.
-      points: dotted keys and values of each point; used by `sweep.search` "grid".
+      config: what all trials start from.
+      trials: dotted keys and values of each trial; used by `sweep.search` "grid".
       space: what a search draws from, see `sweep_study`.
-      only: the number of the one point to train; None for all.
+      only: the number of the one trial to train; None for all.
       say: prints a line.
 
     Returns:
       The signal that ended it early, or None.
 
     Raises:
-      UserError: a point is not valid (nothing is trained then), the storage cannot be reached, or
+      UserError: a trial is not valid (nothing is trained then), the storage cannot be reached, or
         the folder holds another sweep.
     """
     grid = config.sweep.search == "grid"
-    if (points if grid else space) is None:
-        needed = "sweep(), which yields its points" if grid else "space(), which it draws from"
+    if (trials if grid else space) is None:
+        needed = "sweep(), which yields its trials" if grid else "space(), which it draws from"
         raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
-    planned = plan_points(config, points, folder) if grid else None
+    planned = plan_trials(config, trials, folder) if grid else None
     if only is not None:
         return _train_only(config, planned, folder, only, say)
     folder.mkdir(parents=True, exist_ok=True)
     with waiting_for(folder):
         study = Study(config, planned, space, folder)
         write_command(folder, started_by())
-    if study.points is not None and config.sweep.baseline not in study.points:
+    if study.trials is not None and config.sweep.baseline not in study.trials:
         raise UserError(
             f"config.sweep.baseline={config.sweep.baseline} is not a trial: this sweep has "
-            f"{numbers_of(study.points)}"
+            f"{numbers_of(study.trials)}"
         )
     worker = _Worker(study, folder, say)
-    if study.points is not None:
-        worker.print_plan(list(study.points.values()))
+    if study.trials is not None:
+        worker.print_plan(list(study.trials.values()))
     if (stopped_by := worker.work()) is not None:
         return stopped_by
     with waiting_for(folder):
@@ -93,23 +93,23 @@ def sweep(
 
 def _train_only(
     config: ConfigDict,
-    planned: Sequence[Planned] | None,
+    planned: Sequence[PlannedTrial] | None,
     folder: Path,
     only: int,
     say: Say,
 ) -> int | None:
-    """Trains one point of a grid; the sweep finds it done when it comes to it."""
+    """Trains one trial of a grid; the sweep finds it done when it comes to it."""
     if planned is None:
-        raise UserError("--point needs config.sweep.search='grid': a search draws its points")
-    points = find_points(config, planned, folder)
-    if only not in points:
-        raise UserError(f"--point={only} is not there: this sweep has {numbers_of(points)}")
-    say(points[only].name)
-    return run.train(points[only].config, points[only].folder)
+        raise UserError("--trial needs config.sweep.search='grid': a search draws its trials")
+    trials = find_trials(config, planned, folder)
+    if only not in trials:
+        raise UserError(f"--trial={only} is not there: this sweep has {numbers_of(trials)}")
+    say(trials[only].name)
+    return run.train(trials[only].config, trials[only].folder)
 
 
 class _Worker:
-    """One process that takes points, trains and scores them until none is left."""
+    """One process that takes trials, trains and scores them until none is left."""
 
     def __init__(self, study: Study, folder: Path, say: Say):
         self.study, self.folder, self.say = study, folder, say
@@ -123,40 +123,40 @@ class _Worker:
         self._queue = Queue(study, self.largest, self._fail)
         self._tasks: dict[str, Any] = {}  # by structure
         self._steps: dict[str, Callable] = {}  # compiled, by structure
-        self._seconds: list[float] = []  # of each point done here
+        self._seconds: list[float] = []  # of each trial done here
 
-    def print_plan(self, planned: Sequence[Planned]) -> None:
+    def print_plan(self, planned: Sequence[PlannedTrial]) -> None:
         """Says what will be trained; how long it takes only where runs of its kind are done."""
         most = self.largest if self.together else len(planned)
-        groups = group_points(planned, most)
+        groups = group_trials(planned, most)
         states = self.study.states()
-        done = sum(states.get(point.number) not in ("waiting", "running") for point in planned)
+        done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
         how = "together, as one program" if self.together else "in turn, through one compiled step"
         noun = "group" if len(groups) == 1 else "groups"
-        self.say(f"{len(planned)} points in {len(groups)} {noun} of one structure, {done} done")
+        self.say(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
         for group in groups:
-            names = ", ".join(str(point.number) for point in group)
+            names = ", ".join(str(trial.number) for trial in group)
             members = len(group) if self.together else 1
             megabytes = members * state_bytes(group[0].config) / 1e6
             memory = f"up to {megabytes:,.0f} MB of parameters and optimizer"
             time_left = self._time_left(group, states)
-            self.say(f"  points {names}: {how if len(group) > 1 else 'alone'}, {memory}{time_left}")
+            self.say(f"  trials {names}: {how if len(group) > 1 else 'alone'}, {memory}{time_left}")
 
-    def _time_left(self, group: Sequence[Planned], states: Mapping[int, str]) -> str:
-        """What the points of a group that are left will take, by those of it that are done.
+    def _time_left(self, group: Sequence[PlannedTrial], states: Mapping[int, str]) -> str:
+        """What the trials of a group that are left will take, by those of it that are done.
 
         Empty where none is. It is also of those that train together: each run's seconds are then
         the whole program's, and how many shared it nobody wrote down.
         """
-        left = sum(states.get(point.number) in ("waiting", "running") for point in group)
+        left = sum(states.get(trial.number) in ("waiting", "running") for trial in group)
         if self.together or not left:
             return ""
-        done = [point for point in group if states.get(point.number) == "complete"]
+        done = [trial for trial in group if states.get(trial.number) == "complete"]
         seconds = []
-        for point in done:
+        for trial in done:
             # A damaged file says nothing of time; the answer refuses it.
             with contextlib.suppress(UserError):
-                seconds.append((workdir.load_results(point.folder) or {}).get("wall_seconds"))
+                seconds.append((workdir.load_results(trial.folder) or {}).get("wall_seconds"))
         seconds = [number for number in seconds if number]
         if not seconds:
             return ""
@@ -164,7 +164,7 @@ class _Worker:
         return f"; {left} left, about {minutes:.0f} minutes of one worker"
 
     def work(self) -> int | None:
-        """Takes points until none is left; returns the signal that ended it early, if one did."""
+        """Takes trials until none is left; returns the signal that ended it early, if one did."""
         while True:
             with contextlib.ExitStack() as locks:
                 with waiting_for(self.folder):
@@ -173,8 +173,8 @@ class _Worker:
                     return None
                 start = time.monotonic()
                 if (stopped_by := self._train(taken)) is not None:
-                    for _, trial in taken:
-                        self.study.forget_tries(trial)
+                    for _, attempt in taken:
+                        self.study.forget_tries(attempt)
                     return stopped_by
                 self._seconds += [(time.monotonic() - start) / len(taken)] * len(taken)
                 self._say_time_left()
@@ -182,7 +182,7 @@ class _Worker:
     def _train(self, taken: Taken, again: bool = False) -> int | None:
         """Trains, scores and tells the study; returns the signal that ended it, if one did.
 
-        An error of one point ends that point alone: those that train together are divided until
+        An error of one trial ends that trial alone: those that train together are divided until
         it is found, and go on from what they saved.
 
         Args:
@@ -202,19 +202,19 @@ class _Worker:
         # Here the error, whose frames hold the states, is gone.
         self._release()
         states = self.study.states()
-        taken = [(point, trial) for point, trial in taken if states[point.number] == "running"]
+        taken = [(trial, attempt) for trial, attempt in taken if states[trial.number] == "running"]
         if len(taken) > 1:
             return self._divide(taken, reason, out_of_memory)
-        for point, trial in taken:
+        for trial, attempt in taken:
             if out_of_memory and not again:
-                self.say(f"{point.name}: {reason}; trying once more, alone in memory")
+                self.say(f"{trial.name}: {reason}; trying once more, alone in memory")
                 return self._train(taken, again=True)
             if not mistake and not out_of_memory:
-                file = self.folder / "errors" / f"{point.number:03d}.txt"
+                file = self.folder / "errors" / f"{trial.number:03d}.txt"
                 file.parent.mkdir(exist_ok=True)
                 write_text(file, told)
                 reason += f"; see {file}"
-            self._fail(point, trial, reason)
+            self._fail(trial, attempt, reason)
         return None
 
     def _divide(self, taken: Taken, reason: str, out_of_memory: bool) -> int | None:
@@ -223,7 +223,7 @@ class _Worker:
         if out_of_memory:
             self._queue.limit(taken[0][0], size)
         halves = taken[:size], taken[size:]
-        names = [", ".join(str(point.number) for point, _ in half) for half in halves]
+        names = [", ".join(str(trial.number) for trial, _ in half) for half in halves]
         self.say(f"{reason}: training {names[0]} and {names[1]} apart, from what was saved")
         for half in halves:
             if (stopped_by := self._train(half)) is not None:
@@ -239,13 +239,13 @@ class _Worker:
 
     def _train_all(self, taken: Taken) -> int | None:
         """Trains, scores and tells the study, see `_train`."""
-        for point, _ in taken:
-            self.say(point.name)
+        for trial, _ in taken:
+            self.say(trial.name)
         try:
-            made = self._make_tasks([point for point, _ in taken])
+            made = self._make_tasks([trial for trial, _ in taken])
         except RunError as error:
-            for point, trial in taken:
-                self._fail(point, trial, str(error))
+            for trial, attempt in taken:
+                self._fail(trial, attempt, str(error))
             return None
         except UserError as error:  # the text is not there, or cannot be read
             raise errors.SweepError(str(error)) from error
@@ -254,34 +254,34 @@ class _Worker:
         return self._train_together(taken, made)
 
     def _train_together(self, taken: Taken, made: list[Any]) -> int | None:
-        points = [point for point, _ in taken]
+        trials = [trial for trial, _ in taken]
         runs = [
-            Run(task, point.config, point.folder) for task, point in zip(made, points, strict=True)
+            Run(task, trial.config, trial.folder) for task, trial in zip(made, trials, strict=True)
         ]
-        trainer = Trainer(runs, self.say, probes=False)
+        trainer = Trainer(runs, self.say, snapshots=False)
         trainer.on_failure = lambda i, reason: self._fail(*taken[i], reason)
-        _prepare(points, runs)
+        _prepare(trials, runs)
         if not trainer.run():
             return trainer.stop_signal
-        for i, ((point, trial), task) in enumerate(zip(taken, made, strict=True)):
+        for i, ((trial, attempt), task) in enumerate(zip(taken, made, strict=True)):
             if i not in trainer.failures:
-                self._score(point, trial, task)
+                self._score(trial, attempt, task)
         return None
 
-    def _train_one(self, point: Planned, trial: Trial, task: Any) -> int | None:
-        key = structure(point.config)
+    def _train_one(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> int | None:
+        key = structure(trial.config)
         step = self._steps.get(key)
         trainer = Trainer(
-            [Run(task, point.config, point.folder)], self.say, train_step=step, probes=False
+            [Run(task, trial.config, trial.folder)], self.say, train_step=step, snapshots=False
         )
         self._steps[key] = trainer.train_step
-        _prepare([point], trainer.runs)
+        _prepare([trial], trainer.runs)
         pruned, total_steps = False, trainer.runs[0].total_steps
 
         # It must not name the trainer: in a cycle its states would stay beside the next trial's.
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
-            hopeless = self.study.report(trial, numbers[point.config.train.best_metric], step)
+            hopeless = self.study.report(attempt, numbers[trial.config.train.best_metric], step)
             pruned = hopeless and step < total_steps
             return pruned
 
@@ -290,66 +290,66 @@ class _Worker:
             if not trainer.run():
                 return trainer.stop_signal
         except RunError as error:
-            self._fail(point, trial, str(error))
+            self._fail(trial, attempt, str(error))
             return None
         if pruned:
-            self.say(f"{point.name} is pruned: the others stood better at this step")
-            self.study.end(trial, None, "pruned")
+            self.say(f"{trial.name} is pruned: the others stood better at this step")
+            self.study.end(attempt, None, "pruned")
         else:
-            self._score(point, trial, task)
+            self._score(trial, attempt, task)
         return None
 
-    def _make_tasks(self, points: list[Planned]) -> list[Any]:
-        """The points' tasks; those of one structure share text, model and compiled programs."""
-        config = points[0].config
+    def _make_tasks(self, trials: list[PlannedTrial]) -> list[Any]:
+        """The trials' tasks; those of one structure share text, model and compiled programs."""
+        config = trials[0].config
         key = structure(config)
         if key not in self._tasks:
             first = next(iter(self._tasks.values()), None)
             make = tasks.REGISTRY[config.task]
             self._tasks[key] = make(config, self.say, first)
         lead = self._tasks[key]
-        return [lead.with_config(point.config) for point in points]
+        return [lead.with_config(trial.config) for trial in trials]
 
-    def _score(self, point: Planned, trial: Trial, task: Any) -> None:
-        if workdir.is_scored(point.folder, workdir.newest_step(point.folder)):
-            results = workdir.load_results(point.folder)
+    def _score(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> None:
+        if workdir.is_scored(trial.folder, workdir.newest_step(trial.folder)):
+            results = workdir.load_results(trial.folder)
         else:
-            results = run.score(task, point.config, point.folder)
-        value = results["validation"][point.config.train.best_metric]
+            results = run.score(task, trial.config, trial.folder)
+        value = results["validation"][trial.config.train.best_metric]
         if not math.isfinite(value):
-            self._fail(point, trial, f"{point.config.train.best_metric} is {value}")
+            self._fail(trial, attempt, f"{trial.config.train.best_metric} is {value}")
             return
-        self.study.end(trial, float(value), "complete")
-        self.say(f"{point.name}: {point.config.train.best_metric} {value:.4g} on validation")
+        self.study.end(attempt, float(value), "complete")
+        self.say(f"{trial.name}: {trial.config.train.best_metric} {value:.4g} on validation")
 
-    def _fail(self, point: Planned, trial: Trial, reason: str) -> None:
-        self.say(f"{point.name} failed: {reason}")
-        self.study.end(trial, None, "failed", reason)
+    def _fail(self, trial: PlannedTrial, attempt: Attempt, reason: str) -> None:
+        self.say(f"{trial.name} failed: {reason}")
+        self.study.end(attempt, None, "failed", reason)
 
     def _say_time_left(self) -> None:
         left = len(self.study.waiting())
         if left:
             minutes = left * sum(self._seconds) / len(self._seconds) / 60
-            self.say(f"{left} points left, about {minutes:.0f} minutes of one worker")
+            self.say(f"{left} trials left, about {minutes:.0f} minutes of one worker")
 
 
-def _prepare(points: Sequence[Planned], runs: Sequence[Run]) -> None:
-    """Makes each point's folder a run of its config; where one cannot be, all are closed."""
+def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[Run]) -> None:
+    """Makes each trial's folder a run of its config; where one cannot be, all are closed."""
     try:
-        for point, run in zip(points, runs, strict=True):
-            _prepare_one(point, run)
+        for trial, run in zip(trials, runs, strict=True):
+            _prepare_one(trial, run)
     except BaseException:
         for run in runs:
             run.close()
         raise
 
 
-def _prepare_one(point: Planned, run: Run) -> None:
-    """Makes the point's folder a run of its config, whose old scores do not count."""
+def _prepare_one(trial: PlannedTrial, run: Run) -> None:
+    """Makes the trial's folder a run of its config, whose old scores do not count."""
     run.checkpoints.check_fingerprint(run.task.fingerprint())
-    workdir.claim(point.folder, point.config)
-    run.task.save_assets(point.folder)
+    workdir.claim(trial.folder, trial.config)
+    run.task.save_assets(trial.folder)
     if not run.finished():
-        (point.folder / "results.json").unlink(missing_ok=True)
-        environment.record(point.folder)
-        page.record_data(run.task, point.folder)
+        (trial.folder / "results.json").unlink(missing_ok=True)
+        environment.record(trial.folder)
+        page.record_data(run.task, trial.folder)

@@ -71,7 +71,7 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     )
     if not files:
         raise UserError(
-            f"config.model.kind={config.model.kind} with config.model.pooling="
+            f"config.model.architecture={config.model.architecture} with config.model.pooling="
             f"{config.model.pooling} has no attention to draw: train a Transformer, or with "
             "--config.model.pooling=attention"
         )

@@ -106,7 +106,9 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     run = load_trained(folder, config, warn)
     seen = run.predictor.attention(run.variables, sentence)
     if not seen.weights:
-        raise UserError(f"config.model.kind={config.model.kind} has no attention to draw")
+        raise UserError(
+            f"config.model.architecture={config.model.architecture} has no attention to draw"
+        )
     place = page.text_folder(folder, sentence)
     return page.draw_attention(seen, run.steps, place, folder, options, warn)
 

@@ -36,16 +36,16 @@ def documents(folder: Path, text: str = TEXT, **changes) -> dict[str, list[str]]
     ],
 )
 def test_a_document_is_a_line_a_paragraph_or_the_file_as_it_is(tmp_path, kind, expected):
-    found = documents(tmp_path, documents=kind, validation_share=0.0)
+    found = documents(tmp_path, documents=kind, validation_fraction=0.0)
     assert found == {"train": expected}
 
 
 def test_held_out_text_is_the_end_of_the_training_text(tmp_path):
     lines = [f"line {n}" for n in range(20)]
     text = "\n".join(lines) + "\n"
-    found = documents(tmp_path, text, validation_share=0.2, test_share=0.1)
+    found = documents(tmp_path, text, validation_fraction=0.2, test_fraction=0.1)
     assert found == {"train": lines[:14], "validation": lines[14:18], "test": lines[18:]}
-    whole = documents(tmp_path, text, documents="file", validation_share=0.25)
+    whole = documents(tmp_path, text, documents="file", validation_fraction=0.25)
     assert "".join(part for split in whole for part in whole[split]) == text
     assert [len(whole[split][0]) for split in ("train", "validation")] == [
         int(0.75 * len(text)),
@@ -55,7 +55,7 @@ def test_held_out_text_is_the_end_of_the_training_text(tmp_path):
 
 def test_a_split_with_a_file_of_its_own_takes_nothing_from_the_training_text(tmp_path):
     (tmp_path / "other").write_text("one\ntwo\n")
-    found = documents(tmp_path, validation_source="other", test_share=0.2)
+    found = documents(tmp_path, validation_source="other", test_fraction=0.2)
     assert found["validation"] == ["one", "two"]
     assert len(found["train"]) == 4
     assert found["test"] == ["last"]

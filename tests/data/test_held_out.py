@@ -23,14 +23,14 @@ def tiny(tmp_path_factory):
 
 
 SOURCES = {
-    "translation": {"data.source": "grammar", "data.longer_size": 2},
+    "translation": {"data.source": "grammar", "data.length_generalization_size": 2},
     "language_model": {"data.source": "quotations", "data.context": 16},
-    "classification": {"data.source": "opinions", "train.class_weights": "balanced"},
+    "classification": {"data.source": "toy_reviews", "train.class_weights": "balanced"},
 }
 
 
 def config_of(task: str, cache: Path):
-    return toy_config(cache, **SOURCES[task], **{"task": task, "data.max_unknown_share": 1.0})
+    return toy_config(cache, **SOURCES[task], **{"task": task, "data.max_oov_rate": 1.0})
 
 
 # -- what is kept

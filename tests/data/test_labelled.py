@@ -169,13 +169,13 @@ def test_a_file_of_broken_lines_alone_is_refused(files):
 
 
 def test_an_unknown_source_is_refused_with_the_choices():
-    with refused("data.source='grammar' gives no labelled texts", "opinions, files, tfds"):
+    with refused("data.source='grammar' gives no labelled texts", "toy_reviews, files, tfds"):
         open_labelled(settings(source="grammar"))
 
 
 def test_a_training_text_of_no_size_is_refused():
     with refused("no texts", "two classes", "--config.data.train_size"):
-        open_labelled(settings(source="opinions"))
+        open_labelled(settings(source="toy_reviews"))
 
 
 # Setting aside.
@@ -209,7 +209,7 @@ def test_too_much_to_hold_out_is_refused(files, way):
 
 
 def test_an_unknown_holdout_strategy_is_refused(files):
-    with refused("--config.data.set_aside='start'", "hash, end"):
+    with refused("--config.data.holdout='start'", "hash, end"):
         files({"a.tsv": HUNDRED}, **NUMBERS, set_aside="start")
 
 

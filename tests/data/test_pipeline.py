@@ -525,9 +525,9 @@ def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_remedy(tmp_p
         prepare_corpus(pairs, *settings(tmp_path, **limits))
     assert "25.0% of the training tokens are unknown" in str(error.value)
     assert "1 words are not in the vocabulary: 'b' (2)" in str(error.value)
-    assert "data.max_unknown_share=1.0%" in str(error.value)
+    assert "data.max_oov_rate=1.0%" in str(error.value)
     assert "raise --config.tokenizer.vocab_size" in str(error.value)
-    limits["data.max_unknown_share"] = 0.25
+    limits["data.max_oov_rate"] = 0.25
     for _ in range(2):  # the second reads the cache
         corpus = prepare_corpus(pairs, *settings(tmp_path, **limits))
         assert corpus.unknown_fraction == 0.25

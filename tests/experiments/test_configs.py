@@ -81,7 +81,7 @@ def test_a_config_changes_more_than_the_name(path):
 def test_a_config_describes_a_model(path):
     config = load(path)
     size = config.tokenizer.vocab_size
-    if config.model.kind == BAG:
+    if config.model.architecture == BAG:
         assert make_network(config, size, 2).vocab_size == size
         return
     fields = model_fields(config)

@@ -87,11 +87,11 @@ def test_help_names_every_flag_and_mode():
         ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise --config.decode.beam_size")),
         ("model.num_heads=3", ("num_heads=3", "d_model=16", "1, 2, 4, 8, 16")),
         ("model.positions=sinus", ("'sinus'", "learned, none, relative_bias,")),
-        ("model.kind=rnn", ("'rnn'", "recurrent", "transformer")),
+        ("model.architecture=rnn", ("'rnn'", "recurrent", "transformer")),
         ("model.cell=elman", ("'elman'", "gru, lstm, lstm_peephole, rnn")),
         ("model.recurrent_attention=dot", ("'dot'", "additive, multiplicative, none")),
         (
-            "model.kind=recurrent model.num_encoder_layers=0",
+            "model.architecture=recurrent model.num_encoder_layers=0",
             ("num_encoder_layers=0", "--config.model.num_encoder_layers"),
         ),
         ("model.activation=quux", ("'quux'", "gelu", "swiglu")),
@@ -128,7 +128,7 @@ def test_a_wrong_key_or_value_is_named_before_anything_is_written(refuse, argume
         ("cell=elman", "'elman'"),
         ("encoder_positions=sinus", "'sinus'"),
         ("norm=batch", "'batch'"),
-        ("kind=bag", "model.kind=bag"),
+        ("architecture=bag_of_embeddings", "model.architecture=bag_of_embeddings"),
         ("num_heads=2", "/nowhere"),  # a control
     ],
 )
@@ -228,7 +228,7 @@ def texts(tmp_path):
         "--config.data.test_size=2",
         "--config.tokenizer.kind=bpe",
         "--config.tokenizer.vocab_size=60",
-        "--config.data.max_unknown_share=0.5",
+        "--config.data.max_oov_rate=0.5",
     ]
 
 
@@ -266,10 +266,10 @@ def without_line(path):
         (None, ["tokenizer.vocab_size=10"], ("tokenizer.vocab_size=10", "or more")),
         (
             None,
-            ["tokenizer.kind=word", "tokenizer.vocab_size=7", "data.max_unknown_share=0.01"],
+            ["tokenizer.kind=word", "tokenizer.vocab_size=7", "data.max_oov_rate=0.01"],
             (
                 "tokens are unknown",
-                "data.max_unknown_share=1.0%",
+                "data.max_oov_rate=1.0%",
                 "raise --config.tokenizer.vocab_size",
             ),
         ),

@@ -71,7 +71,7 @@ def test_a_folder_without_a_run_cannot_go_on(tmp_path):
 
 FREE = """name data.path data.cache_dir data.prefetch data.tfds_dir train.steps train.epochs
 train.minutes train.log_every train.evaluate_every train.save_minutes train.keep_last
-train.patience train.max_bad_steps"""
+train.patience train.max_nonfinite_steps"""
 
 
 def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optimizer(tmp_path):

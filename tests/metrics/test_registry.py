@@ -12,9 +12,9 @@ from configs import quickstart
 from experiments import run
 from experiments.display.training_curves import build_figure, read_curves
 from experiments.report.numbers import score_table
-from experiments.sweeps.answer.reading import read_sweep
-from experiments.sweeps.answer.table import build_table
 from experiments.sweeps.plan import plan_points
+from experiments.sweeps.results.reading import read_sweep
+from experiments.sweeps.results.table import build_table
 from experiments.sweeps.study import Study
 from sweeps import write_point
 from transformer import tasks

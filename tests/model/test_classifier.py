@@ -26,8 +26,8 @@ TOKENS = jnp.where(MASK, 1 + jnp.arange(B * M).reshape(B, M) % 16, 0)
 ENCODER = tiny_config(num_encoder_layers=1, num_decoder_layers=0)
 MODELS = {
     **{pooling: Classifier(ENCODER, C, pooling) for pooling in POOLINGS},
-    "recurrent": Classifier(dataclasses.replace(ENCODER, kind="recurrent"), C, "mean"),
-    "bag": BagOfEmbeddings(17, C, width=E, hidden=13),
+    "recurrent": Classifier(dataclasses.replace(ENCODER, architecture="recurrent"), C, "mean"),
+    "bag_of_embeddings": BagOfEmbeddings(17, C, width=E, hidden=13),
     "bag with bigrams": BagOfEmbeddings(17, C, width=E, hidden=13, bigram_buckets=29),
 }
 
@@ -45,7 +45,10 @@ def variables():
         tree = jax.tree.unflatten(jax.tree.structure(params), waves)
         return {"params": jax.tree.map(jnp.add, params, tree)}
 
-    made = {name: init(name) for name in ("attention", "recurrent", "bag", "bag with bigrams")}
+    made = {
+        name: init(name)
+        for name in ("attention", "recurrent", "bag_of_embeddings", "bag with bigrams")
+    }
     shared = {"params": {**made["attention"]["params"]}}
     del shared["params"]["attention_pooling"]
     return {**made, "mean": shared, "first": shared}
@@ -59,7 +62,7 @@ def float64(tree):
 def test_logits_and_embeddings_have_their_shapes(variables, name):
     result = RUN[name](variables[name], TOKENS, MASK)
     assert result.logits.shape == (B, C)
-    assert result.embedding.shape == (B, E if name.startswith("bag") else D)
+    assert result.embedding.shape == (B, E if name.startswith("bag_of_embeddings") else D)
     assert {x.dtype for x in result} == {jnp.dtype("float32")}
 
 
@@ -140,7 +143,9 @@ def test_an_unknown_pooling_is_refused():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_dropout_acts_only_if_rates_are_given(variables, name):
-    rates = DropoutRates(embedding=0.5) if "bag" in name else DropoutRates(residual=0.5)
+    rates = (
+        DropoutRates(embedding=0.5) if "bag_of_embeddings" in name else DropoutRates(residual=0.5)
+    )
 
     def run(rates, seed):
         rngs = {"dropout": jax.random.key(seed)}
@@ -159,8 +164,10 @@ def test_the_masked_mean_is_over_the_tokens_alone():
 
 
 def test_a_bag_of_embeddings_is_its_equation(variables):
-    p = float64(variables["bag"]["params"])
-    logits, embedding = MODELS["bag"].apply(variables["bag"], TOKENS, MASK)
+    p = float64(variables["bag_of_embeddings"]["params"])
+    logits, embedding = MODELS["bag_of_embeddings"].apply(
+        variables["bag_of_embeddings"], TOKENS, MASK
+    )
     for row, length in enumerate(LENGTHS):
         mean = p["table"][np.asarray(TOKENS[row, :length])].mean(axis=0)
         inner = np.maximum(0, mean @ p["inner"]["kernel"] + p["inner"]["bias"])
@@ -187,7 +194,7 @@ def test_order_is_seen_by_bigrams_and_never_without_them(variables):
         one, other = (RUN[name](variables[name], x, MASK).logits for x in (TOKENS, backwards))
         return np.abs(one - other).max()
 
-    assert change("bag") < 1e-6
+    assert change("bag_of_embeddings") < 1e-6
     assert change("bag with bigrams") > 1e-3
     assert change("mean") > 1e-3
 

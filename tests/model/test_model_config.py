@@ -22,7 +22,7 @@ from transformer.model.positions import registry
 from transformer.model.recurrent import attention, cells
 
 CHOICES = {
-    "kind": build.REGISTRY,
+    "architecture": build.REGISTRY,
     "cell": cells.REGISTRY,
     "recurrent_attention": attention.REGISTRY,
     "positions": registry.REGISTRY,
@@ -90,14 +90,14 @@ def test_a_size_below_one_is_refused(field):
 @pytest.mark.parametrize("field", ["num_encoder_layers", "num_decoder_layers"])
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
 def test_a_model_may_lack_one_side_but_not_both(kind, field):
-    assert getattr(tiny_config(kind=kind, **{field: 0}), field) == 0
-    assert f"model.{field} is -1" in message(kind=kind, **{field: -1})
-    assert "both 0" in message(kind="recurrent", num_encoder_layers=0, num_decoder_layers=0)
+    assert getattr(tiny_config(architecture=kind, **{field: 0}), field) == 0
+    assert f"model.{field} is -1" in message(architecture=kind, **{field: -1})
+    assert "both 0" in message(architecture="recurrent", num_encoder_layers=0, num_decoder_layers=0)
 
 
 def test_a_recurrent_model_has_no_heads_or_positions_to_check():
     changes = {"num_heads": 5, "positions": "learned", "max_length": 3}
-    assert build.build_model(tiny_config(kind="recurrent", **changes)).max_positions is None
+    assert build.build_model(tiny_config(architecture="recurrent", **changes)).max_positions is None
     assert build.build_model(tiny_config(**changes | {"num_heads": 2})).max_positions == 3
 
 
@@ -105,17 +105,17 @@ def test_heads_and_cross_attention_are_those_of_the_architecture():
     for changes, heads, cross in (
         ({}, True, True),
         ({"num_encoder_layers": 0}, True, False),
-        ({"kind": "recurrent"}, False, True),
-        ({"kind": "recurrent", "recurrent_attention": "none"}, False, False),
-        ({"kind": "recurrent", "num_encoder_layers": 0}, False, False),
-        ({"kind": "bag"}, False, False),
+        ({"architecture": "recurrent"}, False, True),
+        ({"architecture": "recurrent", "recurrent_attention": "none"}, False, False),
+        ({"architecture": "recurrent", "num_encoder_layers": 0}, False, False),
+        ({"architecture": "bag_of_embeddings"}, False, False),
     ):
         config = tiny_config(**changes)
         assert (build.has_heads(config), build.has_cross_attention(config)) == (heads, cross)
 
 
 def test_the_two_directions_of_an_encoder_need_an_even_width():
-    text = message(kind="recurrent", d_model=21)
+    text = message(architecture="recurrent", d_model=21)
     assert "d_model=21" in text
     assert "direction" in text
 

@@ -30,7 +30,7 @@ ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 
 def tiny_recurrent(seed=0, **changes):
     """A tiny recurrent model and random variables for it."""
-    config = tiny_config(kind="recurrent", **changes)
+    config = tiny_config(architecture="recurrent", **changes)
     params = reference.parameters(reference.parameter_shapes(config), seed)
     return RecurrentModel(config), {"params": jax.tree.map(jnp.asarray, params)}
 
@@ -166,7 +166,7 @@ def test_the_model_equals_the_papers_equations_in_float64(case):
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_the_parameter_tree_is_the_one_written_by_hand(case):
-    config = tiny_config(kind="recurrent", **case)
+    config = tiny_config(architecture="recurrent", **case)
     init = RecurrentModel(config).init
     tree = jax.eval_shape(init, jax.random.key(0), *tiny_inputs())["params"]
     assert jax.tree.map(lambda x: x.shape, tree) == reference.parameter_shapes(config)
@@ -183,7 +183,7 @@ def test_the_comparison_sees_a_reference_of_another_model():
         {"recurrent_attention": "multiplicative"},
         {"num_decoder_layers": 1},
     ):
-        other = tiny_config(kind="recurrent", **{**own, **change})
+        other = tiny_config(architecture="recurrent", **{**own, **change})
         params = reference.parameters(reference.parameter_shapes(other))
         difference = by_loops(params, inputs, other)[0] - logits
         assert np.abs(difference[np.asarray(inputs.target_mask)]).max() > 1e-3
@@ -279,7 +279,12 @@ def test_the_cost_of_a_token_counts_every_kernel_it_meets(attention, kernels):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The folder of a run of a few steps."""
-    small = ("model.kind=recurrent", "model.cell=gru", "train.steps=4", "train.evaluate_every=4")
+    small = (
+        "model.architecture=recurrent",
+        "model.cell=gru",
+        "train.steps=4",
+        "train.evaluate_every=4",
+    )
 
     def train(root):
         (root / "config.py").write_text(CONFIG.replace("CACHE", str(root / "cache")))

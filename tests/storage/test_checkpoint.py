@@ -112,7 +112,7 @@ def test_a_restored_state_has_every_bit_the_optimizer_s_too(ema, folder):
         state = state.replace(
             opt_state=opt_state, params=jax.tree.map(jnp.add, state.params, updates)
         )
-    state = state.replace(step=state.step + 4, bad_steps=state.bad_steps + 2)
+    state = state.replace(step=state.step + 4, nonfinite_steps=state.nonfinite_steps + 2)
     checkpoints = Checkpoints(folder)
     checkpoints.save(4, state, {"fingerprint": "x", "seconds": 0.1})
     checkpoints.close()

@@ -39,7 +39,7 @@ def test_with_patience_those_up_to_the_best_are_on_disk_at_the_end(patience, tmp
             "train.evaluate_every": 1,
             "train.patience": patience,
             "train.keep_last": 1,
-            "evaluate.average": 3,
+            "evaluate.average_last_n": 3,
             "train.steps": 100,
         }
     )
@@ -57,7 +57,7 @@ def run(tmp_path_factory):
     cache = tmp_path_factory.mktemp("weights")
     config = toy_config(
         cache / "cache",
-        **{"train.best_metric": "loss", "evaluate.average": 3, "evaluate.max_sentences": 1},
+        **{"train.best_metric": "loss", "evaluate.average_last_n": 3, "evaluate.max_sentences": 1},
     )
     task = TranslationTask(config, quiet)
     trainer = Trainer([Run(task, config, cache / "trained")], quiet)
@@ -166,7 +166,7 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     path = averaging_helps / "weights.json"
     text = path.read_text()
     other = config.copy_and_resolve_references()
-    other.evaluate.average = 2
+    other.evaluate.average_last_n = 2
     expect("does not fit", other)
     path.write_text(text.replace("1,", "2,", 1))
     expect("is damaged")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs import base
-from transformer.analysis.head_probe import Probe
+from transformer.analysis.snapshots import Snapshot
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
@@ -79,8 +79,8 @@ class Unigrams(Task):
     def evaluate(self, params, split, final):
         return dict(next(self.scores))
 
-    def probe(self, params):
-        return Probe({}, {})
+    def snapshot(self, params):
+        return Snapshot({}, {})
 
     def fingerprint(self):
         return "none"
@@ -130,7 +130,7 @@ TOY = {
     "decode.max_extra": 0,
     "decode.beam_size": 2,
     "evaluate.bootstrap": 0,
-    "evaluate.probe_statistics": 0,
+    "evaluate.snapshot_statistics": 0,
 }
 
 

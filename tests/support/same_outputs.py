@@ -36,7 +36,7 @@ MODEL = {
     "data.test_size": 12,
 }
 LAYERS = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1}
-QUICK = {**MODEL, **LAYERS, "tokenizer.vocab_size": 300, "evaluate.average": 2}
+QUICK = {**MODEL, **LAYERS, "tokenizer.vocab_size": 300, "evaluate.average_last_n": 2}
 SENTENCE = "My letter lay on this chair two days ago"
 VARIANTS = {
     "plain": {},
@@ -53,7 +53,7 @@ VARIANTS = {
         "model.positions": "relative_shaw+relative_bias",
         "model.talking_heads": True,
         "model.query_key_norm": "l2",
-        "optimizer.accumulate": 2,
+        "optimizer.gradient_accumulation_steps": 2,
         "model.dropout_attention": 0.1,
         "model.dropout_layer": 0.1,
     },
@@ -66,9 +66,9 @@ VARIANTS = {
         "tokenizer.kind": "word",
         "model.tied_embeddings": "decoder",
     },
-    "recurrent": {"model.kind": "recurrent", "model.cell": "gru"},
+    "recurrent": {"model.architecture": "recurrent", "model.cell": "gru"},
     "multiplicative": {
-        "model.kind": "recurrent",
+        "model.architecture": "recurrent",
         "model.cell": "lstm_peephole",
         "model.recurrent_attention": "multiplicative",
     },
@@ -113,7 +113,12 @@ def translators():
     yield launch(name, mode="embeddings", token="letter")
     yield launch(name, mode="report")
     yield launch(name, changes={"train.steps": 40})
-    longer = {**QUICK, "data.source": "reverse", "data.longer_size": 10, "tokenizer.kind": "word"}
+    longer = {
+        **QUICK,
+        "data.source": "reverse",
+        "data.length_generalization_size": 10,
+        "tokenizer.kind": "word",
+    }
     yield launch("reverse", "configs/quickstart.py", {**longer, "tokenizer.vocab_size": 30})
 
 
@@ -121,11 +126,11 @@ def language_models():
     """Commands of language models: words, packed lines, a recurrent model, each mode."""
     changes = {**MODEL, "model.num_decoder_layers": 1, "data.batch_tokens": 64, "data.context": 16}
     yield launch("words", "configs/next_word.py", changes)
-    yield launch("lstm", "configs/next_word.py", {**changes, "model.kind": "recurrent"})
+    yield launch("lstm", "configs/next_word.py", {**changes, "model.architecture": "recurrent"})
     packed = {**changes, "data.source": "grammar", "tokenizer.vocab_size": 300}
     yield launch("packed", "configs/next_word.py", {**packed, "data.batch_tokens": 512})
     for folder in ("words", "lstm"):
-        yield launch(folder, mode="generate", prompt="to be", changes={"decode.max_new": 8})
+        yield launch(folder, mode="generate", prompt="to be", changes={"decode.max_new_tokens": 8})
     yield launch("words", mode="generate", stdin="to\n", changes={"decode.search": "beam"})
     yield launch("words", mode="score", stdin="to be or not\n")
     yield launch("words", mode="attention", sentence="to be or not to be")
@@ -139,8 +144,8 @@ def language_models():
 def classifiers():
     """Commands of classification: each kind of model, each mode."""
     changes = {**MODEL, "model.num_encoder_layers": 1}
-    for kind in ("transformer", "bag", "bigrams", "recurrent"):
-        yield launch(f"reviews_{kind}", f"configs/opinions.py:{kind}", changes)
+    for kind in ("transformer", "bag_of_embeddings", "bigrams", "recurrent"):
+        yield launch(f"reviews_{kind}", f"configs/toy_reviews.py:{kind}", changes)
         yield launch(f"reviews_{kind}", mode="classify", stdin="the plot is not dull .\n")
     name = "reviews_transformer"
     for mode in ("evaluate", "heads", "positions", "embeddings", "report"):
@@ -156,9 +161,9 @@ def sweeps(folder: Path):
     wide = [{"model.d_ff": width, "seed": seed} for width in (16, 24) for seed in (0, 1)]
     reviews = {**MODEL, "model.num_encoder_layers": 1}
     for name, config, changes, drawn in (
-        ("turns", "quickstart", {**QUICK, "sweep.together": "turns"}, [*points, *wide]),
-        ("vmapped", "quickstart", {**QUICK, "sweep.together": "vmap"}, points),
-        ("sweep_reviews", "opinions", {**reviews, "sweep.together": "vmap"}, points),
+        ("sequential", "quickstart", {**QUICK, "sweep.parallel": "sequential"}, [*points, *wide]),
+        ("vmapped", "quickstart", {**QUICK, "sweep.parallel": "vmap"}, points),
+        ("sweep_reviews", "toy_reviews", {**reviews, "sweep.parallel": "vmap"}, points),
     ):
         text = SWEEP.replace("CONFIG", config).replace("CHANGES", repr(changes))
         file = folder / f"{name}.py"
@@ -238,7 +243,7 @@ def content(file: Path, root: Path):
 # compared, and of pages and tables of a sweep the numbers in `results.csv`.
 SKIPPED = re.compile(
     r"^cache/|/lock$|events\.out|environment\.json|\.db|^\w+\.py$"
-    r"|/checkpoints/\d+/(params|ema|state)/|evaluation_attempts|study\.id"
+    r"|/checktrials/\d+/(params|ema|state)/|evaluation_attempts|study\.id"
     r"|/training\.png|/report\.html|/index\.html|/results\.md"
 )
 

@@ -13,7 +13,7 @@ DEFAULTS = {
     "train_size": 0,
     "validation_size": 0,
     "test_size": 0,
-    "longer_size": 0,
+    "length_generalization_size": 0,
     "path": "",
     "train_source": "train.de",
     "train_target": "train.en",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.sweeps.answer.results import Point
+from experiments.sweeps.results.outcomes import Point
 from transformer.metrics.text import corpus_scores
 
 WORDS = "the old letter on this chair was read by a friend who never came home again"

@@ -13,7 +13,7 @@ def get_config():
     config.data.source = "files"
     config.data.path = "PATH"
     config.data.train_source = "text"
-    config.data.test_share = 0.1
+    config.data.test_fraction = 0.1
     config.data.context = 12
     config.data.batch_tokens = 96
     config.data.cache_dir = "PATH/cache"
@@ -31,7 +31,7 @@ def get_config():
     config.model.positions = "learned"
     config.model.max_length = 12
     config.decode.batch_size = 3
-    config.decode.max_new = 9
+    config.decode.max_new_tokens = 9
     return config
 """
 LINES = [f"{a} {b} {c}" for a in ("one", "two") for b in ("red", "blue") for c in ("cat", "dog")]

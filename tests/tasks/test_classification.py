@@ -36,11 +36,17 @@ def train(folder: Path, *changes: str, rows=ROWS, name="run"):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The runs of a Transformer with attention pooling, and of a bag with bigrams."""
-    folder, bag = tmp_path_factory.mktemp("texts"), ("model.kind=bag", "model.bag_bigrams=50")
-    runs = {"transformer": train(folder), "bag": train(folder, *bag, name="bag")}
+    folder, bag = (
+        tmp_path_factory.mktemp("texts"),
+        ("model.architecture=bag_of_embeddings", "model.bigram_buckets=50"),
+    )
+    runs = {
+        "transformer": train(folder),
+        "bag_of_embeddings": train(folder, *bag, name="bag_of_embeddings"),
+    }
     for ended in runs.values():
         assert ended.code == 0, ended.err
-    return {"transformer": folder / "run", "bag": folder / "bag"}
+    return {"transformer": folder / "run", "bag_of_embeddings": folder / "bag_of_embeddings"}
 
 
 def use(folder, mode, *arguments, **options):
@@ -61,7 +67,7 @@ def predictions(folder, split="test"):
 # -- the command line
 
 
-@pytest.mark.parametrize("name", ["transformer", "bag"])
+@pytest.mark.parametrize("name", ["transformer", "bag_of_embeddings"])
 def test_the_predictions_of_a_run_are_those_that_were_scored(trained, name):
     scores = json.loads((trained[name] / "results.json").read_text())["test"]
     rows = predictions(trained[name])
@@ -82,23 +88,26 @@ def test_a_run_knows_what_a_token_costs(trained):
     results = {name: json.loads((f / "results.json").read_text()) for name, f in trained.items()}
     # Four projections and two feed-forward layers; nothing is multiplied for a token of a bag.
     assert results["transformer"]["flops_per_token"] == 6 * (4 * 16 * 16 + 2 * 16 * 16)
-    assert results["bag"]["flops_per_token"] == 0
+    assert results["bag_of_embeddings"]["flops_per_token"] == 0
 
 
 def test_a_run_draws_what_it_confuses_and_what_it_reads(trained):
     drawn = {path.name for path in (trained["transformer"] / "figures").iterdir()}
     figures = {"confusion.png", "reliability.png", "map.png", "training.png"}
-    assert drawn == {*figures, "reading.png", "attention", "probes"}
-    assert {path.name for path in (trained["bag"] / "figures").iterdir()} == figures
+    assert drawn == {*figures, "reading.png", "attention", "attention_snapshots"}
+    assert {path.name for path in (trained["bag_of_embeddings"] / "figures").iterdir()} == figures
 
 
-@pytest.mark.parametrize("name", ["transformer", "bag"])
+@pytest.mark.parametrize("name", ["transformer", "bag_of_embeddings"])
 def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, tmp_path):
     page = (trained[name] / "report.html").read_text()
     accuracy = json.loads((trained[name] / "results.json").read_text())["test"]["accuracy"]
     assert f"Accuracy {100 * accuracy:.2f} ± " in page
     assert "% on the 24 texts of the test set; ± is half a 95% bootstrap interval" in page
-    pictures = [*trained[name].glob("figures/*.png"), *trained[name].glob("figures/probes/*.png")]
+    pictures = [
+        *trained[name].glob("figures/*.png"),
+        *trained[name].glob("figures/attention_snapshots/*.png"),
+    ]
     assert len(pictures) == (9 if name == "transformer" else 4)
     assert page.count("data:image/png;base64,") == len(pictures) - 1  # the curves are lines
     assert '<th scope="row">of class good</th>' in page
@@ -111,7 +120,7 @@ def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, 
     assert [each.title[-5:] for each in worst.examples] == ["0.930", "0.820", "0.710"]
 
 
-@pytest.mark.parametrize("name", ["transformer", "bag"])
+@pytest.mark.parametrize("name", ["transformer", "bag_of_embeddings"])
 def test_texts_are_classified_as_they_were_scored_and_blank_lines_stay_blank(trained, name):
     rows = predictions(trained[name])
     stdin = "\n".join(["", *(text for *_, text in rows), " \t"]).encode()
@@ -126,7 +135,10 @@ def test_texts_are_classified_as_they_were_scored_and_blank_lines_stay_blank(tra
 
 def test_all_classes_of_a_text_are_told_with_probabilities_that_sum_to_one(trained):
     ended = use(
-        trained["bag"], "classify", "--config.decode.num_best=3", stdin=b"the plot is dull .\n\n"
+        trained["bag_of_embeddings"],
+        "classify",
+        "--config.decode.num_best=3",
+        stdin=b"the plot is dull .\n\n",
     )
     *rows, blank = [line.split("\t") for line in ended.out.splitlines()]
     assert [(number, label) for number, label, _ in rows] == [("1", "bad"), ("1", "good")]
@@ -136,7 +148,7 @@ def test_all_classes_of_a_text_are_told_with_probabilities_that_sum_to_one(train
 
 def test_a_line_without_a_known_word_is_warned_of_once_and_has_a_class_all_the_same(trained):
     stdin = b"the plot is dull .\nqwerty , zxcvb .\n\nqwerty plot\nqwerty\n"
-    ended = use(trained["bag"], "classify", stdin=stdin)
+    ended = use(trained["bag_of_embeddings"], "classify", stdin=stdin)
     assert (ended.code, len(ended.out.splitlines())) == (0, 5)
     assert ended.err.splitlines() == [
         f"line {number} has no word of the vocabulary ({text!r}): its class is a guess"
@@ -146,11 +158,13 @@ def test_a_line_without_a_known_word_is_warned_of_once_and_has_a_class_all_the_s
 
 def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained):
     start = "well , the plot is superb indeed . the the the"
-    ended = use(trained["bag"], "classify", stdin=f"{start}\n{start} the dull dull\n".encode())
+    ended = use(
+        trained["bag_of_embeddings"], "classify", stdin=f"{start}\n{start} the dull dull\n".encode()
+    )
     told, expected = ended.out.splitlines()[::-1]
     assert told == expected
     assert "line 2 has 14 tokens: only the first 11 are read" in ended.err
-    classifier, said = make_task(trained["bag"]).predictor, []
+    classifier, said = make_task(trained["bag_of_embeddings"]).predictor, []
     classifier.warn = said.append
     shapes = classifier.param_shapes()
     variables = {"params": jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)}
@@ -180,7 +194,12 @@ def test_modes_of_other_tasks_are_refused(trained, tmp_path):
     refused(run, "--mode=attention", "--sentence=a", "--hide_end", says="are for translators")
     refused(run, "--mode=attention", "--sentence= ", says="--sentence is blank")
     bag = f"--workdir={trained['bag']}"
-    refused(bag, "--mode=attention", "--sentence=a", says="kind=bag with config.model.pooling=")
+    refused(
+        bag,
+        "--mode=attention",
+        "--sentence=a",
+        says="architecture=bag_of_embeddings with config.model.pooling=",
+    )
     workdir.claim(tmp_path, base.get_config())
     translator = f"--workdir={tmp_path}"
     refused(translator, "--mode=classify", says="is not for config.task=translation")
@@ -190,14 +209,18 @@ def test_modes_of_other_tasks_are_refused(trained, tmp_path):
 def test_a_bag_is_no_model_of_other_tasks(tmp_path, task):
     (tmp_path / "config.py").write_text(tiny_run.CONFIG.replace("CACHE", str(tmp_path / "cache")))
     arguments = f"--config={tmp_path / 'config.py'}", f"--workdir={tmp_path / 'run'}"
-    changes = flags([f"task={task}", "model.kind=bag"])
-    refused(*arguments, *changes, says="kind=bag is for --config.task=classification")
+    changes = flags([f"task={task}", "model.architecture=bag_of_embeddings"])
+    refused(
+        *arguments,
+        *changes,
+        says="architecture=bag_of_embeddings is for --config.task=classification",
+    )
 
 
 def test_a_classifier_without_the_names_of_its_classes_is_refused(trained, tmp_path):
-    config = (trained["bag"] / "config.json").read_bytes()
+    config = (trained["bag_of_embeddings"] / "config.json").read_bytes()
     (tmp_path / "config.json").write_bytes(config)
-    tokenizer = (trained["bag"] / "tokenizer.model").read_bytes()
+    tokenizer = (trained["bag_of_embeddings"] / "tokenizer.model").read_bytes()
     (tmp_path / "tokenizer.model").write_bytes(tokenizer)
     run = f"--workdir={tmp_path}"
     refused(run, "--mode=classify", says=("labels.json is missing", "put back"))
@@ -207,7 +230,7 @@ def test_a_classifier_without_the_names_of_its_classes_is_refused(trained, tmp_p
 
 
 def test_a_checkpoint_of_classes_with_other_names_is_refused(trained, tmp_path):
-    folder = shutil.copytree(trained["bag"], tmp_path / "run")
+    folder = shutil.copytree(trained["bag_of_embeddings"], tmp_path / "run")
     (folder / "labels.json").write_text('["good", "bad"]')
     refused(f"--workdir={folder}", "--mode=classify", says="checkpoint")
 
@@ -265,7 +288,7 @@ def test_several_runs_are_scored_as_each_alone(trained):
 
 
 def test_balanced_classes_weigh_alike_in_the_loss(trained):
-    changes = [("train.label_smoothing", 0.0), ("model.kind", "bag")]
+    changes = [("train.label_smoothing", 0.0), ("model.architecture", "bag_of_embeddings")]
     changes += [("model.dropout_embedding", 0.0), ("model.dropout_residual", 0.0)]
     plain = make_task(trained["transformer"], *changes)
     balanced = make_task(trained["transformer"], *changes, ("train.class_weights", "balanced"))
@@ -308,7 +331,7 @@ def test_the_loss_of_classes_is_smoothed_and_rows_without_a_text_count_for_nothi
 
 
 def test_a_text_is_its_first_tokens_and_line_breaks_are_blanks(trained):
-    tokenizer = load_tokenizer(trained["bag"] / "tokenizer.model")
+    tokenizer = load_tokenizer(trained["bag_of_embeddings"] / "tokenizer.model")
     broken, blank = read_texts(["the plot<br /><BR>is dull", "the plot is dull"], tokenizer)
     assert broken == blank
     assert broken[0] == BOS_ID
@@ -322,7 +345,7 @@ def test_a_text_is_its_first_tokens_and_line_breaks_are_blanks(trained):
 
 
 def test_an_epoch_holds_each_text_once_with_its_label(trained):
-    tokenizer = load_tokenizer(trained["bag"] / "tokenizer.model")
+    tokenizer = load_tokenizer(trained["bag_of_embeddings"] / "tokenizer.model")
     texts = encode_labelled(ITEMS, ("bad", "good"), tokenizer, 12)
     plan = LabelledPlan(texts, 3, tokens=96, num_buckets=2, multiple=2)
     batches = [plan[i] for i in range(plan.epoch_length)]

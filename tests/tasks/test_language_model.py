@@ -157,7 +157,7 @@ def test_a_search_finds_the_most_probable_lines(trained):
 
 
 def test_running_text_goes_on_past_what_is_read_at_once(trained):
-    arguments = "--config.decode.max_new=50", "--config.decode.temperature=0"
+    arguments = "--config.decode.max_new_tokens=50", "--config.decode.temperature=0"
     text = use(trained["running"], "generate", *arguments, "--prompt=one red ").out
     assert len(text) == len("one red ") + 50 + 1
     assert text.count("\n") > 2
@@ -188,10 +188,10 @@ def test_attention_of_a_text_is_drawn_without_its_future(trained):
         ("", (), "has no text"),
         ("\n \n", (), "has no text"),
         ("one red cat\n" * 4, (), "too few"),
-        ("one red cat\n" * 10, ("data.context=64", "data.test_share=0"), "less than a row"),
+        ("one red cat\n" * 10, ("data.context=64", "data.test_fraction=0"), "less than a row"),
         ("one red cat\n", RUNNING, "less than a row of data.context=12"),
-        ("one red cat\n" * 30, ("data.validation_share=0",), "no validation text"),
-        ("one red cat\n" * 30, ("data.validation_share=0.95",), "leave nothing to train on"),
+        ("one red cat\n" * 30, ("data.validation_fraction=0",), "no validation text"),
+        ("one red cat\n" * 30, ("data.validation_fraction=0.95",), "leave nothing to train on"),
         ("one red cat\n" * 30, ("data.documents=word",), "choose one of line, paragraph, file"),
         ("one red cat\n" * 30, ("data.source=files2",), "choose one of"),
         ("one red cat\n" * 30, ("model.max_length=5",), "context=12"),

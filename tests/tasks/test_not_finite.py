@@ -60,7 +60,7 @@ def test_a_token_drawn_from_no_numbers_is_none():
 
 @pytest.mark.parametrize("search", ["sample", "beam"])
 def test_a_language_model_writes_and_scores_nothing_without_numbers(translator, search, tmp_path):
-    changes = {"data.context": 12, "decode.max_new": 3, "decode.search": search}
+    changes = {"data.context": 12, "decode.max_new_tokens": 3, "decode.search": search}
     config = toy_config(tmp_path, **changes)
     generator = make_generator(config, translator[0].predictor.target_tokenizer)
     variables = {"params": generator.init_params(jax.random.key(0))}

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from test_resume import Killed, Probed, assert_same_run, saved_steps
+from test_resume import Killed, Snapshots, assert_same_run, saved_steps
 
 from runs import SpoiltPlan, identical, lines, newest_state, quiet, unigram_config
 from transformer.errors import UserError
@@ -16,8 +16,8 @@ from transformer.signals import StopSignals
 from transformer.train import StepQueue, Trainer
 
 
-class Failing(Probed):
-    """A task some of whose evaluations, or probes, end otherwise."""
+class Failing(Snapshots):
+    """A task some of whose evaluations, or snapshots, end otherwise."""
 
     def __init__(self, what: str, places=(0,), error: type = MemoryError, **options):
         super().__init__(**options)
@@ -26,8 +26,8 @@ class Failing(Probed):
     def evaluate(self, params, split, final):
         return self.fail("evaluate") or super().evaluate(params, split, final)
 
-    def probe(self, params):
-        return self.fail("probe") or super().probe(params)
+    def snapshot(self, params):
+        return self.fail("snapshot") or super().snapshot(params)
 
     def fail(self, what):
         if what == self.what:
@@ -41,9 +41,9 @@ def unbroken(tmp_path_factory):
     """A run that writes a line every third step, and one of whose steps is not finite."""
     folder = tmp_path_factory.mktemp("unbroken")
     config = unigram_config(
-        **{"train.log_every": 3, "train.ema_decay": 0.9, "optimizer.accumulate": 2}
+        **{"train.log_every": 3, "train.ema_decay": 0.9, "optimizer.gradient_accumulation_steps": 2}
     )
-    assert Trainer([Run(Probed(bad=[6]), config, folder)], quiet).run()
+    assert Trainer([Run(Snapshots(bad=[6]), config, folder)], quiet).run()
     return config, folder
 
 
@@ -69,15 +69,15 @@ def scored(folder) -> list[int]:
 # -- evaluations that do not come to their end
 
 
-@pytest.mark.parametrize(("what", "error"), [("evaluate", MemoryError), ("probe", RuntimeError)])
+@pytest.mark.parametrize(("what", "error"), [("evaluate", MemoryError), ("snapshot", RuntimeError)])
 def test_an_evaluation_that_fails_costs_its_score_and_no_step(what, error, unbroken, tmp_path):
     config, whole = unbroken
     said = []
     assert ended(Failing(what, error=error, bad=[6]), config, tmp_path, said.append)
-    kind = {"evaluate": "evaluation", "probe": "probe"}[what]
+    kind = {"evaluate": "evaluation", "snapshot": "snapshot"}[what]
     reason = f"{kind} at step 5 failed, and training goes on: {error.__name__}: no room"
     assert [line for line in said if "failed" in line] == [reason]
-    assert identical(*(newest_state(Probed(), config, each) for each in (tmp_path, whole)))
+    assert identical(*(newest_state(Snapshots(), config, each) for each in (tmp_path, whole)))
     assert lines(tmp_path, "train") == lines(whole, "train")
     assert scored(tmp_path) == ([10, 12] if what == "evaluate" else [5, 10, 12])
 
@@ -88,7 +88,7 @@ def test_a_mistake_of_the_user_that_an_evaluation_finds_ends_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("what", ["evaluate", "probe"])
+@pytest.mark.parametrize("what", ["evaluate", "snapshot"])
 def test_a_run_killed_in_an_evaluation_has_that_step_and_scores_it_first(
     what, place, unbroken, tmp_path
 ):
@@ -96,8 +96,8 @@ def test_a_run_killed_in_an_evaluation_has_that_step_and_scores_it_first(
     assert not ended(Failing(what, [place], Killed, bad=[6]), config, tmp_path)
     assert saved_steps(tmp_path)[-1] == [5, 10, 12][place]
     assert scored(tmp_path) == [5, 10, 12][:place]
-    assert ended(Probed(bad=[6]), config, tmp_path)
-    assert_same_run(Probed(), config, whole, tmp_path)
+    assert ended(Snapshots(bad=[6]), config, tmp_path)
+    assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 def test_lines_of_an_evaluation_that_was_not_recorded_are_not_there_twice(
@@ -110,10 +110,10 @@ def test_lines_of_an_evaluation_that_was_not_recorded_are_not_there_twice(
 
     with monkeypatch.context() as patch:
         patch.setattr("transformer.storage.checkpoint.Checkpoints.record_evaluation", killed)
-        assert not ended(Probed(bad=[6]), config, tmp_path)
+        assert not ended(Snapshots(bad=[6]), config, tmp_path)
     assert scored(tmp_path) == [5]
-    assert ended(Probed(bad=[6]), config, tmp_path)
-    assert_same_run(Probed(), config, whole, tmp_path)
+    assert ended(Snapshots(bad=[6]), config, tmp_path)
+    assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 @pytest.mark.parametrize("place", [0, 2])  # within the run, and at its end
@@ -121,7 +121,7 @@ def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_pa
     config, whole = unbroken
     step = [5, 10, 12][place]
     for attempt in range(5):
-        assert not Trainer([Run(Probed(), config, tmp_path)], quiet).runs[0].finished()
+        assert not Trainer([Run(Snapshots(), config, tmp_path)], quiet).runs[0].finished()
         places = [0] if attempt else [place]
         assert not ended(Failing("evaluate", places, Killed, bad=[6]), config, tmp_path)
         assert saved_steps(tmp_path)[-1] == step
@@ -130,14 +130,14 @@ def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_pa
     [line] = [line for line in said if "left out" in line]
     assert line.startswith(f"the evaluation at step {step} failed 5 times and is left out")
     assert scored(tmp_path) == [other for other in (5, 10, 12) if other != step]
-    assert Trainer([Run(Probed(), config, tmp_path)], quiet).runs[0].finished()
-    assert identical(*(newest_state(Probed(), config, each) for each in (tmp_path, whole)))
+    assert Trainer([Run(Snapshots(), config, tmp_path)], quiet).runs[0].finished()
+    assert identical(*(newest_state(Snapshots(), config, each) for each in (tmp_path, whole)))
 
 
 def test_an_evaluation_that_a_signal_ends_is_not_counted_as_failed(unbroken, tmp_path):
     config, whole = unbroken
 
-    class Stopping(Probed):
+    class Stopping(Snapshots):
         def evaluate(self, params, split, final):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.5)
@@ -146,8 +146,8 @@ def test_an_evaluation_that_a_signal_ends_is_not_counted_as_failed(unbroken, tmp
     for _ in range(6):
         assert not ended(Stopping(bad=[6]), config, tmp_path)
         assert saved_steps(tmp_path) == [5]
-    assert ended(Probed(bad=[6]), config, tmp_path)
-    assert_same_run(Probed(), config, whole, tmp_path)
+    assert ended(Snapshots(bad=[6]), config, tmp_path)
+    assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 # -- saves by the clock
@@ -163,22 +163,22 @@ def test_a_run_saved_at_every_step_and_killed_at_each_has_the_same_lines_and_bit
         raise Killed
 
     for at in range(1, 12):
-        task = Probed(bad=[6])
+        task = Snapshots(bad=[6])
         task.plan = SpoiltPlan(task.plan, on_read=lambda i, at=at: i == at and kill(i))
         assert not ended(task, often, tmp_path)
         assert saved_steps(tmp_path)[-1] == at  # no step was lost
-    assert ended(Probed(bad=[6]), often, tmp_path)
-    assert_same_run(Probed(), config, whole, tmp_path)
+    assert ended(Snapshots(bad=[6]), often, tmp_path)
+    assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 def test_lines_differ_where_the_sums_of_an_interval_are_forgotten(unbroken, tmp_path, monkeypatch):
     config, whole = unbroken
     often = with_changes(config, **{"train.save_minutes": 1e-9})
     monkeypatch.setattr(Run, "pending", lambda self: None)
-    task = Probed(bad=[6], on_read=lambda i: i == 7 and os.kill(os.getpid(), signal.SIGTERM))
+    task = Snapshots(bad=[6], on_read=lambda i: i == 7 and os.kill(os.getpid(), signal.SIGTERM))
     assert not ended(task, often, tmp_path)
     assert saved_steps(tmp_path) == [5, 8]
-    assert ended(Probed(bad=[6]), often, tmp_path)
+    assert ended(Snapshots(bad=[6]), often, tmp_path)
     assert lines(tmp_path, "train") != lines(whole, "train")
 
 
@@ -194,7 +194,7 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
     monkeypatch.setattr("transformer.run.time.monotonic", lambda: float(next(seconds)))
     for minutes in (0.0, 3.5 / 60):
         config = unigram_config(**{"train.save_minutes": minutes, "train.evaluate_every": 99})
-        assert ended(Probed(), config, tmp_path / str(minutes))
+        assert ended(Snapshots(), config, tmp_path / str(minutes))
         saves.append(None)
     never, some = saves[: saves.index(None)], saves[saves.index(None) + 1 : -1]
     assert never == [12]
@@ -212,7 +212,7 @@ def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_aga
     config, whole = unbroken
     release = threading.Event()
 
-    class Long(Probed):
+    class Long(Snapshots):
         def evaluate(self, params, split, final):
             os.kill(os.getpid(), signal.SIGINT)
             release.wait(60)
@@ -226,8 +226,8 @@ def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_aga
     assert said[-1] == "SIGINT: saved step 5; start the same command again to go on"
     assert saved_steps(tmp_path) == [5]
     assert scored(tmp_path) == []
-    assert ended(Probed(bad=[6]), config, tmp_path)
-    assert_same_run(Probed(), config, whole, tmp_path)
+    assert ended(Snapshots(bad=[6]), config, tmp_path)
+    assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_path):
@@ -250,7 +250,7 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_
                 release.wait(60)
             return self.step.lower(*args)
 
-    trainer = Trainer([Run(Probed(bad=[6]), config, tmp_path)], said.append)
+    trainer = Trainer([Run(Snapshots(bad=[6]), config, tmp_path)], said.append)
     trainer.train_step = Compiling(trainer.train_step)
     compile_step = trainer._compile
 
@@ -264,8 +264,8 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_
     release.set()
     assert said[-1] == "SIGTERM: saved step 7; start the same command again to go on"
     assert saved_steps(tmp_path) == [5, 7]
-    assert ended(Probed(bad=[6]), config, tmp_path)
-    assert_same_run(Probed(), config, whole, tmp_path)
+    assert ended(Snapshots(bad=[6]), config, tmp_path)
+    assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 def test_work_that_is_waited_for_returns_raises_and_calls_back():
@@ -316,7 +316,7 @@ def test_the_host_runs_ahead_by_many_short_steps_and_by_no_long_one(seconds, ahe
 )
 def test_one_line_says_why_the_training_ended(changes, scores, line, tmp_path):
     said = []
-    task = Probed([{"loss": loss} for loss in scores])
+    task = Snapshots([{"loss": loss} for loss in scores])
     half = -(-task.plan.epoch_length // 2)
     assert ended(task, unigram_config(**changes), tmp_path, said.append)
     [found] = [each for each in said if each.startswith("training ended")]

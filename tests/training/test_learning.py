@@ -48,7 +48,7 @@ def get_config():
     config.decode.batch_size = 50
     config.decode.max_extra = 5
     config.evaluate.bootstrap = 0
-    config.evaluate.probe_sentences = 0
+    config.evaluate.snapshot_sentences = 0
     return config
 """
 

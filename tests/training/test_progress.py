@@ -64,7 +64,7 @@ NUMBERS = {
 }
 
 
-class Clock:
+class Phasors:
     """A clock that stands still until it is set."""
 
     def __init__(self, monkeypatch):
@@ -77,7 +77,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    return Clock(monkeypatch)
+    return Phasors(monkeypatch)
 
 
 @pytest.fixture

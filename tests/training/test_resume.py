@@ -26,18 +26,18 @@ from runs import (
     toy_config,
     unigram_config,
 )
-from transformer.analysis.head_probe import Probe
+from transformer.analysis.snapshots import Snapshot
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
 
-class Probed(Unigrams):
-    """A task with something to probe."""
+class Snapshots(Unigrams):
+    """A task with something to snapshot."""
 
-    def probe(self, params):
+    def snapshot(self, params):
         scores = np.asarray(params["w"])
-        return Probe({"scores": scores}, {"mean": float(scores.mean())})
+        return Snapshot({"scores": scores}, {"mean": float(scores.mean())})
 
 
 class Killed(BaseException):
@@ -69,22 +69,22 @@ def saved_steps(folder) -> list[int]:
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
 
 
-def probes(folder) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (folder / "probes").iterdir()}
+def snapshots(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "attention_snapshots").iterdir()}
 
 
 def assert_same_run(task, config, folder, other) -> None:
     assert identical(newest_state(task, config, folder), newest_state(task, config, other))
     assert lines(folder) == lines(other)
-    assert probes(folder) == probes(other)
+    assert snapshots(folder) == snapshots(other)
     assert saved_steps(folder) == saved_steps(other)
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken")
-    config = unigram_config(**{"train.ema_decay": 0.9, "optimizer.accumulate": 2})
-    assert run(Probed(), config, folder)
+    config = unigram_config(**{"train.ema_decay": 0.9, "optimizer.gradient_accumulation_steps": 2})
+    assert run(Snapshots(), config, folder)
     return config, folder
 
 
@@ -93,24 +93,24 @@ def unbroken(tmp_path_factory):
 def test_a_broken_run_ends_as_the_unbroken_one(end, places, unbroken, tmp_path):
     config, whole = unbroken
     for at in places:
-        assert not run(Probed(), config, tmp_path, end, at)
-    assert run(Probed(), config, tmp_path)
-    assert_same_run(Probed(), config, whole, tmp_path)
+        assert not run(Snapshots(), config, tmp_path, end, at)
+    assert run(Snapshots(), config, tmp_path)
+    assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 def test_a_run_that_goes_on_with_other_batches_ends_otherwise(unbroken, tmp_path):
     config, whole = unbroken
-    run(Probed(), config, tmp_path, stop, 7)
-    task = Probed()
+    run(Snapshots(), config, tmp_path, stop, 7)
+    task = Snapshots()
     start_at = task.plan.start_at
     task.plan.start_at = lambda i, prefetch: start_at(0, prefetch)
     assert run(task, config, tmp_path)
     with pytest.raises(AssertionError):
-        assert_same_run(Probed(), config, whole, tmp_path)
+        assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 def test_a_translator_with_dropout_stopped_in_its_second_epoch_ends_as_the_unbroken_one(tmp_path):
-    config = toy_config(tmp_path / "cache", **{"evaluate.probe_statistics": 4})
+    config = toy_config(tmp_path / "cache", **{"evaluate.snapshot_statistics": 4})
     task = TranslationTask(config, quiet)
     assert task.plan.epoch_length == 4
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -120,19 +120,19 @@ def test_a_translator_with_dropout_stopped_in_its_second_epoch_ends_as_the_unbro
     assert run(task, config, broken)
     assert_same_run(task, config, whole, broken)
     assert saved_steps(broken) == [3, 6, 8]
-    assert sorted(probes(broken)) == ["00000003.npz", "00000006.npz", "00000008.npz"]
+    assert sorted(snapshots(broken)) == ["00000003.npz", "00000006.npz", "00000008.npz"]
 
 
-def test_probes_of_steps_that_are_taken_again_go_first(tmp_path):
+def test_snapshots_of_steps_that_are_taken_again_go_first(tmp_path):
     config = unigram_config()
-    (tmp_path / "probes").mkdir()
-    assert not run(Probed(), config, tmp_path, stop, 7)
-    kept = probes(tmp_path)
+    (tmp_path / "attention_snapshots").mkdir()
+    assert not run(Snapshots(), config, tmp_path, stop, 7)
+    kept = snapshots(tmp_path)
     for name in ("00000009.npz", "00000011.npz", "mine.npz", "9.npz"):
-        (tmp_path / "probes" / name).write_bytes(b"of a life before")
-    assert not run(Probed(), config, tmp_path, kill, 8)
+        (tmp_path / "attention_snapshots" / name).write_bytes(b"of a life before")
+    assert not run(Snapshots(), config, tmp_path, kill, 8)
     others = dict.fromkeys(("mine.npz", "9.npz"), b"of a life before")
-    assert probes(tmp_path) == kept | others
+    assert snapshots(tmp_path) == kept | others
 
 
 # -- the real command, killed for real
@@ -152,8 +152,8 @@ OVERRIDES = {
     "train.epochs": 4.0,
     "train.best_metric": "loss",
     "train.keep_last": 3,
-    "evaluate.average": 3,
-    "evaluate.probe_statistics": 4,
+    "evaluate.average_last_n": 3,
+    "evaluate.snapshot_statistics": 4,
     "train.save_minutes": 1e-9,  # after each step
 }
 

@@ -14,7 +14,7 @@ from transformer.trials import find_trials, refuse_sweep, write_command
 def write_trial(folder, number, changes, score=None, metric="bleu"):
     config = quickstart.get_config()
     config.update_from_flattened_dict({"train.best_metric": metric, **changes})
-    place = folder / f"points/{number:03d}"
+    place = folder / f"trials/{number:03d}"
     place.mkdir(parents=True)
     (place / "config.json").write_text(json.dumps(config.to_dict()))
     if score is not None:
@@ -37,9 +37,9 @@ def test_trials_are_listed_by_number_settings_and_score_the_best_first(tmp_path)
     assert found[0].score == 31.256
     text = told(tmp_path)
     assert f"{tmp_path} holds a sweep, not a run" in text
-    assert f"--workdir={tmp_path}/points/001" in text
-    assert "points/001 (num_heads=2, seed=1): bleu 31.26" in text
-    assert "points/002 (num_heads=4, seed=0): not finished" in text
+    assert f"--workdir={tmp_path}/trials/001" in text
+    assert "trials/001 (num_heads=2, seed=1): bleu 31.26" in text
+    assert "trials/002 (num_heads=4, seed=0): not finished" in text
 
 
 def test_of_losses_the_lowest_is_the_best_and_not_a_number_the_last(tmp_path):
@@ -51,12 +51,12 @@ def test_of_losses_the_lowest_is_the_best_and_not_a_number_the_last(tmp_path):
 def test_of_many_trials_the_best_are_told_and_damaged_ones_left_out(tmp_path):
     for number in range(40):
         write_trial(tmp_path, number, {"seed": number}, float(number))
-    (tmp_path / "points/007/config.json").write_text("{")
-    (tmp_path / "points/008/config.json").write_text("{}")
-    (tmp_path / "points/039/results.json").write_text("[1]")
+    (tmp_path / "trials/007/config.json").write_text("{")
+    (tmp_path / "trials/008/config.json").write_text("{}")
+    (tmp_path / "trials/039/results.json").write_text("[1]")
     text = told(tmp_path)
-    assert "points/038" in text
-    assert "points/039" not in text
+    assert "trials/038" in text
+    assert "trials/039" not in text
     assert "and 28 more" in text
     assert len(text) < 1000
 
@@ -76,12 +76,12 @@ def test_a_folder_without_trials_is_no_sweep(tmp_path):
     with pytest.raises(UserError, match="holds a sweep, not a run"):
         workdir.load_config(tmp_path)
     # A trial is a run.
-    assert workdir.load_config(tmp_path / "points/000").seed == 0
+    assert workdir.load_config(tmp_path / "trials/000").seed == 0
 
 
 @pytest.mark.parametrize("mode", ["translate", "evaluate", "report", "train"])
 def test_every_mode_of_a_sweeps_folder_names_its_trials(tmp_path, mode):
     write_trial(tmp_path, 3, {"seed": 1}, 12.0)
     write_command(tmp_path, "python launch.py --config=c.py --workdir=w")
-    says = ("holds a sweep", "points/003", "type: python launch.py --config=c.py --workdir=w")
+    says = ("holds a sweep", "trials/003", "type: python launch.py --config=c.py --workdir=w")
     refused(f"--workdir={tmp_path}", f"--mode={mode}", says=says)

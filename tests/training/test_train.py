@@ -118,7 +118,7 @@ def test_batches_that_are_not_finite_are_left_out_of_their_update():
     assert list(map(len, groups)) == [2, 2, 2]  # the first, one within and the last of an update
     expected = taken(clean, [joined(group) for group in groups], accumulate=1)
     np.testing.assert_allclose(ours.params["w"], expected.params["w"], rtol=1e-5, atol=1e-6)
-    assert int(ours.bad_steps) == 3
+    assert int(ours.nonfinite_steps) == 3
     # An update of which nothing is left moves nothing, and the next starts from nothing.
     task = Unigrams(bad=[0, 3, 7])
     ours = taken(task, [task.plan[i] for update in UPDATES[:2] for i in update], accumulate=3)
@@ -260,12 +260,12 @@ def test_a_step_that_is_not_finite_changes_nothing_but_the_counts(where):
     new, metrics = step(state, task.plan[1], HPARAMS)
     for field in ("params", "opt_state", "ema"):
         assert identical(getattr(new, field), getattr(state, field))
-    assert (int(new.step), int(new.bad_steps), int(new.bad_run)) == (2, 1, 1)
+    assert (int(new.step), int(new.nonfinite_steps), int(new.consecutive_nonfinite)) == (2, 1, 1)
     assert float(metrics.loss.count) == float(metrics.loss.total) == 0.0
     if where == "loss":
         good, _ = step(new, task.plan[2], HPARAMS)
         assert not identical(good.params, new.params)
-        assert (int(good.bad_steps), int(good.bad_run)) == (1, 0)
+        assert (int(good.nonfinite_steps), int(good.consecutive_nonfinite)) == (1, 0)
 
 
 # -- the whole run
@@ -292,7 +292,11 @@ def test_every_step_is_counted_in_exactly_one_line(tmp_path):
 
 
 def test_the_logged_rate_is_the_schedule_s_of_that_update(tmp_path):
-    changes = {"optimizer.schedule": "noam", "optimizer.warmup_steps": 2, "optimizer.accumulate": 3}
+    changes = {
+        "optimizer.schedule": "noam",
+        "optimizer.warmup_steps": 2,
+        "optimizer.gradient_accumulation_steps": 3,
+    }
     trained(tmp_path, **changes)
     rates = [line["learning_rate"] for line in lines(tmp_path, "train")]
     noam = [0.1 * 4**-0.5 * min(u**-0.5, u * 2**-1.5) for u in (1, 2, 3, 4)]
@@ -303,7 +307,7 @@ def test_rates_and_warnings_count_the_run_s_last_update_of_fewer_batches(tmp_pat
     changes = {
         "optimizer.schedule": "cosine",
         "optimizer.warmup_steps": 1,
-        "optimizer.accumulate": 4,
+        "optimizer.gradient_accumulation_steps": 4,
         "train.steps": 10,
     }
     trained(tmp_path, **changes)
@@ -320,7 +324,7 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     trained(tmp_path / "good", **{"train.steps": 7})
     # Step 8 is the first bad one; 10 would be the next checkpoint.
     task = Unigrams(bad=range(7, 99))
-    config = unigram_config(**{"train.max_bad_steps": 4, "train.steps": 99})
+    config = unigram_config(**{"train.max_nonfinite_steps": 4, "train.steps": 99})
     trainer = Trainer([Run(task, config, tmp_path)], quiet)
     with pytest.raises(UserError) as error:
         trainer.run()
@@ -337,7 +341,7 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
 
 def test_a_state_of_bad_steps_alone_is_saved_only_where_the_run_ends(tmp_path):
     # From 5 on nothing is learned: 10 and 15 would only push good checkpoints out.
-    config = unigram_config(**{"train.max_bad_steps": 99, "train.steps": 17})
+    config = unigram_config(**{"train.max_nonfinite_steps": 99, "train.steps": 17})
     said = []
     assert Trainer([Run(Unigrams(bad=range(5, 99)), config, tmp_path)], said.append).run()
     assert saved_steps(tmp_path) == [5, 17]
@@ -350,9 +354,9 @@ def test_a_state_of_bad_steps_alone_is_saved_only_where_the_run_ends(tmp_path):
 
 def test_a_run_goes_on_over_fewer_bad_steps_and_counts_them(tmp_path):
     task = Unigrams(bad=[2, 3, 4, 6, 9])
-    trained(tmp_path, task, **{"train.max_bad_steps": 4})
+    trained(tmp_path, task, **{"train.max_nonfinite_steps": 4})
     train_lines = lines(tmp_path, "train")
-    assert [line["bad_steps"] for line in train_lines] == [0, 0, 1, 2, 3, 3, 4, 4, 4, 5, 5, 5]
+    assert [line["nonfinite_steps"] for line in train_lines] == [0, 0, 1, 2, 3, 3, 4, 4, 4, 5, 5, 5]
     assert [line["loss"] is None for line in train_lines] == [
         i in (2, 3, 4, 6, 9) for i in range(12)
     ]

@@ -86,7 +86,7 @@ def test_accumulating_and_vmapped_optimizers_decay_the_same():
 def test_classifiers_and_recurrent_models_decay_no_vector(kind, cell):
     found = []
     for scan in (False, True):
-        config = tiny_config(kind=kind, cell=cell, scan_layers=scan, num_decoder_layers=0)
+        config = tiny_config(architecture=kind, cell=cell, scan_layers=scan, num_decoder_layers=0)
         model = Classifier(config, 3, "attention")
         tokens = tiny_inputs().source
         shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens > 0)["params"]

@@ -191,5 +191,5 @@ def prepare(
     encoded = Encoded.from_arrays(
         cached_arrays(folder, lambda: encode(tokenizers).to_arrays(), log)
     )
-    check_unknown(encoded.unknown_fraction, data.max_unknown_share, encoded.lost)
+    check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost)
     return tokenizers, encoded

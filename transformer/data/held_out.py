@@ -17,7 +17,7 @@ from transformer.storage.files import write_bytes
 from transformer.storage.reading import read_json_lines
 
 FOLDER = "held_out"
-SPLITS = ("validation", "test", "longer")
+SPLITS = ("validation", "test", "length_generalization")
 REMEDY = (
     "training keeps there the text that a run is scored on; put back the original, or train again"
 )

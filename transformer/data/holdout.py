@@ -14,7 +14,7 @@ from transformer.errors import UserError
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
-STRATEGIES = ("hash", "end")  # of `data.set_aside`
+STRATEGIES = ("hash", "end")  # of `data.holdout`
 
 
 class TooFewError(UserError):
@@ -52,12 +52,12 @@ def hold_out(
     Raises:
       UserError: the text is empty or too small, or cannot be read.
     """
-    if settings.set_aside not in STRATEGIES:
+    if settings.holdout not in STRATEGIES:
         raise UserError(
-            f"--config.data.set_aside={settings.set_aside!r} is unknown: choose one of "
+            f"--config.data.holdout={settings.holdout!r} is unknown: choose one of "
             f"{', '.join(STRATEGIES)}"
         )
-    if settings.set_aside == "end":
+    if settings.holdout == "end":
         return _from_end(text, sizes, key)
     groups, count = _smallest(text, sum(sizes.values()), settings.seed, key)
     check_not_empty(text, count)

@@ -22,7 +22,7 @@ HEADERS = ("label", "labels", "class", "category", "target", "sentiment")
 class Labelled(NamedTuple):
     """A text and the name of its class.
 
-    `kind` is the phenomenon that a synthetic text shows, see `opinions`; it is empty if not known.
+    `kind` is the phenomenon that a synthetic text shows, see `toy_reviews`; empty if not known.
     """
 
     text: str

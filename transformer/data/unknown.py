@@ -77,7 +77,7 @@ def check_unknown(fraction: float, limit: float, lost: Lost) -> None:
     if fraction > limit:
         raise RunError(
             f"{fraction:.1%} of the training tokens are unknown, more than "
-            f"data.max_unknown_share={limit:.1%} ({lost}): raise --config.tokenizer.vocab_size or "
+            f"data.max_oov_rate={limit:.1%} ({lost}): raise --config.tokenizer.vocab_size or "
             "--config.tokenizer.character_coverage, or set --config.tokenizer.byte_fallback=True "
             "with bpe or unigram"
         )

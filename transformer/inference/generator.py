@@ -143,7 +143,7 @@ class Generator(TokenPredictor):
         for row in range(len(encoded)):
             yield -float(nll[row]), int((batch.labels[row] != PAD_ID).sum())
 
-    def score_pieces(
+    def score_chunks(
         self, variables: Any, text: Text, context: int, count: int
     ) -> Iterator[tuple[float, int, str]]:
         """Yields log-probability, number of tokens and text of pieces that the scores are made of.

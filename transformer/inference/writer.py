@@ -65,7 +65,7 @@ class Writer:
         keys = jnp.stack([jax.random.fold_in(jax.random.fold_in(key, a), b) for a, b in numbers])
         half = max(1, self.context // 2)
         written = [list(ids) for ids, _ in rows]
-        left = [settings.max_new] * len(rows)
+        left = [settings.max_new_tokens] * len(rows)
         window = 0
         while any(left):
             # A row that has ended may hold up nobody.
@@ -140,7 +140,7 @@ class Writer:
 
     def _search_rows(self, variables: Any, prompts: Prompts):
         beam = self.decode.beam_size
-        limits = jnp.minimum(prompts.lengths - 1 + self.decode.max_new, self.context)
+        limits = jnp.minimum(prompts.lengths - 1 + self.decode.max_new_tokens, self.context)
         return beam_search(
             functools.partial(self._step, variables),
             self._cache(variables, len(prompts.lengths), beam),

@@ -17,17 +17,17 @@ REGISTRY: dict[str, type[Architecture]] = {
 
 def check_names(config: ModelConfig) -> None:
     """Raises UserError if a name is in no registry, or the numbers do not fit the architecture."""
-    check_choice("model.kind", config.kind, REGISTRY)
+    check_choice("model.architecture", config.architecture, REGISTRY)
     check_choice("model.cell", config.cell, cells.REGISTRY)
     check_choice("model.recurrent_attention", config.recurrent_attention, attention.REGISTRY)
     check_choice("model.activation", config.activation, layers.ACTIVATIONS)
-    REGISTRY[config.kind].check(config)
+    REGISTRY[config.architecture].check(config)
 
 
 def build_model(config: ModelConfig) -> Architecture:
     """Returns the model of a configuration, which is checked."""
     check_names(config)
-    return REGISTRY[config.kind](config)
+    return REGISTRY[config.architecture](config)
 
 
 def has_heads(config: Any) -> bool:
@@ -36,9 +36,10 @@ def has_heads(config: Any) -> bool:
     Args:
       config: a model's, or the part of an experiment's that describes it.
     """
-    return config.kind in REGISTRY and REGISTRY[config.kind].has_heads
+    return config.architecture in REGISTRY and REGISTRY[config.architecture].has_heads
 
 
 def has_cross_attention(config: Any) -> bool:
     """Returns whether a model's decoder attends to the source; for `config` see `has_heads`."""
-    return config.kind in REGISTRY and REGISTRY[config.kind].has_cross_attention(config)
+    architecture = REGISTRY.get(config.architecture)
+    return architecture is not None and architecture.has_cross_attention(config)

@@ -14,7 +14,7 @@ from transformer.model.config import ModelConfig, check_choice
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
 
 POOLINGS = ("mean", "first", "attention")
-BAG = "bag"  # the kind of model that has neither encoder nor decoder, see `BagOfEmbeddings`
+BAG = "bag_of_embeddings"  # the architecture without encoder and decoder, `BagOfEmbeddings`
 
 
 class Classified(NamedTuple):

@@ -29,7 +29,7 @@ class ModelConfig:
 
     source_vocab_size: int
     target_vocab_size: int
-    kind: str
+    architecture: str
     cell: str
     recurrent_attention: str
     d_model: int

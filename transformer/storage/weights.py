@@ -124,13 +124,13 @@ def _opened(folder: Path, config: ConfigDict) -> Any:
 
 
 def _is_compared(config: ConfigDict) -> bool:
-    return config.evaluate.checkpoint == "auto" and config.evaluate.average > 1
+    return config.evaluate.checkpoint == "auto" and config.evaluate.average_last_n > 1
 
 
 def _rule(config: ConfigDict) -> dict[str, Any]:
     return {
         "rule": config.evaluate.checkpoint,
-        "average": config.evaluate.average,
+        "average": config.evaluate.average_last_n,
         "metric": config.train.best_metric,
     }
 
@@ -163,7 +163,7 @@ def _by_rule(
     if config.evaluate.checkpoint == "last" or not scores:
         return steps[-1:]
     if config.evaluate.checkpoint == "average":
-        return list(scores)[-config.evaluate.average :]
+        return list(scores)[-config.evaluate.average_last_n :]
     return [_best(scores)]
 
 
@@ -179,7 +179,7 @@ def _compare(
         return choice | {"steps": _by_rule(checkpoints, config, say)}
     found: dict[tuple[int, ...], float] = {}
     while True:
-        compared = candidates(scores, config.evaluate.average)
+        compared = candidates(scores, config.evaluate.average_last_n)
         try:
             for what, steps in compared.items():
                 if what == BEST:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import jax
 from jaxtyping import Array
 
-from transformer.analysis.head_probe import HeadProbe, Probe
+from transformer.analysis.snapshots import HeadSnapshots, Snapshot
 from transformer.data.plan import Plan
 from transformer.inference.base import Predictor, TokenPredictor
 from transformer.losses import TokenSums
@@ -128,10 +128,10 @@ class Task(abc.ABC):
     def data_summary(self) -> dict[str, Any]:
         """Returns what there is of text and what was made of it, as JSON has it.
 
-        `splits` {name: {what is counted: number}}; `unknown_share` of the training tokens;
+        `splits` {name: {what is counted: number}}; `oov_rate` of the training tokens;
         `vocabulary` {side or "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...]
         of them; and, if the task has such, `cleaning` {"read", "kept", "dropped": {reason:
-        number}}, `padding_share`, `broken_lines` {file: number}, and `preview`, a few training
+        number}}, `padding_fraction`, `broken_lines` {file: number}, and `preview`, a few training
         texts as tokens, {side: tokens} each.
         """
 
@@ -186,17 +186,17 @@ class Task(abc.ABC):
           variables: what the model is applied with, see `Predictor`.
         """
 
-    def probe(self, params: Any) -> Probe:
-        """Returns what the heads look at in `evaluate.probe_statistics` validation texts."""
-        return self._head_probe({"params": params})
+    def snapshot(self, params: Any) -> Snapshot:
+        """Returns what the heads look at in `evaluate.snapshot_statistics` validation texts."""
+        return self._head_snapshot({"params": params})
 
     @functools.cached_property
-    def _head_probe(self) -> HeadProbe:
-        return self.make_head_probe()
+    def _head_snapshot(self) -> HeadSnapshots:
+        return self.make_head_snapshot()
 
     @abc.abstractmethod
-    def make_head_probe(self) -> HeadProbe:
-        """Returns the probe of texts spread over the validation set."""
+    def make_head_snapshot(self) -> HeadSnapshots:
+        """Returns the snapshot of texts spread over the validation set."""
 
 
 class TokenTask(Task):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from transformer.analysis.head_probe import HeadProbe, divide
+from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
 from transformer.data.labelled.batches import (
     NO_LABEL,
@@ -153,22 +153,24 @@ class ClassificationTask(Task):
         lines = self._prediction_lines(split, probabilities)
         return {**scores, "texts": {f"predictions/{split}.tsv": lines}}
 
-    def make_head_probe(self) -> HeadProbe:
+    def make_head_snapshot(self) -> HeadSnapshots:
         settings, data, model = self.config.evaluate, self.config.data, self.config.model
         texts = self._tokens("validation")
-        texts = texts[:: max(1, len(texts) // max(1, settings.probe_statistics))]
-        texts = texts[: settings.probe_statistics]
+        texts = texts[:: max(1, len(texts) // max(1, settings.snapshot_statistics))]
+        texts = texts[: settings.snapshot_statistics]
         lengths, maps = list(map(len, texts)), model.num_heads * model.num_encoder_layers
-        parts = divide(lengths, data.max_tokens, settings.probe_sentences, maps, data.batch_tokens)
+        parts = divide(
+            lengths, data.max_tokens, settings.snapshot_sentences, maps, data.batch_tokens
+        )
         batches = [
             make_labelled_batch(
                 [texts[i] for i in rows], [NO_LABEL] * len(rows), parts.rows, parts.length
             ).tokens
             for rows in parts.texts
         ]
-        kept = [i for rows in parts.texts for i in rows][: settings.probe_sentences]
+        kept = [i for rows in parts.texts for i in rows][: settings.snapshot_sentences]
         tokens = [(self.text.tokenizer.pieces(texts[i]), []) for i in kept]
-        return HeadProbe(self.predictor.batch_attention, batches, tokens)
+        return HeadSnapshots(self.predictor.batch_attention, batches, tokens)
 
     def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
         variables = {"params": params}
@@ -264,10 +266,10 @@ class ClassificationTask(Task):
         return {
             "splits": splits,
             "broken_lines": dict(self.text.source.broken),
-            "unknown_share": self.text.train.unknown_fraction,
+            "oov_rate": self.text.train.unknown_fraction,
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
             "batches_per_epoch": plan.epoch_length,
-            "padding_share": plan.padding_fraction,
+            "padding_fraction": plan.padding_fraction,
             "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
             "preview": self._preview(),
         }
@@ -298,9 +300,13 @@ def make_network(config: Any, vocab_size: int, num_classes: int) -> nn.Module:
       UserError: the config describes no model.
     """
     model = config.model
-    if model.kind == BAG:
+    if model.architecture == BAG:
         return BagOfEmbeddings(
-            vocab_size, num_classes, model.bag_width, model.bag_hidden, model.bag_bigrams
+            vocab_size,
+            num_classes,
+            model.bag_of_embeddings_width,
+            model.bag_of_embeddings_hidden,
+            model.bigram_buckets,
         )
     fields = model_fields(config)
     sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}

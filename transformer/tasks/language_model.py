@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.analysis.head_probe import READABLE, HeadProbe, batch_rows, kept_first
+from transformer.analysis.snapshots import READABLE, HeadSnapshots, batch_rows, kept_first
 from transformer.data import held_out
 from transformer.data.documents.batches import TextBatch, TextPlan
 from transformer.data.documents.encode import Text, encode_text, prepare_text
@@ -99,7 +99,7 @@ class LanguageModelTask(TokenTask):
         scores = self._scores(split, sums)
         if not final:
             return scores
-        pieces = self.predictor.score_pieces(
+        pieces = self.predictor.score_chunks(
             variables, self.text.held_out[split], self.config.data.context, PIECES
         )
         lines = [
@@ -108,16 +108,16 @@ class LanguageModelTask(TokenTask):
         ]
         return {**scores, "texts": {f"likelihoods/{split}.tsv": lines}}
 
-    def make_head_probe(self) -> HeadProbe:
-        """Returns the probe of rows of the validation text; of one its beginning is kept."""
+    def make_head_snapshot(self) -> HeadSnapshots:
+        """Returns the snapshot of rows of the validation text; of one its beginning is kept."""
         attend, settings = self.predictor.batch_attention, self.config.evaluate
         data, model = self.config.data, self.config.model
         text, context = self.text.held_out["validation"], data.context
-        count, kept = settings.probe_statistics, settings.probe_sentences
+        count, kept = settings.snapshot_statistics, settings.snapshot_sentences
         every = max(1, len(text.store.tokens) // (context * max(1, count)))
         found = list(itertools.islice(pack_rows(text, 1, context), 0, count * every, every))
         if not found:
-            return HeadProbe(attend, [], [])
+            return HeadSnapshots(attend, [], [])
         order = kept_first(range(len(found)), range(len(found)), kept)
         maps = model.num_heads * model.num_decoder_layers
         rows = min(len(found), batch_rows(context, maps, data.batch_tokens))
@@ -129,7 +129,7 @@ class LanguageModelTask(TokenTask):
         ]
         begins = [row.tokens[row.segments == 1][:READABLE] for row in found[:kept]]
         tokens = [([], self.predictor.pieces(begin)) for begin in begins]
-        return HeadProbe(attend, batches, tokens)
+        return HeadSnapshots(attend, batches, tokens)
 
     def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
         found = self.split_sums({"params": params}, split, stacked=True)
@@ -184,7 +184,7 @@ class LanguageModelTask(TokenTask):
                 }
                 for split, own in texts.items()
             },
-            "unknown_share": text.unknown / len(text.store.tokens),
+            "oov_rate": text.unknown / len(text.store.tokens),
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
             "batches_per_epoch": plan.epoch_length,
             "shapes": [[plan.rows, plan.context]],
@@ -202,7 +202,7 @@ def _encode(
 def _check_held_out(held_out: Mapping[str, Text], warn: Callable[[str], None]) -> None:
     if "validation" not in held_out:
         raise UserError(
-            "there is no validation text: set --config.data.validation_share above 0, or name "
+            "there is no validation text: set --config.data.validation_fraction above 0, or name "
             "a file in --config.data.validation_source"
         )
     for split, text in held_out.items():

@@ -38,9 +38,9 @@ def model_fields(config: Any) -> dict[str, Any]:
     Raises:
       UserError: the model has neither.
     """
-    if config.model.kind == BAG:
+    if config.model.architecture == BAG:
         raise UserError(
-            f"--config.model.kind={BAG} is for --config.task=classification: choose one of "
+            f"--config.model.architecture={BAG} is for --config.task=classification: choose one of "
             f"{', '.join(REGISTRY)}"
         )
     names = {field.name for field in dataclasses.fields(ModelConfig)}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer.analysis.head_probe import HeadProbe
+from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
 from transformer.data.holdout import splits_held_out
 from transformer.data.pairs import Pair
@@ -24,7 +24,7 @@ from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks.base import TokenTask
 from transformer.tasks.numbers import model_fields
-from transformer.tasks.pair_probe import probe_of_pairs
+from transformer.tasks.pair_snapshots import snapshot_of_pairs
 
 
 class TranslationText(NamedTuple):
@@ -76,7 +76,11 @@ class TranslationTask(TokenTask):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return ("validation", "test", *(["longer"] if self.config.data.longer_size else []))
+        return (
+            "validation",
+            "test",
+            *(["length_generalization"] if self.config.data.length_generalization_size else []),
+        )
 
     def make_plan(self) -> BatchPlan:
         data, corpus = self.config.data, self.text.corpus
@@ -101,7 +105,7 @@ class TranslationTask(TokenTask):
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
         """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
 
-        A split "longer" is there with `data.longer_size`.
+        A split "length_generalization" is there with `data.length_generalization_size`.
 
         Beside the texts of a final one stand the log-probability, in nats, and the tokens of each
         translation, as the mode `score` writes them, here of the tokens that the search found.
@@ -132,9 +136,9 @@ class TranslationTask(TokenTask):
         penalty = PENALTIES[settings.length_penalty](found.tokens, settings.alpha)
         return found.score * float(penalty)
 
-    def make_head_probe(self) -> HeadProbe:
-        pairs = self.examples("validation", self.config.evaluate.probe_statistics)
-        return probe_of_pairs(self.predictor, pairs, self.config)
+    def make_head_snapshot(self) -> HeadSnapshots:
+        pairs = self.examples("validation", self.config.evaluate.snapshot_statistics)
+        return snapshot_of_pairs(self.predictor, pairs, self.config)
 
     def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
@@ -231,10 +235,10 @@ class TranslationTask(TokenTask):
                 "kept": corpus.report.kept,
                 "dropped": corpus.report.dropped,
             },
-            "unknown_share": corpus.unknown_fraction,
+            "oov_rate": corpus.unknown_fraction,
             "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
             "batches_per_epoch": plan.epoch_length,
-            "padding_share": plan.padding_fraction,
+            "padding_fraction": plan.padding_fraction,
             "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
             "preview": preview(self.text.pairs["train"], corpus),
         }

@@ -26,10 +26,10 @@ WRITTEN_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """The explorer of a sentence, with a probe sentence at three checkpoints."""
+    """The explorer of a sentence, with a snapshot sentence at three checkpoints."""
     path = tmp_path_factory.mktemp("explorer") / "explorer.html"
-    given, probed = Example(("step 30",), (MAPS,)), Example(LABELS, FRAMES)
-    return write_explorer(path, given, [probed], Options(), print)
+    given, tracked = Example(("step 30",), (MAPS,)), Example(LABELS, FRAMES)
+    return write_explorer(path, given, [tracked], Options(), print)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from attention_examples import SOURCE, TARGET, make_maps
 from experiments.attention import maps as attention_maps
 from experiments.attention import page as attention_page
-from experiments.attention import probe_figures
+from experiments.attention import snapshot_figures
 from experiments.attention.arrays import AttentionMaps
 from experiments.attention.page import (
     Example,
@@ -21,7 +21,7 @@ from experiments.attention.page import (
     text_folder,
     write_explorer,
 )
-from experiments.attention.probes import Probe
+from experiments.attention.snapshots import Snapshot
 from experiments.options import Options
 from experiments.report.attention import CELL, cross_attention
 from tiny_run import command, refused, shared_run
@@ -48,9 +48,9 @@ def example(*maps: AttentionMaps) -> Example:
     return Example(tuple(f"step {i + 1}" for i in range(len(maps))), maps)
 
 
-def write(path, given, probed=(), **options) -> tuple[dict, list[str]]:
+def write(path, given, tracked=(), **options) -> tuple[dict, list[str]]:
     said = []
-    assert write_explorer(path, given, probed, Options(**options), said.append) == path
+    assert write_explorer(path, given, tracked, Options(**options), said.append) == path
     return page_data(path), said
 
 
@@ -96,8 +96,8 @@ def test_thirty_tokens_of_eight_heads_in_four_and_four_layers_take_under_two_meg
     _, said = write(path, example(maps))
     assert path.stat().st_size < 600_000
     assert said == []
-    probes = [example(*[maps] * 50)] * 5
-    _, said = write(path, example(maps), probes)
+    snapshots = [example(*[maps] * 50)] * 5
+    _, said = write(path, example(maps), snapshots)
     assert 1_000_000 < path.stat().st_size < 2_000_000
     assert len(said) == 2  # of the sentences and of the checkpoints that had no room
 
@@ -154,15 +154,15 @@ def test_there_are_rather_fewer_sentences_than_fewer_than_four_checkpoints(monke
     shown, said = fit(example(maps), [example(*[maps] * 9)] * 3)
     assert [len(each.frames) for each in shown] == [1, 4, 4]
     assert said == [
-        "the explorer has room for 2 of the run's 3 probe sentences",
-        "the explorer has room for 4 of the 9 checkpoints at which the run kept probes",
+        "the explorer has room for 2 of the run's 3 snapshot sentences",
+        "the explorer has room for 4 of the 9 checkpoints at which the run kept snapshots",
     ]
     # A run with two evaluations has no more.
     shown, _ = fit(example(maps), [example(maps, maps)] * 3)
     assert [len(each.frames) for each in shown] == [1, 2, 2, 2]
 
 
-def save_probe(folder, step, sentences):
+def save_snapshot(folder, step, sentences):
     arrays = {"step": np.array(step)}
     for number, maps in enumerate(sentences):
         place = f"sentences/{number}"
@@ -170,16 +170,16 @@ def save_probe(folder, step, sentences):
         arrays |= {f"{place}/value_norms/{kind}": x for kind, x in maps.value_norms.items()}
         for side in ("source_tokens", "target_tokens"):
             arrays[f"{place}/{side}"] = np.array(getattr(maps, side), dtype=np.str_)
-    (folder / "probes").mkdir(exist_ok=True)
-    np.savez(folder / "probes" / f"{step:08}.npz", **arrays)
+    (folder / "attention_snapshots").mkdir(exist_ok=True)
+    np.savez(folder / "attention_snapshots" / f"{step:08}.npz", **arrays)
 
 
-def test_probe_sentences_come_with_each_checkpoint_that_read_the_same_tokens(tmp_path):
+def test_snapshot_sentences_come_with_each_checkpoint_that_read_the_same_tokens(tmp_path):
     assert read_examples(tmp_path) == []
     other = make_maps(source=("▁Other", "</s>"))
     saved = {20: [other], 40: [make_maps(seed=1)], 1000: [make_maps(seed=2), other]}
     for step, sentences in saved.items():
-        save_probe(tmp_path, step, sentences)
+        save_snapshot(tmp_path, step, sentences)
     first, second = read_examples(tmp_path)
     assert first.labels == ("step 40", "step 1,000")
     assert second.labels == ("step 1,000",)
@@ -227,12 +227,12 @@ def test_every_picture_of_a_translation_names_the_same_row_by_the_same_token(tin
     rows = ["▁d", "▁e", "▁f", "</s>"]
     maps = AttentionMaps.of(seen)
     data, _ = write(tmp_path / "explorer.html", example(maps))
-    strip = probe_figures.find_strip([Probe(1, [seen], {})], 0)
+    strip = snapshot_figures.find_strip([Snapshot(1, [seen], {})], 0)
     [reported] = cross_attention(TrainedRun(translator, variables), ["a b c"], ["d e f"])
     figure = attention_maps.build_figure(maps, "cross", layer=1)
     assert data["kinds"]["cross"]["queries"] == "written"
     assert data["examples"][0]["written"] == rows
-    for axes in (figure.axes[0], probe_figures.strip_figure(strip).axes[0]):
+    for axes in (figure.axes[0], snapshot_figures.strip_figure(strip).axes[0]):
         assert [text.get_text() for text in axes.get_yticklabels()][:4] == rows
     assert [token for _, token in reported.rows] == rows
     cells = {(x, y): share for x, y, share in reported.cells}
@@ -312,8 +312,8 @@ def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path
 
 def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "run")
-    shutil.rmtree(folder / "probes")
-    save_probe(folder, 20, [make_maps()])
+    shutil.rmtree(folder / "attention_snapshots")
+    save_snapshot(folder, 20, [make_maps()])
     ended = command(
         *("--mode=attention", f"--workdir={folder}", "--sentence=☃ 😀"),
         *("--layer=1", "--head=2", "--translation=b"),
@@ -324,11 +324,11 @@ def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path
         f"{kind}_layer_1_head_2.png" for kind in ("encoder_self", "decoder_self", "cross")
     ]
     data = page_data(folder / page)
-    given, probed = data["examples"]
+    given, tracked = data["examples"]
     assert given["source"][-1] == "</s>"
     assert given["target"] == ["<s>", "▁b"]
     assert data["open"]["head"] == 2
-    assert probed["source"] == list(SOURCE)
+    assert tracked["source"] == list(SOURCE)
     with np.load((folder / page).parent / "attention.npz") as saved:
         for kind, array in given["frames"][0]["weights"].items():
             np.testing.assert_array_equal(decoded(array), saved[kind])

@@ -18,11 +18,11 @@ PAUSES = ("❚❚", "Pause", "off")
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """The explorer of a sentence, with probe sentences at three checkpoints and at two."""
+    """The explorer of a sentence, with snapshot sentences at three checkpoints and at two."""
     path = tmp_path_factory.mktemp("explorer") / "explorer.html"
     maps = make_maps()
-    probed = [Example(tuple(f"step {i}" for i in range(n)), (maps,) * n) for n in (3, 2)]
-    return write_explorer(path, Example(("step 2",), (maps,)), probed, Options(), print)
+    tracked = [Example(tuple(f"step {i}" for i in range(n)), (maps,) * n) for n in (3, 2)]
+    return write_explorer(path, Example(("step 2",), (maps,)), tracked, Options(), print)
 
 
 def playing(page) -> tuple:

@@ -160,7 +160,7 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
             for name in ("pairs", "sure")
         ),
         (
-            ["--config.model.recurrent_attention=none", "--config.model.kind=recurrent"],
+            ["--config.model.recurrent_attention=none", "--config.model.architecture=recurrent"],
             "no attention to align words by",
         ),
     ]:

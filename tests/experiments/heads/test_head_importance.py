@@ -218,9 +218,9 @@ def test_a_folder_that_cannot_be_made_is_named_before_anything_is_computed(
 
 def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
     mode = "--mode=heads", f"--workdir={tiny.workdir}"
-    refused(*mode, "--config.model.kind=recurrent", says="recurrent has no heads to rank")
-    bag = "--config.task=classification", "--config.model.kind=bag"
-    refused(*mode, *bag, says="config.model.kind=bag has no heads to rank")
+    refused(*mode, "--config.model.architecture=recurrent", says="recurrent has no heads to rank")
+    bag = "--config.task=classification", "--config.model.architecture=bag_of_embeddings"
+    refused(*mode, *bag, says="config.model.architecture=bag_of_embeddings has no heads to rank")
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "checkpoints")
     refused("--mode=heads", f"--workdir={folder}", says="has no checkpoint yet")

@@ -17,7 +17,7 @@ from PIL import Image
 
 from configs import base
 from conftest import tiny_config
-from experiments.positions import clock_hands, plots, values
+from experiments.positions import phasors, plots, values
 from experiments.positions.pictures import model_config
 from experiments.positions.rotation import (
     EPSILON,
@@ -50,13 +50,13 @@ def undrawn(monkeypatch):
 
 @functools.cache
 def clocks():
-    return clock_hands.clocks_of(SIZES)
+    return phasors.phasors_of(SIZES)
 
 
 def keep_only(monkeypatch, names):
     """Makes the registry one of these and none alone: work on others would only take time."""
     kept = {name: REGISTRY[name] for name in REGISTRY if name in (*names, "none")}
-    for module in (registry, values, clock_hands):
+    for module in (registry, values, phasors):
         monkeypatch.setattr(module, "REGISTRY", kept)
 
 
@@ -185,7 +185,7 @@ def test_the_mode_draws_what_someone_adds(tiny, tmp_path, undrawn, monkeypatch):
     monkeypatch.setitem(REGISTRY, "tuned", Tuned)
     monkeypatch.setitem(REGISTRY, "compact", Compact)
     keep_only(monkeypatch, ["sinusoidal", "tuned", "compact"])
-    monkeypatch.setattr(clock_hands, "POSITIONS", 3)
+    monkeypatch.setattr(phasors, "POSITIONS", 3)
     ended = command("--mode=positions", f"--workdir={tiny.copy(tmp_path / 'run')}")
     assert ended.code == 0, ended.err
     for name in ("tuned_bias_encoder.png", "tuned_bias_decoder.png", "compact_score.png"):
@@ -289,11 +289,11 @@ def test_without_a_run_parameters_are_as_initialised():
 
 @pytest.mark.parametrize(
     ("kind", "width", "head"),
-    [("bag", 512, 64), ("recurrent", 78, 39), ("transformer", 512, 64)],
+    [("bag_of_embeddings", 512, 64), ("recurrent", 78, 39), ("transformer", 512, 64)],
 )
 def test_a_model_of_any_kind_has_sizes_to_draw_with(kind, width, head):
     config = base.get_config()
-    config.model.kind = kind
+    config.model.architecture = kind
     config.model.d_model = width  # of a recurrent one, 8 heads need not divide it
     assert model_config(config).head_width == head
 
@@ -330,7 +330,7 @@ def test_the_offset_is_a_rotation_to_float_precision_in_each_encodings_own_pairs
     assert "sinusoidal" in lines[2]
 
 
-# -- clock hands
+# -- phasors
 
 
 def test_the_hands_of_each_order_are_found_in_its_numbers():
@@ -338,12 +338,12 @@ def test_the_hands_of_each_order_are_found_in_its_numbers():
         "sinusoidal": [(2 * i, 2 * i + 1) for i in range(8)],
         "split": [(i, i + 8) for i in range(8)],
     }
-    assert clock_hands.hands_of(encoding("learned").table(COUNT)) == []
+    assert phasors.hands_of(encoding("learned").table(COUNT)) == []
 
 
 def test_the_gif_has_a_frame_for_each_position(tmp_path):
     clock = clocks()[0]
-    gif = clock_hands.draw_gif(clock._replace(table=clock.table[:3]), tmp_path / "new" / "a.gif")
+    gif = phasors.draw_gif(clock._replace(table=clock.table[:3]), tmp_path / "new" / "a.gif")
     with Image.open(gif) as image:
         assert image.n_frames == 3
         frames = []
@@ -352,11 +352,11 @@ def test_the_gif_has_a_frame_for_each_position(tmp_path):
             frames.append(np.asarray(image.convert("RGB"), int))
     assert np.abs(frames[0] - frames[1]).max() > 100
     # 48 such frames are less than a megabyte.
-    assert gif.stat().st_size / 3 * clock_hands.POSITIONS < 1_000_000
+    assert gif.stat().st_size / 3 * phasors.POSITIONS < 1_000_000
 
 
 def test_the_page_holds_the_tables_bit_for_bit(tmp_path):
-    page = clock_hands.write_clocks(clocks(), tmp_path / "positions.html").read_text("utf-8")
+    page = phasors.write_phasors(clocks(), tmp_path / "positions.html").read_text("utf-8")
     [data] = re.findall(r'<script type="application/json" id="clocks">(.*)</script>', page)
     for clock, told in zip(clocks(), json.loads(data)["encodings"], strict=True):
         numbers = np.frombuffer(base64.b64decode(told["table"]["float32"]), "<f4")
@@ -377,7 +377,7 @@ def tiny(tmp_path_factory):
 def two_encodings(monkeypatch, undrawn):
     """A registry of two, for a mode that would take seconds over all."""
     keep_only(monkeypatch, ["sinusoidal"])
-    monkeypatch.setattr(clock_hands, "POSITIONS", 3)
+    monkeypatch.setattr(phasors, "POSITIONS", 3)
 
 
 def test_the_mode_draws_with_and_without_a_trained_run(tiny, tmp_path, two_encodings):
@@ -415,7 +415,7 @@ def test_every_picture_of_a_model_shows_something(tmp_path):
     for gif in folder.glob("*.gif"):
         assert gif.stat().st_size < 1_000_000
         with Image.open(gif) as image:
-            assert image.n_frames == clock_hands.POSITIONS
+            assert image.n_frames == phasors.POSITIONS
 
 
 def test_a_folder_without_run_or_config_is_refused(tmp_path):

@@ -1,11 +1,11 @@
-"""The page of clock hands, in a real browser: `make test-browser`."""
+"""The page of phasors, in a real browser: `make test-browser`."""
 
 import numpy as np
 import pytest
 
 from chromium import DESKTOP, PHONE, opened, overflow
 from conftest import tiny_config
-from experiments.positions import clock_hands
+from experiments.positions import phasors
 
 pytestmark = pytest.mark.browser
 STILL, MOVING = {"reduced_motion": "reduce"}, {"reduced_motion": "no-preference"}
@@ -20,12 +20,12 @@ ENDS = """hands => hands.map(hand => {
 
 @pytest.fixture(scope="module")
 def clocks():
-    return clock_hands.clocks_of(tiny_config())
+    return phasors.phasors_of(tiny_config())
 
 
 @pytest.fixture(scope="module")
 def file(clocks, tmp_path_factory):
-    return clock_hands.write_clocks(clocks, tmp_path_factory.mktemp("page") / "positions.html")
+    return phasors.write_phasors(clocks, tmp_path_factory.mktemp("page") / "positions.html")
 
 
 def test_the_slider_turns_every_hand_to_its_sine_and_cosine(chromium, file, clocks):

@@ -18,8 +18,8 @@ from PIL import Image
 from chromium import PHONE, opened, overflow
 from configs import base
 from experiments import environment
-from experiments.attention import probe_figures
-from experiments.attention.probes import Probe
+from experiments.attention import snapshot_figures
+from experiments.attention.snapshots import Snapshot
 from experiments.config import override
 from experiments.report import numbers
 from experiments.report import page as report
@@ -95,7 +95,7 @@ class Reader:
 
     def __init__(self, kind="transformer", attention="none"):
         layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-        settings = SimpleNamespace(kind=kind, recurrent_attention=attention, **layers)
+        settings = SimpleNamespace(architecture=kind, recurrent_attention=attention, **layers)
         self.model, self.read = SimpleNamespace(config=settings), []
 
     def score(self, variables, sources, targets):
@@ -425,11 +425,11 @@ def test_the_smallest_labels_of_a_wide_strip_are_readable_in_the_report(tmp_path
     rng, tokens = np.random.default_rng(0), [f"▁word{i}" for i in range(32)]
     weights = rng.dirichlet(np.ones(32), (2, 4, 32)).astype(np.float32)
     seen = Attention({"cross": weights}, {}, tokens, tokens)
-    figure = probe_figures.strip_figure(
-        probe_figures.find_strip([Probe(step, [seen], {}) for step in range(1, 20)], 0)
+    figure = snapshot_figures.strip_figure(
+        snapshot_figures.find_strip([Snapshot(step, [seen], {}) for step in range(1, 20)], 0)
     )
-    (tmp_path / "probes").mkdir()
-    figure.savefig(tmp_path / "probes" / "strip_1.png")
+    (tmp_path / "attention_snapshots").mkdir()
+    figure.savefig(tmp_path / "attention_snapshots" / "strip_1.png")
     [picture], _ = report._pictures(tmp_path)
     points = min(label.get_fontsize() for label in figure.axes[0].get_yticklabels())
     pixels = points / 72 * picture.width / figure.get_size_inches()[0]
@@ -458,13 +458,13 @@ def test_pictures_that_cannot_be_read_are_named_and_a_large_one_takes_no_room(
     tmp_path, monkeypatch
 ):
     figures = tmp_path / "figures"
-    (figures / "probes").mkdir(parents=True)
+    (figures / "attention_snapshots").mkdir(parents=True)
     noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3), np.uint8)
     for number in (10, 2, 1):
         Image.fromarray(noise if number == 1 else noise[:2]).save(
-            figures / f"probes/strip_{number}.png"
+            figures / f"attention_snapshots/strip_{number}.png"
         )
-    whole = (figures / "probes/strip_1.png").read_bytes()
+    whole = (figures / "attention_snapshots/strip_1.png").read_bytes()
     (figures / "map.png").write_bytes(whole[: len(whole) // 2])
     (figures / "reading.png").write_bytes(b"")
     damaged = ["figures/map.png (cannot be read)", "figures/reading.png (cannot be read)"]
@@ -474,7 +474,7 @@ def test_pictures_that_cannot_be_read_are_named_and_a_large_one_takes_no_room(
     monkeypatch.setattr(report, "MOST_PICTURE_BYTES", len(shown[0].source) - 1)
     shown, left_out = report._pictures(figures)
     assert [picture.caption[-8:] for picture in shown] == [" strip 2", "strip 10"]
-    assert left_out == [*damaged, "figures/probes/strip_1.png"]
+    assert left_out == [*damaged, "figures/attention_snapshots/strip_1.png"]
 
 
 @pytest.mark.browser

@@ -24,11 +24,11 @@ from experiments.studies.gradient_distance import (
 from transformer.model.build import build_model
 
 LANGUAGE_MODEL = {"num_encoder_layers": 0, "num_decoder_layers": 1}
-RNN = tiny_config(kind="recurrent", cell="rnn", **LANGUAGE_MODEL)
+RNN = tiny_config(architecture="recurrent", cell="rnn", **LANGUAGE_MODEL)
 TRANSFORMER = tiny_config(**LANGUAGE_MODEL)
 # Both again with the vocabulary that the command draws from.
 TINY_MODELS = {
-    name: tiny_config(kind=kind, cell="rnn", target_vocab_size=VOCABULARY, **LANGUAGE_MODEL)
+    name: tiny_config(architecture=kind, cell="rnn", target_vocab_size=VOCABULARY, **LANGUAGE_MODEL)
     for name, kind in (("Transformer", "transformer"), ("simple RNN", "recurrent"))
 }
 

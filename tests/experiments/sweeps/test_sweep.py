@@ -1,4 +1,4 @@
-"""A sweep trains each of its points once, whoever works on it, and ends in one answer."""
+"""A sweep trains each of its trials once, whoever works on it, and ends in one answer."""
 
 import json
 import random
@@ -26,58 +26,58 @@ def finished(tmp_path_factory):
     return config, root / "sweep", ended.out
 
 
-def test_a_sweep_says_its_plan_trains_its_points_and_writes_the_answer(finished):
+def test_a_sweep_says_its_plan_trains_its_trials_and_writes_the_answer(finished):
     _, folder, out = finished
-    assert "2 points in 1 group" in out
-    assert "points 0, 1: in turn" in out
+    assert "2 trials in 1 group" in out
+    assert "trials 0, 1: in turn" in out
     assert "of parameters and optimizer\n" in out  # and nothing of time, of which it knows nothing
     assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
     for name in ("results.csv", "results.md", "index.html"):
         assert (folder / name).stat().st_size > 0
     results = [
-        json.loads((folder / f"points/{n}/results.json").read_text()) for n in ("000", "001")
+        json.loads((folder / f"trials/{n}/results.json").read_text()) for n in ("000", "001")
     ]
     assert results[0]["test"]["loss"] != results[1]["test"]["loss"]
 
 
-def test_a_point_is_an_ordinary_run(finished):
+def test_a_trial_is_an_ordinary_run(finished):
     _, folder, _ = finished
-    ended = command(f"--workdir={folder / 'points/001'}", "--mode=translate", stdin=b"a b c\n\n")
+    ended = command(f"--workdir={folder / 'trials/001'}", "--mode=translate", stdin=b"a b c\n\n")
     assert ended.code == 0, ended.err
     assert ended.out.count("\n") == 2
-    assert workdir.load_config(folder / "points/001").seed == 1
-    ended = command(f"--workdir={folder / 'points/001'}", "--mode=report")
+    assert workdir.load_config(folder / "trials/001").seed == 1
+    ended = command(f"--workdir={folder / 'trials/001'}", "--mode=report")
     assert ended.code == 0, ended.err
-    assert "did not keep" not in (folder / "points/001/report.html").read_text()
+    assert "did not keep" not in (folder / "trials/001/report.html").read_text()
 
 
 def test_a_finished_sweep_trains_nothing_again(finished):
     config, folder, _ = finished
     before = rows(folder)
-    stamps = [path.stat().st_mtime_ns for path in sorted(folder.glob("points/*/metrics.jsonl"))]
+    stamps = [path.stat().st_mtime_ns for path in sorted(folder.glob("trials/*/metrics.jsonl"))]
     ended = command(f"--config={config}", f"--workdir={folder}")
     assert "2 done" in ended.out
     assert rows(folder) == before
-    assert stamps == [p.stat().st_mtime_ns for p in sorted(folder.glob("points/*/metrics.jsonl"))]
+    assert stamps == [p.stat().st_mtime_ns for p in sorted(folder.glob("trials/*/metrics.jsonl"))]
 
 
 def test_a_value_that_is_added_to_a_finished_sweep_extends_it(finished, tmp_path):
     _, before, _ = finished
     folder = tmp_path / "sweep"
     shutil.copytree(before, folder)
-    points = """
+    trials = """
 def sweep():
     for seed in (7, 0):
         yield {"seed": seed}
 """
     config = tmp_path / "config.py"
-    config.write_text(finished[0].read_text().split("\ndef sweep")[0] + points)
-    stamps = [(folder / f"points/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
+    config.write_text(finished[0].read_text().split("\ndef sweep")[0] + trials)
+    stamps = [(folder / f"trials/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
     ended = command(f"--config={config}", f"--workdir={folder}")
     assert ended.code == 0, ended.err
     assert "trials 1 of" in ended.out  # it is no longer listed
-    assert "2 points in 1 group of one structure, 1 done" in ended.out
-    assert stamps == [(folder / f"points/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
+    assert "2 trials in 1 group of one structure, 1 done" in ended.out
+    assert stamps == [(folder / f"trials/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
     assert [(row["number"], row["seed"]) for row in rows(folder)] == [("2", "7"), ("0", "0")]
     assert rows(folder)[1]["test_loss"] == rows(before)[0]["test_loss"]
     # Changing what all start from is refused, with the difference.
@@ -91,7 +91,7 @@ def sweep():
 @pytest.mark.parametrize("largest", [1, 2])
 def test_one_program_for_all_seeds_gives_the_answer_of_each_alone(tmp_path, largest):
     config = write_config(tmp_path)
-    flags = ("--config.sweep.together=vmap", f"--config.sweep.largest={largest}")
+    flags = ("--config.sweep.parallel=vmap", f"--config.sweep.max_vmapped_runs={largest}")
     answers = []
     for name, more in (("alone", ()), ("together", flags)):
         ended = command(f"--config={config}", f"--workdir={tmp_path / name}", *more)
@@ -102,13 +102,13 @@ def test_one_program_for_all_seeds_gives_the_answer_of_each_alone(tmp_path, larg
     assert abs(answers[0][0] - answers[0][1]) > 1e-3
 
 
-def test_a_point_that_fails_is_listed_and_the_others_go_on(tmp_path):
-    points = """
+def test_a_trial_that_fails_is_listed_and_the_others_go_on(tmp_path):
+    trials = """
 def sweep():
     yield {"tokenizer.vocab_size": 8}
     yield {}
 """
-    config = write_config(tmp_path, points=points)
+    config = write_config(tmp_path, trials=trials)
     ended = command(f"--config={config}", f"--workdir={tmp_path / 'sweep'}")
     assert ended.code == 0, ended.err
     assert "of the training tokens are unknown" in ended.out
@@ -117,18 +117,18 @@ def sweep():
 
 
 @pytest.mark.slow
-def test_one_point_alone_is_found_done_by_the_sweep(tmp_path):
+def test_one_trial_alone_is_found_done_by_the_sweep(tmp_path):
     config, folder = write_config(tmp_path), tmp_path / "sweep"
-    assert command(f"--config={config}", f"--workdir={folder}", "--point=1").code == 0
-    assert not (folder / "points/000").exists()
-    stamp = (folder / "points/001/results.json").stat().st_mtime_ns
-    # Meanwhile another worker has point 0: it is left to that one.
-    with workdir.locked(folder / "points/000"):
+    assert command(f"--config={config}", f"--workdir={folder}", "--trial=1").code == 0
+    assert not (folder / "trials/000").exists()
+    stamp = (folder / "trials/001/results.json").stat().st_mtime_ns
+    # Meanwhile another worker has trial 0: it is left to that one.
+    with workdir.locked(folder / "trials/000"):
         ended = command(f"--config={config}", f"--workdir={folder}")
-    assert "points 0 are with another worker" in ended.out
-    assert (folder / "points/001/results.json").stat().st_mtime_ns == stamp
+    assert "trials 0 are with another worker" in ended.out
+    assert (folder / "trials/001/results.json").stat().st_mtime_ns == stamp
     assert [row["state"] for row in rows(folder)] == ["running", "complete"]
-    # Once that one is dead, the point is taken up.
+    # Once that one is dead, the trial is taken up.
     ended = command(f"--config={config}", f"--workdir={folder}")
     assert "optimizer; 1 left, about 0 minutes of one worker\n" in ended.out
     assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
@@ -137,19 +137,19 @@ def test_one_point_alone_is_found_done_by_the_sweep(tmp_path):
 @pytest.mark.slow
 def test_scores_of_a_shorter_trial_do_not_count(tmp_path):
     config, folder = write_config(tmp_path, count=1), tmp_path / "sweep"
-    shorter = ("--point=0", "--config.train.steps=4")
+    shorter = ("--trial=0", "--config.train.steps=4")
     assert command(f"--config={config}", f"--workdir={folder}", *shorter).code == 0
     assert command(f"--config={config}", f"--workdir={folder}").code == 0
     assert rows(folder)[0]["step"] == "8"
 
 
-def test_hopeless_points_are_pruned_and_finished_ones_are_not(tmp_path):
-    points = """
+def test_hopeless_trials_are_pruned_and_finished_ones_are_not(tmp_path):
+    trials = """
 def sweep():
     for seed in range(4):
         yield {"seed": seed, "optimizer.learning_rate": 0.0 if seed == 3 else 0.03}
 """
-    config = write_config(tmp_path, points=points)
+    config = write_config(tmp_path, trials=trials)
     ended = command(
         f"--config={config}", f"--workdir={tmp_path / 'sweep'}", "--config.sweep.prune=True"
     )
@@ -159,9 +159,9 @@ def sweep():
 
 
 BAD = {
-    "empty": ("def sweep():\n    return []\n", (), "the sweep has no points"),
-    "unknown key": ('def sweep():\n    yield {"model.head": 1}\n', (), "point 0 of the sweep"),
-    "no such point": ("", ("--point=2",), "--point=2 is not there: this sweep has 0 to 1"),
+    "empty": ("def sweep():\n    return []\n", (), "the sweep has no trials"),
+    "unknown key": ('def sweep():\n    yield {"model.head": 1}\n', (), "trial 0 of the sweep"),
+    "no such trial": ("", ("--trial=2",), "--trial=2 is not there: this sweep has 0 to 1"),
     "storage": ("", ("--config.sweep.storage=sqlite:////nowhere/x.db",), "sqlite:////nowhere/x.db"),
     "baseline": ("", ("--config.sweep.baseline=2",), "this sweep has 0 to 1"),
     "no space": ("", ("--config.sweep.search=tpe",), "space()"),
@@ -170,22 +170,22 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_input_is_named_before_anything_trains(kind, tmp_path):
-    points, flags, says = BAD[kind]
-    config = write_config(tmp_path, points=points)
+    trials, flags, says = BAD[kind]
+    config = write_config(tmp_path, trials=trials)
     refused(f"--config={config}", f"--workdir={tmp_path / 'sweep'}", *flags, says=says)
-    assert not (tmp_path / "sweep/points").exists()
+    assert not (tmp_path / "sweep/trials").exists()
 
 
-def test_a_point_needs_a_sweep(tmp_path):
-    config = write_config(tmp_path, points="\n")
-    refused(f"--config={config}", f"--workdir={tmp_path / 'x'}", "--point=0", says="--point")
+def test_a_trial_needs_a_sweep(tmp_path):
+    config = write_config(tmp_path, trials="\n")
+    refused(f"--config={config}", f"--workdir={tmp_path / 'x'}", "--trial=0", says="--trial")
 
 
 def test_the_argument_of_a_config_follows_a_colon(tmp_path):
     config = tmp_path / "sized.py"
     config.write_text(CONFIG.replace("get_config()", "get_config(size='small')", 1))
     said = refused(
-        f"--config={config}:huge", f"--workdir={tmp_path}/x", "--point=0", says="--point"
+        f"--config={config}:huge", f"--workdir={tmp_path}/x", "--trial=0", says="--trial"
     )
     assert said.code == 2
     refused(f"--config={config}.x:huge", f"--workdir={tmp_path}/x", says=f"{config}.x is no file")
@@ -221,4 +221,4 @@ def test_a_sweep_killed_three_times_by_two_workers_ends_as_one_that_was_not(tmp_
     assert rows(broken) == rows(whole)
     told = "".join(out.read_text() for out in outs)
     for seed in range(6):
-        assert told.count(f"point {seed} (seed={seed}): loss") == 1
+        assert told.count(f"trial {seed} (seed={seed}): loss") == 1

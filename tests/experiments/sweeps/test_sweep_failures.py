@@ -12,7 +12,7 @@ import pytest
 from configs import quickstart
 from experiments.sweeps import errors as sweep_errors
 from experiments.sweeps import sweep
-from experiments.sweeps.plan import plan_points
+from experiments.sweeps.plan import plan_trials
 from experiments.sweeps.queue import MOST_KILLS
 from experiments.sweeps.study import Study
 from tiny_run import command
@@ -50,15 +50,15 @@ class Fakes:
         monkeypatch.setattr(sweep, "Trainer", self._trainer)
         monkeypatch.setattr(sweep, "_prepare_one", self.prepare)
         monkeypatch.setattr(
-            sweep._Worker, "_make_tasks", lambda worker, points: [None] * len(points)
+            sweep._Worker, "_make_tasks", lambda worker, trials: [None] * len(trials)
         )
         monkeypatch.setattr(sweep._Worker, "_score", lambda *told: self._score(*told))
 
-    def _score(self, worker, point, trial, task):
-        self.done.append(point.number)
-        worker.study.end(trial, 1.0, "complete")
+    def _score(self, worker, trial, attempt, task):
+        self.done.append(trial.number)
+        worker.study.end(attempt, 1.0, "complete")
 
-    def prepare(self, point, member):
+    def prepare(self, trial, member):
         """What is done with a folder before the training."""
 
     def _close(self):
@@ -98,8 +98,8 @@ class _Program(SimpleNamespace):
 def study_of(folder, count=4, **changes) -> Study:
     config = quickstart.get_config()
     config.update_from_flattened_dict(changes)
-    points = plan_points(config, [{"seed": seed} for seed in range(count)], folder)
-    return Study(config, points, None, folder)
+    trials = plan_trials(config, [{"seed": seed} for seed in range(count)], folder)
+    return Study(config, trials, None, folder)
 
 
 def work(folder, count=4, **changes):
@@ -111,7 +111,7 @@ def work(folder, count=4, **changes):
 
 
 def together(**changes):
-    return {"sweep.together": "vmap", **changes}
+    return {"sweep.parallel": "vmap", **changes}
 
 
 @pytest.mark.parametrize(
@@ -128,16 +128,16 @@ def together(**changes):
         ),
     ],
 )
-@pytest.mark.parametrize("how", ["turns", "vmap"])
+@pytest.mark.parametrize("how", ["sequential", "vmap"])
 def test_an_error_of_one_trial_fails_it_with_its_reason_and_the_others_go_on(
     tmp_path, monkeypatch, how, make, says
 ):
     fakes = Fakes(monkeypatch, {1: make})
-    states, notes, said = work(tmp_path, **{"sweep.together": how})
+    states, notes, said = work(tmp_path, **{"sweep.parallel": how})
     assert states == ["complete", "failed", "complete", "complete"]
     assert says in notes[1]
     assert "\n" not in notes[1]
-    assert any("point 1 (seed=1) failed: " in line and says in line for line in said)
+    assert any("trial 1 (seed=1) failed: " in line and says in line for line in said)
     assert sorted(fakes.done) == [0, 2, 3]
     file = tmp_path / "errors/001.txt"
     assert file.exists() is ("see" in says)
@@ -154,7 +154,7 @@ def test_a_group_that_does_not_fit_is_halved_until_it_does(tmp_path, monkeypatch
 
 def test_what_did_not_fit_once_is_not_tried_again_at_that_size(tmp_path, monkeypatch):
     fakes = Fakes(monkeypatch, most=2)
-    work(tmp_path, 12, **together(**{"sweep.largest": 4}))
+    work(tmp_path, 12, **together(**{"sweep.max_vmapped_runs": 4}))
     assert [len(seeds) for seeds in fakes.trained] == [4, 2, 2, 2, 2, 2, 2]
 
 
@@ -179,11 +179,11 @@ def test_members_that_are_done_are_not_trained_again_after_an_error(tmp_path, mo
     fakes = Fakes(monkeypatch)
     score = fakes._score
 
-    def failing(worker, point, trial, task):
-        if point.number == 2 and 2 not in fakes.done:
+    def failing(worker, trial, attempt, task):
+        if trial.number == 2 and 2 not in fakes.done:
             fakes.done.append(2)
             raise out_of_memory()
-        score(worker, point, trial, task)
+        score(worker, trial, attempt, task)
 
     monkeypatch.setattr(sweep._Worker, "_score", failing)
     states, _, _ = work(tmp_path, **together())
@@ -194,8 +194,8 @@ def test_members_that_are_done_are_not_trained_again_after_an_error(tmp_path, mo
 def test_members_are_closed_where_a_folder_is_damaged(tmp_path, monkeypatch):
     fakes = Fakes(monkeypatch)
 
-    def damaged(point, run):
-        if point.number == 1:
+    def damaged(trial, run):
+        if trial.number == 1:
             raise UserError("config.json cannot be read")
 
     monkeypatch.setattr(sweep, "_prepare_one", damaged)
@@ -250,11 +250,11 @@ def test_a_failed_trial_is_tried_again_only_where_that_is_asked_for(tmp_path, mo
 @pytest.mark.parametrize("damage", ["file", "lock"])
 def test_a_folder_that_cannot_be_locked_fails_its_trial_alone(tmp_path, monkeypatch, damage):
     Fakes(monkeypatch)
-    (tmp_path / "points").mkdir()
+    (tmp_path / "trials").mkdir()
     if damage == "file":
-        (tmp_path / "points/001").write_text("not a folder")
+        (tmp_path / "trials/001").write_text("not a folder")
     else:
-        (tmp_path / "points/001/lock").mkdir(parents=True)
+        (tmp_path / "trials/001/lock").mkdir(parents=True)
     states, notes, _ = work(tmp_path)
     assert states == ["complete", "failed", "complete", "complete"]
     assert "001" in notes[1]
@@ -285,25 +285,25 @@ def test_a_trial_that_kills_its_worker_comes_last_and_fails_at_last(tmp_path, mo
 
 def test_kills_between_which_a_trial_gets_on_do_not_fail_it(tmp_path, monkeypatch):
     study = study_of(tmp_path, 1)
-    _, trial = study.begin()
+    _, attempt = study.begin()
     for step in range(3 * MOST_KILLS):
-        assert study.tries(trial, step) == 0
-        study.count_try(trial, step)
-        assert study.tries(trial, step) == 1
-    study.forget_tries(trial)
-    assert study.tries(trial, step) == 0
+        assert study.tries(attempt, step) == 0
+        study.count_try(attempt, step)
+        assert study.tries(attempt, step) == 1
+    study.forget_tries(attempt)
+    assert study.tries(attempt, step) == 0
 
 
 def test_a_damaged_results_file_of_a_done_trial_does_not_stop_the_others(tmp_path, monkeypatch):
     Fakes(monkeypatch)
     study = study_of(tmp_path)
-    point, trial = study.begin()
-    study.end(trial, 1.0, "complete")
-    point.folder.mkdir(parents=True)
-    (point.folder / "results.json").write_text("{")
+    trial, attempt = study.begin()
+    study.end(attempt, 1.0, "complete")
+    trial.folder.mkdir(parents=True)
+    (trial.folder / "results.json").write_text("{")
     said = []
     worker = sweep._Worker(study, tmp_path, said.append)
-    worker.print_plan(list(study.points.values()))
+    worker.print_plan(list(study.trials.values()))
     worker.work()
     assert set(study.states().values()) == {"complete"}
 
@@ -314,7 +314,7 @@ def test_a_sweep_in_which_a_group_and_then_a_trial_run_out_of_memory_has_its_ans
 ):
     """With real programs: what is halved has the scores of what was not."""
     config = write_config(tmp_path, count=3)
-    flags = f"--config={config}", "--config.sweep.together=vmap"
+    flags = f"--config={config}", "--config.sweep.parallel=vmap"
     assert command(*flags, f"--workdir={tmp_path / 'whole'}").code == 0
     run, runs = sweep.Trainer.run, []
 

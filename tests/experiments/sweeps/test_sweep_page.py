@@ -12,11 +12,11 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from experiments.measures.translations import bleu
-from experiments.sweeps.answer.figures import MOST_TOLD_APART, OTHERS, build_figures
-from experiments.sweeps.answer.page import write_answer
-from experiments.sweeps.answer.reading import read_sweep
-from experiments.sweeps.answer.table import build_table
-from sweeps import write_point
+from experiments.sweeps.results.figures import MOST_TOLD_APART, OTHERS, build_figures
+from experiments.sweeps.results.page import write_results
+from experiments.sweeps.results.reading import read_sweep
+from experiments.sweeps.results.table import build_table
+from sweeps import write_trial
 from transformer.errors import UserError
 
 PICTURES = ["scores.png", "curves.png", "lengths.png"]
@@ -59,16 +59,18 @@ def drawn_texts(figure):
 
 
 def write_sweep(root, settings=3, seeds=(0, 1), **changes):
-    """Points of as many settings, each a little worse than the one before."""
+    """Trials of as many settings, each a little worse than the one before."""
     plan = [(i, seed) for i in range(settings) for seed in seeds]
     return [
-        write_point(root, n, {"model.kind": f"k{i}", "seed": seed}, 0.1 + 0.04 * i, **changes)
+        write_trial(
+            root, n, {"model.architecture": f"k{i}", "seed": seed}, 0.1 + 0.04 * i, **changes
+        )
         for n, (i, seed) in enumerate(plan)
     ]
 
 
-def answer(points, folder, title="Positions", command="python launch.py", baseline=0):
-    paths = write_answer("translation", points, folder / "answer", title, command, baseline)
+def answer(trials, folder, title="Positions", command="python launch.py", baseline=0):
+    paths = write_results("translation", trials, folder / "answer", title, command, baseline)
     return paths, (folder / "answer" / "index.html").read_text(encoding="utf-8")
 
 
@@ -109,11 +111,11 @@ def test_the_page_fits_a_phone_and_the_dark(tmp_path):
 
 def test_a_wide_table_moves_within_its_own_box(tmp_path):
     longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": "s"}
-    points = [
-        write_point(tmp_path, n, {f"model.{k}": f"{k} {n}" for k in "abcdefgh"}, longer=longer)
+    trials = [
+        write_trial(tmp_path, n, {f"model.{k}": f"{k} {n}" for k in "abcdefgh"}, longer=longer)
         for n in range(2)
     ]
-    _, text = answer(points, tmp_path)
+    _, text = answer(trials, tmp_path)
     page = Page(text)
     tags = [(tag, attributes) for tag, attributes in page.tags if tag in ("div", "table")]
     [(tag, box)] = [tags[i - 1] for i, (tag, _) in enumerate(tags) if tag == "table"]
@@ -128,26 +130,27 @@ def test_a_wide_table_moves_within_its_own_box(tmp_path):
 
 
 def test_hostile_text_is_shown_as_it_is(tmp_path):
-    points = [
-        write_point(tmp_path, n, {"model.kind": f"{n}{HOSTILE}", "seed": 1}) for n in range(2)
+    trials = [
+        write_trial(tmp_path, n, {"model.architecture": f"{n}{HOSTILE}", "seed": 1})
+        for n in range(2)
     ]
-    points.append(write_point(tmp_path, 2, {"model.kind": HOSTILE}, state="failed"))
+    trials.append(write_trial(tmp_path, 2, {"model.architecture": HOSTILE}, state="failed"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _, text = answer(points, tmp_path, HOSTILE, HOSTILE)
+        _, text = answer(trials, tmp_path, HOSTILE, HOSTILE)
     page = Page(text)
     assert page.texts["title"] == page.texts["h1"] == [HOSTILE]
     assert page.texts["code"][0] == HOSTILE
     assert page.texts["td"][0] == f"0{HOSTILE}"
-    assert page.texts["li"] == [f"point 2, failed: model.kind={HOSTILE}"]
+    assert page.texts["li"] == [f"trial 2, failed: model.architecture={HOSTILE}"]
     assert "img" not in dict(page.tags)
     assert [tag for tag, _ in page.tags].count("script") == 1
 
 
 def test_the_page_holds_the_table_and_what_it_is_sorted_by(tmp_path):
-    points = write_sweep(tmp_path)
-    _, text = answer(points, tmp_path)
-    page, table = Page(text), build_table(read_sweep("translation", points, 0))
+    trials = write_sweep(tmp_path)
+    _, text = answer(trials, tmp_path)
+    page, table = Page(text), build_table(read_sweep("translation", trials, 0))
     assert page.texts["button"] == table.titles
     assert page.texts["td"] == [cell.text for row in table.rows for cell in row]
     orders = [attributes["data-order"] for tag, attributes in page.tags if tag == "td"]
@@ -155,9 +158,9 @@ def test_the_page_holds_the_table_and_what_it_is_sorted_by(tmp_path):
     assert [a.get("class") for t, a in page.tags if t == "tr"] == [None, "baseline", None, None]
 
 
-def test_nothing_is_written_where_the_points_are_refused(tmp_path):
-    with pytest.raises(UserError, match="no point is complete yet"):
-        answer([write_point(tmp_path, 0, {}, state="running")], tmp_path)
+def test_nothing_is_written_where_the_trials_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no trial is complete yet"):
+        answer([write_trial(tmp_path, 0, {}, state="running")], tmp_path)
     assert not (tmp_path / "answer").exists()
 
 
@@ -166,7 +169,7 @@ def test_scores_show_means_deviations_and_seeds(tmp_path):
     axes = build_figures(sweep)["scores"].axes[0]
     assert axes.get_xlabel() == "BLEU"
     names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names == ["kind=k0 (baseline)", "kind=k1", "kind=k2"]
+    assert names == ["architecture=k0 (baseline)", "architecture=k1", "architecture=k2"]
     for row, setting in enumerate(sweep.settings):
         found = setting.over_seeds("test.bleu")
         mean, (low, high), _ = axes.containers[row].lines
@@ -209,8 +212,8 @@ def test_scores_by_length_are_those_of_the_sentences_of_that_length(tmp_path):
 
 
 def test_of_many_settings_the_best_and_the_baseline_are_told_apart(tmp_path):
-    points = write_sweep(tmp_path, settings=12, seeds=(0,))
-    sweep = read_sweep("translation", points, baseline=11)
+    trials = write_sweep(tmp_path, settings=12, seeds=(0,))
+    sweep = read_sweep("translation", trials, baseline=11)
     figures = build_figures(sweep)
     (axes, _), legend = figures["curves"].axes, figures["curves"].legends[0]
     looks = [
@@ -224,22 +227,22 @@ def test_of_many_settings_the_best_and_the_baseline_are_told_apart(tmp_path):
     told_apart = [look for number, look in enumerate(looks) if number not in grey]
     assert len(set(told_apart)) == MOST_TOLD_APART
     names = [text.get_text() for text in legend.get_texts()]
-    assert names[-2:] == ["kind=k11 (baseline)", "4 other settings"]
+    assert names[-2:] == ["architecture=k11 (baseline)", "4 other settings"]
     # All have a name beside their scores.
     assert len(figures["scores"].axes[0].get_yticklabels()) == 12
     # The control: eight stand in no one's shadow.
-    few = build_figures(read_sweep("translation", points[:8]))["curves"].axes[0]
+    few = build_figures(read_sweep("translation", trials[:8]))["curves"].axes[0]
     assert OTHERS not in [to_hex(line.get_color()) for line in few.lines]
 
 
 @pytest.mark.parametrize("name", ["a", "a longer name of a thing that is swept, in many words"])
 def test_no_text_leaves_a_figure_or_overlaps_another(tmp_path, name):
     longer = {"bleu": 50.0, "exact_match": 10.0}
-    points = [
-        write_point(tmp_path, n, {f"model.{name}": f"{name} {n}", "seed": 1}, longer=longer)
+    trials = [
+        write_trial(tmp_path, n, {f"model.{name}": f"{name} {n}", "seed": 1}, longer=longer)
         for n in range(10)
     ]
-    for figure in build_figures(read_sweep("translation", points, 0)).values():
+    for figure in build_figures(read_sweep("translation", trials, 0)).values():
         figure.canvas.draw()
         boxes = [text.get_window_extent() for text in drawn_texts(figure)]
         assert len(boxes) > 10
@@ -253,8 +256,8 @@ def test_no_text_leaves_a_figure_or_overlaps_another(tmp_path, name):
 
 def test_a_map_is_drawn_where_two_numbers_and_nothing_else_are_swept(tmp_path):
     grid = [(d, rate) for d in (128, 64) for rate in (1e-3, 1e-4, 3e-4)][:-1]  # one is missing
-    points = [
-        write_point(
+    trials = [
+        write_trial(
             tmp_path,
             n,
             # What all have alike is not swept.
@@ -263,7 +266,7 @@ def test_a_map_is_drawn_where_two_numbers_and_nothing_else_are_swept(tmp_path):
         )
         for n, (d, rate) in enumerate(grid)
     ]
-    sweep = read_sweep("translation", points)
+    sweep = read_sweep("translation", trials)
     axes = build_figures(sweep)["heatmap"].axes[0]
     (mesh,) = (part for part in axes.collections if isinstance(part, QuadMesh))
     cells = mesh.get_array()
@@ -274,13 +277,13 @@ def test_a_map_is_drawn_where_two_numbers_and_nothing_else_are_swept(tmp_path):
     np.testing.assert_allclose(cells[0, [0, 2]], [means[4], means[3]])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["64", "128"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("learning_rate", "d_model")
-    paths, _ = answer(points, tmp_path)
+    paths, _ = answer(trials, tmp_path)
     assert paths[-1].name == "heatmap.png"
     # The control: names have no place between one another.
     assert "heatmap" not in build_figures(
         read_sweep("translation", write_sweep(tmp_path / "names"))
     )
-    one_row = build_figures(read_sweep("translation", points[:3]))
+    one_row = build_figures(read_sweep("translation", trials[:3]))
     assert "heatmap" not in one_row
 
 
@@ -294,16 +297,16 @@ def test_a_map_is_drawn_where_two_numbers_and_nothing_else_are_swept(tmp_path):
         (2, (0, 1), {"references": ["one length only"] * 3, "hypotheses": ["one length only"] * 3}),
         (2, (0,), {"references": ["one"], "hypotheses": [" "]}),
     ],
-    ids=["one point", "one setting", "identical", "not a number", "one length", "one sentence"],
+    ids=["one trial", "one setting", "identical", "not a number", "one length", "one sentence"],
 )
 def test_few_and_degenerate_scores_are_drawn_without_warnings(tmp_path, settings, seeds, changes):
-    points = []
+    trials = []
     for n in range(settings * len(seeds)):
-        values = {"model.kind": n // len(seeds), "seed": seeds[n % len(seeds)]}
-        points.append(write_point(tmp_path, n, values, **changes))
+        values = {"model.architecture": n // len(seeds), "seed": seeds[n % len(seeds)]}
+        trials.append(write_trial(tmp_path, n, values, **changes))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        paths, text = answer(points, tmp_path)
+        paths, text = answer(trials, tmp_path)
     assert [path.name for path in paths[3:]] == PICTURES
     assert len(Page(text).texts["td"]) % settings == 0
 
@@ -311,14 +314,14 @@ def test_few_and_degenerate_scores_are_drawn_without_warnings(tmp_path, settings
 def test_a_map_without_a_number_is_not_drawn(tmp_path):
     values = [{"model.a": a, "model.b": b} for a in (1, 2) for b in (1, 2)]
     bad = {"test": {"bleu": math.nan}}
-    points = [write_point(tmp_path, n, v, **(bad if n else {})) for n, v in enumerate(values)]
-    assert "heatmap" in build_figures(read_sweep("translation", points))
-    points[0] = write_point(tmp_path / "bad", 0, values[0], **bad)
-    assert "heatmap" not in build_figures(read_sweep("translation", points))
+    trials = [write_trial(tmp_path, n, v, **(bad if n else {})) for n, v in enumerate(values)]
+    assert "heatmap" in build_figures(read_sweep("translation", trials))
+    trials[0] = write_trial(tmp_path / "bad", 0, values[0], **bad)
+    assert "heatmap" not in build_figures(read_sweep("translation", trials))
 
 
 def test_a_run_without_evaluations_has_no_curves(tmp_path):
-    points = write_sweep(tmp_path, settings=1)
-    (points[0].folder / "metrics.jsonl").write_text('{"step": 1, "split": "train", "loss": 2.0}\n')
-    paths, _ = answer(points, tmp_path)
+    trials = write_sweep(tmp_path, settings=1)
+    (trials[0].folder / "metrics.jsonl").write_text('{"step": 1, "split": "train", "loss": 2.0}\n')
+    paths, _ = answer(trials, tmp_path)
     assert [path.name for path in paths[3:]] == ["scores.png", "lengths.png"]

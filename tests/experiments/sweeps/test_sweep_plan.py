@@ -1,4 +1,4 @@
-"""All points of a sweep are built, checked and grouped before one of them trains."""
+"""All trials of a sweep are built, checked and grouped before one of them trains."""
 
 from pathlib import Path
 
@@ -13,27 +13,27 @@ from transformer.errors import UserError
 FOLDER = Path("sweep")
 
 
-def plan(*points, config=None):
-    return sweep_plan.plan_points(config or quickstart.get_config(), points, FOLDER)
+def plan(*trials, config=None):
+    return sweep_plan.plan_trials(config or quickstart.get_config(), trials, FOLDER)
 
 
-def refusal(*points, **kwargs) -> str:
+def refusal(*trials, **kwargs) -> str:
     with pytest.raises(UserError) as error:
-        plan(*points, **kwargs)
+        plan(*trials, **kwargs)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
-def test_a_point_is_the_config_with_its_values_set():
-    points = plan({"seed": 3}, {"model.num_heads": 2, "optimizer.learning_rate": 1})
-    assert [point.number for point in points] == [0, 1]
-    assert points[0].config.seed == 3
-    assert points[1].config.model.num_heads == 2
-    assert points[1].config.optimizer.learning_rate == 1.0
-    assert [point.folder for point in points] == [FOLDER / "points/000", FOLDER / "points/001"]
+def test_a_trial_is_the_config_with_its_values_set():
+    trials = plan({"seed": 3}, {"model.num_heads": 2, "optimizer.learning_rate": 1})
+    assert [trial.number for trial in trials] == [0, 1]
+    assert trials[0].config.seed == 3
+    assert trials[1].config.model.num_heads == 2
+    assert trials[1].config.optimizer.learning_rate == 1.0
+    assert [trial.folder for trial in trials] == [FOLDER / "trials/000", FOLDER / "trials/001"]
     # Nothing else differs, and the config they start from is as it was.
     before = flatten(quickstart.get_config())
-    assert {k for k, v in flatten(points[0].config).items() if v != before[k]} == {"seed"}
+    assert {k for k, v in flatten(trials[0].config).items() if v != before[k]} == {"seed"}
 
 
 @pytest.mark.parametrize(
@@ -49,20 +49,20 @@ def test_a_point_is_the_config_with_its_values_set():
         (["seed"], ("['seed']", "dict")),
     ],
 )
-def test_a_wrong_point_is_named_with_its_number(values, says):
+def test_a_wrong_trial_is_named_with_its_number(values, says):
     text = refusal({"seed": 1}, {"seed": 2}, values)
-    assert text.startswith("point 2 of the sweep: ")
+    assert text.startswith("trial 2 of the sweep: ")
     for part in says:
         assert part in text
 
 
 @pytest.mark.parametrize("size", ["grammar", "copy", "multi30k"])
 @pytest.mark.parametrize("name", ["positions", "heads", "size", "norm", "regularisation", "kinds"])
-def test_the_shipped_sweeps_have_points_at_every_size(name, size):
+def test_the_shipped_sweeps_have_trials_at_every_size(name, size):
     experiment = read_experiment(f"configs/sweeps/{name}.py:{size}")
-    points = sweep_plan.plan_points(*experiment[:2], FOLDER)
-    assert len(points) >= 15
-    assert experiment.config.sweep.baseline < len(points)
+    trials = sweep_plan.plan_trials(*experiment[:2], FOLDER)
+    assert len(trials) >= 15
+    assert experiment.config.sweep.baseline < len(trials)
 
 
 def test_a_plan_knows_how_much_memory_a_run_holds():
@@ -72,14 +72,14 @@ def test_a_plan_knows_how_much_memory_a_run_holds():
     feed_forward, norms = 2 * d * f + f + d, 5 * 2 * d
     parameters = v * d + 3 * 4 * d * d + 2 * feed_forward + norms + 2 * 2 * d
     assert sweep_plan.state_bytes(config) == 4 * 4 * parameters
-    config.optimizer.accumulate, config.train.ema_decay = 2, 0.9
+    config.optimizer.gradient_accumulation_steps, config.train.ema_decay = 2, 0.9
     assert sweep_plan.state_bytes(config) == 6 * 4 * parameters
 
 
 def test_a_plan_knows_the_memory_of_the_model_that_it_names():
     config = quickstart.get_config()
     config.model.num_encoder_layers = config.model.num_decoder_layers = 1
-    config.model.kind, config.model.cell = "recurrent", "rnn"
+    config.model.architecture, config.model.cell = "recurrent", "rnn"
     config.model.recurrent_attention = "none"
     d, v = 128, 2000
     cells = 2 * (d * d // 2 + d * d // 4 + d // 2) + 2 * d * d + d
@@ -96,9 +96,9 @@ def test_a_plan_counts_no_encoder_of_a_language_model():
     assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + layer)
     # Whatever the key of the encoder says, and without a word on its table.
     config.tokenizer.joint = False
-    [point] = plan({"model.num_encoder_layers": 0}, config=config)
-    assert sweep_plan.state_bytes(point.config) == 4 * 4 * (v * d + layer)
-    config.model.kind, config.model.cell = "recurrent", "rnn"
+    [trial] = plan({"model.num_encoder_layers": 0}, config=config)
+    assert sweep_plan.state_bytes(trial.config) == 4 * 4 * (v * d + layer)
+    config.model.architecture, config.model.cell = "recurrent", "rnn"
     assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + d * d + d * d + d)
 
 
@@ -110,40 +110,44 @@ def test_a_plan_knows_the_memory_of_a_classifier():
     config.model.d_model, config.model.d_ff, config.model.num_heads = d, f, 2
     layer = 4 * d * d + 2 * d * f + f + d + 2 * 2 * d
     assert sweep_plan.state_bytes(config) == 4 * 4 * (v * d + layer + 2 * d + 2)
-    changes = {"model.kind": "bag", "model.bag_bigrams": 50, "model.bag_width": 3}
-    [point] = plan({**changes, "model.bag_hidden": 5}, config=config)
+    changes = {
+        "model.architecture": "bag_of_embeddings",
+        "model.bigram_buckets": 50,
+        "model.bag_of_embeddings_width": 3,
+    }
+    [trial] = plan({**changes, "model.bag_of_embeddings_hidden": 5}, config=config)
     inner, output = 3 * 5 + 5, 5 * 2 + 2
-    assert sweep_plan.state_bytes(point.config) == 4 * 4 * ((v + 50) * 3 + inner + output)
+    assert sweep_plan.state_bytes(trial.config) == 4 * 4 * ((v + 50) * 3 + inner + output)
 
 
-def test_a_password_stays_out_of_the_points():
+def test_a_password_stays_out_of_the_trials():
     config = quickstart.get_config()
     config.sweep.storage = "mysql://me:secret@there/x"
-    [point] = plan({"seed": 1}, config=config)
-    assert "secret" not in str(point.config)
+    [trial] = plan({"seed": 1}, config=config)
+    assert "secret" not in str(trial.config)
 
 
-def test_two_equal_points_are_both_named():
+def test_two_equal_trials_are_both_named():
     text = refusal({"seed": 1}, {"seed": 0}, {"seed": 1})
-    assert "point 2 of the sweep is the same as point 0 (seed=1)" in text
+    assert "trial 2 of the sweep is the same as trial 0 (seed=1)" in text
     # Also where one says what is so anyway.
     heads = quickstart.get_config().model.num_heads
-    assert "the same as point 0" in refusal({"seed": 1}, {"seed": 1, "model.num_heads": heads})
+    assert "the same as trial 0" in refusal({"seed": 1}, {"seed": 1, "model.num_heads": heads})
 
 
-def test_a_sweep_without_points_is_refused():
-    assert "no points" in refusal()
+def test_a_sweep_without_trials_is_refused():
+    assert "no trials" in refusal()
 
 
 def test_runs_that_differ_in_numbers_alone_share_a_program():
-    points = plan(
+    trials = plan(
         {"seed": 1, "optimizer.learning_rate": 1e-4, "optimizer.warmup_steps": 7},
         {"model.dropout_residual": 0.3, "train.label_smoothing": 0.2},
         {"model.dropout_residual": 0.0},  # which compiles to another step
         {"model.d_ff": 64},
         {"seed": 2},
     )
-    groups = sweep_plan.group_points(points, largest=9)
+    groups = sweep_plan.group_trials(trials, largest=9)
     assert [[p.number for p in group] for group in groups] == [[0, 1, 4], [2], [3]]
-    smaller = sweep_plan.group_points(points, largest=2)
+    smaller = sweep_plan.group_trials(trials, largest=2)
     assert [[p.number for p in group] for group in smaller] == [[0, 1], [4], [2], [3]]

@@ -15,10 +15,10 @@ from scipy import stats
 
 from experiments.measures.texts import length_buckets
 from experiments.measures.translations import bleu, count_ngrams
-from experiments.sweeps.answer.reading import read_sweep
-from experiments.sweeps.answer.results import Point, compare, spread
-from experiments.sweeps.answer.table import build_table, label, to_csv, to_markdown
-from sweeps import sentences, translations, write_point
+from experiments.sweeps.results.outcomes import Trial, compare, spread
+from experiments.sweeps.results.reading import read_sweep
+from experiments.sweeps.results.table import build_table, label, to_csv, to_markdown
+from sweeps import sentences, translations, write_trial
 from transformer.errors import UserError
 
 REFERENCES = sentences(60)
@@ -30,10 +30,10 @@ def counted(errors, seed=0):
 
 
 def write_seeds(root, settings, seeds=(0, 1, 2)):
-    """Complete points of `settings` {name: errors}, each with all the seeds."""
+    """Complete trials of `settings` {name: errors}, each with all the seeds."""
     plan = [(name, errors, seed) for name, errors in settings.items() for seed in seeds]
     return [
-        write_point(root, number, {"model.positions": name, "seed": seed}, errors)
+        write_trial(root, number, {"model.positions": name, "seed": seed}, errors)
         for number, (name, errors, seed) in enumerate(plan)
     ]
 
@@ -78,12 +78,12 @@ def test_bleu_of_few_or_no_matches_is_that_of_sacrebleu(texts):
 
 
 def test_only_seeds_that_both_have_are_compared(tmp_path):
-    points = write_seeds(tmp_path, {"none": 0.4, "split": 0.1})
-    points[4] = write_point(tmp_path / "other", 4, points[4].values, state="waiting")
-    sweep = read_sweep("translation", points, baseline=0)
+    trials = write_seeds(tmp_path, {"none": 0.4, "split": 0.1})
+    trials[4] = write_trial(tmp_path / "other", 4, trials[4].values, state="waiting")
+    sweep = read_sweep("translation", trials, baseline=0)
     scores = [
         json.loads((p.folder / "results.json").read_text())["test"]["bleu"]
-        for p in points
+        for p in trials
         if p.number != 4
     ]
     found = sweep.comparisons[1]
@@ -94,38 +94,38 @@ def test_only_seeds_that_both_have_are_compared(tmp_path):
     assert found.p_value < 0.05
     assert sweep.comparisons[0] is None
     # No common seed, nothing to pair.
-    apart = read_sweep("translation", [points[0], points[5]], baseline=0)
+    apart = read_sweep("translation", [trials[0], trials[5]], baseline=0)
     assert compare(apart.settings[1], apart.settings[0], apart.measures) is None
 
 
 def test_settings_stand_in_order_of_first_appearance_and_hold_their_seeds(tmp_path):
-    points = write_seeds(tmp_path, {"split": 0.2, "none": 0.3}, seeds=(5, 6))
-    sweep = read_sweep("translation", [points[3], points[0], points[1], points[2]], baseline=1)
+    trials = write_seeds(tmp_path, {"split": 0.2, "none": 0.3}, seeds=(5, 6))
+    sweep = read_sweep("translation", [trials[3], trials[0], trials[1], trials[2]], baseline=1)
     assert [setting.values["model.positions"] for setting in sweep.settings] == ["none", "split"]
-    assert [[o.point.seed for o in s.outcomes] for s in sweep.settings] == [[6, 5], [5, 6]]
+    assert [[o.trial.seed for o in s.outcomes] for s in sweep.settings] == [[6, 5], [5, 6]]
     assert sweep.baseline is sweep.settings[1]
-    assert read_sweep("translation", points, None).baseline is None
-    assert read_sweep("translation", points, None).comparisons == [None, None]
+    assert read_sweep("translation", trials, None).baseline is None
+    assert read_sweep("translation", trials, None).comparisons == [None, None]
 
 
 def test_a_baseline_that_failed_leaves_the_others_without_comparison(tmp_path):
-    points = [
-        write_point(tmp_path, 0, {"a.b": 1}, state="failed"),
-        write_point(tmp_path, 1, {"a.b": 2}),
+    trials = [
+        write_trial(tmp_path, 0, {"a.b": 1}, state="failed"),
+        write_trial(tmp_path, 1, {"a.b": 2}),
     ]
-    sweep = read_sweep("translation", points, baseline=0)
+    sweep = read_sweep("translation", trials, baseline=0)
     assert (sweep.baseline, sweep.comparisons) == (None, [None])
 
 
 def test_curves_have_the_steps_that_every_seed_has(tmp_path):
-    points = write_seeds(tmp_path, {"split": 0.2}, seeds=(0, 1))
-    for point, lines in zip(points, ([(1, 4.0), (2, 3.0)], [(2, 5.0), (3, 1.0)]), strict=True):
+    trials = write_seeds(tmp_path, {"split": 0.2}, seeds=(0, 1))
+    for trial, lines in zip(trials, ([(1, 4.0), (2, 3.0)], [(2, 5.0), (3, 1.0)]), strict=True):
         text = "".join(f'{{"step": {s}, "split": "validation", "loss": {v}}}\n' for s, v in lines)
-        (point.folder / "metrics.jsonl").write_text(text + '{"step": 3, "loss": 9.0}\n')
-    steps, values = read_sweep("translation", points).settings[0].curve("loss")
+        (trial.folder / "metrics.jsonl").write_text(text + '{"step": 3, "loss": 9.0}\n')
+    steps, values = read_sweep("translation", trials).settings[0].curve("loss")
     assert steps == [2]
     np.testing.assert_array_equal(values, [[3.0], [5.0]])
-    assert read_sweep("translation", points).settings[0].curve("bleu")[0] == []
+    assert read_sweep("translation", trials).settings[0].curve("bleu")[0] == []
 
 
 def test_buckets_hold_like_lengths_and_about_like_numbers():
@@ -138,42 +138,42 @@ def test_buckets_hold_like_lengths_and_about_like_numbers():
 
 
 @pytest.mark.parametrize(
-    ("split", "metric"), [("test", "chrf"), ("test", "bleu"), ("longer", "bleu")]
+    ("split", "metric"), [("test", "chrf"), ("test", "bleu"), ("length_generalization", "bleu")]
 )
-def test_unlike_signatures_are_refused_by_both_points_and_signatures(tmp_path, split, metric):
+def test_unlike_signatures_are_refused_by_both_trials_and_signatures(tmp_path, split, metric):
     other = SIGNATURE.replace("mixed", "lc")
-    points = []
+    trials = []
     for number, signature in enumerate((SIGNATURE, other)):
         changes = {split: {f"{metric}_signature": signature}}
-        points.append(write_point(tmp_path, number + 3, {"a.b": number}, **changes))
-    with pytest.raises(UserError, match=f"points 3 and 4 .*{split} {metric}") as error:
-        read_sweep("translation", points)
+        trials.append(write_trial(tmp_path, number + 3, {"a.b": number}, **changes))
+    with pytest.raises(UserError, match=f"trials 3 and 4 .*{split} {metric}") as error:
+        read_sweep("translation", trials)
     assert SIGNATURE in str(error.value)
     assert other in str(error.value)
-    assert len(read_sweep("translation", points[:1]).settings) == 1  # the control
+    assert len(read_sweep("translation", trials[:1]).settings) == 1  # the control
 
 
-def test_unlike_test_sets_are_refused_by_both_points(tmp_path):
-    points = [write_point(tmp_path, number, {"a.b": number}) for number in range(2)]
-    assert len(read_sweep("translation", points).settings) == 2  # the control
-    source = points[1].folder / "translations" / "test.source.txt"
+def test_unlike_test_sets_are_refused_by_both_trials(tmp_path):
+    trials = [write_trial(tmp_path, number, {"a.b": number}) for number in range(2)]
+    assert len(read_sweep("translation", trials).settings) == 2  # the control
+    source = trials[1].folder / "translations" / "test.source.txt"
     source.write_text(source.read_text().replace("letter", "word"))
-    with pytest.raises(UserError, match=r"points 0 and 1 .*test\.source\.txt"):
-        read_sweep("translation", points)
-    points[1] = write_point(tmp_path, 7, {"a.b": 2}, references=REFERENCES)
-    with pytest.raises(UserError, match="points 0 and 7 have unlike test sets"):
-        read_sweep("translation", points)
+    with pytest.raises(UserError, match=r"trials 0 and 1 .*test\.source\.txt"):
+        read_sweep("translation", trials)
+    trials[1] = write_trial(tmp_path, 7, {"a.b": 2}, references=REFERENCES)
+    with pytest.raises(UserError, match="trials 0 and 7 have unlike test sets"):
+        read_sweep("translation", trials)
 
 
 @pytest.mark.parametrize(
     "text", [None, "", "{", "[]", "{}", '{"test": 1}', '{"test": {"bleu": 1}}']
 )
 def test_a_damaged_results_file_is_named(tmp_path, text):
-    point = write_point(tmp_path, 4, {"a.b": 1})
-    path = point.folder / "results.json"
+    trial = write_trial(tmp_path, 4, {"a.b": 1})
+    path = trial.folder / "results.json"
     path.write_text(text) if text is not None else path.unlink()
-    with pytest.raises(UserError, match=r"point 4 is complete, but .*results\.json cannot be read"):
-        read_sweep("translation", [point])
+    with pytest.raises(UserError, match=r"trial 4 is complete, but .*results\.json cannot be read"):
+        read_sweep("translation", [trial])
 
 
 @pytest.mark.parametrize(
@@ -186,61 +186,61 @@ def test_a_damaged_results_file_is_named(tmp_path, text):
     ],
 )
 def test_damaged_translations_are_named(tmp_path, name, content, reason):
-    point = write_point(tmp_path, 4, {"a.b": 1})
-    path = point.folder / "translations" / name
+    trial = write_trial(tmp_path, 4, {"a.b": 1})
+    path = trial.folder / "translations" / name
     path.write_bytes(content) if content is not None else path.unlink()
-    with pytest.raises(UserError, match=f"point 4 is complete, but .*{name}.*{reason}"):
-        read_sweep("translation", [point])
+    with pytest.raises(UserError, match=f"trial 4 is complete, but .*{name}.*{reason}"):
+        read_sweep("translation", [trial])
 
 
 def test_a_missing_metrics_file_is_named(tmp_path):
-    point = write_point(tmp_path, 4, {"a.b": 1})
-    (point.folder / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match=r"point 4 is complete, but .*metrics\.jsonl"):
-        read_sweep("translation", [point])
+    trial = write_trial(tmp_path, 4, {"a.b": 1})
+    (trial.folder / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match=r"trial 4 is complete, but .*metrics\.jsonl"):
+        read_sweep("translation", [trial])
 
 
 def test_translations_that_are_not_those_scored_are_refused(tmp_path):
-    point = write_point(tmp_path, 4, {"a.b": 1}, test={"bleu": 12.34})
-    with pytest.raises(UserError, match=r"point 4: .*results\.json says 12\.34"):
-        read_sweep("translation", [point])
+    trial = write_trial(tmp_path, 4, {"a.b": 1}, test={"bleu": 12.34})
+    with pytest.raises(UserError, match=r"trial 4: .*results\.json says 12\.34"):
+        read_sweep("translation", [trial])
 
 
 def test_line_separators_inside_a_sentence_end_no_line(tmp_path):
     texts = ["one two three four\x85five", "six seven\u2028eight nine\rten"]
-    point = write_point(tmp_path, 0, {}, references=texts, hypotheses=texts)
-    (point.folder / "translations" / "test.txt").write_bytes("\n".join([*texts, ""]).encode())
-    assert read_sweep("translation", [point]).settings[0].outcomes[0].texts.exact.tolist() == [
+    trial = write_trial(tmp_path, 0, {}, references=texts, hypotheses=texts)
+    (trial.folder / "translations" / "test.txt").write_bytes("\n".join([*texts, ""]).encode())
+    assert read_sweep("translation", [trial]).settings[0].outcomes[0].texts.exact.tolist() == [
         True,
         True,
     ]
 
 
-def test_no_complete_point_and_an_unknown_baseline_are_said(tmp_path):
-    waiting = Point(0, {"a.b": 1}, tmp_path, "waiting")
-    with pytest.raises(UserError, match="no point is complete yet"):
+def test_no_complete_trial_and_an_unknown_baseline_are_said(tmp_path):
+    waiting = Trial(0, {"a.b": 1}, tmp_path, "waiting")
+    with pytest.raises(UserError, match="no trial is complete yet"):
         read_sweep("translation", [waiting])
-    with pytest.raises(UserError, match="the baseline, point 9, is no point"):
-        read_sweep("translation", [waiting, write_point(tmp_path, 1, {"a.b": 2})], baseline=9)
+    with pytest.raises(UserError, match="the baseline, trial 9, is no trial"):
+        read_sweep("translation", [waiting, write_trial(tmp_path, 1, {"a.b": 2})], baseline=9)
 
 
 def test_a_label_names_the_last_part_of_a_key_unless_two_end_alike(tmp_path):
     values = {"optimizer.name": "adam", "name": "", "model.dropout_residual": 0.1, "seed": 3}
-    sweep = read_sweep("translation", [write_point(tmp_path, 0, values)])
+    sweep = read_sweep("translation", [write_trial(tmp_path, 0, values)])
     expected = 'optimizer.name=adam, name="", dropout_residual=0.1'
     # `name` is the last part of two keys, so both are written out.
     assert label(sweep.settings[0], sweep.keys) == expected
     assert label(sweep.settings[0], []) == "as configured"
 
 
-def test_the_csv_has_a_row_for_every_point_and_every_score(tmp_path):
+def test_the_csv_has_a_row_for_every_trial_and_every_score(tmp_path):
     longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": SIGNATURE}
-    points = [
-        write_point(tmp_path, 0, {"a.b": [1, 2], "seed": 1}, longer=longer, tokens_per_second=5.5),
-        write_point(tmp_path, 1, {"a.b": 'x,"y"', "seed": 2}, state="pruned"),
+    trials = [
+        write_trial(tmp_path, 0, {"a.b": [1, 2], "seed": 1}, longer=longer, tokens_per_second=5.5),
+        write_trial(tmp_path, 1, {"a.b": 'x,"y"', "seed": 2}, state="pruned"),
     ]
-    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("translation", points)))))
-    results = json.loads((points[0].folder / "results.json").read_text())
+    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("translation", trials)))))
+    results = json.loads((trials[0].folder / "results.json").read_text())
     first = rows[0]
     assert (first["number"], first["a.b"], first["seed"], first["state"]) == (
         "0",
@@ -251,7 +251,7 @@ def test_the_csv_has_a_row_for_every_point_and_every_score(tmp_path):
     assert float(first["test_bleu"]) == results["test"]["bleu"]
     assert float(first["validation_chrf"]) == results["validation"]["chrf"]
     assert first["test_chrf_signature"] == results["test"]["chrf_signature"]
-    assert (first["longer_bleu"], first["tokens_per_second"], first["step"]) == (
+    assert (first["length_generalization_bleu"], first["tokens_per_second"], first["step"]) == (
         "7.5",
         "5.5",
         "1200",
@@ -259,9 +259,9 @@ def test_the_csv_has_a_row_for_every_point_and_every_score(tmp_path):
     assert (rows[1]["a.b"], rows[1]["state"], rows[1]["test_bleu"]) == ('x,"y"', "pruned", "")
 
 
-def test_the_table_shows_the_numbers_of_its_points(tmp_path):
-    points = write_seeds(tmp_path, {"split": 0.2, "none": 0.6}, seeds=(0, 1))
-    sweep = read_sweep("translation", points, baseline=1)
+def test_the_table_shows_the_numbers_of_its_trials(tmp_path):
+    trials = write_seeds(tmp_path, {"split": 0.2, "none": 0.6}, seeds=(0, 1))
+    sweep = read_sweep("translation", trials, baseline=1)
     table = build_table(sweep)
     rows = [dict(zip(table.titles, row, strict=True)) for row in table.rows]
     scores = [o.score("test.bleu") for o in sweep.settings[1].outcomes]
@@ -280,27 +280,34 @@ def test_the_table_shows_the_numbers_of_its_points(tmp_path):
     assert rows[1]["p"].order == pytest.approx(stats.ttest_rel(scores, others).pvalue)
     assert (rows[0]["difference"].text, rows[0]["p"].text) == ("baseline", "-")
     assert (rows[0]["minutes"].text, rows[0]["parameters"].text) == ("1.5", "123,456")
-    assert not {"tokens/s", "GFLOP/token", "longer: BLEU"} & set(table.titles)
+    assert not {"tokens/s", "GFLOP/token", "length generalization: BLEU"} & set(table.titles)
 
 
 def test_costs_and_longer_sentences_have_columns_where_there_are_numbers(tmp_path):
     longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": "another"}
-    changes = {"longer": longer, "tokens_per_second": 1234.5, "flops_per_token": 4.26e6}
-    points = [write_point(tmp_path, 0, {"a.b": 1}, **changes), write_point(tmp_path, 1, {"a.b": 2})]
-    sweep = read_sweep("translation", points)
+    changes = {
+        "length_generalization": longer,
+        "tokens_per_second": 1234.5,
+        "flops_per_token": 4.26e6,
+    }
+    trials = [write_trial(tmp_path, 0, {"a.b": 1}, **changes), write_trial(tmp_path, 1, {"a.b": 2})]
+    sweep = read_sweep("translation", trials)
     table = build_table(sweep)
     first, second = (dict(zip(table.titles, row, strict=True)) for row in table.rows)
-    assert (first["longer: BLEU"].text, first["longer: exact (%)"].text) == ("7.50", "1.00")
+    assert (
+        first["length generalization: BLEU"].text,
+        first["length generalization: exact (%)"].text,
+    ) == ("7.50", "1.00")
     assert (first["tokens/s"].text, first["GFLOP/token"].text) == ("1,234", "0.00426")
-    assert (second["longer: BLEU"].text, second["tokens/s"].text) == ("-", "-")
-    assert "longer: BLEU: `another`" in to_markdown(sweep, "", "")
+    assert (second["length generalization: BLEU"].text, second["tokens/s"].text) == ("-", "-")
+    assert "length generalization: BLEU: `another`" in to_markdown(sweep, "", "")
 
 
 def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path):
-    points = write_seeds(tmp_path, {"a|b": 0.2, "none": 0.5, "split": 0.4}, seeds=(0,))
-    points.append(write_point(tmp_path, 9, {"model.positions": "x", "seed": 4}, state="failed"))
+    trials = write_seeds(tmp_path, {"a|b": 0.2, "none": 0.5, "split": 0.4}, seeds=(0,))
+    trials.append(write_trial(tmp_path, 9, {"model.positions": "x", "seed": 4}, state="failed"))
     text = to_markdown(
-        read_sweep("translation", points, baseline=0), "Positions", "python launch.py --sweep"
+        read_sweep("translation", trials, baseline=0), "Positions", "python launch.py --sweep"
     )
     assert text.startswith("# Positions\n\n```\npython launch.py --sweep\n```\n")
     lines = text.splitlines()
@@ -311,12 +318,12 @@ def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path
     assert text.count(SIGNATURE) == 1
     assert "ar:10000|two-sided|seed:12345" in text
     assert "corrected for the 2 comparisons" in text
-    assert "- point 9, failed: model.positions=x, seed=4" in lines
+    assert "- trial 9, failed: model.positions=x, seed=4" in lines
 
 
 def test_a_score_that_is_no_number_is_shown_and_sorted_last(tmp_path):
-    points = [write_point(tmp_path, n, {"a.b": n}, test={"bleu": math.nan}) for n in range(2)]
-    table = build_table(read_sweep("translation", points, baseline=0))
+    trials = [write_trial(tmp_path, n, {"a.b": n}, test={"bleu": math.nan}) for n in range(2)]
+    table = build_table(read_sweep("translation", trials, baseline=0))
     second = dict(zip(table.titles, table.rows[1], strict=True))
     assert (second["BLEU"].text, second["BLEU"].order) == ("nan", "")
     assert (second["95% interval"].text, second["difference"].text) == ("-", "-")
@@ -326,17 +333,19 @@ FORMULAS = ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", "\t=1", "\r=1"]
 
 
 def test_no_cell_of_the_csv_is_a_formula_and_numbers_stay_numbers(tmp_path):
-    points = [
-        write_point(tmp_path, n, {"model.kind": text, "=a.key": -0.5}, test={"nll": -1.25e-7})
+    trials = [
+        write_trial(
+            tmp_path, n, {"model.architecture": text, "=a.key": -0.5}, test={"nll": -1.25e-7}
+        )
         for n, text in enumerate(FORMULAS)
     ]
-    points.append(write_point(tmp_path, 9, {"model.kind": "-1e-3"}))
-    text = to_csv(read_sweep("translation", points))
+    trials.append(write_trial(tmp_path, 9, {"model.architecture": "-1e-3"}))
+    text = to_csv(read_sweep("translation", trials))
     titles, *rows = csv.reader(io.StringIO(text))
     for cell in itertools.chain(titles, *rows):
         if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
             float(cell)
-    kinds = [row[titles.index("model.kind")] for row in rows]
+    kinds = [row[titles.index("model.architecture")] for row in rows]
     assert kinds == [*(f"'{text}" for text in FORMULAS[:4]), "\\t=1", "\\r=1", "-1e-3"]
     assert "'=a.key" in titles
     assert float(rows[0][titles.index("'=a.key")]) == -0.5
@@ -347,10 +356,10 @@ TORN = "one\ntwo|three\r\nfour\u2028five\\|six"
 
 
 def test_a_value_of_several_lines_and_bars_stays_one_cell_of_the_markdown(tmp_path):
-    points = [write_point(tmp_path, n, {"model.kind": f"{n}{TORN}"}) for n in range(2)]
-    lost = write_point(tmp_path, 2, {"model.kind": TORN}, state="failed")
-    points.append(dataclasses.replace(lost, note="it broke\n| here"))
-    text = to_markdown(read_sweep("translation", points, 0), "A\ntitle", "a\n```\ncommand")
+    trials = [write_trial(tmp_path, n, {"model.architecture": f"{n}{TORN}"}) for n in range(2)]
+    lost = write_trial(tmp_path, 2, {"model.architecture": TORN}, state="failed")
+    trials.append(dataclasses.replace(lost, note="it broke\n| here"))
+    text = to_markdown(read_sweep("translation", trials, 0), "A\ntitle", "a\n```\ncommand")
     lines = text.splitlines()
     assert lines[:6] == ["# A title", "", "````", "a", "```", "command"]
     table = [line for line in lines if line.startswith("|")]
@@ -359,4 +368,4 @@ def test_a_value_of_several_lines_and_bars_stays_one_cell_of_the_markdown(tmp_pa
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
     assert "one\\ntwo\\|three\\r\\nfour" in table[3]
     assert "(it broke | here)" in lines[-1]
-    assert lines[-1].startswith("- point 2, failed: ")
+    assert lines[-1].startswith("- trial 2, failed: ")

@@ -14,13 +14,13 @@ from scipy import stats
 
 from experiments.measures.registry import REGISTRY
 from experiments.measures.translations import bleu, bleu_of_sums, count_ngrams, randomisation_test
-from experiments.sweeps.answer.figures import MOST_TOLD_APART, OTHERS, build_figures
-from experiments.sweeps.answer.notes import notes
-from experiments.sweeps.answer.reading import read_sweep
-from experiments.sweeps.answer.results import Outcome, Point, Setting, Sweep
-from experiments.sweeps.answer.significance import holm, needed_deviations, paired_t_test
-from experiments.sweeps.answer.table import build_table, to_csv
-from sweeps import sentences, translations, write_language_model, write_point
+from experiments.sweeps.results.figures import MOST_TOLD_APART, OTHERS, build_figures
+from experiments.sweeps.results.notes import notes
+from experiments.sweeps.results.outcomes import Outcome, Setting, Sweep, Trial
+from experiments.sweeps.results.reading import read_sweep
+from experiments.sweeps.results.significance import holm, needed_deviations, paired_t_test
+from experiments.sweeps.results.table import build_table, to_csv
+from sweeps import sentences, translations, write_language_model, write_trial
 
 REFERENCES = sentences(60)
 
@@ -36,13 +36,13 @@ def row(sweep, number):
 
 
 def write_settings(root, errors, seeds, lost=(), state="pruned", **changes):
-    """Points of a setting for each number of errors; `lost` are (setting, seed) of this state."""
+    """Trials of a setting for each number of errors; `lost` are (setting, seed) of this state."""
     plan = itertools.product(range(len(errors)), seeds)
     return [
-        write_point(
+        write_trial(
             root,
             number,
-            {"model.kind": f"k{i}", "seed": seed},
+            {"model.architecture": f"k{i}", "seed": seed},
             errors[i],
             state if (i, seed) in lost else "complete",
             **changes,
@@ -58,7 +58,7 @@ def scored(scores) -> Sweep:
         Setting(
             {"k": i},
             [
-                Outcome(Point(0, {"k": i, "seed": s}, None, "complete"), results, None, {})
+                Outcome(Trial(0, {"k": i, "seed": s}, None, "complete"), results, None, {})
                 for s, results in enumerate({"test": {"perplexity": x}} for x in row)
             ],
         )
@@ -203,9 +203,9 @@ def test_two_seeds_are_tested_over_seeds_and_one_over_sentences(tmp_path):
 
 
 def test_both_tests_can_stand_in_one_table_which_says_which_is_which(tmp_path):
-    points = write_settings(tmp_path, (0.1, 0.3, 0.3), (0, 1))
-    points[5] = Point(5, points[5].values, points[5].folder, "running")
-    sweep = read_sweep("translation", points, 0)
+    trials = write_settings(tmp_path, (0.1, 0.3, 0.3), (0, 1))
+    trials[5] = Trial(5, trials[5].values, trials[5].folder, "running")
+    sweep = read_sweep("translation", trials, 0)
     assert row(sweep, 2)["n"] == "1 of 2"
     assert row(sweep, 2)["p (Holm)"].endswith(" (sentences)")
     assert "sentences" not in row(sweep, 1)["p (Holm)"]
@@ -228,18 +228,19 @@ def test_the_csv_has_p_before_and_after_the_correction(tmp_path):
 
 
 def test_language_models_of_one_seed_have_no_p_value_and_the_notes_say_why(tmp_path):
-    points = [
-        write_language_model(tmp_path, i, {"model.kind": i, "seed": 0}, 1.0 + i) for i in (0, 1)
+    trials = [
+        write_language_model(tmp_path, i, {"model.architecture": i, "seed": 0}, 1.0 + i)
+        for i in (0, 1)
     ]
-    sweep = read_sweep("language_model", points, 0)
+    sweep = read_sweep("language_model", trials, 0)
     assert not {"p", "p (Holm)"} & set(row(sweep, 1))
     assert "With one seed there is no p" in " ".join(notes(sweep))
 
 
 @pytest.mark.parametrize("state", ["pruned", "failed"])
 def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path, state):
-    points = write_settings(tmp_path, (0.3, 0.1), (0, 1, 2), lost={(1, 2)}, state=state)
-    sweep = read_sweep("translation", points, 0)
+    trials = write_settings(tmp_path, (0.3, 0.1), (0, 1, 2), lost={(1, 2)}, state=state)
+    sweep = read_sweep("translation", trials, 0)
     cells = row(sweep, 1)
     assert cells["n"] == "2 of 3"
     assert cells["BLEU"].startswith("(")
@@ -249,7 +250,7 @@ def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path, state):
     assert table.rows[1][table.titles.index("BLEU")].order == ""  # and so it sorts last
     assert "In brackets: means of the seeds that are left" in " ".join(notes(sweep))
     names = [text.get_text() for text in build_figures(sweep)["scores"].axes[0].get_yticklabels()]
-    assert names[1].replace("\n", " ") == "kind=k1 (2 of 3 seeds)"
+    assert names[1].replace("\n", " ") == "architecture=k1 (2 of 3 seeds)"
     # The control: all three are there.
     whole = read_sweep("translation", write_settings(tmp_path / "all", (0.3, 0.1), (0, 1, 2)), 0)
     assert row(whole, 1)["n"] == "3"
@@ -258,27 +259,27 @@ def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path, state):
 
 
 def test_nothing_is_compared_with_a_baseline_that_lost_seeds(tmp_path):
-    points = write_settings(tmp_path, (0.1, 0.3), (0, 1), lost={(0, 1)})
-    sweep = read_sweep("translation", points, 0)
+    trials = write_settings(tmp_path, (0.1, 0.3), (0, 1), lost={(0, 1)})
+    sweep = read_sweep("translation", trials, 0)
     assert sweep.comparisons == [None, None]
     assert "Nothing is compared" in " ".join(notes(sweep))
 
 
 def test_a_setting_that_lost_seeds_is_not_among_the_best(tmp_path):
     errors = [0.1 + 0.02 * i for i in range(12)]
-    points = write_settings(tmp_path, errors, (0, 1), lost={(0, 1)})
-    lines = build_figures(read_sweep("translation", points, 22))["curves"].axes[0].lines
+    trials = write_settings(tmp_path, errors, (0, 1), lost={(0, 1)})
+    lines = build_figures(read_sweep("translation", trials, 22))["curves"].axes[0].lines
     apart = [n for n, line in enumerate(lines) if line.get_color() != OTHERS]
     assert apart == [*range(1, MOST_TOLD_APART), 11]
 
 
 def test_seeds_that_still_train_are_counted_and_the_rest_is_compared(tmp_path):
-    points = write_settings(tmp_path, (0.3, 0.1), (0, 1, 2), lost={(1, 2)}, state="running")
-    sweep = read_sweep("translation", points, 0)
+    trials = write_settings(tmp_path, (0.3, 0.1), (0, 1, 2), lost={(1, 2)}, state="running")
+    sweep = read_sweep("translation", trials, 0)
     assert row(sweep, 1)["n"] == "2 of 3"
     assert sweep.comparisons[1].difference.n == 2
     scores = [
-        json.loads((points[i].folder / "results.json").read_text())["test"]["bleu"]
+        json.loads((trials[i].folder / "results.json").read_text())["test"]["bleu"]
         for i in (0, 1, 3, 4)
     ]
     expected = (scores[2] + scores[3] - scores[0] - scores[1]) / 2

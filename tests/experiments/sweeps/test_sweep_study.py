@@ -1,4 +1,4 @@
-"""The store of a sweep: who has which point, and what it has come to."""
+"""The store of a sweep: who has which trial, and what it has come to."""
 
 import json
 
@@ -6,8 +6,8 @@ import optuna
 import pytest
 
 from configs import quickstart
-from experiments.sweeps.plan import plan_points
-from experiments.sweeps.study import Study, find_points
+from experiments.sweeps.plan import plan_trials
+from experiments.sweeps.study import Study, find_trials
 from transformer.errors import UserError
 
 SPACE = {
@@ -21,17 +21,17 @@ SPACE = {
 def grid(folder, seeds=range(4), **changes) -> Study:
     config = quickstart.get_config()
     config.update_from_flattened_dict(changes)
-    points = plan_points(config, [{"seed": seed} for seed in seeds], folder)
-    return Study(config, points, None, folder)
+    trials = plan_trials(config, [{"seed": seed} for seed in seeds], folder)
+    return Study(config, trials, None, folder)
 
 
-def search(folder, kind, trials=6, **changes) -> Study:
+def search(folder, kind, attempts=6, **changes) -> Study:
     config = quickstart.get_config()
-    config.update_from_flattened_dict({"sweep.search": kind, "sweep.trials": trials, **changes})
+    config.update_from_flattened_dict({"sweep.search": kind, "sweep.trials": attempts, **changes})
     return Study(config, None, SPACE, folder)
 
 
-def test_two_workers_share_the_points_and_none_gets_one_twice(tmp_path):
+def test_two_workers_share_the_trials_and_none_gets_one_twice(tmp_path):
     workers = [grid(tmp_path), grid(tmp_path)]
     taken = []
     for turn in range(5):
@@ -42,14 +42,14 @@ def test_two_workers_share_the_points_and_none_gets_one_twice(tmp_path):
     assert workers[0].states() == dict.fromkeys(range(4), "running")
 
 
-def test_points_of_one_structure_are_taken_one_after_another(tmp_path):
+def test_trials_of_one_structure_are_taken_one_after_another(tmp_path):
     config = quickstart.get_config()
     values = [{"seed": seed, "model.d_ff": d_ff} for seed in (0, 1) for d_ff in (64, 32)]
-    study = Study(config, plan_points(config, values, tmp_path), None, tmp_path)
+    study = Study(config, plan_trials(config, values, tmp_path), None, tmp_path)
     assert [study.begin()[0].number for _ in values] == [0, 2, 1, 3]
 
 
-def test_a_worker_that_was_killed_while_it_listed_the_points_loses_none(tmp_path, monkeypatch):
+def test_a_worker_that_was_killed_while_it_listed_the_trials_loses_none(tmp_path, monkeypatch):
     enqueue, calls = optuna.Study.enqueue_trial, []
 
     def killed(*args, **kwargs):
@@ -82,37 +82,37 @@ def test_a_space_that_is_no_range_and_no_list_is_refused(tmp_path, monkeypatch, 
         search(tmp_path, "random")
 
 
-def test_points_end_as_complete_pruned_or_failed(tmp_path):
+def test_trials_end_as_complete_pruned_or_failed(tmp_path):
     study = grid(tmp_path)
     for value, state in ((41.5, "complete"), (None, "pruned"), (None, "failed")):
-        _, trial = study.begin()
-        study.end(trial, value, state, note="it diverged" if state == "failed" else "")
+        _, attempt = study.begin()
+        study.end(attempt, value, state, note="it diverged" if state == "failed" else "")
     expected = {0: "complete", 1: "pruned", 2: "failed", 3: "waiting"}
     assert study.states() == grid(tmp_path).states() == expected
     assert study.notes()[2] == "it diverged"
     assert study.waiting() == [3]
 
 
-def test_a_point_that_was_begun_can_be_taken_up_again(tmp_path):
-    point, _ = grid(tmp_path).begin()
+def test_a_trial_that_was_begun_can_be_taken_up_again(tmp_path):
+    trial, _ = grid(tmp_path).begin()
     again = grid(tmp_path)  # after a kill
-    trial = again.begun()[point.number]
-    again.end(trial, 1.0, "complete")
-    assert again.states()[point.number] == "complete"
+    attempt = again.begun()[trial.number]
+    again.end(attempt, 1.0, "complete")
+    assert again.states()[trial.number] == "complete"
     assert again.begun() == {}
 
 
 @pytest.mark.parametrize("kind", ["random", "tpe"])
-def test_a_search_draws_so_many_points_and_no_two_workers_the_same(tmp_path, kind):
+def test_a_search_draws_so_many_trials_and_no_two_workers_the_same(tmp_path, kind):
     workers = [search(tmp_path, kind), search(tmp_path, kind)]
     drawn = []
     while got := workers[len(drawn) % 2].begin():
-        point, trial = got
-        drawn.append(json.dumps(point.values))
-        workers[len(drawn) % 2].end(trial, float(len(drawn)), "complete")
-        assert 1e-4 <= point.config.optimizer.learning_rate <= 1e-2
-        assert point.config.model.norm_position in SPACE["model.norm_position"]
-        assert 1 <= point.config.model.num_encoder_layers <= 3
+        trial, attempt = got
+        drawn.append(json.dumps(trial.values))
+        workers[len(drawn) % 2].end(attempt, float(len(drawn)), "complete")
+        assert 1e-4 <= trial.config.optimizer.learning_rate <= 1e-2
+        assert trial.config.model.norm_position in SPACE["model.norm_position"]
+        assert 1 <= trial.config.model.num_encoder_layers <= 3
     assert len(set(drawn)) == len(drawn) == 6
     # The draws are a function of the seed, and can be read back.
     assert list(map(json.dumps, search(tmp_path, kind).values().values())) == drawn
@@ -120,7 +120,7 @@ def test_a_search_draws_so_many_points_and_no_two_workers_the_same(tmp_path, kin
 
 def test_a_draw_that_cannot_be_has_failed_and_the_next_one_is_drawn(tmp_path, monkeypatch):
     monkeypatch.setitem(SPACE, "model.num_heads", [3, 4])  # of a width of 128
-    study, numbers = search(tmp_path, "random", trials=8), []
+    study, numbers = search(tmp_path, "random", attempts=8), []
     while got := study.begin():
         numbers.append(got[0].number)
         assert got[0].config.model.num_heads == 4
@@ -130,7 +130,7 @@ def test_a_draw_that_cannot_be_has_failed_and_the_next_one_is_drawn(tmp_path, mo
     assert "model.num_heads=3" in study.notes()[failed[0]]
 
 
-def test_a_point_that_was_killed_while_it_was_drawn_has_failed(tmp_path):
+def test_a_trial_that_was_killed_while_it_was_drawn_has_failed(tmp_path):
     study = search(tmp_path, "random")
     study._study.ask()
     assert study.begun() == {}
@@ -159,7 +159,7 @@ def test_a_study_of_another_config_is_refused_and_the_key_named(tmp_path):
     assert "data.train_source was 'train.en' and is 'aaaa" in str(error.value)
     assert len(str(error.value)) < 600
     # How it is run may change.
-    grid(tmp_path, **{"sweep.together": "vmap", "sweep.trials": 3})
+    grid(tmp_path, **{"sweep.parallel": "vmap", "sweep.trials": 3})
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,11 @@ def test_a_storage_that_cannot_be_reached_is_named(tmp_path, storage):
 def listed(folder, *values, **changes) -> Study:
     config = quickstart.get_config()
     config.update_from_flattened_dict(changes)
-    return Study(config, plan_points(config, values, folder), None, folder)
+    return Study(config, plan_trials(config, values, folder), None, folder)
 
 
 def numbers(study) -> dict[int, dict]:
-    return {number: point.values for number, point in study.points.items()}
+    return {number: trial.values for number, trial in study.trials.items()}
 
 
 def test_a_space_that_changed_is_refused_by_what_changed_in_it(tmp_path, monkeypatch):
@@ -194,15 +194,15 @@ def test_a_space_that_changed_is_refused_by_what_changed_in_it(tmp_path, monkeyp
     assert len(str(error.value)) < 400
 
 
-def test_points_that_are_added_anywhere_extend_a_sweep_and_the_others_keep_their_numbers(tmp_path):
+def test_trials_that_are_added_anywhere_extend_a_sweep_and_the_others_keep_their_numbers(tmp_path):
     first = listed(tmp_path, {"seed": 0}, {"seed": 1})
-    point, trial = first.begin()
-    first.end(trial, 1.5, "complete")
+    trial, attempt = first.begin()
+    first.end(attempt, 1.5, "complete")
     second = listed(tmp_path, {"seed": 5}, {"seed": 0}, {"model.d_ff": 32}, {"seed": 1})
     others = {2: {"model.d_ff": 32}, 4: {"seed": 5}}
     assert numbers(second) == {0: {"seed": 0}, 1: {"seed": 1}, **others}
-    assert second.points[0].folder == point.folder
-    assert second.points[4].folder == tmp_path / "points/004"
+    assert second.trials[0].folder == trial.folder
+    assert second.trials[4].folder == tmp_path / "trials/004"
     assert second.states() == {0: "complete", 1: "waiting", 2: "waiting", 4: "waiting"}
     # Again, and in another order: nothing moves.
     third = listed(tmp_path, {"model.d_ff": 32}, {"seed": 1}, {"seed": 0}, {"seed": 5})
@@ -210,7 +210,7 @@ def test_points_that_are_added_anywhere_extend_a_sweep_and_the_others_keep_their
     assert third.states() == second.states()
 
 
-def test_a_key_that_is_added_with_the_value_it_had_makes_no_new_point(tmp_path):
+def test_a_key_that_is_added_with_the_value_it_had_makes_no_new_trial(tmp_path):
     listed(tmp_path, {"seed": 0}, {"seed": 1})
     heads = quickstart.get_config().model.num_heads
     grown = listed(
@@ -225,7 +225,7 @@ def test_a_key_that_is_added_with_the_value_it_had_makes_no_new_point(tmp_path):
     }
 
 
-def test_points_that_are_removed_stay_in_the_study_and_leave_the_sweep(tmp_path):
+def test_trials_that_are_removed_stay_in_the_study_and_leave_the_sweep(tmp_path):
     listed(tmp_path, {"seed": 0}, {"seed": 1}, {"seed": 2})
     fewer = listed(tmp_path, {"seed": 0}, {"seed": 2}, {"seed": 3})
     assert numbers(fewer) == {0: {"seed": 0}, 2: {"seed": 2}, 3: {"seed": 3}}
@@ -244,14 +244,14 @@ def test_a_worker_with_the_old_list_works_on_what_another_adds(tmp_path):
     new = listed(tmp_path, {"seed": 7}, {"seed": 0}, {"seed": 1})
     trained = {}
     for turn in range(3):
-        point, trial = (old, new)[turn % 2].begin()
-        trained[point.number] = point.config.seed
-        new.end(trial, 1.0, "complete")
+        trial, attempt = (old, new)[turn % 2].begin()
+        trained[trial.number] = trial.config.seed
+        new.end(attempt, 1.0, "complete")
     assert trained == {0: 0, 1: 1, 3: 7}
     assert old.begin() is None
     assert sorted(old.values().items()) == sorted(new.values().items())
     assert old.states() == new.states()
-    # One that starts with the old list leaves the new point be.
+    # One that starts with the old list leaves the new trial be.
     late = listed(tmp_path, {"seed": 0}, {"seed": 1})
     assert late.begin() is None
     assert late.left_out() == {3: {"seed": 7}}
@@ -276,24 +276,24 @@ def test_a_listing_that_was_interrupted_gives_the_numbers_of_one_that_was_not(
             listed(tmp_path, *values)
     study = listed(tmp_path, *values)
     assert list(numbers(study).values()) == values
-    assert list(study.points) == [0, 1, 2, 3]
+    assert list(study.trials) == [0, 1, 2, 3]
     assert sorted(study.waiting()) == [0, 1, 2, 3]
 
 
-def test_the_points_of_a_folder_have_the_numbers_of_its_study(tmp_path):
+def test_the_trials_of_a_folder_have_the_numbers_of_its_study(tmp_path):
     config = quickstart.get_config()
-    points = plan_points(config, [{"seed": 4}, {"seed": 1}], tmp_path)
-    assert [p.config.seed for p in find_points(config, points, tmp_path).values()] == [4, 1]
+    trials = plan_trials(config, [{"seed": 4}, {"seed": 1}], tmp_path)
+    assert [p.config.seed for p in find_trials(config, trials, tmp_path).values()] == [4, 1]
     assert not list(tmp_path.iterdir())  # the control: there is no study, and none is made
     listed(tmp_path, {"seed": 0}, {"seed": 1})
-    found = find_points(config, points, tmp_path)
-    assert {number: point.config.seed for number, point in found.items()} == {2: 4, 1: 1}
+    found = find_trials(config, trials, tmp_path)
+    assert {number: trial.config.seed for number, trial in found.items()} == {2: 4, 1: 1}
 
 
 def test_what_failed_is_tried_again_once_where_that_is_asked_for(tmp_path):
     study = grid(tmp_path)
-    _, trial = study.begin()
-    study.end(trial, None, "failed", "out of memory")
+    _, attempt = study.begin()
+    study.end(attempt, None, "failed", "out of memory")
     assert grid(tmp_path).states()[0] == "failed"
     again = {"sweep.retry_failed": True}
     assert grid(tmp_path, **again).states()[0] == grid(tmp_path, **again).states()[0] == "waiting"
@@ -306,19 +306,19 @@ def test_what_failed_is_tried_again_once_where_that_is_asked_for(tmp_path):
 
 @pytest.mark.parametrize("kind", ["random", "tpe"])
 def test_a_draw_that_failed_is_tried_again_with_its_values(tmp_path, kind):
-    study = search(tmp_path, kind, trials=3)
+    study = search(tmp_path, kind, attempts=3)
     values = []
     for state in ("complete", "failed", "complete"):
-        point, trial = study.begin()
-        values.append(point.values)
-        study.end(trial, 1.0, state)
+        trial, attempt = study.begin()
+        values.append(trial.values)
+        study.end(attempt, 1.0, state)
     assert study.begin() is None
-    study = search(tmp_path, kind, trials=3, **{"sweep.retry_failed": True})
-    point, trial = study.begin()
-    assert (point.number, point.values) == (1, values[1])
-    study.end(trial, 1.0, "complete")
+    study = search(tmp_path, kind, attempts=3, **{"sweep.retry_failed": True})
+    trial, attempt = study.begin()
+    assert (trial.number, trial.values) == (1, values[1])
+    study.end(attempt, 1.0, "complete")
     assert study.begin() is None
     assert study.states() == dict.fromkeys(range(3), "complete")
     assert list(study.values().values()) == values
     # More draws have numbers of their own.
-    assert search(tmp_path, kind, trials=4).begin()[0].number == 3
+    assert search(tmp_path, kind, attempts=4).begin()[0].number == 3

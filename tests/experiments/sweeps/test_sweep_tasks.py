@@ -12,11 +12,11 @@ from scipy import stats
 
 from experiments.measures.predictions import mcnemar_test
 from experiments.measures.registry import REGISTRY
-from experiments.sweeps.answer.figures import MOST_TOLD_APART, OTHERS, build_figures
-from experiments.sweeps.answer.notes import notes
-from experiments.sweeps.answer.page import write_answer
-from experiments.sweeps.answer.reading import read_sweep
-from experiments.sweeps.answer.table import build_table, signatures, to_csv, to_markdown
+from experiments.sweeps.results.figures import MOST_TOLD_APART, OTHERS, build_figures
+from experiments.sweeps.results.notes import notes
+from experiments.sweeps.results.page import write_results
+from experiments.sweeps.results.reading import read_sweep
+from experiments.sweeps.results.table import build_table, signatures, to_csv, to_markdown
 from sweeps import write_classifier, write_language_model
 from transformer import tasks
 from transformer.errors import UserError
@@ -29,19 +29,23 @@ def cells(sweep):
 
 
 def language_models(root, nlls=(1.5, 1.2), seeds=(0, 1, 2), **changes):
-    """Complete points: a setting for each nll, with all the seeds."""
+    """Complete trials: a setting for each nll, with all the seeds."""
     plan = list(itertools.product(range(len(nlls)), seeds))
     return [
-        write_language_model(root, n, {"model.kind": f"k{i}", "seed": seed}, nlls[i], **changes)
+        write_language_model(
+            root, n, {"model.architecture": f"k{i}", "seed": seed}, nlls[i], **changes
+        )
         for n, (i, seed) in enumerate(plan)
     ]
 
 
 def classifiers(root, wrong, **changes):
-    """Complete points: `wrong` has, for each setting and seed, the texts it does not find."""
+    """Complete trials: `wrong` has, for each setting and seed, the texts it does not find."""
     plan = [(i, seed) for i, seeds in enumerate(wrong) for seed in range(len(seeds))]
     return [
-        write_classifier(root, n, {"model.kind": f"k{i}", "seed": seed}, wrong[i][seed], **changes)
+        write_classifier(
+            root, n, {"model.architecture": f"k{i}", "seed": seed}, wrong[i][seed], **changes
+        )
         for n, (i, seed) in enumerate(plan)
     ]
 
@@ -78,14 +82,14 @@ def test_language_models_are_compared_by_perplexity_over_seeds(tmp_path):
 
 
 def test_without_a_test_set_the_validation_set_is_compared_and_the_table_says_so(tmp_path):
-    points = language_models(tmp_path, seeds=(0,), splits=("validation",))
-    points.append(write_language_model(tmp_path, 9, {"model.kind": "k9", "seed": 0}, 1.4))
-    sweep = read_sweep("language_model", points, baseline=0)
+    trials = language_models(tmp_path, seeds=(0,), splits=("validation",))
+    trials.append(write_language_model(tmp_path, 9, {"model.architecture": "k9", "seed": 0}, 1.4))
+    sweep = read_sweep("language_model", trials, baseline=0)
     assert sweep.measures.main.path == "validation.perplexity"
     text = to_markdown(sweep, "Title", "command")
     assert "Scores are of the validation set, for not all runs have scores of a test set." in text
     assert [row["bits/byte"] for row in cells(sweep)][:2] != ["-", "-"]
-    page = write_answer("language_model", points, tmp_path / "answer", "", "", 0)[0].read_text()
+    page = write_results("language_model", trials, tmp_path / "answer", "", "", 0)[0].read_text()
     assert "Scores on the validation set" in page
     # The control: all have a test set.
     tested = read_sweep("language_model", language_models(tmp_path / "tested", seeds=(0,)))
@@ -104,28 +108,28 @@ def test_the_lowest_perplexities_and_the_baseline_are_told_apart(tmp_path):
 def test_the_answer_of_language_models_has_no_picture_by_length(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        points = language_models(tmp_path)
-        paths = write_answer("language_model", points, tmp_path / "answer", "T", "c", 0)
+        trials = language_models(tmp_path)
+        paths = write_results("language_model", trials, tmp_path / "answer", "T", "c", 0)
     assert [path.name for path in paths[3:]] == ["scores.png", "curves.png"]
-    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("language_model", points)))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("language_model", trials)))))
     assert float(rows[0]["test_nll"]) == pytest.approx(1.5, abs=0.05)
 
 
 def test_unlike_vocabularies_are_refused(tmp_path):
-    points = language_models(tmp_path, seeds=(0,))
+    trials = language_models(tmp_path, seeds=(0,))
     other = {"perplexity_signature": "context:8|vocabulary:xy"}
-    points.append(write_language_model(tmp_path, 7, {"model.kind": "k7"}, 1.0, **other))
-    with pytest.raises(UserError, match=r"points 0 and 7 have unlike signatures of .*perplexity"):
-        read_sweep("language_model", points)
+    trials.append(write_language_model(tmp_path, 7, {"model.architecture": "k7"}, 1.0, **other))
+    with pytest.raises(UserError, match=r"trials 0 and 7 have unlike signatures of .*perplexity"):
+        read_sweep("language_model", trials)
 
 
 def test_a_run_without_the_main_score_is_named(tmp_path):
-    points = classifiers(tmp_path, WRONG)
-    (tmp_path / "point_0/results.json").write_text("{}")
-    with pytest.raises(UserError, match=r"point 0 .*it holds no validation\.perplexity with a"):
-        read_sweep("language_model", points)
-    with pytest.raises(UserError, match=r"point 0 .*it holds no test\.accuracy with a signature"):
-        read_sweep("classification", points)
+    trials = classifiers(tmp_path, WRONG)
+    (tmp_path / "trial_0/results.json").write_text("{}")
+    with pytest.raises(UserError, match=r"trial 0 .*it holds no validation\.perplexity with a"):
+        read_sweep("language_model", trials)
+    with pytest.raises(UserError, match=r"trial 0 .*it holds no test\.accuracy with a signature"):
+        read_sweep("classification", trials)
 
 
 def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):
@@ -150,8 +154,8 @@ def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):
 
 
 def test_the_csv_has_numbers_and_signatures_alone(tmp_path):
-    points = classifiers(tmp_path, WRONG, confusion=[[1, 2], [3, 4]], classes={"bad": 1})
-    [titles, *_] = to_csv(read_sweep("classification", points)).splitlines()
+    trials = classifiers(tmp_path, WRONG, confusion=[[1, 2], [3, 4]], classes={"bad": 1})
+    [titles, *_] = to_csv(read_sweep("classification", trials)).splitlines()
     assert {"test_accuracy", "test_accuracy_signature"} <= set(titles.split(","))
     assert "confusion" not in titles
     assert "classes" not in titles
@@ -169,15 +173,15 @@ def test_accuracies_by_length_are_those_of_the_texts_of_that_length(tmp_path):
 
 
 def test_the_answer_of_classifiers_has_its_own_curves_and_captions(tmp_path):
-    points = classifiers(tmp_path, WRONG)
+    trials = classifiers(tmp_path, WRONG)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        paths = write_answer("classification", points, tmp_path / "answer", "T", "c", 0)
+        paths = write_results("classification", trials, tmp_path / "answer", "T", "c", 0)
     assert [path.name for path in paths[3:]] == ["scores.png", "curves.png", "lengths.png"]
     page = paths[0].read_text()
     assert "The test set by words, with the number of texts below" in page
     assert "BLEU" not in page
-    sweep = read_sweep("classification", points)
+    sweep = read_sweep("classification", trials)
     figures = build_figures(sweep)
     names = [axes.get_ylabel() for axes in figures["curves"].axes]
     assert names == ["validation loss (nats)", "validation accuracy (%)"]
@@ -191,18 +195,18 @@ def test_the_answer_of_classifiers_has_its_own_curves_and_captions(tmp_path):
 
 
 def test_unlike_texts_or_labels_are_refused(tmp_path):
-    points = classifiers(tmp_path, WRONG)
-    path = points[3].folder / "predictions/test.tsv"
+    trials = classifiers(tmp_path, WRONG)
+    path = trials[3].folder / "predictions/test.tsv"
     text = path.read_text()
     path.write_text(text.replace("letter", "word", 1))
-    with pytest.raises(UserError, match=r"points 0 and 3 have unlike test sets \(predictions"):
-        read_sweep("classification", points)
+    with pytest.raises(UserError, match=r"trials 0 and 3 have unlike test sets \(predictions"):
+        read_sweep("classification", trials)
     path.write_text(text.replace("bad\t", "worst\t", 1))
-    with pytest.raises(UserError, match="points 0 and 3 have unlike test sets"):
-        read_sweep("classification", points)
+    with pytest.raises(UserError, match="trials 0 and 3 have unlike test sets"):
+        read_sweep("classification", trials)
     # The control: other probabilities are no other test set.
     path.write_text(text.replace("0.812500", "0.700000"))
-    read_sweep("classification", points)
+    read_sweep("classification", trials)
 
 
 @pytest.mark.parametrize(
@@ -215,11 +219,11 @@ def test_unlike_texts_or_labels_are_refused(tmp_path):
     ],
 )
 def test_damaged_predictions_are_named(tmp_path, text, reason):
-    [point] = classifiers(tmp_path, [[range(12)]])
-    path = point.folder / "predictions/test.tsv"
+    [trial] = classifiers(tmp_path, [[range(12)]])
+    path = trial.folder / "predictions/test.tsv"
     path.write_text(text) if text is not None else path.unlink()
-    with pytest.raises(UserError, match=f"point 0.*{reason}"):
-        read_sweep("classification", [point])
+    with pytest.raises(UserError, match=f"trial 0.*{reason}"):
+        read_sweep("classification", [trial])
 
 
 def right(*columns):

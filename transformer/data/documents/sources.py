@@ -69,7 +69,7 @@ def _files(settings: Any) -> Documents:
     """Returns the documents of the files that the settings name.
 
     A split without a file is the end of the training text: of the whole text, first
-    `validation_share` and then `test_share` of its characters, if a document is a file; else
+    `validation_fraction` and then `test_fraction` of its characters, if a document is a file; else
     such fractions of the documents. A fraction of zero leaves the split out.
     """
     named = {

@@ -13,7 +13,7 @@ from transformer.data import tfds
 from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
 from transformer.data.labels import Broken, Labelled, LabelledFile, labelled_file
 from transformer.data.splits import SPLITS, check_sizes
-from transformer.data.synthetic import opinions
+from transformer.data.synthetic import toy_reviews
 from transformer.errors import UserError, shorten
 
 # Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.
@@ -125,9 +125,9 @@ def _mean_length(texts: Collection[str]) -> float:
     return sum(map(len, texts)) / max(len(texts), 1)
 
 
-def _opinions(settings: Any) -> tuple[Splits, dict[str, int]]:
+def _toy_reviews(settings: Any) -> tuple[Splits, dict[str, int]]:
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
-    return opinions.generate(settings.seed, sizes), {}
+    return toy_reviews.generate(settings.seed, sizes), {}
 
 
 def _files(settings: Any) -> tuple[Splits, dict[str, int]]:
@@ -180,9 +180,9 @@ def _tfds(settings: Any) -> tuple[Splits, dict[str, int]]:
 
 
 REGISTRY: dict[str, Callable[[Any], tuple[Splits, dict[str, int]]]] = {
-    "opinions": _opinions,
+    "toy_reviews": _toy_reviews,
     "files": _files,
     "tfds": _tfds,
 }
 # The key to look at first if a source's training text is of no use.
-FIRST_KEY = {"opinions": "train_size", "files": "label_field", "tfds": "tfds_train"}
+FIRST_KEY = {"toy_reviews": "train_size", "files": "label_field", "tfds": "tfds_train"}

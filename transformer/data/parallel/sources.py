@@ -25,9 +25,9 @@ Splits = Mapping[str, Iterable[Pair]]
 def open_source(settings: Any) -> Splits:
     """Returns the pairs of each split of the corpus that the settings describe.
 
-    With `longer_size` there is a split "longer", to score beyond the training length: sequences
-    of `copy` and `reverse` twice as long as the longest to train on, of other sources the test
-    pairs joined two by two.
+    With `length_generalization_size` there is a split "length_generalization", to score beyond the
+    training length: sequences of `copy` and `reverse` twice as long as the longest to train on, of
+    other sources the test pairs joined two by two.
 
     Args:
       settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
@@ -41,8 +41,11 @@ def open_source(settings: Any) -> Splits:
         )
     check_sizes(settings)
     splits = REGISTRY[settings.source](settings)
-    if settings.longer_size and "longer" not in splits:
-        return {**splits, "longer": _joined(splits["test"], settings.longer_size)}
+    if settings.length_generalization_size and "length_generalization" not in splits:
+        return {
+            **splits,
+            "length_generalization": _joined(splits["test"], settings.length_generalization_size),
+        }
     return splits
 
 
@@ -60,8 +63,8 @@ def _generated(
 ) -> Splits:
     """Returns a synthetic corpus: `make` gets the seed and the number of pairs in each split."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
-    if make is not grammar.generate and settings.longer_size:
-        sizes["longer"] = settings.longer_size
+    if make is not grammar.generate and settings.length_generalization_size:
+        sizes["length_generalization"] = settings.length_generalization_size
     return make(settings.seed, sizes)
 
 

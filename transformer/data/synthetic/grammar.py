@@ -348,19 +348,19 @@ def _sequences(seed: int, sizes: Mapping[str, int], step: int) -> dict[str, list
         words = [(LETTERS[int(uniform() * len(LETTERS))], (i,)) for i in range(length)]
         return [align(words, words[::step])]
 
-    usual = {split: size for split, size in sizes.items() if split != "longer"}
+    usual = {split: size for split, size in sizes.items() if split != "length_generalization"}
     splits = fill(lambda: draw(4, MAX_SEQUENCE), _target, usual)
-    if "longer" in sizes:
+    if "length_generalization" in sizes:
         twice = 2 * MAX_SEQUENCE
-        longer = fill(lambda: draw(twice, twice), _target, {"test": sizes["longer"]})
-        splits["longer"] = longer["test"]
+        longer = fill(lambda: draw(twice, twice), _target, {"test": sizes["length_generalization"]})
+        splits["length_generalization"] = longer["test"]
     return splits
 
 
 def copy_sequences(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
     """Sequences of 4 to 12 letters whose target is the same; see `generate` for the rest.
 
-    There may be a split "longer", of sequences of 24 letters.
+    There may be a split "length_generalization", of sequences of 24 letters.
     """
     return _sequences(seed, sizes, 1)
 

@@ -1,4 +1,4 @@
-"""Probes are read back as they were written, and drawn as they are."""
+"""Snapshots are read back as they were written, and drawn as they are."""
 
 import zipfile
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.attention import probe_figures
-from experiments.attention.probes import Probe, SavedArrays, read_probes
+from experiments.attention import snapshot_figures
+from experiments.attention.snapshots import SavedArrays, Snapshot, read_snapshots
 from tiny_run import shared_run
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
@@ -18,18 +18,18 @@ SOURCE = [f"▁s{i}" for i in range(KEYS - 1)] + ["</s>"]
 TARGET = ["<s>"] + [f"▁$t_{i}$" for i in range(QUERIES - 1)]
 
 
-def probe(step: int, source=SOURCE, **statistics: float) -> Probe:
-    """A probe of one sentence; of each statistic, the last head has what is given."""
+def snapshot(step: int, source=SOURCE, **statistics: float) -> Snapshot:
+    """A snapshot of one sentence; of each statistic, the last head has what is given."""
     rng = np.random.default_rng(step)
     own = {name: np.full((LAYERS, HEADS), 0.9, np.float32) for name in statistics}
     for name, value in statistics.items():
         own[name][-1, -1] = value
     weights = rng.dirichlet(np.ones(KEYS), (LAYERS, HEADS, QUERIES)).astype(np.float32)
     sentence = Attention({"cross": weights}, {}, source, TARGET)
-    return Probe(step, [sentence], {"cross": own} if own else {})
+    return Snapshot(step, [sentence], {"cross": own} if own else {})
 
 
-def write(folder: Path, given: Probe) -> Path:
+def write(folder: Path, given: Snapshot) -> Path:
     arrays = {"step": np.array(given.step)}
     for kind, own in given.statistics.items():
         arrays |= {f"statistics/{kind}/{name}": values for name, values in own.items()}
@@ -37,18 +37,18 @@ def write(folder: Path, given: Probe) -> Path:
         arrays |= {f"sentences/{n}/weights/{k}": w for k, w in sentence.weights.items()}
         arrays[f"sentences/{n}/source_tokens"] = np.array(sentence.source_tokens, np.str_)
         arrays[f"sentences/{n}/target_tokens"] = np.array(sentence.target_tokens, np.str_)
-    path = folder / "probes" / f"{given.step:08d}.npz"
+    path = folder / "attention_snapshots" / f"{given.step:08d}.npz"
     path.parent.mkdir(exist_ok=True)
     write_arrays(path, arrays)
     return path
 
 
-def test_probes_come_back_as_they_were_in_the_order_of_their_steps(tmp_path):
+def test_snapshots_come_back_as_they_were_in_the_order_of_their_steps(tmp_path):
     for step in (900, 20, 100):
-        write(tmp_path, probe(step, aer=0.25, entropy=1.5))
-    found = read_probes(tmp_path)
+        write(tmp_path, snapshot(step, aer=0.25, entropy=1.5))
+    found = read_snapshots(tmp_path)
     assert [each.step for each in found] == [20, 100, 900]
-    expected = probe(100, aer=0.25, entropy=1.5)
+    expected = snapshot(100, aer=0.25, entropy=1.5)
     assert found[1].sentences[0][2:] == (SOURCE, TARGET)
     np.testing.assert_array_equal(
         found[1].sentences[0].weights["cross"], expected.sentences[0].weights["cross"]
@@ -57,10 +57,10 @@ def test_probes_come_back_as_they_were_in_the_order_of_their_steps(tmp_path):
     assert found[1].statistics["cross"]["aer"][-1, -1] == 0.25
 
 
-def test_damaged_files_are_passed_over_and_a_run_without_probes_has_none(tmp_path):
-    assert read_probes(tmp_path) == []
-    assert probe_figures.draw(tmp_path) == []
-    whole = write(tmp_path, probe(40, aer=0.5)).read_bytes()
+def test_damaged_files_are_passed_over_and_a_run_without_snapshots_has_none(tmp_path):
+    assert read_snapshots(tmp_path) == []
+    assert snapshot_figures.draw(tmp_path) == []
+    whole = write(tmp_path, snapshot(40, aer=0.5)).read_bytes()
     for name, content in {
         "00000050.npz": whole[: len(whole) // 2],
         "00000060.npz": b"",
@@ -68,11 +68,13 @@ def test_damaged_files_are_passed_over_and_a_run_without_probes_has_none(tmp_pat
         "00000080.partial": whole,
         "mine.npz": whole,
     }.items():
-        (tmp_path / "probes" / name).write_bytes(content)
-    np.savez(tmp_path / "probes" / "00000090.npz", other=np.zeros(3))
-    np.savez(tmp_path / "probes" / "00000095.npz", step=np.array([{}], object))  # a pickle
-    damage(write(tmp_path, probe(99, aer=0.5)), "statistics/cross/aer.npy")
-    assert [each.step for each in read_probes(tmp_path)] == [40]
+        (tmp_path / "attention_snapshots" / name).write_bytes(content)
+    np.savez(tmp_path / "attention_snapshots" / "00000090.npz", other=np.zeros(3))
+    np.savez(
+        tmp_path / "attention_snapshots" / "00000095.npz", step=np.array([{}], object)
+    )  # a pickle
+    damage(write(tmp_path, snapshot(99, aer=0.5)), "statistics/cross/aer.npy")
+    assert [each.step for each in read_snapshots(tmp_path)] == [40]
 
 
 def damage(path: Path, name: str) -> None:
@@ -85,9 +87,9 @@ def damage(path: Path, name: str) -> None:
 
 
 def test_weights_are_read_when_they_are_asked_for(tmp_path):
-    path = write(tmp_path, probe(40, aer=0.5))
+    path = write(tmp_path, snapshot(40, aer=0.5))
     damage(path, "sentences/0/weights/cross.npy")
-    [found] = read_probes(tmp_path)
+    [found] = read_snapshots(tmp_path)
     assert found.statistics["cross"]["aer"][-1, -1] == 0.5
     weights = found.sentences[0].weights
     assert list(weights) == ["cross"]
@@ -98,50 +100,50 @@ def test_weights_are_read_when_they_are_asked_for(tmp_path):
 
 def test_a_strip_reads_the_weights_of_its_columns_once_each(tmp_path, monkeypatch):
     for step in range(1, 24):
-        write(tmp_path, probe(step))
-    read, found = [], read_probes(tmp_path)
+        write(tmp_path, snapshot(step))
+    read, found = [], read_snapshots(tmp_path)
     own = SavedArrays.__getitem__
     monkeypatch.setattr(
         SavedArrays, "__getitem__", lambda s, name: read.append(s._path.stem) or own(s, name)
     )
-    strip = probe_figures.find_strip(found, 0)
+    strip = snapshot_figures.find_strip(found, 0)
     assert set(read) == {"00000023"}  # whose heads are counted
     read.clear()
-    probe_figures.strip_figure(strip)
+    snapshot_figures.strip_figure(strip)
     assert read == [f"{step:08d}" for step in strip.steps]
 
 
-def test_pictures_of_sentences_that_are_probed_no_more_go(tmp_path):
-    write(tmp_path, probe(40))
-    place = tmp_path / "figures" / "probes"
+def test_pictures_of_sentences_that_are_tracked_no_more_go(tmp_path):
+    write(tmp_path, snapshot(40))
+    place = tmp_path / "figures" / "attention_snapshots"
     place.mkdir(parents=True)
     for name in ("strip_1.png", "strip_2.png", "curves.png", "strip_of_mine.png"):
         (place / name).write_bytes(b"of a run before")
-    assert probe_figures.draw(tmp_path) == [place / "strip_1.png"]
+    assert snapshot_figures.draw(tmp_path) == [place / "strip_1.png"]
     assert sorted(path.name for path in place.iterdir()) == ["strip_1.png", "strip_of_mine.png"]
     assert (place / "strip_1.png").read_bytes() != b"of a run before"
 
 
 def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
     given = [
-        probe(step, aer=rate, end_share=0.5) for step, rate in ((20, 0.4), (40, 0.2), (60, 0.3))
+        snapshot(step, aer=rate, end_share=0.5) for step, rate in ((20, 0.4), (40, 0.2), (60, 0.3))
     ]
-    figure = probe_figures.curves_figure(given)
+    figure = snapshot_figures.curves_figure(given)
     panels = {axes.get_ylabel(): axes for axes in figure.axes if axes.lines}
-    assert panels.keys() == {"share on </s>", probe_figures.PANELS["aer"]}
-    rates = panels[probe_figures.PANELS["aer"]]
+    assert panels.keys() == {"share on </s>", snapshot_figures.PANELS["aer"]}
+    rates = panels[snapshot_figures.PANELS["aer"]]
     assert len(rates.lines) == LAYERS * HEADS
     assert [line.get_ydata()[1] for line in rates.lines] == pytest.approx([0.9] * 5 + [0.2])
     assert rates.get_title(loc="right") == "best 0.20: layer 2, head 3, step 40"
 
 
 def test_a_strip_shows_few_steps_from_the_first_to_the_last():
-    given = [probe(10 * step) for step in range(1, 24)]
-    strip = probe_figures.find_strip(given, 0)
-    assert len(strip.steps) == probe_figures.STEPS
+    given = [snapshot(10 * step) for step in range(1, 24)]
+    strip = snapshot_figures.find_strip(given, 0)
+    assert len(strip.steps) == snapshot_figures.STEPS
     assert (strip.steps[0], strip.steps[-1]) == (10, 230)
     assert strip.heads == [(layer, head) for layer in range(2) for head in range(3)]
-    image = probe_figures.strip_figure(strip).axes[0].images[0].get_array()
+    image = snapshot_figures.strip_figure(strip).axes[0].images[0].get_array()
     first, last = (each.sentences[0].weights["cross"] for each in (given[0], given[-1]))
     np.testing.assert_array_equal(image[:QUERIES, :KEYS], first[0, 0])
     np.testing.assert_array_equal(image[-QUERIES:, -KEYS:], last[1, 2])
@@ -149,7 +151,7 @@ def test_a_strip_shows_few_steps_from_the_first_to_the_last():
 
 
 def test_a_strip_names_its_rows_by_what_is_written_and_says_so():
-    figure = probe_figures.strip_figure(probe_figures.find_strip([probe(10)], 0))
+    figure = snapshot_figures.strip_figure(snapshot_figures.find_strip([snapshot(10)], 0))
     axes = figure.axes[0]
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names[:QUERIES] == [*TARGET[1:], "</s>"]
@@ -158,9 +160,9 @@ def test_a_strip_names_its_rows_by_what_is_written_and_says_so():
 
 
 def test_a_strip_shows_the_heads_that_align_best_of_one_sentence_alone(monkeypatch):
-    monkeypatch.setattr(probe_figures, "HEADS", 1)
-    other = probe(20, source=["▁else", *SOURCE[1:]], aer=0.1)
-    strip = probe_figures.find_strip([other, probe(40, aer=0.3), probe(60, aer=0.2)], 0)
+    monkeypatch.setattr(snapshot_figures, "HEADS", 1)
+    other = snapshot(20, source=["▁else", *SOURCE[1:]], aer=0.1)
+    strip = snapshot_figures.find_strip([other, snapshot(40, aer=0.3), snapshot(60, aer=0.2)], 0)
     assert strip.steps == [40, 60]
     assert strip.heads == [(1, 2)]
 
@@ -170,12 +172,12 @@ def run(tmp_path_factory):
     return shared_run(tmp_path_factory)
 
 
-def test_a_run_leaves_probes_of_its_evaluations_and_their_pictures(run):
-    found = read_probes(run.workdir)
+def test_a_run_leaves_snapshots_of_its_evaluations_and_their_pictures(run):
+    found = read_snapshots(run.workdir)
     assert [each.step for each in found] == [20, 40]
     assert found[0].sentences[0][2:] == found[1].sentences[0][2:]
     assert found[1].statistics["cross"]["aer"].shape == (1, 2)
-    pictures = sorted((run.workdir / "figures" / "probes").glob("*.png"))
+    pictures = sorted((run.workdir / "figures" / "attention_snapshots").glob("*.png"))
     assert [picture.name for picture in pictures] == [
         "curves.png", "strip_1.png", "strip_2.png", "strip_3.png"]  # fmt: skip
     told = (run.workdir.parent / "log.txt").read_text("utf-8")

@@ -24,12 +24,12 @@ MAP_BYTES = 2**28  # of all attention weights of a batch, beside which their sta
 SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
 
 
-class Probe(NamedTuple):
+class Snapshot(NamedTuple):
     """What the attention heads of a model look at in fixed texts.
 
     Attributes:
-      arrays: what to save of it, by names that `experiments/attention/probes.py` lists; empty
-        where there is nothing to probe.
+      arrays: what to save of it, by names that `experiments/attention/snapshots.py` lists; empty
+        where there is nothing to snapshot.
       numbers: what to log of it: the mean of each statistic over the heads of a kind, and the
         smallest alignment error rate.
     """
@@ -46,7 +46,7 @@ class LinkedPair(NamedTuple):
     gold: GoldLinks
 
 
-class HeadProbe:
+class HeadSnapshots:
     """Asks a model what its heads look at; compiled once, for all batches are of one shape.
 
     Args:
@@ -68,10 +68,10 @@ class HeadProbe:
         self._longest = [max((len(tokens[i]) for tokens in kept), default=0) for i in (0, 1)]
         self._run = jax.jit(self._of_batch)
 
-    def __call__(self, variables: Any) -> Probe:
+    def __call__(self, variables: Any) -> Snapshot:
         """Returns what is to be saved; nothing where there are no batches, or no heads."""
         if not self._batches:
-            return Probe({}, {})
+            return Snapshot({}, {})
         found, kept, links = [], [], []
         for batch in self._batches:  # one at a time, since what links are read off is large
             own, sums, cross = self._run(variables, batch)
@@ -100,7 +100,7 @@ class HeadProbe:
                     arrays[f"{sentence}/value_norms/{kind}"] = norms[..., :keys]
             for side, own in zip(("source", "target"), tokens, strict=True):
                 arrays[f"{sentence}/{side}_tokens"] = np.array(own, np.str_)
-        return Probe(arrays, numbers)
+        return Snapshot(arrays, numbers)
 
     def _of_batch(self, variables: Any, batch: Any):
         """Weights and value norms that may be kept; statistics of all; what links are read off.
@@ -152,10 +152,10 @@ class Parts(NamedTuple):
 
 
 def batch_rows(length: int, maps: int, tokens: int) -> int:
-    """Returns how many texts of a length to probe at once, one at least.
+    """Returns how many texts of a length to snapshot at once, one at least.
 
     They are no more than a device has in training, and no more than have `MAP_BYTES` of attention
-    weights: training holds those of one layer after the other, a probe those of all layers.
+    weights: training holds those of one layer after the other, a snapshot those of all layers.
 
     Args:
       length: of a text, in tokens.

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 
 from experiments.display.figure_files import save_figure
 from experiments.display.web_page import figure_svg
-from experiments.sweeps.answer.figures import INK, MOST_TOLD_APART, build_figures
-from experiments.sweeps.answer.notes import notes
-from experiments.sweeps.answer.reading import read_sweep
-from experiments.sweeps.answer.results import Point, Sweep
-from experiments.sweeps.answer.table import build_table, missing, signatures, to_csv, to_markdown
+from experiments.sweeps.results.figures import INK, MOST_TOLD_APART, build_figures
+from experiments.sweeps.results.notes import notes
+from experiments.sweeps.results.outcomes import Sweep, Trial
+from experiments.sweeps.results.reading import read_sweep
+from experiments.sweeps.results.table import build_table, missing, signatures, to_csv, to_markdown
 from transformer.storage.files import write_text
 
 CAPTIONS = {
@@ -81,9 +81,9 @@ document.querySelectorAll("th button").forEach((button, column) => {
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
-def write_answer(
+def write_results(
     task: str,
-    points: Sequence[Point],
+    trials: Sequence[Trial],
     folder: Path,
     title: str,
     command: str,
@@ -92,12 +92,12 @@ def write_answer(
     """Writes what a sweep found: tables, pictures and a page of both.
 
     Args:
-      task: the name of the points' task.
-      points: all of the sweep, whatever their state; the complete ones are compared.
+      task: the name of the trials' task.
+      trials: all of the sweep, whatever their state; the complete ones are compared.
       folder: where to write; made if missing. Files of the same names are replaced.
       title: of the sweep.
       command: what started it, for the reader to repeat.
-      baseline: number of the point with whose setting the others are compared; None for none.
+      baseline: number of the trial with whose setting the others are compared; None for none.
 
     Returns:
       `index.html`, `results.md`, `results.csv` and the pictures `scores.png`, `curves.png`,
@@ -106,7 +106,7 @@ def write_answer(
     Raises:
       UserError: see `read_sweep`. Nothing is written then.
     """
-    sweep = read_sweep(task, points, baseline)
+    sweep = read_sweep(task, trials, baseline)
     figures = build_figures(sweep)
     texts = {
         "index.html": build_page(sweep, figures, title, command),

@@ -14,8 +14,8 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.display.training_curves import COLOURS, DOTS_PER_INCH
 from experiments.measures.texts import length_buckets
-from experiments.sweeps.answer.results import Setting, Sweep
-from experiments.sweeps.answer.table import label, short_names, value_text
+from experiments.sweeps.results.outcomes import Setting, Sweep
+from experiments.sweeps.results.table import label, short_names, value_text
 
 WIDTH = 6.5  # inches
 # All lines, letters and ticks have this colour, so that a page can put its own in its place.

@@ -1,13 +1,13 @@
-"""Reading the probes of a run: what its attention heads looked at, evaluation by evaluation.
+"""Reading the snapshots of a run: what its attention heads looked at, evaluation by evaluation.
 
-Each evaluation during training leaves `probes/<step, 8 digits>.npz` in the run's folder, which
-`np.load` reads without pickle. It holds
+Each evaluation during training leaves `attention_snapshots/<step, 8 digits>.npz` in the run's
+folder, which `np.load` reads without pickle. It holds
 
 - `step`: the training step;
 - `statistics/<kind>/<name>`: float32 [layers, H], the statistics of all heads of a kind, over
-  `evaluate.probe_statistics` sentences of the validation set; NaN where no row counts;
+  `evaluate.snapshot_statistics` sentences of the validation set; NaN where no row counts;
 - `sentences/<n>/weights/<kind>`: float32 [layers, H, L, M], the attention weights of the n-th of
-  `evaluate.probe_sentences` sentences, n from zero, the same at each evaluation;
+  `evaluate.snapshot_sentences` sentences, n from zero, the same at each evaluation;
 - `sentences/<n>/value_norms/<kind>`: float32 [layers, H, M];
 - `sentences/<n>/source_tokens` and `sentences/<n>/target_tokens`: strings; one of them is empty
   where the model reads one text alone.
@@ -16,7 +16,7 @@ Kinds are `encoder_self`, `decoder_self` and `cross`, those that the model has. 
 those of `transformer.analysis.statistics`: `entropy` (nats), `relative_entropy` (0 to 1),
 `distance` (tokens, of self-attention), `end_share` (0 to 1, where the keys have an
 end-of-sentence) and `diagonality` (0 to 1); and `aer`, `precision` and `recall` (0 to 1) of
-`cross`, where gold word links are known. These are over the probed pairs of the
+`cross`, where gold word links are known. These are over the tracked pairs of the
 validation set alone, and by output: a word's links are read off the rows that make it.
 `--mode=align` scores the whole test set, by output and by input, so its numbers are others.
 """
@@ -31,13 +31,13 @@ import numpy as np
 
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
-from transformer.run import probe_files
+from transformer.run import snapshot_files
 
 KINDS = ("encoder_self", "decoder_self", "cross")
 DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
-class Probe(NamedTuple):
+class Snapshot(NamedTuple):
     """What one evaluation left.
 
     `statistics[kind][name]` is float32 [layers, H]. Of `sentences`, weights and value norms are
@@ -80,13 +80,13 @@ class SavedArrays(Mapping[str, np.ndarray]):
         return len(self._names)
 
 
-def read_probes(folder: Path) -> list[Probe]:
-    """Returns the probes of a run's folder in the order of their steps; none where it has none.
+def read_snapshots(folder: Path) -> list[Snapshot]:
+    """Returns the snapshots of a run's folder in the order of their steps; none where it has none.
 
     Files that are cut short, or damaged in what is read at once, are passed over.
     """
     found = []
-    for path in probe_files(folder):
+    for path in snapshot_files(folder):
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 found.append(_read(path, arrays))
@@ -95,21 +95,21 @@ def read_probes(folder: Path) -> list[Probe]:
     return found
 
 
-def of_same_sentence(probes: Sequence[Probe], n: int) -> list[Probe]:
-    """Returns the probes whose n-th sentence, n from zero, is that of the last of them.
+def of_same_sentence(snapshots: Sequence[Snapshot], n: int) -> list[Snapshot]:
+    """Returns the snapshots whose n-th sentence, n from zero, is that of the last of them.
 
     Its tokens and its kinds of attention are the same.
     """
-    last = _identity(probes[-1].sentences[n])
-    having = (probe for probe in probes if len(probe.sentences) > n)
-    return [probe for probe in having if _identity(probe.sentences[n]) == last]
+    last = _identity(snapshots[-1].sentences[n])
+    having = (snapshot for snapshot in snapshots if len(snapshot.sentences) > n)
+    return [snapshot for snapshot in having if _identity(snapshot.sentences[n]) == last]
 
 
 def _identity(sentence: Attention) -> tuple[set[str], list[str], list[str]]:
     return set(sentence.weights), sentence.source_tokens, sentence.target_tokens
 
 
-def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> Probe:
+def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> Snapshot:
     names = {name.split("/")[1] for name in arrays if name.startswith("sentences/")}
     sentences = []
     for name in sorted(names, key=int):
@@ -128,7 +128,7 @@ def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> Probe:
         for kind, own in kinds.items()
         if own
     }
-    return Probe(int(arrays["step"]), sentences, statistics)
+    return Snapshot(int(arrays["step"]), sentences, statistics)
 
 
 def _below(place: str, names: Iterable[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is probed of a model is what it attends to, in every task, by one program of its own."""
+"""What is tracked of a model is what it attends to, in every task, by one program of its own."""
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,10 @@ from transformer.analysis.alignment import (
     word_weights,
 )
 from transformer.analysis.attention import BatchAttention
-from transformer.analysis.head_probe import (
-    HeadProbe,
+from transformer.analysis.snapshots import (
+    HeadSnapshots,
     LinkedPair,
-    Probe,
+    Snapshot,
     batch_rows,
     divide,
     kept_first,
@@ -26,12 +26,12 @@ from transformer.analysis.head_probe import (
 from transformer.run import Run
 from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import LanguageModelTask
-from transformer.tasks.pair_probe import probe_of_pairs
+from transformer.tasks.pair_snapshots import snapshot_of_pairs
 from transformer.tasks.translation import TranslationTask
 
-NOTHING = Probe({}, {})
-VALIDATION, PROBED = 11, 7
-TRANSLATOR = {"evaluate.probe_statistics": PROBED, "data.validation_size": VALIDATION}
+NOTHING = Snapshot({}, {})
+VALIDATION, TRACKED = 11, 7
+TRANSLATOR = {"evaluate.snapshot_statistics": TRACKED, "data.validation_size": VALIDATION}
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,10 @@ def language_model(folder, **changes) -> LanguageModelTask:
         "data.source": "files",
         "data.path": str(folder),
         "data.train_source": "lines",
-        "data.validation_share": 0.3,
+        "data.validation_fraction": 0.3,
         "data.context": 13,
         "data.batch_tokens": 40,
-        "evaluate.probe_statistics": 5,
+        "evaluate.snapshot_statistics": 5,
         **changes,
     })  # fmt: skip
     return LanguageModelTask(config, quiet)
@@ -75,7 +75,7 @@ def classifier(folder, **changes) -> ClassificationTask:
         "data.train_source": "texts.tsv",
         "data.validation_size": 5,
         "data.test_size": 2,
-        "evaluate.probe_statistics": 5,
+        "evaluate.snapshot_statistics": 5,
         **changes,
     })  # fmt: skip
     return ClassificationTask(config, quiet)
@@ -96,37 +96,37 @@ def fresh(task):
     return jax.tree.map(lambda x: rng.normal(0.0, 0.3, x.shape).astype(np.float32), shapes)
 
 
-def statistics(probe: Probe) -> dict[str, np.ndarray]:
+def statistics(snapshot: Snapshot) -> dict[str, np.ndarray]:
     start = "statistics/"
-    return {k.removeprefix(start): v for k, v in probe.arrays.items() if k.startswith(start)}
+    return {k.removeprefix(start): v for k, v in snapshot.arrays.items() if k.startswith(start)}
 
 
 # -- of each task
 
 
 @pytest.fixture(scope="module", params=MAKE)
-def probed(request, cache):
-    """The name of a task, the task, its parameters, and the probe of them."""
-    task = MAKE[request.param](cache, **{"evaluate.probe_sentences": PROBED})
+def tracked(request, cache):
+    """The name of a task, the task, its parameters, and the snapshot of them."""
+    task = MAKE[request.param](cache, **{"evaluate.snapshot_sentences": TRACKED})
     params = fresh(task)
-    return request.param, task, params, task.probe(params)
+    return request.param, task, params, task.snapshot(params)
 
 
-def test_the_kinds_of_a_task_are_probed_and_numbers_are_means_over_heads(probed):
-    name, _, _, probe = probed
-    of_heads = statistics(probe)
+def test_the_kinds_of_a_task_are_tracked_and_numbers_are_means_over_heads(tracked):
+    name, _, _, snapshot = tracked
+    of_heads = statistics(snapshot)
     assert {key.split("/")[0] for key in of_heads} == KINDS[name]
     for key, values in of_heads.items():
         assert values.shape == (1, 2), key
         kind, statistic = key.split("/")
         if f"{statistic}_{kind}" != "aer_cross" and kind not in ("precision", "recall"):
-            number = probe.numbers.get(f"{statistic}_{kind}", values.mean())
+            number = snapshot.numbers.get(f"{statistic}_{kind}", values.mean())
             assert number == pytest.approx(values.mean())
 
 
-def test_what_is_kept_is_what_the_model_attends_to_where_it_may(probed):
-    _, task, params, probe = probed
-    [batch, *_] = task._head_probe._batches
+def test_what_is_kept_is_what_the_model_attends_to_where_it_may(tracked):
+    _, task, params, snapshot = tracked
+    [batch, *_] = task._head_snapshot._batches
     source, target = (jax.tree.leaves(batch) * 2)[:2]
     found = jax.jit(task.predictor.batch_attention)({"params": params}, batch)
     for kind, own in found.items():
@@ -134,17 +134,19 @@ def test_what_is_kept_is_what_the_model_attends_to_where_it_may(probed):
         seen = np.asarray(own.weights > 0).all(axis=(0, 2)) & queries[..., None]
         np.testing.assert_array_equal(seen, own.mask)
         for n in range(min(5, len(source))):
-            kept = probe.arrays[f"sentences/{n}/weights/{kind}"]
+            kept = snapshot.arrays[f"sentences/{n}/weights/{kind}"]
             length, width = kept.shape[2:]
             np.testing.assert_allclose(kept, own.weights[:, n, :, :length, :width], atol=1e-6)
             np.testing.assert_allclose(kept.sum(axis=-1), 1.0, atol=1e-5)
-            norms = probe.arrays[f"sentences/{n}/value_norms/{kind}"]
+            norms = snapshot.arrays[f"sentences/{n}/value_norms/{kind}"]
             np.testing.assert_allclose(norms, own.value_norms[:, n, :, :width], rtol=1e-5)
 
 
-def test_tokens_are_those_that_the_model_reads(probed):
-    name, _, _, probe = probed
-    source, target = (probe.arrays[f"sentences/1/{side}_tokens"] for side in ("source", "target"))
+def test_tokens_are_those_that_the_model_reads(tracked):
+    name, _, _, snapshot = tracked
+    source, target = (
+        snapshot.arrays[f"sentences/1/{side}_tokens"] for side in ("source", "target")
+    )
     if name == "translator":
         assert source[-1] == "</s>"
         assert target[0] == "<s>"
@@ -161,11 +163,11 @@ def test_tokens_are_those_that_the_model_reads(probed):
 
 def test_statistics_are_over_all_rows_of_all_sentences(cache):
     # They are kept of three batches.
-    task = translator(cache, **{"evaluate.probe_sentences": PROBED, "data.batch_tokens": 40})
-    probe = task.probe(fresh(task))
-    of_heads, sums, rows = statistics(probe), {}, 0
-    for n in range(PROBED):
-        weights = probe.arrays[f"sentences/{n}/weights/encoder_self"].astype(np.float64)
+    task = translator(cache, **{"evaluate.snapshot_sentences": TRACKED, "data.batch_tokens": 40})
+    snapshot = task.snapshot(fresh(task))
+    of_heads, sums, rows = statistics(snapshot), {}, 0
+    for n in range(TRACKED):
+        weights = snapshot.arrays[f"sentences/{n}/weights/encoder_self"].astype(np.float64)
         places = np.arange(weights.shape[-1])
         apart = np.abs(places[:, None] - places)
         each = {
@@ -175,44 +177,44 @@ def test_statistics_are_over_all_rows_of_all_sentences(cache):
         }
         sums = {name: sums.get(name, 0) + own.sum(axis=-1) for name, own in each.items()}
         rows += len(places)
-    assert f"sentences/{PROBED}/source_tokens" not in probe.arrays
+    assert f"sentences/{TRACKED}/source_tokens" not in snapshot.arrays
     for name, total in sums.items():
         np.testing.assert_allclose(of_heads[f"encoder_self/{name}"], total / rows, rtol=1e-5)
 
 
 def test_batches_are_no_larger_than_those_of_training_and_of_one_shape(cache):
-    batches = translator(cache, **{"data.batch_tokens": 40})._head_probe._batches
+    batches = translator(cache, **{"data.batch_tokens": 40})._head_snapshot._batches
     assert {batch.source.shape for batch in batches} == {(3, 13)}
     assert [int((batch.source[:, 0] != 0).sum()) for batch in batches] == [3, 3, 1]
 
 
 def test_a_recurrent_translator_has_cross_attention_alone(cache):
-    task = translator(cache, **{"model.kind": "recurrent", "model.cell": "gru"})
+    task = translator(cache, **{"model.architecture": "recurrent", "model.cell": "gru"})
     variables = {"params": task.predictor.param_shapes()}
-    [batch] = task._head_probe._batches
+    [batch] = task._head_snapshot._batches
     found = jax.eval_shape(task.predictor.batch_attention, variables, batch)
     assert found.keys() == {"cross"}
     assert found["cross"].weights.shape == (1, len(batch.source), 1, 13, 13)
     assert found["cross"].value_norms is None
 
 
-def test_nothing_is_probed_where_none_is_asked_for_or_there_is_no_attention(cache):
+def test_nothing_is_tracked_where_none_is_asked_for_or_there_is_no_attention(cache):
     for make in MAKE.values():
-        task = make(cache, **{"evaluate.probe_statistics": 0})
-        assert task.probe({}) == NOTHING
-    task = classifier(cache, **{"model.kind": "bag"})
-    assert task.probe(fresh(task)) == NOTHING
+        task = make(cache, **{"evaluate.snapshot_statistics": 0})
+        assert task.snapshot({}) == NOTHING
+    task = classifier(cache, **{"model.architecture": "bag_of_embeddings"})
+    assert task.snapshot(fresh(task)) == NOTHING
 
 
-def test_the_training_step_is_the_same_program_with_probes_and_without(cache, tmp_path):
+def test_the_training_step_is_the_same_program_with_snapshots_and_without(cache, tmp_path):
     def program(task):
         run = Run(task, task.config, tmp_path)
         state = jax.eval_shape(run.fresh_state)
         return jax.jit(run.make_train_step()).lower(state, task.plan[0], run.hparams())
 
-    task = translator(cache, **{"evaluate.probe_sentences": PROBED})
-    task.probe(fresh(task))
-    without = program(translator(cache, **{"evaluate.probe_statistics": 0})).as_text()
+    task = translator(cache, **{"evaluate.snapshot_sentences": TRACKED})
+    task.snapshot(fresh(task))
+    without = program(translator(cache, **{"evaluate.snapshot_statistics": 0})).as_text()
     assert program(task).as_text() == without
     assert "exponential" in without  # the step's own softmax is in the text that is compared
 
@@ -236,9 +238,9 @@ class Fixed:
 
 def test_all_batches_of_all_evaluations_are_one_program():
     model = Fixed()
-    probe = HeadProbe(model, [np.ones(2, bool), np.array([True, False])], [])
+    snapshot = HeadSnapshots(model, [np.ones(2, bool), np.array([True, False])], [])
     for share in (0.5, 0.25):
-        found = probe(jnp.array([[share, 1 - share]] * 3))
+        found = snapshot(jnp.array([[share, 1 - share]] * 3))
         # The first text of each batch ends at the first key, the second one's at the second.
         ends = (share + (1 - share) + share) / 3
         np.testing.assert_allclose(found.arrays["statistics/cross/end_share"], ends, rtol=1e-6)
@@ -248,10 +250,10 @@ def test_all_batches_of_all_evaluations_are_one_program():
 def test_what_is_kept_is_cropped_and_may_be_spread_over_batches():
     weights = jnp.arange(35.0).reshape(5, 7)
     kept = [(["▁a"] * columns, ["<s>"] * rows) for rows, columns in ((2, 3), (4, 1), (3, 5))]
-    probe = HeadProbe(Fixed(), [np.ones(2, bool)] * 3, kept)
-    (shown, _), *_ = jax.eval_shape(probe._run, weights, np.ones(2, bool))[0].values()
+    snapshot = HeadSnapshots(Fixed(), [np.ones(2, bool)] * 3, kept)
+    (shown, _), *_ = jax.eval_shape(snapshot._run, weights, np.ones(2, bool))[0].values()
     assert shown.shape == (2, 2, 3, 4, 5)  # layers, rows of a batch, heads, longest sides
-    found = probe(weights).arrays
+    found = snapshot(weights).arrays
     for n, (source, target) in enumerate(kept):
         for own in found[f"sentences/{n}/weights/cross"].reshape(6, len(target), len(source)):
             np.testing.assert_array_equal(own, weights[: len(target), : len(source)])
@@ -263,7 +265,7 @@ def test_a_pair_of_which_no_word_is_linked_leaves_the_links_of_the_others(cache)
     [*pairs, last] = task.examples("validation", 3)
     for alignment, count in (((), 3), (None, 0)):
         given = [*pairs, last._replace(alignment=alignment)]
-        assert len(probe_of_pairs(task.predictor, given, task.config)._linked) == count
+        assert len(snapshot_of_pairs(task.predictor, given, task.config)._linked) == count
 
 
 def test_heads_are_scored_against_the_links_of_their_own_sentence():
@@ -271,7 +273,7 @@ def test_heads_are_scored_against_the_links_of_their_own_sentence():
     crossed = np.array([[0.1, 0.8, 0.1], [0.8, 0.1, 0.1], [0.3, 0.3, 0.4]], np.float32)
     words = Words(np.arange(2), 2)
     pairs = [LinkedPair(words, words, GoldLinks(gold)) for gold in ([(1, 0), (0, 1)], [(0, 0)])]
-    found = HeadProbe(Fixed(), [np.array([True]), np.array([True])], [], pairs)(crossed)
+    found = HeadSnapshots(Fixed(), [np.array([True]), np.array([True])], [], pairs)(crossed)
     links = [most_attended(word_weights(crossed, words, words))] * 2
     scores = alignment_scores(links, [pair.gold for pair in pairs])
     # Of four links two are right, of three true ones two are found.
@@ -298,7 +300,7 @@ def test_kept_texts_are_readable_and_spread_and_none_is_too_long():
     assert divide([5, 4], 30, 0, 1, 5).texts == [[0], [1]]
 
 
-def test_as_many_texts_are_probed_at_once_as_leave_room_for_the_maps_of_all_layers(monkeypatch):
+def test_as_many_texts_are_tracked_at_once_as_leave_room_for_the_maps_of_all_layers(monkeypatch):
     assert batch_rows(length=100, maps=1, tokens=4096) == 40
     # 48 maps of 1024 x 1024 float32 numbers are 192 MB.
     assert batch_rows(length=1024, maps=48, tokens=16384) == 1
@@ -313,4 +315,4 @@ def test_what_is_kept_is_spread_over_the_candidates():
 
 def test_the_default_keeps_a_few_sentences():
     settings = base.get_config().evaluate
-    assert 0 < settings.probe_sentences <= settings.probe_statistics
+    assert 0 < settings.snapshot_sentences <= settings.snapshot_statistics

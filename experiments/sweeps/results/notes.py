@@ -1,7 +1,7 @@
 """What a reader of a sweep's table must know: how each number was made, and what it can show."""
 
-from experiments.sweeps.answer.results import CONFIDENCE, Comparison, Sweep
-from experiments.sweeps.answer.significance import LEVEL, needed_deviations
+from experiments.sweeps.results.outcomes import CONFIDENCE, Comparison, Sweep
+from experiments.sweeps.results.significance import LEVEL, needed_deviations
 
 
 def notes(sweep: Sweep) -> list[str]:

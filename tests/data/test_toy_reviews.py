@@ -10,14 +10,14 @@ import pytest
 
 from source_settings import refused, settings
 from transformer.data.labelled.sources import open_labelled
-from transformer.data.synthetic import opinions
+from transformer.data.synthetic import toy_reviews
 
 SIZES = {"train": 2000, "validation": 51, "test": 300}
 
 
 @pytest.fixture(scope="module")
 def corpus():
-    return opinions.generate(3, SIZES)
+    return toy_reviews.generate(3, SIZES)
 
 
 def test_reviews_are_balanced_disjoint_and_never_of_two_labels(corpus):
@@ -40,9 +40,9 @@ def test_twins_have_the_same_words_and_opposite_labels(corpus):
 def test_every_kind_has_its_share_in_every_split(corpus):
     for split in ("train", "test"):
         counts = collections.Counter(review.kind for review in corpus[split])
-        assert set(counts) == set(opinions.KINDS)
+        assert set(counts) == set(toy_reviews.KINDS)
         assert abs(counts["plain"] / SIZES[split] - 0.25) < 0.05
-        assert all(counts[kind] / SIZES[split] > 0.05 for kind in opinions.KINDS)
+        assert all(counts[kind] / SIZES[split] > 0.05 for kind in toy_reviews.KINDS)
 
 
 def test_text_is_lowercase_words_and_marks_with_the_right_article(corpus):
@@ -55,8 +55,8 @@ def test_text_is_lowercase_words_and_marks_with_the_right_article(corpus):
             assert (article == "an") == (word[0] in "aeiou") or article not in ("a", "an")
 
 
-FILMS = {*opinions.FILLERS["film"], "portrait"}
-LISTS = (opinions.ADJECTIVES, opinions.CHARACTERS, opinions.NOUNS, opinions.PRAISED)
+FILMS = {*toy_reviews.FILLERS["film"], "portrait"}
+LISTS = (toy_reviews.ADJECTIVES, toy_reviews.CHARACTERS, toy_reviews.NOUNS, toy_reviews.PRAISED)
 SIGNS = {
     word: sign
     for lists in LISTS
@@ -89,7 +89,7 @@ def negation(review):
 
 
 def double_negation(review):
-    text = re.sub("|".join(opinions.FILLERS["nobody"]), "not", review.text)
+    text = re.sub("|".join(toy_reviews.FILLERS["nobody"]), "not", review.text)
     first, second = clauses(text)[-2:]
     # "nobody can say" holds for both clauses; "it is wrong" is said again.
     return asserted(first) + asserted(second, outer="wrong" not in first)
@@ -97,7 +97,7 @@ def double_negation(review):
 
 def intensifier(review):
     words = review.text.split()
-    return [SIGNS[b] for a, b in itertools.pairwise(words) if a in opinions.FILLERS["utterly"]]
+    return [SIGNS[b] for a, b in itertools.pairwise(words) if a in toy_reviews.FILLERS["utterly"]]
 
 
 def concession(review):
@@ -109,7 +109,7 @@ def mockery(review):
     for clause in parts:
         if "right" in clause:
             return signs(clause)
-    nouns = {*opinions.NOUNS[0], *opinions.NOUNS[1]}
+    nouns = {*toy_reviews.NOUNS[0], *toy_reviews.NOUNS[1]}
     for before, word, after in zip(words, words[1:], words[2:], strict=False):
         of_film = after in FILMS or before == "as" or (before == "this" and word in nouns)
         if word in SIGNS and of_film:
@@ -128,7 +128,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("kind", opinions.KINDS)
+@pytest.mark.parametrize("kind", toy_reviews.KINDS)
 def test_labels_are_what_a_reader_of_this_kind_would_say(corpus, kind):
     naive = set()
     for review in corpus["train"]:
@@ -141,9 +141,9 @@ def test_labels_are_what_a_reader_of_this_kind_would_say(corpus, kind):
 
 
 def test_a_corpus_is_a_function_of_seed_and_sizes(corpus):
-    assert opinions.generate(3, SIZES) == corpus
-    assert opinions.generate(4, SIZES) != corpus
-    larger = opinions.generate(3, {**SIZES, "train": 2010})
+    assert toy_reviews.generate(3, SIZES) == corpus
+    assert toy_reviews.generate(4, SIZES) != corpus
+    larger = toy_reviews.generate(3, {**SIZES, "train": 2010})
     assert larger["train"][:2000] == corpus["train"]
     assert larger["test"] == corpus["test"]
 
@@ -151,14 +151,18 @@ def test_a_corpus_is_a_function_of_seed_and_sizes(corpus):
 def possible(template):
     """How many reviews a template makes, without the openings."""
     text = template.text
-    fillers = [len(options) for name, options in opinions.FILLERS.items() if f"{{{name}}}" in text]
-    others = len(opinions.FILLERS["part"]) - 1 if "{other}" in template.text else 1
+    fillers = [
+        len(options) for name, options in toy_reviews.FILLERS.items() if f"{{{name}}}" in text
+    ]
+    others = len(toy_reviews.FILLERS["part"]) - 1 if "{other}" in template.text else 1
     both = len(template.words[0]) * (len(template.words[1]) if "{no}" in template.text else 1)
     return 2 * both * others * math.prod(fillers)
 
 
 def test_there_are_more_than_a_hundred_thousand_reviews_of_which_most_kinds_have_thousands():
-    counts = {kind: sum(map(possible, templates)) for kind, templates in opinions.TEMPLATES.items()}
+    counts = {
+        kind: sum(map(possible, templates)) for kind, templates in toy_reviews.TEMPLATES.items()
+    }
     assert sum(counts.values()) > 100_000
     assert min(counts.values()) > 5_000, counts
 
@@ -179,15 +183,15 @@ def test_a_linear_model_of_words_is_right_on_plain_reviews_and_on_half_of_the_ot
     weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ np.where(y, 1.0, -1.0))
     x, y = bags(corpus["test"])
     right = (x @ weights > 0) == y
-    for kind in opinions.KINDS:
+    for kind in toy_reviews.KINDS:
         share = right[[review.kind == kind for review in corpus["test"]]].mean()
         assert share > 0.95 if kind == "plain" else share == 0.5, (kind, share)
 
 
 def test_the_source_is_opened_by_its_name_and_says_what_it_holds():
     keys = {"train_size": 40, "validation_size": 6, "test_size": 4}
-    source = open_labelled(settings(source="opinions", **keys))
+    source = open_labelled(settings(source="toy_reviews", **keys))
     assert source.labels == ("negative", "positive")
     assert source.describe()[0] == "train: 40 texts (negative: 20, positive: 20)"
     with refused("data.test_size=-1", "0 or more"):
-        open_labelled(settings(source="opinions", train_size=4, test_size=-1))
+        open_labelled(settings(source="toy_reviews", train_size=4, test_size=-1))

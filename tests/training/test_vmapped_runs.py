@@ -30,7 +30,7 @@ def folders(root, count):
 
 def trainer_of(tasks, configs, folders, devices=None):
     runs = [Run(*each) for each in zip(tasks, configs, folders, strict=True)]
-    return Trainer(runs, quiet, devices, probes=False)
+    return Trainer(runs, quiet, devices, snapshots=False)
 
 
 def together(root, configs, lead=None, devices=None):
@@ -89,7 +89,11 @@ class Poisoned(TranslationTask):
 
 
 def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path):
-    common = {"train.evaluate_every": 2, "evaluate.max_sentences": 1, "train.max_bad_steps": 3}
+    common = {
+        "train.evaluate_every": 2,
+        "evaluate.max_sentences": 1,
+        "train.max_nonfinite_steps": 3,
+    }
     changes = [
         {"train.label_smoothing": 0.4},  # made to diverge
         {},

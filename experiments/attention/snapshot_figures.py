@@ -1,8 +1,8 @@
 """How attention heads changed over a run: curves of their statistics, and strips of maps.
 
-`figures/probes/curves.png` has a column for each kind of attention and a panel for each of its
-statistics, in which a line is a head and its colour the layer. `figures/probes/strip_<n>.png`
-shows the n-th probed sentence, n from 1: a row is a head, a column a checkpoint.
+In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a panel
+for each of its statistics, in which a line is a head and its colour the layer; `strip_<n>.png`
+shows the n-th tracked sentence, n from 1: a row is a head, a column a checkpoint.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.attention.arrays import KINDS, names_of
 from experiments.attention.maps import AS_TEXT, COLOUR_MAP, fonts_for, visible
-from experiments.attention.probes import Probe, of_same_sentence, read_probes
+from experiments.attention.snapshots import Snapshot, of_same_sentence, read_snapshots
 from experiments.display.figure_files import save_figure
 from transformer.analysis.attention import Attention
 
@@ -35,7 +35,7 @@ PANELS = {
     "end_share": "share on </s>",
     "distance": "mean distance (tokens)",
     # `--mode=align` scores the test set instead.
-    "aer": "alignment error rate\n(probed pairs, by output)",
+    "aer": "alignment error rate\n(tracked pairs, by output)",
 }
 UNBOUNDED = ("distance",)
 # The rows of the figure: no kind has two of one row, and kinds that have none leave a gap.
@@ -52,16 +52,16 @@ LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 7.5, 6.5, 1.2
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draws the probes of a run below its `figures/probes`; returns the pictures, none of none.
+    """Draws the snapshots of a run, see above; returns the pictures, none without snapshots.
 
-    Pictures of an earlier run with more probes go.
+    Pictures of an earlier run with more snapshots go.
     """
-    probes, place = read_probes(folder), folder / "figures" / "probes"
+    snapshots, place = read_snapshots(folder), folder / "figures" / "attention_snapshots"
     drawn = {}
-    if any(probe.statistics for probe in probes):
-        drawn["curves"] = curves_figure(probes)
-    for n in range(len(probes[-1].sentences) if probes else 0):
-        if strip := find_strip(probes, n):
+    if any(snapshot.statistics for snapshot in snapshots):
+        drawn["curves"] = curves_figure(snapshots)
+    for n in range(len(snapshots[-1].sentences) if snapshots else 0):
+        if strip := find_strip(snapshots, n):
             drawn[f"strip_{n + 1}"] = strip_figure(strip)
     pictures = []
     for name, figure in drawn.items():
@@ -75,14 +75,14 @@ def draw(folder: Path) -> list[Path]:
 # -- curves
 
 
-def curves_figure(probes: Sequence[Probe]) -> Figure:
+def curves_figure(snapshots: Sequence[Snapshot]) -> Figure:
     """Returns the figure of all heads' statistics over the steps, a column a kind."""
-    kinds = [kind for kind in KINDS if any(kind in probe.statistics for probe in probes)]
+    kinds = [kind for kind in KINDS if any(kind in snapshot.statistics for snapshot in snapshots)]
     panels = [
-        {kind: name for kind in kinds for name in row if _curves(probes, kind, name)}
+        {kind: name for kind in kinds for name in row if _curves(snapshots, kind, name)}
         for row in ROWS
     ]
-    panels, depth = [row for row in panels if row], max(map(_depth, probes))
+    panels, depth = [row for row in panels if row], max(map(_depth, snapshots))
     size = (PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * len(panels) + 0.7)
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
@@ -90,7 +90,7 @@ def curves_figure(probes: Sequence[Probe]) -> Figure:
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, depth))
     for (row, names), (column, kind) in itertools.product(enumerate(panels), enumerate(kinds)):
         if kind in names:
-            curves = _curves(probes, kind, names[kind])
+            curves = _curves(snapshots, kind, names[kind])
             _draw_heads(grid[row, column], *curves, names[kind], colours)
         else:
             grid[row, column].set_axis_off()
@@ -107,14 +107,18 @@ def curves_figure(probes: Sequence[Probe]) -> Figure:
     return figure
 
 
-def _depth(probe: Probe) -> int:
+def _depth(snapshot: Snapshot) -> int:
     """The layers of the deepest stack."""
-    return max((len(a) for own in probe.statistics.values() for a in own.values()), default=1)
+    return max((len(a) for own in snapshot.statistics.values() for a in own.values()), default=1)
 
 
-def _curves(probes: Sequence[Probe], kind: str, name: str) -> tuple[list[int], np.ndarray] | None:
+def _curves(
+    snapshots: Sequence[Snapshot], kind: str, name: str
+) -> tuple[list[int], np.ndarray] | None:
     """The steps that have a statistic, and its values [steps, layers, H]; None without any."""
-    found = {p.step: p.statistics[kind][name] for p in probes if name in p.statistics.get(kind, {})}
+    found = {
+        p.step: p.statistics[kind][name] for p in snapshots if name in p.statistics.get(kind, {})
+    }
     return (list(found), np.stack(list(found.values()))) if found else None
 
 
@@ -156,15 +160,15 @@ class Strip(NamedTuple):
     maps: list[Attention]
 
 
-def find_strip(probes: Sequence[Probe], n: int) -> Strip | None:
-    """Returns what to draw of the n-th sentence of the last probe, n from zero; None of nothing.
+def find_strip(snapshots: Sequence[Snapshot], n: int) -> Strip | None:
+    """Returns what to draw of the n-th sentence of the last snapshot, n from zero; None of nothing.
 
     It is cross-attention where there is such. Where all heads are too many, those are shown which
     align best in the end; without known links, those whose attention is the least spread out.
     """
-    last = probes[-1].sentences[n]
+    last = snapshots[-1].sentences[n]
     kinds = [kind for kind in ("cross", *KINDS) if kind in last.weights]
-    same = of_same_sentence(probes, n)
+    same = of_same_sentence(snapshots, n)
     if not kinds:
         return None
     kind = kinds[0]
@@ -173,13 +177,13 @@ def find_strip(probes: Sequence[Probe], n: int) -> Strip | None:
     count = min(max(2, room), STEPS, len(same))
     chosen = np.unique(np.linspace(0, len(same) - 1, count).round().astype(int))
     heads = [tuple(head) for head in np.ndindex(last.weights[kind].shape[:2])]
-    own = probes[-1].statistics.get(kind, {})
+    own = snapshots[-1].statistics.get(kind, {})
     ranks = own.get("aer", own.get("relative_entropy"))
     if ranks is not None:
         heads = sorted(sorted(heads, key=lambda head: ranks[head])[:HEADS])
     picked = [same[i] for i in chosen]
-    maps = [probe.sentences[n] for probe in picked]
-    return Strip(kind, [probe.step for probe in picked], heads[:HEADS], maps)
+    maps = [snapshot.sentences[n] for snapshot in picked]
+    return Strip(kind, [snapshot.step for snapshot in picked], heads[:HEADS], maps)
 
 
 def strip_figure(strip: Strip) -> Figure:

@@ -1,4 +1,4 @@
-"""What the points of a sweep scored: their spread over seeds, and how they differ."""
+"""What the trials of a sweep scored: their spread over seeds, and how they differ."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from scipy import stats
 from experiments.display.training_curves import Curve
 from experiments.measures.registry import Measure, TaskMeasures
 from experiments.measures.texts import Texts
-from experiments.sweeps.answer.significance import holm, paired_t_test
+from experiments.sweeps.results.significance import holm, paired_t_test
 
 SEED = "seed"  # runs that differ in nothing else repeat one setting
 CONFIDENCE = 0.95
@@ -22,7 +22,7 @@ LOST = ("pruned", "failed")
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
+class Trial:
     """One run of a sweep.
 
     Attributes:
@@ -52,16 +52,16 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a complete point left.
+    """What a complete trial left.
 
     Attributes:
-      point: the point.
+      trial: the trial.
       results: its `results.json`.
       texts: what it made of each text of the test set; None where its task keeps none.
       curves: of validation, by metric, over steps.
     """
 
-    point: Point
+    trial: Trial
     results: dict[str, Any]
     texts: Texts | None
     curves: dict[str, Curve]
@@ -93,7 +93,7 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """The points whose values are equal but for the seed, of which at least one is complete.
+    """The trials whose values are equal but for the seed, of which at least one is complete.
 
     Attributes:
       outcomes: of the complete ones.
@@ -102,15 +102,15 @@ class Setting:
 
     values: dict[str, Any]
     outcomes: list[Outcome]
-    others: list[Point] = dataclasses.field(default_factory=list)
+    others: list[Trial] = dataclasses.field(default_factory=list)
 
     @property
-    def lost(self) -> list[Point]:
-        """The points that were pruned or failed.
+    def lost(self) -> list[Trial]:
+        """The trials that were pruned or failed.
 
         It is mostly the worse seeds that end so: the mean of those that are left is too good.
         """
-        return [point for point in self.others if point.state in LOST]
+        return [trial for trial in self.others if trial.state in LOST]
 
     def over_seeds(self, path: str) -> Spread | None:
         """The spread of the number at a path of the results; None unless every seed has it."""
@@ -157,16 +157,16 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """The points of a sweep, and what compares of them.
+    """The trials of a sweep, and what compares of them.
 
     Attributes:
-      points: all of them.
-      settings: those with a complete point, in order of first appearance.
+      trials: all of them.
+      settings: those with a complete trial, in order of first appearance.
       baseline: the one that the others are compared with, or None.
       measures: the task's, of the split that all runs have.
     """
 
-    points: list[Point]
+    trials: list[Trial]
     settings: list[Setting]
     baseline: Setting | None
     measures: TaskMeasures
@@ -174,7 +174,7 @@ class Sweep:
     @functools.cached_property
     def keys(self) -> list[str]:
         """The swept keys in order of first appearance, without the seed."""
-        return list(dict.fromkeys(key for point in self.points for key in point.setting))
+        return list(dict.fromkeys(key for trial in self.trials for key in trial.setting))
 
     @functools.cached_property
     def outcomes(self) -> list[Outcome]:
@@ -235,8 +235,8 @@ def compare(setting: Setting, baseline: Setting, measures: TaskMeasures) -> Comp
     """
     if setting.lost or baseline.lost:
         return None
-    theirs = {outcome.point.seed: outcome for outcome in baseline.outcomes}
-    pairs = [(o, theirs[o.point.seed]) for o in setting.outcomes if o.point.seed in theirs]
+    theirs = {outcome.trial.seed: outcome for outcome in baseline.outcomes}
+    pairs = [(o, theirs[o.trial.seed]) for o in setting.outcomes if o.trial.seed in theirs]
     if not pairs:
         return None
     path = measures.main.path

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from transformer.analysis.alignment import GoldLinks, words_of_text
-from transformer.analysis.head_probe import HeadProbe, LinkedPair, divide
+from transformer.analysis.snapshots import HeadSnapshots, LinkedPair, divide
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import make_batch
 from transformer.data.tokenizer import PAD_ID
 from transformer.inference.translator import Translator
 
 
-def probe_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -> HeadProbe:
-    """Returns the probe of pairs, without those that training would leave out as too long.
+def snapshot_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -> HeadSnapshots:
+    """Returns the snapshot of pairs, without those that training would leave out as too long.
 
     Args:
       config: the whole experiment.
@@ -22,7 +22,7 @@ def probe_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -
     targets = target.encode([pair.target for pair in pairs])
     lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
     longest = min(config.data.max_tokens, translator.max_length)
-    kept, model = config.evaluate.probe_sentences, config.model
+    kept, model = config.evaluate.snapshot_sentences, config.model
     maps = model.num_heads * (model.num_encoder_layers + 2 * model.num_decoder_layers)
     parts = divide(lengths, longest, kept, maps, config.data.batch_tokens)
     batches = [
@@ -37,7 +37,7 @@ def probe_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -
     chosen = [pairs[i] for texts in parts.texts for i in texts]
     known = all(pair.alignment is not None for pair in chosen)
     linked = _linked(translator, chosen) if known else []
-    return HeadProbe(translator.batch_attention, batches, tokens[:kept], linked)
+    return HeadSnapshots(translator.batch_attention, batches, tokens[:kept], linked)
 
 
 def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:

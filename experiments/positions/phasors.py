@@ -42,7 +42,7 @@ COLOURS_TOLD = 33  # of the colour map: odd, so that zero has its own
 Hands = list[tuple[int, int]]
 
 
-class Clock(NamedTuple):
+class Phasors(NamedTuple):
     """An encoding that adds circles.
 
     Attributes:
@@ -58,7 +58,7 @@ class Clock(NamedTuple):
     hands: Hands
 
 
-def clocks_of(config: ModelConfig) -> list[Clock]:
+def phasors_of(config: ModelConfig) -> list[Phasors]:
     """Returns the encodings of REGISTRY that add nothing but circles.
 
     Args:
@@ -72,7 +72,7 @@ def clocks_of(config: ModelConfig) -> list[Clock]:
         encoding = Encoding(name, small, initial_params(small, name, 0))
         table = encoding.table(POSITIONS)
         if hands := hands_of(table):
-            clocks.append(Clock(name, encoding.summary, table, hands))
+            clocks.append(Phasors(name, encoding.summary, table, hands))
     return clocks
 
 
@@ -91,7 +91,7 @@ def hands_of(table: np.ndarray) -> Hands:
     return hands
 
 
-def draw_gif(clock: Clock, picture: Path) -> Path:
+def draw_gif(clock: Phasors, picture: Path) -> Path:
     """Writes the hands' walk through all positions, a frame each, as a GIF; returns `picture`."""
     _, _, table, hands = clock
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH)
@@ -132,7 +132,7 @@ def draw_gif(clock: Clock, picture: Path) -> Path:
     return picture
 
 
-def write_clocks(clocks: Sequence[Clock], page: Path) -> Path:
+def write_phasors(clocks: Sequence[Phasors], page: Path) -> Path:
     """Writes the hands as a page with a slider over the positions; returns `page`."""
     shades = [to_hex(colour) for colour in colormaps[SIGNED](np.linspace(0, 1, COLOURS_TOLD))]
     told = [{**clock._asdict(), "table": encode_floats(clock.table)} for clock in clocks]

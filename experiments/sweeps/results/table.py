@@ -1,4 +1,4 @@
-"""The table of a sweep, a row a setting, as Markdown; and the one of its points, as CSV."""
+"""The table of a sweep, a row a setting, as Markdown; and the one of its trials, as CSV."""
 
 import contextlib
 import csv
@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from experiments.measures.registry import Measure
-from experiments.sweeps.answer.notes import notes
-from experiments.sweeps.answer.reading import SPLITS
-from experiments.sweeps.answer.results import CONFIDENCE, Comparison, Setting, Spread, Sweep
+from experiments.sweeps.results.notes import notes
+from experiments.sweeps.results.outcomes import CONFIDENCE, Comparison, Setting, Spread, Sweep
+from experiments.sweeps.results.reading import SPLITS
 
 NONE = "-"
 # And what else tears a line or a cell apart.
@@ -107,19 +107,19 @@ def signatures(sweep: Sweep) -> dict[str, str]:
         split, name = measure.path.split(".")
         for outcome in sweep.outcomes:
             text = (outcome.results.get(split) or {}).get(f"{name}_signature")
-            if text and text != found.get(measure.title.removeprefix("longer: ")):
+            if text and text != found.get(measure.title.removeprefix("length generalization: ")):
                 found[measure.title] = text
     return found
 
 
 def missing(sweep: Sweep) -> list[str]:
-    """A line for each point that is not in the table: its number, state, values and why."""
+    """A line for each trial that is not in the table: its number, state, values and why."""
     return [
-        f"point {point.number}, {point.state}: "
-        + (", ".join(f"{k}={value_text(v)}" for k, v in point.values.items()) or "as configured")
-        + (f" ({one_line(point.note)})" if point.note else "")
-        for point in sweep.points
-        if point.state != "complete"
+        f"trial {trial.number}, {trial.state}: "
+        + (", ".join(f"{k}={value_text(v)}" for k, v in trial.values.items()) or "as configured")
+        + (f" ({one_line(trial.note)})" if trial.note else "")
+        for trial in sweep.trials
+        if trial.state != "complete"
     ]
 
 
@@ -148,14 +148,14 @@ def to_markdown(sweep: Sweep, title: str, command: str) -> str:
 
 
 def to_csv(sweep: Sweep) -> str:
-    """The points as CSV, a row each, with every score of every split and its signature.
+    """The trials as CSV, a row each, with every score of every split and its signature.
 
-    The columns that start with `p_` are of the comparison of a point's whole setting. What a run
+    The columns that start with `p_` are of the comparison of a trial's whole setting. What a run
     tells in lists and tables, as a confusion matrix, is left to its `results.json`. Text that a
     spreadsheet would take for a formula has a single quote before it.
     """
-    outcomes = {outcome.point.number: outcome.results for outcome in sweep.outcomes}
-    keys = dict.fromkeys(key for point in sweep.points for key in point.values)
+    outcomes = {outcome.trial.number: outcome.results for outcome in sweep.outcomes}
+    keys = dict.fromkeys(key for trial in sweep.trials for key in trial.values)
     scores = dict.fromkeys(
         (split, name)
         for split in SPLITS
@@ -172,13 +172,13 @@ def to_csv(sweep: Sweep) -> str:
     titles = [f"{split}_{name}" for split, name in scores]
     tested = _tested(sweep)
     write(["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS])
-    for point in sweep.points:
-        results = outcomes.get(point.number, {})
-        values = [point.values.get(key) for key in keys]
+    for trial in sweep.trials:
+        results = outcomes.get(trial.number, {})
+        values = [trial.values.get(key) for key in keys]
         measured = [(results.get(split) or {}).get(name) for split, name in scores]
         costs = [results.get(name) for name in RUN_COLUMNS]
-        test = tested.get(point.number, [None] * len(TEST_COLUMNS))
-        write([point.number, *values, point.state, *measured, *costs, *test])
+        test = tested.get(trial.number, [None] * len(TEST_COLUMNS))
+        write([trial.number, *values, trial.state, *measured, *costs, *test])
     return text.getvalue()
 
 
@@ -199,9 +199,9 @@ def _plain(cell: Any) -> Any:
 
 
 def _tested(sweep: Sweep) -> dict[int, list[Any]]:
-    """The test columns of each complete point whose setting was tested, by number."""
+    """The test columns of each complete trial whose setting was tested, by number."""
     return {
-        outcome.point.number: [found.p_value, found.corrected, found.signature]
+        outcome.trial.number: [found.p_value, found.corrected, found.signature]
         for setting, found in zip(sweep.settings, sweep.comparisons, strict=True)
         if found and found.p_value is not None
         for outcome in setting.outcomes

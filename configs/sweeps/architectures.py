@@ -1,7 +1,7 @@
 """Transformer or recurrence? At equal parameters, each at two learning rates and two seeds.
 
-    python launch.py --config=configs/sweeps/kinds.py --workdir=runs/kinds
-    python launch.py --config=configs/sweeps/kinds.py:multi30k --workdir=runs/kinds \\
+    python launch.py --config=configs/sweeps/architectures.py --workdir=runs/kinds
+    python launch.py --config=configs/sweeps/architectures.py:multi30k --workdir=runs/kinds \\
         --config.data.path=DIR
 
 The recurrent models have a layer a side, of the width that gives them the Transformer's number of
@@ -30,11 +30,11 @@ def get_config(size: str = "grammar"):
 
 
 def sweep():
-    kinds = [{"model.kind": "transformer"}]
+    kinds = [{"model.architecture": "transformer"}]
     for (cell, attention), widths in WIDTHS.items():
         kinds.append(
             {
-                "model.kind": "recurrent",
+                "model.architecture": "recurrent",
                 "model.cell": cell,
                 "model.recurrent_attention": attention,
                 "model.d_model": widths[chosen],

@@ -1,7 +1,7 @@
 """A Transformer that tells favourable reviews, of which the order of words decides: made-up text.
 
-python launch.py --config=configs/opinions.py --workdir=runs/opinions
-python launch.py --config=configs/opinions.py:bag --workdir=runs/opinions_bag
+python launch.py --config=configs/toy_reviews.py --workdir=runs/toy_reviews
+python launch.py --config=configs/toy_reviews.py:bag_of_embeddings --workdir=runs/toy_reviews
 """
 
 from configs import base
@@ -11,28 +11,29 @@ def get_config(model: str = "transformer"):
     """Returns the experiment with a Transformer, the mean of embeddings, or a recurrent model.
 
     Args:
-      model: "transformer" | "bag" | "bigrams" (a bag with bigrams) | "recurrent".
+      model: "transformer" | "bag_of_embeddings" | "bigrams" (a bag with bigrams) | "recurrent".
 
     Raises:
       ValueError: another model.
     """
-    if model not in ("transformer", "bag", "bigrams", "recurrent"):
+    if model not in ("transformer", "bag_of_embeddings", "bigrams", "recurrent"):
         raise ValueError(
-            f"model '{model}' is unknown: choose transformer, bag, bigrams or recurrent"
+            f"model '{model}' is unknown: "
+            "choose transformer, bag_of_embeddings, bigrams or recurrent"
         )
     config = base.get_config()
-    config.name = "opinions"
+    config.name = "toy_reviews"
     config.task = "classification"
 
-    config.model.kind = "bag" if model == "bigrams" else model
-    config.model.bag_bigrams = 10_000 if model == "bigrams" else 0
+    config.model.architecture = "bag_of_embeddings" if model == "bigrams" else model
+    config.model.bigram_buckets = 10_000 if model == "bigrams" else 0
     config.model.d_model = 64
     config.model.d_ff = 128
     config.model.num_heads = 4
     config.model.num_encoder_layers = 2
     config.model.norm_position = "pre"
 
-    config.data.source = "opinions"
+    config.data.source = "toy_reviews"
     config.data.train_size = 8000
     config.data.validation_size = 500
     config.data.test_size = 1000
