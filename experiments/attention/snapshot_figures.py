@@ -32,14 +32,14 @@ from transformer.analysis.attention import Attention
 PANELS = {
     "relative_entropy": "entropy / largest possible",
     "diagonality": "diagonality",
-    "end_share": "share on </s>",
+    "end_fraction": "share on </s>",
     "distance": "mean distance (tokens)",
     # `--mode=align` scores the test set instead.
     "aer": "alignment error rate\n(tracked pairs, by output)",
 }
 UNBOUNDED = ("distance",)
 # The rows of the figure: no kind has two of one row, and kinds that have none leave a gap.
-ROWS = (("relative_entropy",), ("diagonality",), ("end_share",), ("distance", "aer"))
+ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance", "aer"))
 DOTS_PER_INCH = 200
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
 FEW = 30  # checkpoints that still show as single marks

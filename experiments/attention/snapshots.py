@@ -14,7 +14,7 @@ folder, which `np.load` reads without pickle. It holds
 
 Kinds are `encoder_self`, `decoder_self` and `cross`, those that the model has. The statistics are
 those of `transformer.analysis.statistics`: `entropy` (nats), `relative_entropy` (0 to 1),
-`distance` (tokens, of self-attention), `end_share` (0 to 1, where the keys have an
+`distance` (tokens, of self-attention), `end_fraction` (0 to 1, where the keys have an
 end-of-sentence) and `diagonality` (0 to 1); and `aer`, `precision` and `recall` (0 to 1) of
 `cross`, where gold word links are known. These are over the tracked pairs of the
 validation set alone, and by output: a word's links are read off the rows that make it.

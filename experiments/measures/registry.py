@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.measures.predictions import accuracy, mcnemar_test, read_predictions
-from experiments.measures.texts import Texts, exact_share
+from experiments.measures.texts import Texts, exact_fraction
 from experiments.measures.translations import bleu, randomisation_test, read_translations
 from transformer.metrics.registry import SWEEPS, find, metrics_of
 
@@ -176,7 +176,7 @@ TRANSLATIONS = TextScores(
     test_name="approximate randomisation over sentences ({signature}; Riezler and Maxwell 2005)",
     by_length={
         "BLEU": lambda texts, rows: bleu(texts.counts[rows]),
-        "exact matches (%)": exact_share,
+        "exact matches (%)": exact_fraction,
     },
 )
 PREDICTIONS = TextScores(
@@ -187,7 +187,7 @@ PREDICTIONS = TextScores(
     score=accuracy,
     test=mcnemar_test,
     test_name="McNemar's test over texts ({signature})",
-    by_length={"accuracy (%)": exact_share},
+    by_length={"accuracy (%)": exact_fraction},
 )
 REGISTRY = {
     measures.task: measures

@@ -62,7 +62,7 @@ def count_words(texts: Iterable[str]) -> np.ndarray:
     return np.array([len(text.split()) for text in texts], np.int64)
 
 
-def exact_share(texts: Texts, rows: np.ndarray) -> float:
+def exact_fraction(texts: Texts, rows: np.ndarray) -> float:
     """Which share of these rows is exact, in percent."""
     return 100 * texts.exact[rows].mean()
 

@@ -48,7 +48,7 @@ def by_loops(weights, mask, ends) -> dict[str, list[float]]:
             row, keys = weights[b, head, i].astype(np.float64), np.flatnonzero(mask[b, i])
             nats = -sum(p * math.log(p) for p in row[keys] if p > 0)
             rows.setdefault("entropy", []).append(nats)
-            rows.setdefault("end_share", []).append(sum(row[ends[b]]))
+            rows.setdefault("end_fraction", []).append(sum(row[ends[b]]))
             if len(keys) > 1:
                 rows.setdefault("relative_entropy", []).append(nats / math.log(len(keys)))
             if mask.shape[1] == mask.shape[2]:
@@ -134,9 +134,9 @@ def test_cross_attention_that_keeps_pace_with_a_longer_source_is_diagonal():
 
 
 def test_attention_to_the_end_of_the_sentence_alone_has_all_of_its_share():
-    assert of_map(np.eye(4)[[3, 3, 3]])["end_share"] == 1.0
-    assert of_map(np.eye(4)[[0, 1, 2]])["end_share"] == 0.0
-    assert of_map(np.full((3, 4), 1 / 4))["end_share"] == pytest.approx(1 / 4)
+    assert of_map(np.eye(4)[[3, 3, 3]])["end_fraction"] == 1.0
+    assert of_map(np.eye(4)[[0, 1, 2]])["end_fraction"] == 0.0
+    assert of_map(np.full((3, 4), 1 / 4))["end_fraction"] == pytest.approx(1 / 4)
 
 
 def test_a_batch_of_padding_alone_has_no_mean():

@@ -173,7 +173,7 @@ def test_statistics_are_over_all_rows_of_all_sentences(cache):
         each = {
             "entropy": -(weights * np.log(weights)).sum(axis=-1),
             "distance": (weights * apart).sum(axis=-1),
-            "end_share": weights[..., -1],
+            "end_fraction": weights[..., -1],
         }
         sums = {name: sums.get(name, 0) + own.sum(axis=-1) for name, own in each.items()}
         rows += len(places)
@@ -243,7 +243,7 @@ def test_all_batches_of_all_evaluations_are_one_program():
         found = snapshot(jnp.array([[share, 1 - share]] * 3))
         # The first text of each batch ends at the first key, the second one's at the second.
         ends = (share + (1 - share) + share) / 3
-        np.testing.assert_allclose(found.arrays["statistics/cross/end_share"], ends, rtol=1e-6)
+        np.testing.assert_allclose(found.arrays["statistics/cross/end_fraction"], ends, rtol=1e-6)
     assert model.traced == 1
 
 

@@ -17,7 +17,7 @@ from configs import quickstart
 from places import ROOT
 from runs import (
     TOY,
-    Plan,
+    SpoiltPlan,
     Unigrams,
     identical,
     lines,
@@ -56,7 +56,7 @@ def run(task, config, folder, end=None, at=-1) -> bool:
     """Runs until it ends, or `end` is called as batch `at` is read; returns whether it ended."""
     folder.mkdir(exist_ok=True)
     plan = task.plan
-    task.plan = Plan(plan, on_read=lambda i: i == at and end(i))
+    task.plan = SpoiltPlan(plan, on_read=lambda i: i == at and end(i))
     try:
         return Trainer([Run(task, config, folder)], quiet).run()
     except Killed:

@@ -39,7 +39,7 @@ def head_statistics(
     Args:
       weights: see `entropy`.
       mask: see `entropy`.
-      ends: see `end_share`; None where no key is an end of a sentence.
+      ends: see `end_fraction`; None where no key is an end of a sentence.
       within: whether queries and keys are of one sequence, so that they have a distance in tokens.
     """
     found = {
@@ -50,7 +50,7 @@ def head_statistics(
     if within:
         found["distance"] = distance(weights, mask)
     if ends is not None:
-        found["end_share"] = end_share(weights, mask, ends)
+        found["end_fraction"] = end_fraction(weights, mask, ends)
     return found
 
 
@@ -91,7 +91,7 @@ def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> Ro
     return _sum_rows((weights * apart).sum(axis=-1), mask.any(axis=-1))
 
 
-def end_share(
+def end_fraction(
     weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"], ends: Bool[Array, "B M"]
 ) -> RowSums:
     """Returns the share of the weights that is on ends of sentences, where heads rest.

@@ -238,7 +238,7 @@ class Generator(TokenPredictor):
         mask = segments > 0
         _, sown = self.model.apply(
             variables,
-            *(jnp.asarray(batch.tokens), None, None, mask, None, segments),
+            *(jnp.asarray(batch.tokens), None, None, mask, NO_DROPOUT, segments),
             method="decode",
             mutable=["intermediates"],
         )

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.config import ModelConfig
@@ -166,7 +167,7 @@ class Architecture(Network):
         return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
 
     @nn.nowrap
-    def source_table(self, params: Mapping[str, Any]) -> Array:
+    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
         """Returns the table of the source's embeddings; of tied ones it is the target's."""
         return params.get("source_embedding", params.get("target_embedding"))["table"]
 

@@ -210,7 +210,9 @@ class MultiHeadAttention(nn.Module):
 
     def _scale(self, dtype) -> Float[Array, ""] | None:
         """The learned scale of `query_key_norm` "l2"; None for that of equation 1."""
-        return self.query_key_scale.astype(dtype) if self.config.query_key_norm == "l2" else None
+        return (
+            jnp.asarray(self.query_key_scale, dtype) if self.config.query_key_norm == "l2" else None
+        )
 
     def _modify_scores(self, inputs: AttentionInputs, scores, queries) -> Float[Array, "B H L M"]:
         added = self.positions.score(queries, inputs.query_positions, inputs.key_positions)

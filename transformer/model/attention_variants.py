@@ -5,6 +5,7 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from transformer.model.config import ModelConfig
@@ -50,7 +51,7 @@ def initial_scale(max_length: int) -> nn.initializers.Initializer:
     return nn.initializers.constant(math.log2(length**2 - length))
 
 
-def talk(x: Float[Array, "B H L M"], mixture: Float[Array, "H H"]) -> Float[Array, "B H L M"]:
+def talk(x: Float[Array, "B H L M"], mixture: Float[ArrayLike, "H H"]) -> Float[Array, "B H L M"]:
     """Returns scores or weights mixed over the heads; [h, g] is the part of head h in head g.
 
     Source: Shazeer et al. 2020, "Talking-Heads Attention", section 3.
@@ -73,8 +74,8 @@ def gate(heads: Float[Array, "B L H K"], gates: Float[Array, "*B H"]) -> Float[A
 
 def value_norms(
     values: Float[Array, "B M H K"],
-    kernel: Float[Array, "HK D"],
-    mixture: Float[Array, "H H"] | None,
+    kernel: Float[ArrayLike, "HK D"],
+    mixture: Float[ArrayLike, "H H"] | None,
 ) -> Float[Array, "B H M"]:
     """Returns the norm of what a key adds to the output if all weight of a head is on it.
 
@@ -87,7 +88,7 @@ def value_norms(
 
     Source: Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4.
     """
-    rows = kernel.reshape(*values.shape[2:], -1).astype(jnp.float32)
+    rows = jnp.asarray(kernel, jnp.float32).reshape(*values.shape[2:], -1)
     added = jnp.einsum("BMHK,HKD->BHMD", values.astype(jnp.float32), rows)
     if mixture is not None:
         added = jnp.einsum("HG,BGMD->BHMD", mixture, added)

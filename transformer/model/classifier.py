@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.architecture import Architecture, Network
@@ -117,7 +118,7 @@ class Classifier(Network):
         return self._architecture().weights_per_token(params["encoder"])
 
     @nn.nowrap
-    def source_table(self, params: Mapping[str, Any]) -> Array:
+    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
         """Returns the table of the texts' embeddings."""
         return self._architecture().source_table(params["encoder"])
 
@@ -169,7 +170,7 @@ class BagOfEmbeddings(Network):
         return Classified(Linear(self.num_classes, "float32", True, name="output")(x), embedding)
 
     @nn.nowrap
-    def source_table(self, params: Mapping[str, Any]) -> Array:
+    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
         """Returns the table of the texts' embeddings, without rows for bigrams."""
         return params["table"][: self.vocab_size]
 

@@ -126,7 +126,8 @@ def test_pictures_of_sentences_that_are_tracked_no_more_go(tmp_path):
 
 def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
     given = [
-        snapshot(step, aer=rate, end_share=0.5) for step, rate in ((20, 0.4), (40, 0.2), (60, 0.3))
+        snapshot(step, aer=rate, end_fraction=0.5)
+        for step, rate in ((20, 0.4), (40, 0.2), (60, 0.3))
     ]
     figure = snapshot_figures.curves_figure(given)
     panels = {axes.get_ylabel(): axes for axes in figure.axes if axes.lines}

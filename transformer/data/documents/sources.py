@@ -81,12 +81,14 @@ def _files(settings: Any) -> Documents:
         if next(iter(text), None) is None:
             raise UserError(f"{text.path} has no text: name a file with some")
     fractions = {
-        split: getattr(settings, f"{split}_share")
+        split: getattr(settings, f"{split}_fraction")
         for split in SPLITS[1:]
-        if split not in named and getattr(settings, f"{split}_share")
+        if split not in named and getattr(settings, f"{split}_fraction")
     }
     if sum(fractions.values()) >= 1:
-        asked = " and ".join(f"--config.data.{split}_share={x}" for split, x in fractions.items())
+        asked = " and ".join(
+            f"--config.data.{split}_fraction={x}" for split, x in fractions.items()
+        )
         raise UserError(f"{asked} leave nothing to train on: lower them")
     return {**named, **_cut(named["train"], fractions)} if fractions else named
 
