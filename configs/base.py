@@ -258,7 +258,7 @@ def _sweep() -> ConfigDict:
     # turns: members of one structure train one after another | vmap: together, as one program |
     # auto: vmap on accelerators, turns on a CPU.
     sweep.parallel = "auto"
-    sweep.max_vmapped_runs = 64  # members of one vmapped program at most
+    sweep.max_vmapped_runs = 64  # runs of one vmapped program at most
     sweep.retry_failed = False  # also train again the trials that failed in an earlier start
-    sweep.prune = False  # stop members that stand below the median of those before them (turns)
+    sweep.prune = False  # stop runs that stand below the median of those before them (sequential)
     return sweep

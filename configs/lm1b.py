@@ -5,7 +5,7 @@
 For a GPU or TPU with a day's time. The corpus comes through TensorFlow Datasets, 1.7 GB to
 download; its sentences are packed into rows of 256 tokens, and none sees another. Sizes and budget
 are those of Flax's example, which reports 3.127 nats a subword; another vocabulary's perplexity
-does not compare with it, bits a byte do.
+does not compare with it, bits per byte do.
 """
 
 from configs import base

@@ -2,9 +2,10 @@
 
 import importlib.machinery
 import importlib.util
+import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,8 @@ def read_experiment(name: str) -> Experiment:
     """Returns what `get_config()`, and in a sweep `sweep()` or `space()`, of a file return.
 
     Args:
-      name: of the file; what follows a colon after it is the argument of `get_config`.
+      name: of the file; what follows a colon after it is the argument of `get_config`, and of
+        `sweep` if that has parameters.
 
     Raises:
       UserError: there is no such file, or it cannot be used.
@@ -40,14 +42,14 @@ def read_experiment(name: str) -> Experiment:
     if not path.is_file() and ":" in name:
         path, argument = Path(name.rpartition(":")[0]), (name.rpartition(":")[2],)
     if not path.is_file():
-        raise UserError(f"--config {path} is no file: configs/ holds those that come with this")
+        raise UserError(f"--config {path} is not a file: configs/ holds those that come with this")
     sys.path.insert(0, str(Path(__file__).parents[1]))
     loader = importlib.machinery.SourceFileLoader("config", str(path))  # whatever it ends in
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("config", loader))
     try:
         loader.exec_module(module)
         config = complete(module.get_config(*argument))
-        trials = list(module.sweep()) if hasattr(module, "sweep") else None
+        trials = list(_call(module.sweep, argument)) if hasattr(module, "sweep") else None
         return Experiment(config, trials, module.space() if hasattr(module, "space") else None)
     except Exception as error:  # the file is a program, and may fail in any way
         # A locked config lists all that it has.
@@ -55,6 +57,10 @@ def read_experiment(name: str) -> Experiment:
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         text = " ".join(text.split())
         raise UserError(f"--config {path} cannot be used: {kind}{text}") from None
+
+
+def _call(function: Callable, argument: tuple[str, ...]) -> Any:
+    return function(*argument if inspect.signature(function).parameters else ())
 
 
 def override(config: ConfigDict, key: str, text: str) -> None:

@@ -26,7 +26,7 @@ from transformer.storage.files import write_json, write_text
 from transformer.train import Trainer
 
 EVALUATIONS = "evaluations"  # folder within a run's, of evaluations with other settings
-LONGEST_NAME = 120  # of a folder there, in characters
+MAX_NAME_LENGTH = 120  # of a folder there, in characters
 
 
 def train(config: Any, folder: Path) -> int | None:
@@ -39,21 +39,21 @@ def train(config: Any, folder: Path) -> int | None:
       UserError: see `TranslationTask`, `Trainer.run`, `workdir.claim` and `workdir.locked`.
     """
     workdir.check_same_run(folder, config, training=True)
-    task = tasks.REGISTRY[config.task](config, _say, folder=folder)
+    task = tasks.REGISTRY[config.task](config, _log, folder=folder)
     # Opening the checkpoints clears away those half written: none may be another process's.
     with workdir.locked(folder):
         return _train(task, config, folder)
 
 
 def _train(task: Any, config: Any, folder: Path) -> int | None:
-    trainer = Trainer([Run(task, config, folder)], _say)
+    trainer = Trainer([Run(task, config, folder)], _log)
     trainer.runs[0].checkpoints.check_fingerprint(task.fingerprint())
     newest, finished = workdir.newest_step(folder), trainer.runs[0].finished()
     if finished and workdir.is_finished(folder, newest):
         trainer.runs[0].close()
-        _say(f"{folder} is finished, {newest} steps; its results:")
+        _log(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.load_results(folder), config.task)
-        _say(
+        _log(
             "Raise --config.train.steps or --config.train.epochs to go on, or use another "
             "--workdir to start from the beginning."
         )
@@ -66,7 +66,7 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
     else:
         environment.record(folder)
         for line in task.describe():
-            _say(line)
+            _log(line)
         if not trainer.run():
             return trainer.stop_signal
     if workdir.is_scored(folder, workdir.newest_step(folder)):
@@ -92,23 +92,23 @@ def evaluate(config: Any, folder: Path) -> None:
     # The report will need them, and damage is better known before the scoring takes its time.
     records.read_data(folder / page.DATA)
     records.read_environment(folder / environment.ENVIRONMENT)
-    task = tasks.REGISTRY[config.task].from_folder(folder, config, _say)
+    task = tasks.REGISTRY[config.task].from_folder(folder, config, _log)
     if not others:
         show(task, config, folder, score(task, config, folder))
         return
     place = folder / EVALUATIONS / _name_of(others)
     workdir.make_writable(place)
     print_results(score(task, config, folder, place, {"settings": others}), config.task)
-    _say(f"wrote {place / 'results.json'}; those of {folder} stay as they are")
+    _log(f"wrote {place / 'results.json'}; those of {folder} stay as they are")
 
 
 def _name_of(settings: Mapping[str, Any]) -> str:
     """The name of a folder for an evaluation with these settings, by dotted key."""
     name = ",".join(f"{key.partition('.')[2]}={value}" for key, value in settings.items())
     name = re.sub(r"[^\w.,=+-]", "_", name)
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_NAME_LENGTH:
         digest = hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()[:8]
-        name = f"{name[: LONGEST_NAME - 9]}_{digest}"
+        name = f"{name[: MAX_NAME_LENGTH - 9]}_{digest}"
     return name
 
 
@@ -126,8 +126,8 @@ def score(
       notes: stand in the results as well.
     """
     place = place or folder
-    chosen = weights.choose(task, config, folder, _say, keep=place == folder)
-    run = workdir.load_trained(folder, config, _say, chosen["steps"])
+    chosen = weights.choose(task, config, folder, _log, keep=place == folder)
+    run = workdir.load_trained(folder, config, _log, chosen["steps"])
     params, progress = run.variables["params"], run.progress
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
@@ -137,7 +137,7 @@ def score(
         results[split]["seconds"] = round(time.monotonic() - start, 3)
         for name, lines in results[split].pop("texts").items():
             _write_lines(place / name, lines)
-            _say(f"wrote {place / name}")
+            _log(f"wrote {place / name}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
         "step": workdir.newest_step(folder),
@@ -160,19 +160,19 @@ def score(
 def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
     steps = results["averaged_steps"]
-    trained = workdir.load_trained(folder, config, _say, steps)
+    trained = workdir.load_trained(folder, config, _log, steps)
     # The task's own, which is compiled.
     trained = dataclasses.replace(trained, predictor=task.predictor)
     print_results(results, config.task)
     with _picture("the examples", folder):
-        modes.show(task, trained.variables, folder, _say)
+        modes.show(task, trained.variables, folder, _log)
     with _picture("the training", folder):
         picture = folder / "figures" / "training.png"
-        _say(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
+        _log(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
     with _picture("the snapshots", folder):
         for picture in snapshot_figures.draw(folder):
-            _say(f"wrote {picture}")
-    _say(f"wrote {page.write(config, folder, results, trained)}")
+            _log(f"wrote {picture}")
+    _log(f"wrote {page.write(config, folder, results, trained)}")
 
 
 @contextlib.contextmanager
@@ -184,14 +184,14 @@ def _picture(what: str, folder: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         reason = (str(error).strip().splitlines() or [""])[0][:200]
-        _say(
+        _log(
             f"no picture of {what} ({type(error).__name__}: {reason}); the results are in "
             f"{folder / 'results.json'}"
         )
 
 
 def print_results(results: dict[str, Any], task: str) -> None:
-    """Prints the scores as a table, a row a split, and the signatures below it.
+    """Prints the scores as a table, one row per split, and the signatures below it.
 
     Shown are the task's metrics that the results have, after the number of texts or tokens.
     """
@@ -212,11 +212,11 @@ def print_results(results: dict[str, Any], task: str) -> None:
     print_table(table)
     for name in metrics:
         if f"{name}_signature" in first:
-            _say(f"{name}: {first[f'{name}_signature']}")
+            _log(f"{name}: {first[f'{name}_signature']}")
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:
-    """Writes a text a line, so that line i of one file and of another belong together."""
+    """Writes one text per line, so that line i of one file and of another belong together."""
     lines = (re.sub(r"[\r\n]+", " ", text) + "\n" for text in texts)
     path.parent.mkdir(exist_ok=True)
     write_text(path, "".join(lines))
@@ -230,5 +230,5 @@ def _cell(scores: dict[str, Any], metric: Metric) -> str:
     return text if interval is None else f"{text} ± {metric.scale * interval:.2f}"
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(line, flush=True)

@@ -24,7 +24,7 @@ from transformer.data.text_files import GZIP_MAGIC, decode_line
 from transformer.errors import UserError
 from transformer.storage.files import whole_file
 
-PIPE_COLUMNS, MOST_COLUMNS = 120, 100_000  # characters: of a pipe at least, and of any table
+PIPE_COLUMNS, MAX_COLUMNS = 120, 100_000  # characters: of a pipe at least, and of any table
 FRAME, FRAME_OF_CELL = 1, 3  # characters: of a table's left side; of a cell's blanks and right side
 LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
@@ -36,11 +36,11 @@ def input_file(name: str | None) -> Path | None:
     """Returns the file that --input names; None where it names none.
 
     Raises:
-      UserError: it is no file.
+      UserError: it is not a file.
     """
     path = None if name is None else Path(name)
     if path and (path.is_dir() or not path.exists()):
-        raise UserError(f"--input {path} is no file: name a text file, a sentence a line")
+        raise UserError(f"--input {path} is not a file: name a text file, one sentence per line")
     return path
 
 
@@ -245,7 +245,7 @@ def print_table(table: Table, keys: int = 1) -> None:
       keys: the first columns, which say what a row is and stand in each of these tables.
     """
     console = Console()
-    wide = console.options.update(max_width=MOST_COLUMNS)
+    wide = console.options.update(max_width=MAX_COLUMNS)
     if not sys.stdout.isatty():
         natural = Measurement.get(console, wide, table).maximum
         console = Console(width=max(PIPE_COLUMNS, natural))

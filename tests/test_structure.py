@@ -15,7 +15,7 @@ CODE = sorted(
 ) + [ROOT / "launch.py"]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 TEXT = [*CODE, *TESTS, *sorted(ROOT.glob("*.md"))]
-MOST_FILES = 14  # of a folder, `__init__.py` apart
+MAX_FILES = 14  # of a folder, `__init__.py` apart
 
 # What a part may import of ours beside itself; the longest name that fits a module is its part.
 # Within these bounds no two rooms import one another, see below.
@@ -215,7 +215,7 @@ def test_no_folder_is_long():
     folders |= {path for path in (ROOT / "experiments" / "web").rglob("*") if path.is_dir()}
     for folder in sorted(folders):
         files = [f for f in folder.iterdir() if f.is_file() and f.name != "__init__.py"]
-        assert len(files) <= MOST_FILES, folder
+        assert len(files) <= MAX_FILES, folder
 
 
 def test_configs_import_nothing_but_configs_and_their_container():

@@ -22,13 +22,13 @@ from transformer.tasks import REGISTRY
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
 from transformer.tasks.numbers import model_fields
 
-LARGEST = 2**31 - 1
+MAX_NUMBER = 2**31 - 1
 NEARLY_ONE = 0.999_999
 # (smallest, largest, keys): every number of configs/base.py but those of lists.
 RANGES: tuple[tuple[float, float, str], ...] = (
     (
         1,
-        LARGEST,
+        MAX_NUMBER,
         "model.d_model model.d_ff model.num_heads model.bias_distance model.shaw_distance "
         "model.bag_of_embeddings_hidden "
         "data.max_characters data.batch_tokens data.num_buckets decode.max_new_tokens "
@@ -41,7 +41,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (1, 10_000, "decode.beam_size decode.num_best evaluate.training_beam_size"),
     (
         0,
-        LARGEST,
+        MAX_NUMBER,
         "seed model.head_size model.num_kv_heads model.num_encoder_layers "
         "model.num_decoder_layers model.bigram_buckets data.length_generalization_size "
         "sweep.seed sweep.baseline "
@@ -65,9 +65,9 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (0, 100, "decode.temperature"),
     (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
     (1, math.inf, "data.max_length_ratio"),
-    (2, LARGEST, "model.max_length data.max_tokens data.context model.bag_of_embeddings_width"),
-    (4, LARGEST, "model.bias_buckets"),
-    (5, LARGEST, "tokenizer.vocab_size"),  # four are taken
+    (2, MAX_NUMBER, "model.max_length data.max_tokens data.context model.bag_of_embeddings_width"),
+    (4, MAX_NUMBER, "model.bias_buckets"),
+    (5, MAX_NUMBER, "tokenizer.vocab_size"),  # four are taken
     (-10, 10, "decode.alpha"),
 )
 # Names that are first used after the training, or after its start; others are checked where they
@@ -109,7 +109,7 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
     """
     current = value_of(config, key)
     if isinstance(current, float) and type(value) is int:
-        value = float(value) if abs(value) <= LARGEST else math.inf  # which no range has
+        value = float(value) if abs(value) <= MAX_NUMBER else math.inf  # which no range has
     if type(value) is not type(current):
         raise wrong_type(key, value, current)
     set_value(config, key, tuple(value) if isinstance(value, list) else value)
@@ -197,7 +197,7 @@ def value_of(config: ConfigDict, key: str) -> Any:
         # A name may be right and its group forgotten.
         near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
         hint = f": did you mean config.{near[0]}?" if near else ": configs/base.py lists all keys"
-        raise UserError(f"config.{key} is no key{hint}")
+        raise UserError(f"there is no key config.{key}{hint}")
     return flat[key]
 
 

@@ -1,13 +1,13 @@
 """What a user can put right, and how it is said."""
 
-LONGEST_VALUE = 200  # characters of a user's value that a message quotes
-LONGEST_LINE = 1200  # characters of a message
+MAX_VALUE_LENGTH = 200  # characters of a user's value that a message quotes
+MAX_LINE_LENGTH = 1200  # characters of a message
 
 
 class UserError(Exception):
     """A mistake in a config, file, checkpoint or sentence.
 
-    Its message is one line that names the value and the remedy; the command prints it, without a
+    Its message is one line that names the value and the fix; the command prints it, without a
     traceback, and exits with code 2.
     """
 
@@ -16,7 +16,7 @@ class RunError(UserError):
     """What is wrong lies in this one run: others of a sweep may go on."""
 
 
-def shorten(text: object, most: int = LONGEST_VALUE) -> str:
+def shorten(text: object, most: int = MAX_VALUE_LENGTH) -> str:
     """Returns a text of at most `most` characters: of a longer one the middle is left out."""
     text = str(text)
     if len(text) <= most:
@@ -26,11 +26,11 @@ def shorten(text: object, most: int = LONGEST_VALUE) -> str:
 
 
 def one_line(message: str) -> str:
-    """Returns a message as one line that a terminal can show, and whose end, the remedy, is there.
+    """Returns a message as one line that a terminal can show, and whose end, the fix, is there.
 
     Ends of lines become spaces; control characters and halves of characters are written as
     escapes, so that a value cannot move the cursor.
     """
     words = " ".join(message.split())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
-    return shorten(shown, LONGEST_LINE)
+    return shorten(shown, MAX_LINE_LENGTH)

@@ -29,7 +29,7 @@ def line_progress(
     """Shows how many lines of a text are done, where stderr is a terminal.
 
     Args:
-      total: lines of the text; None where nobody knows.
+      total: lines of the text; None if it is unknown.
       hidden: show nothing on a terminal either, where the results show how far they are.
       what: is counted.
 
@@ -56,12 +56,12 @@ class Progress:
     Args:
       total: steps of the whole run.
       start: steps done before.
-      say: prints a line where there is no terminal.
+      log: prints a line where there is no terminal.
       unit: what is counted per second.
     """
 
-    def __init__(self, total: int, start: int, say: Callable[[str], None], unit: str):
-        self._unit, self._say, self._total = unit, say, total
+    def __init__(self, total: int, start: int, log: Callable[[str], None], unit: str):
+        self._unit, self._log, self._total = unit, log, total
         self._terminal = sys.stderr.isatty()
         self._bar = RichProgress(
             TextColumn("step"),
@@ -109,8 +109,8 @@ class Progress:
         """Shows an evaluation, above the bar."""
         shown = registry.select(lambda metric: registry.PROGRESS in metric.shown)
         text = "  ".join(f"{name} {scores[name]:.4g}" for name in shown if name in scores)
-        say = self._bar.console.print if self._terminal else self._say
-        say(f"validation at step {step}: {text}")
+        log = self._bar.console.print if self._terminal else self._log
+        log(f"validation at step {step}: {text}")
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -119,7 +119,7 @@ class Progress:
         if self._terminal:
             self._show(self._since, (what,))
         elif what == COMPILING and not self._compiled:
-            self._say(f"{COMPILING} ...")
+            self._log(f"{COMPILING} ...")
             self._shown = self._since
         try:
             yield
@@ -148,7 +148,7 @@ class Progress:
                     shown.remove(dropped)
             self._bar.update(self._task, completed=self._step, text=_text(shown))
         else:
-            self._say(f"step {self._step}/{self._total}{_text(shown)}")
+            self._log(f"step {self._step}/{self._total}{_text(shown)}")
 
     def _time_left(self, now: float) -> tuple[str, ...]:
         """By the steps so far, whose evaluations and saves count with them; none before a step."""

@@ -58,10 +58,10 @@ def read_results(path: Path) -> dict[str, Any] | None:
     """
     if not path.exists():
         return None
-    remedy = "delete it; --mode=evaluate writes it again"
-    results = read_json(path, RESULTS, remedy)
+    fix = "delete it; --mode=evaluate writes it again"
+    results = read_json(path, RESULTS, fix)
     if wrong := _wrong_scores(results) or _wrong_search(results.get("decode", {})):
-        raise UserError(f"{path} cannot be read ({wrong}): {remedy}")
+        raise UserError(f"{path} cannot be read ({wrong}): {fix}")
     return results
 
 
@@ -105,10 +105,10 @@ def read_data(path: Path) -> dict[str, Any] | None:
     """
     if not path.exists():
         return None
-    remedy = "delete it; without it a report has no tables of the text"
-    data = read_json(path, DATA, remedy)
+    fix = "delete it; without it a report has no tables of the text"
+    data = read_json(path, DATA, fix)
     if wrong := [shape for shape in data["shapes"] if len(shape) != 2]:
-        raise UserError(f"{path} cannot be read (a shape has {len(wrong[0])} numbers): {remedy}")
+        raise UserError(f"{path} cannot be read (a shape has {len(wrong[0])} numbers): {fix}")
     return data
 
 
@@ -120,10 +120,10 @@ def read_environment(path: Path) -> dict[str, Any] | None:
     """
     if not path.exists():
         return None
-    remedy = "delete it; without it a report has no table of the environment"
-    environment = read_json(path, ENVIRONMENT, remedy)
+    fix = "delete it; without it a report has no table of the environment"
+    environment = read_json(path, ENVIRONMENT, fix)
     try:
         datetime.datetime.fromisoformat(environment["started"])
     except ValueError:
-        raise UserError(f"{path} cannot be read (started is not a time): {remedy}") from None
+        raise UserError(f"{path} cannot be read (started is not a time): {fix}") from None
     return environment

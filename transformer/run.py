@@ -24,7 +24,7 @@ from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
 
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
-MOST_ATTEMPTS = 5  # to evaluate one state, before the run goes on without
+MAX_ATTEMPTS = 5  # to evaluate one state, before the run goes on without
 
 
 @dataclasses.dataclass
@@ -125,7 +125,7 @@ class Run:
         params = self.task.init_params(jax.random.key(self.config.seed))
         return init_state(params, self.optimizer, bool(self.config.train.ema_decay))
 
-    def restore(self, template: TrainState, say: Callable) -> TrainState | None:
+    def restore(self, template: TrainState, log: Callable) -> TrainState | None:
         """Returns the newest checkpoint's state, and remembers what was saved beside it.
 
         Raises:
@@ -133,7 +133,7 @@ class Run:
         """
         fingerprint = self.progress.fingerprint
         self.progress, self.saved_step = RunProgress(fingerprint), 0
-        restored = self.checkpoints.restore_newest(template, say, fingerprint)
+        restored = self.checkpoints.restore_newest(template, log, fingerprint)
         if restored is None:
             return None
         state, saved = restored
@@ -166,7 +166,7 @@ class Run:
         saved = self.checkpoints.read_progress(newest[0]) if newest else None
         if saved is None or not self.ended(newest[0], RunProgress(**saved)):
             return False
-        return self.checkpoints.evaluated(newest[0]) or self._attempts(newest[0]) >= MOST_ATTEMPTS
+        return self.checkpoints.evaluated(newest[0]) or self._attempts(newest[0]) >= MAX_ATTEMPTS
 
     def ended(self, step: int, progress: RunProgress | None = None) -> bool:
         """Returns whether nothing is left to train after `step` steps.
@@ -269,25 +269,25 @@ class Run:
         """Returns whether the state after `step` steps is to be saved and evaluated."""
         return step > 0 and (step % self.evaluate_every == 0 or self.ended(step))
 
-    def needs_evaluation(self, step: int, consecutive_nonfinite: int, say: Callable) -> bool:
+    def needs_evaluation(self, step: int, consecutive_nonfinite: int, log: Callable) -> bool:
         """Returns whether a state that is due was not evaluated yet, and is worth it.
 
         Args:
           consecutive_nonfinite: of the state.
-          say: prints a line where it is not worth it.
+          log: prints a line where it is not worth it.
         """
         if self.checkpoints.evaluated(step):
             return False
-        if self._attempts(step) >= MOST_ATTEMPTS:
-            say(
-                f"the evaluation at step {step} failed {MOST_ATTEMPTS} times and is left out: is "
+        if self._attempts(step) >= MAX_ATTEMPTS:
+            log(
+                f"the evaluation at step {step} failed {MAX_ATTEMPTS} times and is left out: is "
                 "--config.decode.batch_size or --config.evaluate.max_sentences too large?"
             )
             return False
         last = max(self.checkpoints.scores(), default=0)
         # The newest few are averaged, and the same weights again would push good ones out.
         if not self.ended(step) and last and consecutive_nonfinite >= step - last:
-            say(f"nothing was learned since step {last}: step {step} is not saved or evaluated")
+            log(f"nothing was learned since step {last}: step {step} is not saved or evaluated")
             return False
         return True
 

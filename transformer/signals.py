@@ -39,9 +39,9 @@ class _Answering:
 
     answer = ""
 
-    def __init__(self, say: Callable[[str], None]):
+    def __init__(self, log: Callable[[str], None]):
         self.received: int | None = None
-        self._say, self._said = say, threading.Event()
+        self._log, self._said = log, threading.Event()
 
     def __enter__(self):
         readable, self._pipe = os.pipe()
@@ -71,7 +71,7 @@ class _Answering:
             if not first:
                 first = time.monotonic()
                 with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-                    self._say(f"{name(byte[0])}: {self.answer}")
+                    self._log(f"{name(byte[0])}: {self.answer}")
                 self._said.set()
                 self._answered(byte[0])
         os.close(pipe)
@@ -87,13 +87,13 @@ class StopSignals(_Answering):
     """Within it, SIGINT and SIGTERM are remembered in `received` and end nothing by themselves.
 
     Args:
-      say: prints a line.
+      log: prints a line.
     """
 
     answer = "saving, then ending; once more ends at once"
 
-    def __init__(self, say: Callable[[str], None]):
-        super().__init__(say)
+    def __init__(self, log: Callable[[str], None]):
+        super().__init__(log)
         self._events: queue.SimpleQueue = queue.SimpleQueue()
 
     def wait_for(self, work: Callable[[], T], waiting: Callable[[], None]) -> T:

@@ -32,7 +32,7 @@ class Trainer:
     Args:
       runs: each keeps its own books. Several differ in numbers that are arguments of the step:
         `tasks[0].with_config` made the tasks of all, so that they share a model.
-      say: prints a line.
+      log: prints a line.
       devices: those to use, see `placement`; all, by default.
       train_step: that of another trainer of runs of the same structure, so that it compiles once.
       snapshots: whether each evaluation also writes what the attention heads look at.
@@ -47,12 +47,12 @@ class Trainer:
     def __init__(
         self,
         runs: Sequence[Run],
-        say: Callable,
+        log: Callable,
         devices: Sequence[Any] | None = None,
         train_step: Callable | None = None,
         snapshots: bool = True,
     ):
-        self.runs, self.say, self.snapshots = runs, say, snapshots
+        self.runs, self.log, self.snapshots = runs, log, snapshots
         place = SingleRun if len(runs) == 1 else VmappedRuns
         self.placement = place(devices or jax.devices(), len(runs))
         self.train_step = train_step or self.placement.compile(runs[0].make_train_step())
@@ -64,7 +64,7 @@ class Trainer:
         self._pending: list[TokenMetrics] = []  # of each step since the last line, on the devices
         self._shapes: set = set()  # of the batches that the step is compiled for
         self._watch = Stopwatch()
-        self._signals = StopSignals(say)
+        self._signals = StopSignals(log)
 
     @property
     def stop_signal(self) -> int | None:
@@ -86,12 +86,12 @@ class Trainer:
         """
         lead = self.runs[0]
         if len(self.runs) == 1:
-            warn_of_warmup(lead.config.optimizer, lead.total_steps, self.say)
+            warn_of_warmup(lead.config.optimizer, lead.total_steps, self.log)
         step, states = self._restore()
         if step:
-            self.say(f"going on from step {step}")
+            self.log(f"going on from step {step}")
         elif len(self.runs) == 1:
-            self.say(parameter_table(states[0].params))
+            self.log(parameter_table(states[0].params))
         for run in self.runs:
             run.start_writing()
         plans = [run.task.plan for run in self.runs]
@@ -119,7 +119,7 @@ class Trainer:
             states = []
             for run in self.runs:
                 fresh = run.fresh_state()
-                restored = run.restore(fresh, self.say)
+                restored = run.restore(fresh, self.log)
                 states.append(fresh if restored is None else restored)
             # A checkpoint that was damaged has been put aside.
             if all(int(states[i].step) == start for i in self._trained):
@@ -131,7 +131,7 @@ class Trainer:
         settings, queue, unsaved = lead.config.train, StepQueue(), 0.0
         self._take_up_pending()
         self._watch.lap()
-        with Progress(lead.total_steps, step, self.say, lead.task.unit) as progress:
+        with Progress(lead.total_steps, step, self.log, lead.task.unit) as progress:
             try:
                 while True:
                     due = self._due(state, step)
@@ -166,7 +166,7 @@ class Trainer:
         """The runs whose state is to be saved and evaluated here."""
         due = [i for i in self._trained if self.runs[i].due(step)]
         bad = np.ravel(jax.device_get(state.consecutive_nonfinite)).tolist() if due else []
-        return [i for i in due if self.runs[i].needs_evaluation(step, bad[i], self.say)]
+        return [i for i in due if self.runs[i].needs_evaluation(step, bad[i], self.log)]
 
     def _compile(self, arguments: tuple, progress: Progress) -> None:
         """Compiles the step for a batch of new shapes; a signal finds the state as it was."""
@@ -249,7 +249,7 @@ class Trainer:
             raise
         except Exception as error:
             reason = (str(error).strip().splitlines() or [""])[0][:200]
-            self.say(f"{what} failed, and training goes on: {type(error).__name__}: {reason}")
+            self.log(f"{what} failed, and training goes on: {type(error).__name__}: {reason}")
             return None
         finally:
             self._spend()
@@ -277,7 +277,7 @@ class Trainer:
         if self.stop_signal is not None:
             self._signals.wait_for_answer()
             saved = f"saved step {step}" if step else "nothing was trained yet"
-            self.say(
+            self.log(
                 f"{signals.name(self.stop_signal)}: {saved}; start the same command again to go on"
             )
             return False
@@ -285,7 +285,7 @@ class Trainer:
         for i, run in enumerate(self.runs):
             if i not in self.failures:
                 own = f"{run.workdir.name}: " if len(self.runs) > 1 else ""
-                self.say(own + run.ending(run.saved_step, int(nonfinite_steps[i])))
+                self.log(own + run.ending(run.saved_step, int(nonfinite_steps[i])))
         return True
 
     def _scores(self, params: Any) -> Sequence[dict[str, Any]]:
@@ -314,7 +314,7 @@ class Trainer:
             raise error
         self.failures[i] = str(error)
         self.on_failure(i, str(error))
-        self.say(f"{self.runs[i].workdir.name}: {error}")
+        self.log(f"{self.runs[i].workdir.name}: {error}")
 
 
 class StepQueue:
@@ -323,7 +323,7 @@ class StepQueue:
     A signal has to wait for all that are under way.
     """
 
-    MOST = 32
+    MAX_ACTIVE = 32
     SHORT, LONG = 0.05, 1.0  # seconds
 
     def __init__(self):
@@ -338,14 +338,14 @@ class StepQueue:
             if seconds > self.SHORT:
                 self._ahead = 0 if seconds > self.LONG else 1
             else:
-                self._ahead = min(self.MOST, 2 * self._ahead or 1)
+                self._ahead = min(self.MAX_ACTIVE, 2 * self._ahead or 1)
 
 
-def warn_of_warmup(settings: Any, total_steps: int, say: Callable) -> None:
+def warn_of_warmup(settings: Any, total_steps: int, log: Callable) -> None:
     """Says so where most of the run would pass while the learning rate still rises."""
     updates = math.ceil(total_steps / settings.gradient_accumulation_steps)
     if updates < 2 * settings.warmup_steps:
-        say(
+        log(
             f"warning: {updates} updates are planned and the learning rate rises for "
             f"{settings.warmup_steps} of them: set "
             f"--config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"

@@ -14,7 +14,7 @@ from transformer.metrics.registry import lower_is_better
 from transformer.storage.files import write_json
 
 COMMAND = "sweep.json"
-MOST_TOLD = 10
+MAX_TOLD = 10
 
 
 class Found(NamedTuple):
@@ -64,8 +64,8 @@ def refuse_sweep(folder: Path) -> None:
     trials = find_trials(folder)
     if not trials and command is None:
         return
-    listed = "; ".join(map(str, trials[:MOST_TOLD]))
-    more = f"; and {len(trials) - MOST_TOLD} more" if len(trials) > MOST_TOLD else ""
+    listed = "; ".join(map(str, trials[:MAX_TOLD]))
+    more = f"; and {len(trials) - MAX_TOLD} more" if len(trials) > MAX_TOLD else ""
     name = (
         f"name one of its trials, as --workdir={shlex.quote(str(trials[0].folder))}. Best first: "
         f"{listed}{more}"

@@ -211,16 +211,16 @@ def load_config(folder: Path) -> ConfigDict:
     if not path.exists():
         refuse_sweep(folder)
         raise UserError(f"{folder} holds no run (no config.json): train first, or check --workdir")
-    remedy = "put back the original"
-    saved = read_json(path, dict, remedy)
+    fix = "restore the original"
+    saved = read_json(path, dict, fix)
     try:
         config = complete(ConfigDict(saved))
         check(config)
     except (ValueError, UserError) as error:
-        raise UserError(f"{path} cannot be read ({error}): {remedy}") from None
+        raise UserError(f"{path} cannot be read ({error}): {fix}") from None
     # Keys that it lacks have defaults, but a run's config has each of these.
     if missing := [name for name in ESSENTIAL if name not in saved]:
-        raise UserError(f"{path} cannot be read ({missing[0]} is missing): {remedy}")
+        raise UserError(f"{path} cannot be read ({missing[0]} is missing): {fix}")
     return config
 
 

@@ -1,7 +1,7 @@
 """Transformer or recurrence? At equal parameters, each at two learning rates and two seeds.
 
-    python launch.py --config=configs/sweeps/architectures.py --workdir=runs/kinds
-    python launch.py --config=configs/sweeps/architectures.py:multi30k --workdir=runs/kinds \\
+    python launch.py --config=configs/sweeps/architectures.py --workdir=runs/architectures
+    python launch.py --config=configs/sweeps/architectures.py:multi30k --workdir=runs/multi30k \\
         --config.data.path=DIR
 
 The recurrent models have a layer a side, of the width that gives them the Transformer's number of
@@ -21,15 +21,13 @@ WIDTHS = {
 
 
 def get_config(size: str = "grammar"):
-    global chosen  # the size of sweep()'s widths
     config = sizes.get_config(size)
-    config.name = "kinds"
+    config.name = "architectures"
     config.sweep.baseline = 2  # the Transformer at the higher rate
-    chosen = size
     return config
 
 
-def sweep():
+def sweep(size: str = "grammar"):
     kinds = [{"model.architecture": "transformer"}]
     for (cell, attention), widths in WIDTHS.items():
         kinds.append(
@@ -37,7 +35,7 @@ def sweep():
                 "model.architecture": "recurrent",
                 "model.cell": cell,
                 "model.recurrent_attention": attention,
-                "model.d_model": widths[chosen],
+                "model.d_model": widths[size],
                 "model.num_encoder_layers": 1,
                 "model.num_decoder_layers": 1,
             }

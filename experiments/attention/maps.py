@@ -28,11 +28,11 @@ COLOUR_MAP = "Blues"
 DOTS_PER_INCH = 200
 # Inches a token asks for, and the sides a panel may have: titles need room over one token, and a
 # sentence of a hundred may not fill a wall. Past the cap, labels shrink and then thin out.
-CELL, SMALLEST_SIDE, LARGEST_SIDE = 0.21, 1.35, 5.0
-SMALLEST_WIDTH = 3.2  # inches: the longest title, over a figure of one small panel
-LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 9.0, 5.0, 1.2  # points, points, multiple of the size
-LONGEST_LABEL = 20  # characters
-MOST_CELLS = 160  # a side: more would be smaller than the eye tells apart
+CELL, MIN_SIDE, MAX_SIDE = 0.21, 1.35, 5.0
+MIN_WIDTH = 3.2  # inches: the longest title, over a figure of one small panel
+MAX_FONT, MIN_FONT, LINE_HEIGHT = 9.0, 5.0, 1.2  # points, points, multiple of the size
+MAX_LABEL_LENGTH = 20  # characters
+MAX_CELLS = 160  # a side: more would be smaller than the eye tells apart
 # A token is text, never a formula: otherwise '$x_1$' would be typeset.
 AS_TEXT = {"parse_math": False, "usetex": False}
 MARGIN, TITLE_HEIGHT, HEAD_HEIGHT, AXIS_LABEL, PANEL_GAP = 0.1, 0.36, 0.25, 0.27, 0.16  # inches
@@ -69,7 +69,7 @@ def build_figure(
     """The figure of one layer: a panel a head, then one colour bar, which is the last axes.
 
     All heads share their tokens, so only the first panel of a row and the last of a column carry
-    labels. Beyond some 60 tokens only every n-th token is named, and beyond `MOST_CELLS` a cell is
+    labels. Beyond some 60 tokens only every n-th token is named, and beyond `MAX_CELLS` a cell is
     the largest weight of a square of tokens, of which the title says the side.
 
     Args:
@@ -87,7 +87,7 @@ def build_figure(
         heads, first = heads[only_head - 1 : only_head], only_head
     names = KINDS[kind]
     layout = _Layout.of(len(heads), *maps.tokens(kind))
-    side = math.ceil(max(heads.shape[1:]) / MOST_CELLS)
+    side = math.ceil(max(heads.shape[1:]) / MAX_CELLS)
     figure = Figure(figsize=layout.figure_size, dpi=DOTS_PER_INCH)
     FigureCanvasAgg(figure)
     for head, image in enumerate(heads):
@@ -147,7 +147,7 @@ class _Labels:
     @classmethod
     def of(cls, tokens: tuple[str, ...], side: float) -> "_Labels":
         pitch = 72 * side / len(tokens)  # points from one token to the next
-        size = min(max(pitch / LINE_HEIGHT, SMALLEST_FONT), LARGEST_FONT)
+        size = min(max(pitch / LINE_HEIGHT, MIN_FONT), MAX_FONT)
         step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
         families, covered = fonts_for(frozenset("".join(tokens)))
         font = FontProperties(family=families, size=size)
@@ -185,14 +185,14 @@ class _Layout:
         # Never taller than wide: 4 heads stand 2 x 2, 8 heads 2 x 4, 16 heads 4 x 4.
         down = math.isqrt(heads)
         across = math.ceil(heads / down)
-        cell = min(CELL, LARGEST_SIDE / max(len(queries), len(keys)))
-        width, height = (max(cell * len(tokens), SMALLEST_SIDE) for tokens in (keys, queries))
+        cell = min(CELL, MAX_SIDE / max(len(queries), len(keys)))
+        width, height = (max(cell * len(tokens), MIN_SIDE) for tokens in (keys, queries))
         rows, columns = _Labels.of(queries, height), _Labels.of(keys, width)
         left, bottom = (MARGIN + AXIS_LABEL + labels.extent + TICK for labels in (rows, columns))
         step_x, step_y = width + PANEL_GAP, height + HEAD_HEIGHT + PANEL_GAP
         right, top = left + across * step_x, bottom + down * step_y - PANEL_GAP
         total_width = right + COLOUR_BAR + COLOUR_BAR_LABELS + MARGIN
-        size = np.array([max(total_width, SMALLEST_WIDTH), top + TITLE_HEIGHT])
+        size = np.array([max(total_width, MIN_WIDTH), top + TITLE_HEIGHT])
         scale = np.tile(size, 2)
 
         def panel(head: int) -> np.ndarray:
@@ -226,7 +226,7 @@ def visible(token: str, covered: frozenset[str]) -> str:
 
     Returns:
       `∅` for an empty token, `␣` for a blank, `⟨4E2D⟩`, the code point, for what cannot be drawn
-      or seen; at most `LONGEST_LABEL` characters, cut with `…`.
+      or seen; at most `MAX_LABEL_LENGTH` characters, cut with `…`.
     """
     shown = []
     for character in token:
@@ -239,7 +239,7 @@ def visible(token: str, covered: frozenset[str]) -> str:
     text = "".join(shown) or "∅"
     # A combining mark at the front would sit on whatever is drawn before it.
     text = "◌" + text if unicodedata.combining(text[0]) else text
-    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    return text if len(text) <= MAX_LABEL_LENGTH else text[: MAX_LABEL_LENGTH - 1] + "…"
 
 
 @functools.lru_cache(maxsize=8)

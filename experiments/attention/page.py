@@ -30,11 +30,14 @@ from transformer.errors import UserError
 from transformer.workdir import load_results
 
 # Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
-LARGEST = 1_800_000
-MOST_FRAMES = 32  # checkpoints of a sentence that are read: no slider needs more
-FEWEST_FRAMES = 4  # checkpoints of a sentence: rather fewer sentences than fewer of these
-LONGEST_TOKEN, LONGEST_TITLE = 60, 300  # characters
-LONGEST_NAME, DIGEST = 40, 6  # characters of a folder's name: of the text, and to tell texts apart
+MAX_CHARACTERS = 1_800_000
+MAX_FRAMES = 32  # checkpoints of a sentence that are read: no slider needs more
+MIN_FRAMES = 4  # checkpoints of a sentence: rather fewer sentences than fewer of these
+MAX_TOKEN_LENGTH, MAX_TITLE_LENGTH = 60, 300  # characters
+MAX_NAME_LENGTH, DIGEST = (
+    40,
+    6,
+)  # characters of a folder's name: of the text; of its digest
 
 
 class Example(NamedTuple):
@@ -57,7 +60,7 @@ def text_folder(run: Path, text: str, translation: str | None = None) -> Path:
     Args:
       translation: the one that is given, if any; with another, the folder is another.
     """
-    readable = re.sub(r"\W+", "_", text).strip("_")[:LONGEST_NAME]
+    readable = re.sub(r"\W+", "_", text).strip("_")[:MAX_NAME_LENGTH]
     digest = hashlib.sha256(repr((text, translation)).encode()).hexdigest()[:DIGEST]
     name = "_".join(part for part in ("attention", readable, digest) if part)
     return run / "figures" / name
@@ -69,7 +72,7 @@ def draw_attention(
     place: Path,
     run: Path,
     options: Options,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> list[Path]:
     """Draws a text's attention weights below `place`; returns the pictures and the explorer.
 
@@ -78,7 +81,7 @@ def draw_attention(
       run: folder of the run, whose snapshots the explorer shows beside the text.
       options: `layer` and `head` are drawn alone, and are where the explorer opens; `hide_end`
         is of both, though the explorer can bring it back; the arrays, `save_maps`, have all.
-      say: called with a line on what there was no room for.
+      log: called with a line on what there was no room for.
 
     Raises:
       UserError: there is no such layer or head.
@@ -91,16 +94,16 @@ def draw_attention(
     numbers = ", ".join(f"{step:,}" for step in sorted(steps))
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
     given, page = Example((label,), (maps,)), place / "explorer.html"
-    return [*pictures, write_explorer(page, given, read_examples(run), options, say)]
+    return [*pictures, write_explorer(page, given, read_examples(run), options, log)]
 
 
-def show_attention(seen: Attention, run: Path, say: Callable[[str], None]) -> None:
+def show_attention(seen: Attention, run: Path, log: Callable[[str], None]) -> None:
     """Draws what a finished run attends to in an example; nothing of a model without attention."""
     if seen.weights:
         steps = load_results(run)["averaged_steps"]
         place = run / "figures" / "attention"
-        for file in draw_attention(seen, steps, place, run, Options(), say):
-            say(f"wrote {file}")
+        for file in draw_attention(seen, steps, place, run, Options(), log):
+            log(f"wrote {file}")
 
 
 def write_explorer(
@@ -108,11 +111,11 @@ def write_explorer(
     given: Example,
     tracked: Sequence[Example],
     options: Options,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Path:
     """Writes the explorer of a sentence and, as far as there is room, of a run's snapshots.
 
-    A sentence too long for the page is cut, snapshots are thinned; both the page and `say` tell.
+    A sentence too long for the page is cut, snapshots are thinned; both the page and `log` tell.
 
     Args:
       given: the sentence that the page opens at.
@@ -125,7 +128,7 @@ def write_explorer(
     """
     examples, notes = fit(given, tracked)
     for note in notes:
-        say(note)
+        log(note)
     data = {
         "kinds": {kind: names._asdict() for kind, names in KINDS.items()},
         "examples": [_encode(example) for example in examples],
@@ -137,7 +140,7 @@ def write_explorer(
 
 
 def read_examples(folder: Path) -> list[Example]:
-    """Returns the snapshot sentences that a run kept, each at up to `MOST_FRAMES` checkpoints.
+    """Returns the snapshot sentences that a run kept, each at up to `MAX_FRAMES` checkpoints.
 
     Those are evenly chosen, from the first to the last. Without snapshots there are none.
     """
@@ -146,7 +149,7 @@ def read_examples(folder: Path) -> list[Example]:
     for n in range(len(snapshots[-1].sentences) if snapshots else 0):
         frames = {
             f"step {snapshot.step:,}": AttentionMaps.of(snapshot.sentences[n])
-            for snapshot in _evenly(of_same_sentence(snapshots, n), MOST_FRAMES)
+            for snapshot in _evenly(of_same_sentence(snapshots, n), MAX_FRAMES)
         }
         examples.append(Example(tuple(frames), tuple(frames.values())))
     return examples
@@ -157,11 +160,11 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
 
     The given sentence has precedence: it loses its last tokens, but for the source's
     end-of-sentence, only if it does not fit by itself. Of the snapshot sentences there are as
-    many as leave room for `FEWEST_FRAMES` checkpoints, or one, and of the checkpoints, evenly
+    many as leave room for `MIN_FRAMES` checkpoints, or one, and of the checkpoints, evenly
     chosen from the first to the last, as many as fit.
     """
     notes = []
-    first = _shorten(given, LARGEST)
+    first = _shorten(given, MAX_CHARACTERS)
     if any(first.omitted):
         sides = zip(first.omitted, ("source", "target"), strict=True)
         counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
@@ -169,9 +172,9 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
             f"too long for a page under 2 MB: the explorer leaves out the last {counts}, and the "
             "sums of its rows fall short of 1 by what these get; attention.npz has them all"
         )
-    room = LARGEST - sum(map(_size, first.frames))
+    room = MAX_CHARACTERS - sum(map(_size, first.frames))
     kept = list(tracked)
-    while len(kept) > 1 and _frames_that_fit(kept, room) < min(FEWEST_FRAMES, _most_frames(kept)):
+    while len(kept) > 1 and _frames_that_fit(kept, room) < min(MIN_FRAMES, _most_frames(kept)):
         kept.pop()
     if kept and not _frames_that_fit(kept, room):
         kept.pop()
@@ -288,9 +291,9 @@ def _encode(example: Example) -> dict[str, Any]:
     return {
         "title": source or target,
         "translation": target if source else "",
-        "source": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.source_tokens],
-        "target": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.target_tokens],
-        "written": [web_page.shortened(token, LONGEST_TOKEN) for token in maps.written_tokens],
+        "source": [web_page.shortened(token, MAX_TOKEN_LENGTH) for token in maps.source_tokens],
+        "target": [web_page.shortened(token, MAX_TOKEN_LENGTH) for token in maps.target_tokens],
+        "written": [web_page.shortened(token, MAX_TOKEN_LENGTH) for token in maps.written_tokens],
         "omitted": dict(zip(("source", "target"), example.omitted, strict=True)),
         "frames": [
             {
@@ -306,4 +309,4 @@ def _encode(example: Example) -> dict[str, Any]:
 def _text(tokens: Sequence[str]) -> str:
     """The tokens as a text to be known by."""
     pieces = [token for token in tokens if token not in ("<s>", END_OF_SENTENCE)]
-    return web_page.shortened("".join(pieces).replace("▁", " ").strip(), LONGEST_TITLE)
+    return web_page.shortened("".join(pieces).replace("▁", " ").strip(), MAX_TITLE_LENGTH)

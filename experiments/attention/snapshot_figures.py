@@ -43,12 +43,12 @@ ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance",
 DOTS_PER_INCH = 200
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
 FEW = 30  # checkpoints that still show as single marks
-SMALLEST_WIDTH = 3.4  # inches: the longest line of a strip's title
+MIN_WIDTH = 3.4  # inches: the longest line of a strip's title
 STEPS, HEADS = 8, 6  # columns and rows of a strip at most
 WIDEST, AROUND = 12.0, 1.9  # inches: of a strip, and of what stands on both sides of its maps
-CELL, LARGEST_SIDE, GAP = 0.125, 2.4, 0.13  # inches: of a token, of a map of many, between maps
+CELL, MAX_SIDE, GAP = 0.125, 2.4, 0.13  # inches: of a token, of a map of many, between maps
 # Points, points, multiple of the size; a report shows them at `report.SHOWN` pixels an inch.
-LARGEST_FONT, SMALLEST_FONT, LINE_HEIGHT = 7.5, 6.5, 1.2
+MAX_FONT, MIN_FONT, LINE_HEIGHT = 7.5, 6.5, 1.2
 
 
 def draw(folder: Path) -> list[Path]:
@@ -197,7 +197,7 @@ def strip_figure(strip: Strip) -> Figure:
     columns = len(keys) + gap, len(strip.steps)
     height, width = (pitch * count - gap for pitch, count in (rows, columns))
     image = np.full((height, width), np.nan, np.float32)
-    size = max(SMALLEST_WIDTH, cell * width + AROUND), cell * height + 1.8
+    size = max(MIN_WIDTH, cell * width + AROUND), cell * height + 1.8
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -227,7 +227,7 @@ def strip_figure(strip: Strip) -> Figure:
 
 def _cell(queries: Sequence[str], keys: Sequence[str]) -> float:
     """The inches of a token."""
-    return min(CELL, LARGEST_SIDE / max(len(queries), len(keys)))
+    return min(CELL, MAX_SIDE / max(len(queries), len(keys)))
 
 
 def _name_maps(axes: Axes, strip: Strip, down: int, across: int, gap: int) -> None:
@@ -256,7 +256,7 @@ def _name_ticks(
       maps: the cells from one map to the next, and how many maps there are.
     """
     pitch = 72 * cell  # points from one token to the next
-    size = min(max(pitch / LINE_HEIGHT, SMALLEST_FONT), LARGEST_FONT)
+    size = min(max(pitch / LINE_HEIGHT, MIN_FONT), MAX_FONT)
     step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
     families, covered = fonts_for(frozenset("".join(tokens)))
     font = FontProperties(family=families, size=size)

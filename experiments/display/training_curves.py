@@ -38,7 +38,7 @@ RATE = Metric("learning_rate", "learning rate")
 AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
 SAME = 1e-4  # losses are the same that differ by no more than this share
 # Minutes to mark on the axis of steps: at most so many, and at least a share of the axis apart.
-MOST_MARKS, MARKS_APART = 9, 0.09
+MAX_MARKS, MARKS_APART = 9, 0.09
 
 
 def panels() -> list[Panel]:
@@ -213,7 +213,7 @@ def _round_marks(first: float, last: float, place: Callable[[float], float]) -> 
             mark = round(count * unit, 12)
             own = place(mark)
             apart = all(abs(own - other) >= MARKS_APART for other in marks.values())
-            if apart and len(marks) < MOST_MARKS:
+            if apart and len(marks) < MAX_MARKS:
                 marks[mark] = own
     return sorted(marks)
 

@@ -23,10 +23,10 @@ KINDS = (
     ("special", "black", "D"),
 )
 WORD, WITHIN, SIGNS, SPECIAL = range(len(KINDS))
-WIDTH, LEAST_HEIGHT, MOST_HEIGHT = 7.0, 4.5, 7.5  # inches
+WIDTH, LEAST_HEIGHT, MAX_HEIGHT = 7.0, 4.5, 7.5  # inches
 FONT = 5.5  # points, of the names
 OFFSET, GAP = 2.5, 1.0  # points: from a mark to its name, and between names
-CANDIDATES, MOST_NAMES = 3000, 350  # tokens that may be named, and names that stay readable
+CANDIDATES, MAX_NAMES = 3000, 350  # tokens that may be named, and names that stay readable
 
 
 class Map(NamedTuple):
@@ -71,7 +71,7 @@ def map_figure(shown: Map, pieces: Sequence[str]) -> Figure:
     """
     points, pieces = shown.points, pieces[: len(shown.points)]
     across, upwards = np.ptp(points, axis=0)
-    height = np.clip(WIDTH * upwards / across, LEAST_HEIGHT, MOST_HEIGHT)
+    height = np.clip(WIDTH * upwards / across, LEAST_HEIGHT, MAX_HEIGHT)
     figure = Figure(figsize=(WIDTH, height + 0.5), dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -125,7 +125,7 @@ def _name_tokens(axes: Axes, points: np.ndarray, pieces: Sequence[str]) -> None:
                 taken = np.vstack([taken, box])
                 _write(axes, name, point, side, font)
                 break
-        if len(taken) == MOST_NAMES:
+        if len(taken) == MAX_NAMES:
             return
 
 

@@ -23,9 +23,9 @@ from transformer.storage.files import write_arrays
 from transformer.workdir import load_trained
 
 NEIGHBOURS = 10  # of a token, printed and shown
-FEWEST = 10  # tokens that t-SNE maps
-MOST = 12_000  # tokens that t-SNE maps: these take about a minute
-FINEST = 2**16 - 1  # steps along the longer side of the page's map
+MIN_TOKENS = 10  # tokens that t-SNE maps
+MAX_TOKENS = 12_000  # tokens that t-SNE maps: these take about a minute
+MAP_STEPS = 2**16 - 1  # steps along the longer side of the page's map
 
 
 def embeddings(config: Any, folder: Path, options: Options) -> Iterator[Path]:
@@ -68,14 +68,14 @@ def embeddings(config: Any, folder: Path, options: Options) -> Iterator[Path]:
 
 
 def make_maps(name: str, vectors: np.ndarray) -> Iterator[Map]:
-    """Yields the maps of a table: t-SNE of up to MOST tokens, of FEWEST at least, and PCA of all.
+    """Yields the maps of a table: t-SNE of MIN_TOKENS to MAX_TOKENS tokens, and PCA of all.
 
     t-SNE is of directions, so that tokens of a high cosine are near each other.
     """
     count, title = len(vectors), spoken(name)
-    if count >= FEWEST:
-        some = f"{count:,}" if count <= MOST else f"the first {MOST:,} of {count:,}"
-        shown = min(count, MOST)
+    if count >= MIN_TOKENS:
+        some = f"{count:,}" if count <= MAX_TOKENS else f"the first {MAX_TOKENS:,} of {count:,}"
+        shown = min(count, MAX_TOKENS)
         said = f"{title}: t-SNE of {some} tokens, perplexity {perplexity(shown):.3g}"
         warn(said)
         yield Map("tsne", tsne(unit_rows(vectors[:shown])), said)
@@ -182,7 +182,7 @@ def page_table(
       found: "neighbours" and "cosines", see `vector_space.neighbours`.
     """
     count, width = vectors.shape
-    small = np.uint16 if count <= FINEST else np.uint32
+    small = np.uint16 if count <= MAP_STEPS else np.uint32
     return {
         "name": spoken(name),
         "width": width,
@@ -194,10 +194,10 @@ def page_table(
 
 
 def page_map(made: Map) -> dict[str, Any]:
-    """Returns a map for the page: its longer side is FINEST steps long, and y grows upwards."""
+    """Returns a map for the page: its longer side is MAP_STEPS steps long, and y grows upwards."""
     points = made.points - made.points.min(axis=0)
     return {
         "method": {"tsne": "t-SNE", "pca": "PCA"}[made.method],
         "title": made.title,
-        "points": encode_integers(np.rint(points * (FINEST / points.max())).astype(np.uint16)),
+        "points": encode_integers(np.rint(points * (MAP_STEPS / points.max())).astype(np.uint16)),
     }

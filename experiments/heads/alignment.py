@@ -50,11 +50,11 @@ def align(config: Any, folder: Path, options: Options) -> list[Path]:
 
     Pairs are those of `options.input`, or the test set, and links those of `options.links`, or
     those that the data knows. With `options.output`, the links of the best head are written to it.
-    With an input whose links nobody knows, nothing is scored, and its links are those of the head
+    With an input whose links are unknown, nothing is scored, and its links are those of the head
     that was best when this run was last scored.
 
     Raises:
-      UserError: pairs or links cannot be read or do not fit each other, nobody knows the links, or
+      UserError: pairs or links cannot be read or do not fit each other, the links are unknown, or
         the model has no attention.
     """
     if not has_cross_attention(config.model):
@@ -130,7 +130,7 @@ def _known_head(path: Path) -> Head:
 
 
 def _align(config: Any, folder: Path, options: Options, pairs: Sequence[Pair]) -> list[Path]:
-    """Writes the links that the head known as the best makes, a line a pair."""
+    """Writes the links that the head known as the best makes, one line per pair."""
     head = _known_head(folder / SCORES)
     if options.output is None:
         raise UserError("--output is missing: name the file for the links, or give --links")

@@ -21,12 +21,12 @@ from transformer.analysis.alignment import ROWS, GoldLinks
 from transformer.data.pairs import Pair
 
 CELL = 0.52  # inches
-MOST_BESIDE = 8  # heads of a layer, for two panels to stand side by side
+MAX_BESIDE = 8  # heads of a layer, for two panels to stand side by side
 EXAMPLES = 4  # sentence pairs whose links are drawn
-MOST_WORDS = 24  # of a side that is drawn; what follows is cut
+MAX_WORDS = 24  # of a side that is drawn; what follows is cut
 FONT_SIZE = 9.0  # points
 WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
-SMALLEST_WIDTH = 6.0  # inches: the title and the legend
+MIN_WIDTH = 6.0  # inches: the title and the legend
 TITLES = {
     "output": "rows by output\n(the step that writes a word)",
     "input": "rows by input\n(the next step, which reads it)",
@@ -53,10 +53,10 @@ def scores_figure(scores: dict[Head, Score]) -> Figure:
     """
     layers = max(head.layer or 0 for head in scores)
     heads = max(head.number or 0 for head in scores)
-    across = len(ROWS) if heads <= MOST_BESIDE else 1
+    across = len(ROWS) if heads <= MAX_BESIDE else 1
     down = len(ROWS) // across
     width, height = CELL * (heads + 1), CELL * (layers + 1)
-    size = (max(SMALLEST_WIDTH, across * (width + 0.7) + 1.0), down * (height + 0.9) + 0.3)
+    size = (max(MIN_WIDTH, across * (width + 0.7) + 1.0), down * (height + 0.9) + 0.3)
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(down, across).ravel()
@@ -108,7 +108,7 @@ def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], found: HeadLi
     chosen = list(range(len(pairs)))[:: max(1, len(pairs) // EXAMPLES)][:EXAMPLES]
     links = list(found.links(found.best))
     rows = [_PairOfRows.of(pairs[i]) for i in chosen]
-    width = max(SMALLEST_WIDTH, *(pair.width + 2 * MARGIN for pair in rows))
+    width = max(MIN_WIDTH, *(pair.width + 2 * MARGIN for pair in rows))
     height = LEGEND_HEIGHT + PAIR_HEIGHT * len(rows) - PAIR_GAP + MARGIN
     figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
     FigureCanvasAgg(figure)
@@ -143,8 +143,8 @@ class _PairOfRows(NamedTuple):
         words, middles, widths = [], [], []
         for text in (pair.source, pair.target):
             own = text.split()
-            shown = [visible(word, covered) for word in own[:MOST_WORDS]]
-            shown += ["…"] * (len(own) > MOST_WORDS)
+            shown = [visible(word, covered) for word in own[:MAX_WORDS]]
+            shown += ["…"] * (len(own) > MAX_WORDS)
             wide = np.array([text_width(word, font) + WORD_GAP for word in shown])
             words.append(shown)
             middles.append(np.cumsum(wide) - wide / 2 - wide.sum() / 2)
@@ -165,6 +165,6 @@ class _PairOfRows(NamedTuple):
         ends = heights[0] - 0.11, heights[1] + 0.13
         for kind, own in kinds.items():
             for i, j in own:
-                if max(i, j) < MOST_WORDS:
+                if max(i, j) < MAX_WORDS:
                     x = middle + self.middles[0][i], middle + self.middles[1][j]
                     axes.plot(x, ends, color=kind.colour, linestyle=kind.line, linewidth=1.4)

@@ -30,7 +30,7 @@ MEASURES = {
 }
 # Zero is white, and both ends stay apart for the colour-blind.
 COLOUR_MAP = "RdBu_r"
-CELL, SMALLEST_SIDE, LARGEST_SIDE = 0.48, 1.5, 4.0  # inches
+CELL, MIN_SIDE, MAX_SIDE = 0.48, 1.5, 4.0  # inches
 BAR_HEIGHT, SCATTER_WIDTH, SCATTER_HEIGHT = 0.9, 4.2, 3.4  # inches
 WIDEST_NUMBER = 0.4  # inches that a cell's number asks for
 DARK = 0.6  # of the colour scale, from which text on a cell is white
@@ -58,7 +58,7 @@ def build_figure(
     measures = [name for name in MEASURES if heads[0][name] is not None]
     across = max(head["head"] for head in heads)
     depths = [max(head["layer"] for head in own) for own in by_kind.values()]
-    side = min(max(CELL * across, SMALLEST_SIDE), LARGEST_SIDE)
+    side = min(max(CELL * across, MIN_SIDE), MAX_SIDE)
     cell = side / across
     maps_height = sum(cell * depth + 0.55 for depth in depths) + BAR_HEIGHT
     figure = Figure(

@@ -15,7 +15,7 @@ A text is a sentence pair of a translator, a row of `data.context` tokens of a l
 text of a classifier, whose loss has one class in place of tokens.
 
 Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
-(gates) and 3.2 (switching off one), and equation 2 (importance).
+(gates) and 3.2 (ablating one), and equation 2 (importance).
 """
 
 import csv
@@ -50,12 +50,14 @@ Done = Callable[[int], None]  # told how many texts were read since the last cal
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was
 # measured at 0.6 of the time, both for losses and for translations.
 AT_ONCE = 16
-FEWEST = 3  # heads that a rank correlation is of
+MIN_HEADS = 3  # heads that a rank correlation is of
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadScores:
-    """What a head is worth, foretold and true; losses are in nats a token, or a classifier's text.
+    """The importance of a head, predicted and measured.
+
+    Losses are in nats per token, or per text of a classifier.
 
     Attributes:
       kind: of attention, a key of `attention_arrays.KINDS`.
@@ -190,8 +192,8 @@ def rank(task: Any, variables: Any, done: Done, at_once: int) -> Ranking:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Returns Spearman's; None of fewer than FEWEST pairs, or where a side has but one value."""
-    if len(first) < FEWEST or min(len(set(first)), len(set(second))) < 2:
+    """Returns Spearman's; None of fewer than MIN_HEADS pairs, or where a side has but one value."""
+    if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
         return None
     return float(spearmanr(first, second).statistic)
 
@@ -287,7 +289,7 @@ def print_ranking(ranking: Ranking) -> None:
     if ranking.bleu is not None:
         told += f", greedy BLEU {ranking.bleu:.2f} of the first {ranking.decoded} sentences"
     where = f"{ranking.split} set, {ranking.tokens:,} {ranking.unit}"
-    table = Table(title=f"What switching off a head changes: {where}\n{told}")
+    table = Table(title=f"Ablation of each head: {where}\n{told}")
     for name in ("attention", "layer", "head", "importance", "estimate", "loss", "accuracy"):
         table.add_column(name, justify="left" if name == "attention" else "right")
     if ranking.bleu is not None:
@@ -310,7 +312,7 @@ def print_ranking(ranking: Ranking) -> None:
     ]
     if ranking.bleu is not None:
         correlations.append(("importance", "BLEU", ranking.bleu_by_importance))
-    missing = "too few heads" if len(ranking.heads) < FEWEST else "all heads are alike"
+    missing = "too few heads" if len(ranking.heads) < MIN_HEADS else "all heads are alike"
     for name, change, correlation in correlations:
         number = f"none: {missing}" if correlation is None else f"{correlation:.3f}"
         print(

@@ -27,7 +27,9 @@ def read_links(path: Path, sizes: Sequence[tuple[int, int]], pairs: str) -> list
       UserError: a link is malformed or points past its sentence, or lines are too few or too many.
     """
     if not path.is_file():
-        raise UserError(f"--links {path} is no file: name one in Pharaoh format, such as 0-0 1-2")
+        raise UserError(
+            f"--links {path} is not a file: name one in Pharaoh format, such as 0-0 1-2"
+        )
     lines = list(read_lines(path))
     if len(lines) != len(sizes):
         raise UserError(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-MOST_BUCKETS = 5
+MAX_BUCKETS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ def length_buckets(lengths: np.ndarray) -> list[np.ndarray]:
     Returns:
       Row numbers of each bucket, the shortest texts first; none is empty.
     """
-    shares = np.arange(1, MOST_BUCKETS) / MOST_BUCKETS
+    shares = np.arange(1, MAX_BUCKETS) / MAX_BUCKETS
     longest = np.unique(np.quantile(lengths, shares, method="lower"))
     longest = longest[longest < lengths.max()]  # of every bucket but the last
     bucket = np.searchsorted(longest, lengths)

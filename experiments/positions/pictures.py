@@ -13,7 +13,7 @@ from transformer.model.build import check_names, has_heads
 from transformer.model.config import ModelConfig
 from transformer.workdir import check_same_run, load_trained
 
-MOST_POSITIONS = 128
+MAX_POSITIONS = 128
 
 
 def positions(config: Any, folder: Path) -> Iterator[Path]:
@@ -31,7 +31,7 @@ def positions(config: Any, folder: Path) -> Iterator[Path]:
     if (folder / "checkpoints").is_dir():
         trained = load_trained(folder, config, warn)
     model = model_config(config)
-    count = min(MOST_POSITIONS, model.max_length)
+    count = min(MAX_POSITIONS, model.max_length)
     place = folder / "figures" / "positions"
     found = list(encodings(model, config.seed, trained, warn))
     yield from plots.draw(found, count, place)

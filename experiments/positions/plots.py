@@ -27,8 +27,8 @@ SIGNED, CYCLIC = (
     "twilight_shifted",
 )  # blue is below zero, red above; angles end where they begin
 # A weight of e^-8, 0.03%, is as good as none: biases beyond it look alike.
-LARGEST_BIAS = 8.0
-MOST_HEADS = 16  # panels
+MAX_BIAS = 8.0
+MAX_HEADS = 16  # panels
 ROUND_FIGURES = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
 LINE_STYLES = ("-", "--", "-.", ":")
 RANDOM_VECTORS = 256
@@ -104,14 +104,14 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
 def bias_figure(encoding: Encoding, count: int) -> Figure:
     """What is added to the scores, by distance and as a matrix for each head."""
     biases = encoding.bias(count)
-    shown = biases[:MOST_HEADS]
+    shown = biases[:MAX_HEADS]
     across = min(len(shown), 4)
     down = math.ceil(len(shown) / across)
     figure = new_figure(WIDTH, 2.9 + 1.9 * down)
     _caption(figure, encoding)
     above, below = figure.subfigures(2, height_ratios=[2.6, 1.9 * down])
     _bias_curves(above.subplots(), encoding, shown)
-    limit = min(LARGEST_BIAS, _limit(shown))
+    limit = min(MAX_BIAS, _limit(shown))
     panels = below.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for axes in panels.flat[len(shown) :]:
         axes.axis("off")
@@ -144,7 +144,7 @@ def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
     _matrix(left, products, "product v(j) · v(k)", "distance k", "distance j", square)
     norms = np.linalg.norm(vectors, axis=-1)
     alike = np.allclose(norms, norms[0])
-    _curves_of_heads(right, distances, norms[:1] if alike else norms[:MOST_HEADS])
+    _curves_of_heads(right, distances, norms[:1] if alike else norms[:MAX_HEADS])
     right.set(xlabel=DISTANCE, ylabel="norm of v(k)", ylim=(0, None))
     right.set_title("norm by distance" + (", of all heads" if alike else ""))
     return figure
@@ -231,8 +231,8 @@ def _bias_curves(axes: Axes, encoding: Encoding, biases: np.ndarray) -> None:
     curves = np.stack([by_distance(matrix)[1] for matrix in biases])[:, shown]
     _curves_of_heads(axes, distances[shown], curves)
     axes.set(xlabel=DISTANCE, ylabel="added to the score")
-    if curves.min() < -LARGEST_BIAS:
-        axes.set_ylim(-LARGEST_BIAS, max(0.25, curves.max()))
+    if curves.min() < -MAX_BIAS:
+        axes.set_ylim(-MAX_BIAS, max(0.25, curves.max()))
     if len(encoding.bias(1)) > len(biases):
         axes.set_title(f"the first {len(biases)} heads")
 

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from experiments.display.figure_files import save_figure
 from experiments.display.training_curves import COLOURS, light_grid, new_figure
 from experiments.positions.plots import SIGNED, WIDTH
-from transformer.model.positions.additive import LONGEST_WAVELENGTH
+from transformer.model.positions.additive import MAX_WAVELENGTH
 
 OFFSET = 5  # tokens
 SHOWN_WIDTH = 16  # dimensions of the matrices that are drawn: each of their cells can be seen
@@ -29,7 +29,7 @@ LINE_STYLES = ("-", "--", ":", "-.")
 def offset_rotation(width: int, offset: int) -> np.ndarray:
     """Returns M_k, float64 [D, D], for sines at dimensions 2i and their cosines at 2i + 1."""
     even = np.arange(0, width, 2)
-    angles = offset / LONGEST_WAVELENGTH ** (even / width)
+    angles = offset / MAX_WAVELENGTH ** (even / width)
     rotation = np.zeros((width, width))
     rotation[even, even] = rotation[even + 1, even + 1] = np.cos(angles)
     rotation[even, even + 1] = np.sin(angles)

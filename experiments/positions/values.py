@@ -95,7 +95,7 @@ class Encoding:
 
 
 def encodings(
-    config: ModelConfig, seed: int, trained: TrainedRun | None, say: Callable[[str], None]
+    config: ModelConfig, seed: int, trained: TrainedRun | None, log: Callable[[str], None]
 ) -> Iterator[Encoding]:
     """Yields every encoding of REGISTRY at each place where it differs.
 
@@ -105,13 +105,13 @@ def encodings(
     Args:
       config: the model's; which encodings it names does not matter.
       seed: of the parameters that start.
-      say: called with a line for each encoding that these sizes of the model rule out.
+      log: called with a line for each encoding that these sizes of the model rule out.
     """
     for name in REGISTRY:
         try:
             own = alone(config, name)
         except UserError as error:
-            say(f"{name} is not drawn: {error}")
+            log(f"{name} is not drawn: {error}")
             continue
         if places := _trained_places(own, trained, name) if trained else []:
             yield from places

@@ -12,7 +12,7 @@ from transformer.data.parallel.batches import make_batch
 from transformer.model.build import has_cross_attention
 from transformer.workdir import TrainedRun
 
-MOST_TOKENS = 48  # a side
+MAX_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture
 FAINTEST = 0.01  # weights below are not drawn
 AXES = ("written ↓", "read →")  # what rows and columns are, in the corner between their names
@@ -43,11 +43,11 @@ def cross_attention(
     """Returns the mean attention of the last layer's heads while translations are written.
 
     A row is named by the token that is written in it, see `attention_arrays`. There is
-    None of a model without attention, or where a side has more than `MOST_TOKENS` or than the
+    None of a model without attention, or where a side has more than `MAX_TOKENS` or than the
     model reads.
     """
     predictor, maps = trained.predictor, [None] * len(sources)
-    length = min(MOST_TOKENS, predictor.max_length)
+    length = min(MAX_TOKENS, predictor.max_length)
     read, written = (
         tokenizer.encode(texts)
         for tokenizer, texts in (

@@ -71,7 +71,7 @@ def reading(file: str) -> Iterator[None]:
     try:
         yield
     except (UserError, ValueError):
-        raise UserError(f"{file} is damaged: --mode=evaluate writes it anew") from None
+        raise UserError(f"{file} is damaged: --mode=evaluate writes it again") from None
 
 
 def read_sentences(folder: Path, split: str) -> list[Sentence]:
@@ -96,7 +96,7 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
     if len({len(lines) for lines in (*texts, numbers)}) > 1:
         raise UserError(
             f"the files translations/{split}.* do not belong together: --mode=evaluate writes them "
-            "anew"
+            "again"
         )
     chrf = sacrebleu.CHRF()
     sentences = []

@@ -94,7 +94,7 @@ def _same_loss(scores: dict[str, Any]) -> bool:
 
 
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns (score, signature) of the main split; scores of unlike signatures do not compare."""
+    """Returns (score, signature) of the main split; only scores of equal signatures compare."""
     scores = results[main_split(results)]
     return [
         (name.removesuffix("_signature"), text)
@@ -187,7 +187,7 @@ def batch_table(data: dict[str, Any]) -> Table:
         [f"vocabulary, {side}", f"{size:,} pieces"] for side, size in data["vocabulary"].items()
     ]
     rows.append(["unknown tokens of the training text", f"{data['oov_rate']:.3%}"])
-    rows.append(["batches an epoch", f"{data['batches_per_epoch']:,}"])
+    rows.append(["batches per epoch", f"{data['batches_per_epoch']:,}"])
     if "padding_fraction" in data:
         rows.append(["padding of them", f"{data['padding_fraction']:.1%}"])
     rows.append(["shapes, rows × tokens", shapes])
@@ -214,7 +214,7 @@ def config_table(config: Any) -> Table:
 
 
 def command(config: Any) -> str:
-    """Returns the shell command that trains with this config anew, whatever file it came from."""
+    """Returns the shell command that trains with this config again, whatever file it came from."""
     flags = [f"--config.{key}={_as_flag(value)}" for key, value, _ in differing(config)]
     parts = ["python launch.py", "--config=configs/base.py", "--workdir=runs/again"]
     return " \\\n    ".join([" ".join(parts), *map(shlex.quote, flags)])

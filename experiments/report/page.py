@@ -40,7 +40,7 @@ PICTURES = {
 }
 # All that Pillow raises of broken pictures, and of those too large to be opened.
 BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-MOST_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
+MAX_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
 # Of a picture: pixels an inch as it is drawn, as it is shown and as the page holds it, by which its
 # smallest labels stay readable, and the width in pixels up to which it is held whole.
 DRAWN, SHOWN, HELD, HELD_WHOLE = 200, 110, 130, 1400
@@ -65,7 +65,7 @@ class Picture(NamedTuple):
 
 
 def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
-    """Makes the report of a run anew, with what its checkpoint says where that is still there.
+    """Makes the report of a run again, with what its checkpoint says where that is still there.
 
     Raises:
       UserError: the folder holds no run of this config, or one without results.
@@ -86,7 +86,7 @@ def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
         if list(trained.steps) != results["averaged_steps"]:
             trained = None
             missing = (
-                "the checkpoints are not those of the results: --mode=evaluate scores them anew"
+                "the checkpoints are not those of the results: --mode=evaluate scores them again"
             )
     return [write(config, folder, results, trained, missing)]
 
@@ -189,7 +189,7 @@ def _curves(metrics: Path) -> Any:
 
 def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
     """The pictures that there are, and the names of those left out: too large, or damaged."""
-    shown, left_out, room = [], [], MOST_PICTURE_BYTES
+    shown, left_out, room = [], [], MAX_PICTURE_BYTES
     for pattern, caption in PICTURES.items():
         for path in sorted(figures.glob(pattern), key=_in_natural_order):
             title = path.stem.replace("_", " ")

@@ -17,8 +17,8 @@ from transformer.errors import UserError
 from transformer.workdir import TrainedRun
 
 SAMPLES, WORST, SLOWEST, ERRORS, MISTAKES = 5, 6, 3, 3, 10  # texts shown
-LONGEST_TEXT = 600  # characters of a text shown
-FEWEST_TOKENS = 5  # of a piece of text whose perplexity says something
+MAX_TEXT_LENGTH = 600  # characters of a text shown
+MIN_TOKENS = 5  # of a piece of text whose perplexity says something
 
 
 class Line(NamedTuple):
@@ -83,9 +83,9 @@ def translations(
 
 def _pair_lines(sentence: Sentence) -> list[Line]:
     return [
-        Line("source", shortened(sentence.source, LONGEST_TEXT)),
-        Line("reference", shortened(sentence.reference, LONGEST_TEXT)),
-        Line("translation", shortened(sentence.translation, LONGEST_TEXT)),
+        Line("source", shortened(sentence.source, MAX_TEXT_LENGTH)),
+        Line("reference", shortened(sentence.reference, MAX_TEXT_LENGTH)),
+        Line("translation", shortened(sentence.translation, MAX_TEXT_LENGTH)),
     ]
 
 
@@ -184,7 +184,7 @@ def _longest_translations(sentences: Sequence[Sentence]) -> Group:
 def language_model(
     decode: Any, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
-    """Returns a text that the model writes, and what it foresees worst; see `translations`."""
+    """Returns a text that the model writes, and what it predicts worst; see `translations`."""
     title, text = "A text that it writes", None
     notes = [f"Nothing is written: {missing}"]
     if trained:
@@ -198,7 +198,7 @@ def language_model(
 
 
 def _worst_pieces(folder: Path, split: str) -> Group:
-    title, path = "The text it foresees worst", folder / "likelihoods" / f"{split}.tsv"
+    title, path = "The text it predicts worst", folder / "likelihoods" / f"{split}.tsv"
     if not path.exists():
         notes = ["This run did not keep the likelihoods of its texts: --mode=evaluate adds them."]
         return Group("worst", title, notes, [], [])
@@ -206,12 +206,12 @@ def _worst_pieces(folder: Path, split: str) -> Group:
     with reading(f"likelihoods/{path.name}"):
         for number, line in enumerate(read_lines(path), 1):
             log_prob, tokens, text = line.split("\t", 2)
-            if int(tokens) >= FEWEST_TOKENS:
+            if int(tokens) >= MIN_TOKENS:
                 perplexity = math.exp(min(-float(log_prob) / int(tokens), 700))
                 pieces.append((perplexity, tokens, number, text))
     notes = [
         f"Perplexity of {len(pieces):,} pieces of the {split} text, each read without what was "
-        f"before it: documents, or parts as long as a row, of at least {FEWEST_TOKENS} tokens.",
+        f"before it: documents, or parts as long as a row, of at least {MIN_TOKENS} tokens.",
     ]
     if pieces:
         quartiles = np.percentile([piece[0] for piece in pieces], (25, 50, 75))
@@ -221,7 +221,7 @@ def _worst_pieces(folder: Path, split: str) -> Group:
     examples = [
         Example(
             f"Piece {number}: perplexity {perplexity:,.2f} over {tokens} tokens",
-            [Line("text", shortened(text, LONGEST_TEXT))],
+            [Line("text", shortened(text, MAX_TEXT_LENGTH))],
         )
         for perplexity, tokens, number, text in pieces[:WORST]
     ]
@@ -244,7 +244,7 @@ def classification(
     def example(number: int, row: list[str]) -> Example:
         label, predicted, probability, text = row
         lines = [
-            Line("text", shortened(text, LONGEST_TEXT)),
+            Line("text", shortened(text, MAX_TEXT_LENGTH)),
             Line("class", label),
             Line("predicted", predicted),
         ]

@@ -45,7 +45,7 @@ def sweep():
 def main() -> None:
     """Runs the benchmark that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--members", default="1,4,16", help="sizes of the population")
+    parser.add_argument("--members", default="1,4,16", help="sizes of the batch of runs")
     parser.add_argument("--steps", type=int, default=20, help="timed steps of each member")
     parser.add_argument("--processes", type=int, default=0, help="whole runs; 0 for none")
     parser.add_argument("--run-steps", type=int, default=100, help="training steps of a whole run")

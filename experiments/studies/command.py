@@ -35,7 +35,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def exit_code(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
-    """Returns 0 after a run with these arguments, or 2 after one line on what the user can mend."""
+    """Returns 0 after a run with these arguments, or 2 after one line on what the user can fix."""
 
     def command() -> int:
         run(arguments)

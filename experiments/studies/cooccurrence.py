@@ -59,11 +59,11 @@ SENTENCES = (
     "Ships cross waves under white sails.",
 )
 PUNCTUATION = string.punctuation + "“”„‘’‚«»‹›…–—¿¡"
-MOST_WORDS = 1000  # every pair is compared, and drawn
+MAX_WORDS = 1000  # every pair is compared, and drawn
 LEARNING_RATE = 0.05
 COLOUR_MAP = "RdBu_r"  # red and blue stay apart for the colour-blind; white is 0
-CELL, SMALLEST_SIDE, LARGEST_SIDE = 0.11, 1.6, 8.0  # inches: of a word, and of a heat map
-LARGEST_FONT, SMALLEST_FONT = 7.0, 5.0  # points
+CELL, MIN_SIDE, MAX_SIDE = 0.11, 1.6, 8.0  # inches: of a word, and of a heat map
+MAX_FONT, MIN_FONT = 7.0, 5.0  # points
 LOSS_HEIGHT = 0.9  # inches
 
 
@@ -89,10 +89,10 @@ def split_words(sentences: Sequence[str], source: str) -> list[list[str]]:
             )
         split += [words] * bool(words)
     if not split:
-        raise UserError(f"{source} holds no words: write a sentence a line")
-    if (count := len({word for words in split for word in words})) > MOST_WORDS:
+        raise UserError(f"{source} holds no words: write one sentence per line")
+    if (count := len({word for words in split for word in words})) > MAX_WORDS:
         raise UserError(
-            f"{source} has {count:,} different words: at most {MOST_WORDS:,} can be compared each "
+            f"{source} has {count:,} different words: at most {MAX_WORDS:,} can be compared each "
             "with each; give fewer lines"
         )
     return split
@@ -167,7 +167,7 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
 
     Beyond some 100 words only every n-th is named. The figure is outside pyplot.
     """
-    side = min(max(CELL * len(words), SMALLEST_SIDE), LARGEST_SIDE)
+    side = min(max(CELL * len(words), MIN_SIDE), MAX_SIDE)
     size = (2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
@@ -198,7 +198,7 @@ def _draw_map(axes: Axes, words, similarity, together, pitch: float):
     rows, columns = np.nonzero(together & ~np.eye(len(words), dtype=bool))
     inks = np.where(np.abs(similarity[rows, columns]) > 0.55, "white", "black")
     axes.scatter(columns, rows, s=(0.18 * pitch) ** 2, color=inks, linewidths=0)
-    font = min(max(pitch / 1.1, SMALLEST_FONT), LARGEST_FONT)
+    font = min(max(pitch / 1.1, MIN_FONT), MAX_FONT)
     shown = range(0, len(words), int(np.ceil(1.1 * font / pitch - 1e-6)))
     families, covered = fonts_for(frozenset("".join(words)))
     labels = [visible(words[i], covered) for i in shown]
@@ -216,7 +216,7 @@ def run(arguments: Sequence[str]) -> None:
       UserError: a flag or the text is wrong.
     """
     parser = Parser(__doc__)
-    parser.add_argument("--sentences", type=Path, help="UTF-8 text, a sentence a line")
+    parser.add_argument("--sentences", type=Path, help="UTF-8 text, one sentence per line")
     parser.add_argument("--output", type=Path, default="runs/cooccurrence", help="folder to fill")
     parser.add_argument("--steps", type=whole(1, 1_000_000), default=200, help="training steps")
     parser.add_argument("--width", type=whole(1, 1024), default=16, help="numbers in a vector")

@@ -11,7 +11,7 @@ OF_ALL = frozenset(
 )
 FULL = ("No space left on device", "Disk quota exceeded")  # in errors that are not OSError
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory")
-LONGEST = 300  # characters of a reason
+MAX_LENGTH = 300  # characters of a reason
 
 
 class SweepError(UserError):
@@ -40,7 +40,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def reason(error: Exception) -> str:
     """One line that says what went wrong, for people."""
-    text = " ".join(str(error).split())[:LONGEST]
+    text = " ".join(str(error).split())[:MAX_LENGTH]
     if is_out_of_memory(error):
         text = text or type(error).__name__
         return f"out of memory ({text}): lower --config.data.batch_tokens, or take a smaller model"

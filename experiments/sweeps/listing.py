@@ -16,7 +16,7 @@ FREE_KEYS = (
     *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
     *("data.path", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
 )
-MOST_TOLD, LONGEST = 8, 60  # differing keys, and characters of a value, in a refusal
+MAX_TOLD, MAX_LENGTH = 8, 60  # differing keys, and characters of a value, in a refusal
 
 
 def fixed_keys(config: ConfigDict) -> dict[str, Any]:
@@ -38,8 +38,8 @@ def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
         if ours.get(key) != theirs.get(key):
             was, now = _differing_parts(repr(theirs.get(key)), repr(ours.get(key)))
             told.append(f"{key} was {was} and is {now}")
-    more = f" and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
-    return "; ".join(told[:MOST_TOLD]) + more
+    more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
+    return "; ".join(told[:MAX_TOLD]) + more
 
 
 def settings(config: ConfigDict, trial: PlannedTrial) -> str:
@@ -79,10 +79,10 @@ def _differing_parts(was: str, now: str) -> tuple[str, str]:
     """Both, or of long texts the part where they begin to differ."""
     pairs = enumerate(zip(was, now, strict=False))
     same = next((i for i, (a, b) in pairs if a != b), min(len(was), len(now)))
-    start = max(0, same - 20) if max(len(was), len(now)) > LONGEST else 0
+    start = max(0, same - 20) if max(len(was), len(now)) > MAX_LENGTH else 0
 
     def cut(text: str) -> str:
-        part = text[start : start + LONGEST]
-        return "..." * (start > 0) + part + "..." * (start + LONGEST < len(text))
+        part = text[start : start + MAX_LENGTH]
+        return "..." * (start > 0) + part + "..." * (start + MAX_LENGTH < len(text))
 
     return cut(was), cut(now)

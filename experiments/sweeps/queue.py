@@ -14,7 +14,7 @@ from transformer import workdir
 from transformer.errors import UserError
 
 Taken = list[tuple[PlannedTrial, Attempt]]  # what a worker trains at once
-MOST_KILLS = 5  # of workers, at one step of a trial, before it has failed
+MAX_KILLS = 5  # of workers, at one step of a trial, before it has failed
 
 
 class Queue:
@@ -46,7 +46,7 @@ class Queue:
         when memory runs out: they must not keep a worker from the others.
         """
         taken = self._take_begun(locks, range(2)) or self._take_new(locks)
-        taken = taken or self._take_begun(locks, range(2, MOST_KILLS))
+        taken = taken or self._take_begun(locks, range(2, MAX_KILLS))
         for trial, attempt in taken:
             self.study.count_try(attempt, workdir.newest_step(trial.folder))
         return taken
@@ -57,7 +57,7 @@ class Queue:
         for number, attempt in self.study.begun().items():
             trial = self.study.trial(number)
             count = self.study.tries(attempt, workdir.newest_step(trial.folder))
-            if count not in tries and count < MOST_KILLS:
+            if count not in tries and count < MAX_KILLS:
                 continue
             # Another worker may have ended it since it was read.
             if (
@@ -65,7 +65,7 @@ class Queue:
                 and self._lock(locks, trial, attempt)
                 and self.study.states()[number] == "running"
             ):
-                if count < MOST_KILLS:
+                if count < MAX_KILLS:
                     taken.append((trial, attempt))
                 else:
                     self._fail(trial, attempt, f"its worker was killed {count} times at one step")

@@ -27,7 +27,7 @@ STATES = {
     TrialState.WAITING: "waiting",
 }
 KINDS = ("log", "uniform", "int")
-LARGEST = 2**31  # members of a group, when trials are only put into an order
+MAX_GROUP = 2**31  # members of a group, when trials are only put into an order
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
 
 
@@ -130,7 +130,7 @@ class Study:
             count = len(numbers)
             if count >= self.config.sweep.trials and not self._attempts(TrialState.WAITING):
                 return None
-            # Seeded anew for each trial, so that no two workers draw the same one.
+            # Seeded again for each trial, so that no two workers draw the same one.
             sampler = SAMPLERS[self.config.sweep.search]
             self._study.sampler = sampler(seed=self.config.sweep.seed + count)
             attempt = self._study.ask()  # one that is listed again, or a new one
@@ -209,7 +209,7 @@ class Study:
         }
         new = [trial for number, trial in self.trials.items() if number not in known.values()]
         # Those of one structure follow one another, so that a worker finds them together.
-        for trial in itertools.chain(*group_trials(new, LARGEST)):
+        for trial in itertools.chain(*group_trials(new, MAX_GROUP)):
             told = {
                 "trial": trial.number,
                 "values": json.dumps(trial.values),

@@ -25,28 +25,28 @@ def started_by() -> str:
     return f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"
 
 
-def summarise(study: Study, folder: Path, say: Callable[[str], None]) -> None:
+def summarise(study: Study, folder: Path, log: Callable[[str], None]) -> None:
     """Writes the results over what is complete, and says where."""
     states, notes = study.states(), study.notes()
     if left := study.left_out():
-        say(
+        log(
             f"trials {numbers_of(left)} of {folder} are no longer in this sweep's list: they keep "
             "their folders, and are left out of the results"
         )
     if failed := [number for number, state in states.items() if state == "failed"]:
         again = "--config.sweep.retry_failed=True tries them again"
-        say(f"trials {numbers_of(failed)} failed; {again}")
+        log(f"trials {numbers_of(failed)} failed; {again}")
     trials = [
         Trial(number, values, trial_folder(folder, number), states[number], notes[number])
         for number, values in study.values().items()
         if number in states
     ]
     if working := [number for number, state in states.items() if state in ("waiting", "running")]:
-        say(f"trials {', '.join(map(str, working))} are with another worker; the answer is partial")
+        log(f"trials {', '.join(map(str, working))} are with another worker; the answer is partial")
         if "complete" not in states.values():
             return
     config = study.config
     baseline = config.sweep.baseline if study.trials is not None else None
     for path in write_results(config.task, trials, folder, config.name, started_by(), baseline):
-        say(f"wrote {path}")
-    say((folder / "results.md").read_text(encoding="utf-8"))
+        log(f"wrote {path}")
+    log((folder / "results.md").read_text(encoding="utf-8"))

@@ -47,7 +47,7 @@ def sweep(
     space: Mapping[str, Any] | None,
     folder: Path,
     only: int | None,
-    say: Say,
+    log: Say,
 ) -> int | None:
     """Trains the trials of a sweep that nobody has trained, then writes the answer.
 
@@ -56,7 +56,7 @@ def sweep(
       trials: dotted keys and values of each trial; used by `sweep.search` "grid".
       space: what a search draws from, see `sweep_study`.
       only: the number of the one trial to train; None for all.
-      say: prints a line.
+      log: prints a line.
 
     Returns:
       The signal that ended it early, or None.
@@ -71,7 +71,7 @@ def sweep(
         raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
     planned = plan_trials(config, trials, folder) if grid else None
     if only is not None:
-        return _train_only(config, planned, folder, only, say)
+        return _train_only(config, planned, folder, only, log)
     folder.mkdir(parents=True, exist_ok=True)
     with waiting_for(folder):
         study = Study(config, planned, space, folder)
@@ -81,13 +81,13 @@ def sweep(
             f"config.sweep.baseline={config.sweep.baseline} is not a trial: this sweep has "
             f"{numbers_of(study.trials)}"
         )
-    worker = _Worker(study, folder, say)
+    worker = _Worker(study, folder, log)
     if study.trials is not None:
         worker.print_plan(list(study.trials.values()))
     if (stopped_by := worker.work()) is not None:
         return stopped_by
     with waiting_for(folder):
-        summarise(study, folder, say)
+        summarise(study, folder, log)
     return None
 
 
@@ -96,7 +96,7 @@ def _train_only(
     planned: Sequence[PlannedTrial] | None,
     folder: Path,
     only: int,
-    say: Say,
+    log: Say,
 ) -> int | None:
     """Trains one trial of a grid; the sweep finds it done when it comes to it."""
     if planned is None:
@@ -104,15 +104,15 @@ def _train_only(
     trials = find_trials(config, planned, folder)
     if only not in trials:
         raise UserError(f"--trial={only} is not there: this sweep has {numbers_of(trials)}")
-    say(trials[only].name)
+    log(trials[only].name)
     return run.train(trials[only].config, trials[only].folder)
 
 
 class _Worker:
     """One process that takes trials, trains and scores them until none is left."""
 
-    def __init__(self, study: Study, folder: Path, say: Say):
-        self.study, self.folder, self.say = study, folder, say
+    def __init__(self, study: Study, folder: Path, log: Say):
+        self.study, self.folder, self.log = study, folder, log
         settings = study.config.sweep
         on_accelerator = jax.default_backend() != "cpu"
         # Pruning compares a member with those before it, so they have to come in turn.
@@ -133,14 +133,14 @@ class _Worker:
         done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
         how = "together, as one program" if self.together else "in turn, through one compiled step"
         noun = "group" if len(groups) == 1 else "groups"
-        self.say(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
+        self.log(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
         for group in groups:
             names = ", ".join(str(trial.number) for trial in group)
             members = len(group) if self.together else 1
             megabytes = members * state_bytes(group[0].config) / 1e6
             memory = f"up to {megabytes:,.0f} MB of parameters and optimizer"
             time_left = self._time_left(group, states)
-            self.say(f"  trials {names}: {how if len(group) > 1 else 'alone'}, {memory}{time_left}")
+            self.log(f"  trials {names}: {how if len(group) > 1 else 'alone'}, {memory}{time_left}")
 
     def _time_left(self, group: Sequence[PlannedTrial], states: Mapping[int, str]) -> str:
         """What the trials of a group that are left will take, by those of it that are done.
@@ -207,7 +207,7 @@ class _Worker:
             return self._divide(taken, reason, out_of_memory)
         for trial, attempt in taken:
             if out_of_memory and not again:
-                self.say(f"{trial.name}: {reason}; trying once more, alone in memory")
+                self.log(f"{trial.name}: {reason}; trying once more, alone in memory")
                 return self._train(taken, again=True)
             if not mistake and not out_of_memory:
                 file = self.folder / "errors" / f"{trial.number:03d}.txt"
@@ -224,7 +224,7 @@ class _Worker:
             self._queue.limit(taken[0][0], size)
         halves = taken[:size], taken[size:]
         names = [", ".join(str(trial.number) for trial, _ in half) for half in halves]
-        self.say(f"{reason}: training {names[0]} and {names[1]} apart, from what was saved")
+        self.log(f"{reason}: training {names[0]} and {names[1]} apart, from what was saved")
         for half in halves:
             if (stopped_by := self._train(half)) is not None:
                 return stopped_by
@@ -240,7 +240,7 @@ class _Worker:
     def _train_all(self, taken: Taken) -> int | None:
         """Trains, scores and tells the study, see `_train`."""
         for trial, _ in taken:
-            self.say(trial.name)
+            self.log(trial.name)
         try:
             made = self._make_tasks([trial for trial, _ in taken])
         except RunError as error:
@@ -258,7 +258,7 @@ class _Worker:
         runs = [
             Run(task, trial.config, trial.folder) for task, trial in zip(made, trials, strict=True)
         ]
-        trainer = Trainer(runs, self.say, snapshots=False)
+        trainer = Trainer(runs, self.log, snapshots=False)
         trainer.on_failure = lambda i, reason: self._fail(*taken[i], reason)
         _prepare(trials, runs)
         if not trainer.run():
@@ -272,7 +272,7 @@ class _Worker:
         key = structure(trial.config)
         step = self._steps.get(key)
         trainer = Trainer(
-            [Run(task, trial.config, trial.folder)], self.say, train_step=step, snapshots=False
+            [Run(task, trial.config, trial.folder)], self.log, train_step=step, snapshots=False
         )
         self._steps[key] = trainer.train_step
         _prepare([trial], trainer.runs)
@@ -281,8 +281,8 @@ class _Worker:
         # It must not name the trainer: in a cycle its states would stay beside the next trial's.
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
-            hopeless = self.study.report(attempt, numbers[trial.config.train.best_metric], step)
-            pruned = hopeless and step < total_steps
+            unpromising = self.study.report(attempt, numbers[trial.config.train.best_metric], step)
+            pruned = unpromising and step < total_steps
             return pruned
 
         trainer.on_evaluation = report
@@ -293,7 +293,7 @@ class _Worker:
             self._fail(trial, attempt, str(error))
             return None
         if pruned:
-            self.say(f"{trial.name} is pruned: the others stood better at this step")
+            self.log(f"{trial.name} is pruned: the others stood better at this step")
             self.study.end(attempt, None, "pruned")
         else:
             self._score(trial, attempt, task)
@@ -306,7 +306,7 @@ class _Worker:
         if key not in self._tasks:
             first = next(iter(self._tasks.values()), None)
             make = tasks.REGISTRY[config.task]
-            self._tasks[key] = make(config, self.say, first)
+            self._tasks[key] = make(config, self.log, first)
         lead = self._tasks[key]
         return [lead.with_config(trial.config) for trial in trials]
 
@@ -320,17 +320,17 @@ class _Worker:
             self._fail(trial, attempt, f"{trial.config.train.best_metric} is {value}")
             return
         self.study.end(attempt, float(value), "complete")
-        self.say(f"{trial.name}: {trial.config.train.best_metric} {value:.4g} on validation")
+        self.log(f"{trial.name}: {trial.config.train.best_metric} {value:.4g} on validation")
 
     def _fail(self, trial: PlannedTrial, attempt: Attempt, reason: str) -> None:
-        self.say(f"{trial.name} failed: {reason}")
+        self.log(f"{trial.name} failed: {reason}")
         self.study.end(attempt, None, "failed", reason)
 
     def _say_time_left(self) -> None:
         left = len(self.study.waiting())
         if left:
             minutes = left * sum(self._seconds) / len(self._seconds) / 60
-            self.say(f"{left} trials left, about {minutes:.0f} minutes of one worker")
+            self.log(f"{left} trials left, about {minutes:.0f} minutes of one worker")
 
 
 def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[Run]) -> None:

@@ -20,7 +20,7 @@ from transformer.metrics.classification import Reliability
 
 CELL = 0.75  # inches, of the confusion matrix
 DARK = 0.55  # share of the scale from which text on a cell is white
-LARGEST_MAP = 2000  # points of a map: more hide one another, and t-SNE takes minutes
+MAX_MAP = 2000  # points of a map: more hide one another, and t-SNE takes minutes
 ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and the width they may take
 ROW_OF_NEXT = 1.4  # rows from the last of a text to the first of the next
 TOKEN_FONT = 8.5  # points
@@ -101,7 +101,7 @@ def embedding_map(
 ) -> Figure:
     """A map of texts, in which those that the classifier sees as alike lie near each other.
 
-    See `vector_space.tsne`. Of many texts, `LARGEST_MAP` drawn at random are shown.
+    See `vector_space.tsne`. Of many texts, `MAX_MAP` drawn at random are shown.
 
     Args:
       embeddings: [N, E], what the classifier pooled of each text.
@@ -115,8 +115,8 @@ def embedding_map(
     embeddings, truth = np.asarray(embeddings, np.float32), np.asarray(truth)
     if len(embeddings) < 3:
         raise ValueError(f"{len(embeddings)} texts are no map: three are needed")
-    if len(embeddings) > LARGEST_MAP:
-        shown = np.random.default_rng(seed).choice(len(embeddings), LARGEST_MAP, replace=False)
+    if len(embeddings) > MAX_MAP:
+        shown = np.random.default_rng(seed).choice(len(embeddings), MAX_MAP, replace=False)
         embeddings, truth = embeddings[shown], truth[shown]
     points = tsne(embeddings, seed)
     figure = new_figure(5.2, 4.6)
@@ -151,7 +151,7 @@ class ReadText(NamedTuple):
     Attributes:
       tokens: its tokens.
       weights: of the tokens; they sum to one.
-      truth, predicted: names of classes; truth is '' where nobody knows it.
+      truth, predicted: names of classes; truth is '' if it is unknown.
     """
 
     tokens: Sequence[str]

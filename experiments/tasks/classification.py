@@ -19,7 +19,7 @@ from transformer.progress import line_progress
 from transformer.workdir import load_results, load_trained
 
 EXAMPLES = 6  # texts shown after training
-LONGEST_EXAMPLE = 90  # characters of them
+MAX_EXAMPLE_LENGTH = 90  # characters of them
 MAPPED = 500  # texts of the map: t-SNE then takes seconds
 
 
@@ -94,7 +94,7 @@ def draw_reading(
     return [save_figure(class_figures.reading_figure(rows), picture)]
 
 
-def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
+def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) -> None:
     """Prints a few texts of the test set with their classes, and draws what is right and why."""
     classifier, labels = task.predictor, task.predictor.labels
     examples = task.examples("test", EXAMPLES)
@@ -102,14 +102,18 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
     examples = [item for item in examples if not classifier.is_blank(item.text)]
     found = classifier.predict(variables, [item.text for item in examples])
     for item, best in zip(examples, found, strict=True):
-        text = item.text if len(item.text) <= LONGEST_EXAMPLE else item.text[:LONGEST_EXAMPLE] + "…"
-        say(f"  text       {text}")
-        say(f"  class      {item.label}")
-        say(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
+        text = (
+            item.text
+            if len(item.text) <= MAX_EXAMPLE_LENGTH
+            else item.text[:MAX_EXAMPLE_LENGTH] + "…"
+        )
+        log(f"  text       {text}")
+        log(f"  class      {item.label}")
+        log(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
     scores = load_results(folder)["test"]
     kinds = {k.removeprefix("accuracy_"): v for k, v in scores.items() if _is_of_kind(k)}
     for kind, accuracy in kinds.items():
-        say(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
+        log(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
     figures = folder / "figures"
     figures.mkdir(exist_ok=True)
     curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})
@@ -124,12 +128,12 @@ def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) ->
         drawn["map"] = class_figures.embedding_map(vectors, truth, labels)
     for name, figure in drawn.items():
         save_figure(figure, figures / f"{name}.png")
-        say(f"wrote {figures / f'{name}.png'}")
+        log(f"wrote {figures / f'{name}.png'}")
     for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
-        say(f"wrote {picture}")
+        log(f"wrote {picture}")
     if examples:
         seen = classifier.attention(variables, examples[0].text)
-        page.show_attention(seen, folder, say)
+        page.show_attention(seen, folder, log)
 
 
 def _is_of_kind(name: str) -> bool:

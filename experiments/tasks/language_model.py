@@ -113,14 +113,14 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     return page.draw_attention(seen, run.steps, place, folder, options, warn)
 
 
-def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
+def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) -> None:
     """Prints a text that the model writes by itself, and draws the attention over its start."""
     generator = task.predictor
     text = "".join(generator.stream(variables, ""))
-    say(f"it writes:\n\n{text}\n")
+    log(f"it writes:\n\n{text}\n")
     # Room for a beginning, and for pieces that come out otherwise when they are read again.
     start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
         return
     seen = generator.attention(variables, generator.tokenizer.decode(start))
-    page.show_attention(seen, folder, say)
+    page.show_attention(seen, folder, log)

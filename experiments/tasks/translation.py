@@ -88,13 +88,13 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     return page.draw_attention(seen, run.steps, place, folder, options, warn)
 
 
-def show(task: Any, variables: Any, folder: Path, say: Callable[[str], None]) -> None:
+def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) -> None:
     """Prints a few translations of the test set, and draws the attention of the first."""
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]
     for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):
-        say(f"  source       {pair.source}")
-        say(f"  reference    {pair.target}")
-        say(f"  translation  {best[0].text}\n")
+        log(f"  source       {pair.source}")
+        log(f"  reference    {pair.target}")
+        log(f"  translation  {best[0].text}\n")
     seen = task.predictor.attention(variables, sources[0])
-    page.show_attention(seen, folder, say)
+    page.show_attention(seen, folder, log)

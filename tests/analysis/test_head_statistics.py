@@ -27,7 +27,7 @@ def of_map(weights, mask=None) -> dict[str, float]:
 
 
 def drawn(seed: int, causal: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Random weights, their mask and ends; sentences of unlike lengths, the last of no token."""
+    """Random weights, their mask and ends; sentences of different lengths, the last of no token."""
     rng = np.random.default_rng(seed)
     lengths = [(7, 7), (4, 4), (0, 0)] if causal else [(QUERIES, KEYS), (4, 3), (0, 0)]
     mask, ends = np.zeros((BATCH, *lengths[0]), bool), np.zeros((BATCH, KEYS), bool)

@@ -93,7 +93,7 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, text, says):
     line = str(refusal.value)
     assert "test.jsonl" in line
     assert says in line
-    assert "put back the original" in line
+    assert "restore the original" in line
     assert "\n" not in line
 
 
@@ -161,7 +161,7 @@ def test_a_folder_without_held_out_text_is_told_so_in_one_line(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "copy")
     shutil.rmtree(folder / "held_out")
     for mode in ("evaluate", "heads", "align"):
-        says = ("held_out", ".jsonl is missing", "put back the original")
+        says = ("held_out", ".jsonl is missing", "restore the original")
         refused(f"--mode={mode}", f"--workdir={folder}", says=says)
 
 

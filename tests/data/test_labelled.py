@@ -186,7 +186,7 @@ HUNDRED = "".join(f"{'ab'[i % 2]}\ttext {i} of {i * i % 41}\n" for i in range(97
 def test_the_end_of_the_training_file_is_held_out_test_last(files):
     sizes = {"validation_size": 5, "test_size": 11}
     whole = list(files({"a.tsv": HUNDRED}, **NUMBERS).splits["train"])
-    splits = files({"a.tsv": HUNDRED}, **NUMBERS, **sizes, set_aside="end").splits
+    splits = files({"a.tsv": HUNDRED}, **NUMBERS, **sizes, holdout="end").splits
     assert list(splits["train"]) == list(splits["train"]) == whole[:81]
     assert list(splits["validation"]) == whole[81:86]
     assert list(splits["test"]) == whole[86:]
@@ -205,12 +205,12 @@ def test_a_text_that_occurs_twice_is_held_out_whole_by_its_hash(files):
 @pytest.mark.parametrize("way", ["hash", "end"])
 def test_too_much_to_hold_out_is_refused(files, way):
     with refused("a.tsv has 97 examples", "--config.data.test_size=97", "test_source"):
-        files({"a.tsv": HUNDRED}, **NUMBERS, test_size=97, set_aside=way)
+        files({"a.tsv": HUNDRED}, **NUMBERS, test_size=97, holdout=way)
 
 
 def test_an_unknown_holdout_strategy_is_refused(files):
     with refused("--config.data.holdout='start'", "hash, end"):
-        files({"a.tsv": HUNDRED}, **NUMBERS, set_aside="start")
+        files({"a.tsv": HUNDRED}, **NUMBERS, holdout="start")
 
 
 # Columns that are not the labels.

@@ -56,7 +56,7 @@ def check_row(tokens, labels, segments):
             assert labels[place - 1] == EOS_ID
 
 
-def test_an_epoch_predicts_each_token_of_its_windows_once_in_unlike_order():
+def test_an_epoch_predicts_each_token_of_its_windows_once_in_different_order():
     text = documents([n + 1 for n in LENGTHS])
     plan = TextPlan(text, 5, ROWS, CONTEXT)
     epochs = []

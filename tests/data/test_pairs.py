@@ -22,7 +22,7 @@ def test_every_dropped_pair_is_counted_under_its_first_reason():
         Pair("", "Good day"),
         Pair("Guten Tag", " \t\u3000"),
         Pair("a" * 51, "b" * 51),
-        Pair("a" * 51, "b"),  # also of unlike lengths, but too long first
+        Pair("a" * 51, "b"),  # also of different lengths, but too long first
         Pair("Ein kurzer Satz.", "This one goes on and on, longer than it need be."),
         Pair("ja", "b" * 40),
         Pair("Guten Tag", "Good day"),

@@ -390,7 +390,7 @@ def test_what_is_held_out_keeps_the_rules_of_cleaning_and_has_its_size(files, wa
     lines += [f"Ja {i}\tThis goes on and on, and it is another sentence." for i in range(80, 110)]
     lines += [f"Leer {i}\t" for i in range(110, 120)]
     random.Random(2).shuffle(lines)
-    rules = {"max_characters": 100, "max_length_ratio": 2.0, "set_aside": way}
+    rules = {"max_characters": 100, "max_length_ratio": 2.0, "holdout": way}
     sizes = {"validation_size": 17, "test_size": 19}
     splits = split_texts(files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **rules))
     held = splits["validation"] + splits["test"]

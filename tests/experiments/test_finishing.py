@@ -144,10 +144,10 @@ def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(tiny, 
 @pytest.mark.slow
 def test_a_trial_whose_scores_are_of_an_older_step_is_scored_again(tmp_path):
     config, folder = write_config(tmp_path, count=1), tmp_path / "sweep"
-    trial, flags = folder / "points/000", (f"--config={config}", f"--workdir={folder}")
-    assert command(*flags, "--point=0", "--config.train.steps=4").code == 0
+    trial, flags = folder / "trials/000", (f"--config={config}", f"--workdir={folder}")
+    assert command(*flags, "--trial=0", "--config.train.steps=4").code == 0
     older = shutil.copy(trial / "results.json", tmp_path / "older.json")
-    assert command(*flags, "--point=0").code == 0
+    assert command(*flags, "--trial=0").code == 0
     # As a kill leaves it between the last evaluation and the scores.
     shutil.copy(older, trial / "results.json")
     assert command(*flags).code == 0

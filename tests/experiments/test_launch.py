@@ -52,8 +52,8 @@ def refuse(tiny, tmp_path):
         (["--workdir=x", "--config=x.py", "--layer=1"], "--layer is for --mode=attention, not for"),
         (["--workdir=x", "--mode=heads", "--output=y"], ("--output is for", "translate, score,")),
         (["--workdir=x", "--mode=attention", "--nohide_end"], "x holds no run"),  # a control
-        (["--workdir=x", "--config=nowhere/x.py"], "nowhere/x.py is no file"),
-        (["--workdir=x", "--config=configs"], "configs is no file"),
+        (["--workdir=x", "--config=nowhere/x.py"], "nowhere/x.py is not a file"),
+        (["--workdir=x", "--config=configs"], "configs is not a file"),
     ],
 )
 def test_a_wrong_flag_is_named_with_the_remedy(arguments, says, tmp_path, monkeypatch):
@@ -72,7 +72,7 @@ def test_help_names_every_flag_and_mode():
 @pytest.mark.parametrize(
     ("argument", "says"),
     [
-        ("model.num_head=4", ("config.model.num_head ", "did you mean config.model.num_heads?")),
+        ("model.num_head=4", ("config.model.num_head:", "did you mean config.model.num_heads?")),
         ("num_heads=4", "did you mean config.model.num_heads?"),
         ("zzz=4", "configs/base.py lists all keys"),
         ("model.num_heads=four", ("'four'", "int")),

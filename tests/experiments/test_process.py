@@ -16,7 +16,7 @@ from experiments.display.figure_files import save_figure
 from experiments.process import explain
 from places import ROOT
 from tiny_run import command, refused, shared_run
-from transformer.errors import LONGEST_LINE, RunError, one_line, shorten
+from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
 from transformer.inference.memory import check_search
 from transformer.storage.metrics_file import MetricsWriter
 
@@ -163,7 +163,7 @@ def test_a_long_value_keeps_its_ends_and_a_long_message_its_remedy():
     assert len(shorten("x" * 201)) == 200
     assert shorten("abcdefghij", 7) == "ab...ij"
     line = one_line(f"--input {'long' * 3000} is not a file: name a text file")
-    assert len(line) == LONGEST_LINE
+    assert len(line) == MAX_LINE_LENGTH
     assert line.startswith("--input long")
     assert line.endswith("is not a file: name a text file")
 

@@ -271,7 +271,7 @@ def test_damage_is_named_with_the_remedy_in_every_mode_that_reads_it(copy, tmp_p
             ended = refused(f"--mode={mode}", *arguments, says=name, stdin=b"a\n")
             assert len(ended.err.splitlines()) == 1, (damage, mode)
             assert len(ended.err) < 600, (damage, mode)
-            assert any(word in ended.err for word in ("put back", "delete it")), (damage, mode)
+            assert any(word in ended.err for word in ("restore", "delete it")), (damage, mode)
 
 
 CHANGES = {

@@ -47,7 +47,7 @@ def test_exact_matches_are_counted_in_percent():
     assert corpus_scores(REFERENCES, REFERENCES)["exact_match"] == 100
 
 
-def test_perfect_translations_score_100_and_unlike_ones_next_to_nothing():
+def test_perfect_translations_score_100_and_different_ones_next_to_nothing():
     perfect = corpus_scores(REFERENCES, REFERENCES)
     assert (perfect["bleu"], perfect["chrf"]) == (pytest.approx(100), pytest.approx(100))
     assert corpus_scores(["x"] * 3, REFERENCES)["bleu"] < 1

@@ -12,11 +12,11 @@ from configs import quickstart
 from experiments import run
 from experiments.display.training_curves import build_figure, read_curves
 from experiments.report.numbers import score_table
-from experiments.sweeps.plan import plan_points
+from experiments.sweeps.plan import plan_trials
 from experiments.sweeps.results.reading import read_sweep
 from experiments.sweeps.results.table import build_table
 from experiments.sweeps.study import Study
-from sweeps import write_point
+from sweeps import write_trial
 from transformer import tasks
 from transformer.config import check
 from transformer.errors import UserError
@@ -98,23 +98,23 @@ def training_curves(folder) -> bool:
 
 
 def table_of_a_sweep(folder) -> bool:
-    points = [
-        write_point(folder, n, {"seed": n}, test={TER.name: value})
+    trials = [
+        write_trial(folder, n, {"seed": n}, test={TER.name: value})
         for n, value in enumerate((HERE, THERE))
     ]
-    table = build_table(read_sweep("translation", points))
+    table = build_table(read_sweep("translation", trials))
     cells = dict(zip(table.titles, table.rows[0], strict=True))
     return "edits (%)" in cells and cells["edits (%)"].text.startswith("50.00 ± ")
 
 
 def search_of_a_sweep(folder) -> bool:
-    points = plan_points(config(), [{"seed": 0}], folder)
-    return Study(config(), points, None, folder)._study.direction.name == "MINIMIZE"
+    trials = plan_trials(config(), [{"seed": 0}], folder)
+    return Study(config(), trials, None, folder)._study.direction.name == "MINIMIZE"
 
 
 def trials_of_a_sweep(folder) -> bool:
     for number, value in enumerate((THERE, HERE)):
-        place = folder / f"points/{number:03d}"
+        place = folder / f"trials/{number:03d}"
         place.mkdir(parents=True)
         (place / "config.json").write_text(json.dumps(config().to_dict()))
         (place / "results.json").write_text(json.dumps({"validation": {TER.name: value}}))

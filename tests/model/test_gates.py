@@ -1,4 +1,4 @@
-"""Gates switch heads off exactly, and what nobody asks for is not in the compiled program."""
+"""Gates ablate heads exactly, and what nobody asks for is not in the compiled program."""
 
 import jax
 import jax.numpy as jnp

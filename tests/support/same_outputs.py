@@ -155,15 +155,15 @@ def classifiers():
 
 def sweeps(folder: Path):
     """Commands of sweeps: in turn and vmapped, of numbers and of structure."""
-    points = [
+    trials = [
         {"seed": seed, "optimizer.learning_rate": rate} for seed in (0, 1) for rate in (1e-3, 1e-2)
     ]
     wide = [{"model.d_ff": width, "seed": seed} for width in (16, 24) for seed in (0, 1)]
     reviews = {**MODEL, "model.num_encoder_layers": 1}
     for name, config, changes, drawn in (
-        ("sequential", "quickstart", {**QUICK, "sweep.parallel": "sequential"}, [*points, *wide]),
-        ("vmapped", "quickstart", {**QUICK, "sweep.parallel": "vmap"}, points),
-        ("sweep_reviews", "toy_reviews", {**reviews, "sweep.parallel": "vmap"}, points),
+        ("sequential", "quickstart", {**QUICK, "sweep.parallel": "sequential"}, [*trials, *wide]),
+        ("vmapped", "quickstart", {**QUICK, "sweep.parallel": "vmap"}, trials),
+        ("sweep_reviews", "toy_reviews", {**reviews, "sweep.parallel": "vmap"}, trials),
     ):
         text = SWEEP.replace("CONFIG", config).replace("CHANGES", repr(changes))
         file = folder / f"{name}.py"

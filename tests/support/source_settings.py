@@ -22,7 +22,7 @@ DEFAULTS = {
     "test_source": "",
     "test_target": "",
     "tsv_columns": (0, 1),
-    "set_aside": "hash",
+    "holdout": "hash",
     "text_field": "text",
     "label_field": "label",
     "skip_broken": False,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.sweeps.results.outcomes import Point
+from experiments.sweeps.results.outcomes import Trial
 from transformer.metrics.text import corpus_scores
 
 WORDS = "the old letter on this chair was read by a friend who never came home again"
@@ -43,7 +43,7 @@ def curve(errors: float, seed: int) -> list[dict]:
     return lines
 
 
-def write_point(
+def write_trial(
     root: Path,
     number: int,
     values: dict,
@@ -52,8 +52,8 @@ def write_point(
     references: list[str] | None = None,
     hypotheses: list[str] | None = None,
     **changes,
-) -> Point:
-    """Writes a point's folder and returns the point.
+) -> Trial:
+    """Writes a trial's folder and returns the trial.
 
     Args:
       errors: share of wrong words.
@@ -62,7 +62,7 @@ def write_point(
       changes: of results.json; `test={"bleu": 1.0}` changes the one number of the test scores.
     """
     if state != "complete":
-        return Point(number, values, root / f"point_{number}", state)
+        return Trial(number, values, root / f"trial_{number}", state)
     references = sentences(40) if references is None else references
     seed = values.get("seed", 0)
     found = hypotheses or translations(references, errors, 100 * number + seed)
@@ -76,11 +76,11 @@ def write_point(
 
 def write_language_model(
     root: Path, number: int, values: dict, nll: float, splits=("validation", "test"), **changes
-) -> Point:
-    """Writes the folder of a language model and returns the point.
+) -> Trial:
+    """Writes the folder of a language model and returns the trial.
 
     Args:
-      nll: in nats a token; a seed moves it a little.
+      nll: in nats per token; a seed moves it a little.
       changes: of the scores of every split.
     """
     seed = values.get("seed", 0)
@@ -101,8 +101,8 @@ def write_language_model(
 
 def write_classifier(
     root: Path, number: int, values: dict, wrong: Sequence[int], count: int = 40, **changes
-) -> Point:
-    """Writes the folder of a classifier and returns the point.
+) -> Trial:
+    """Writes the folder of a classifier and returns the trial.
 
     Args:
       wrong: numbers of the test texts whose label it does not find, from zero.
@@ -134,9 +134,9 @@ def _write(
     results: dict,
     metrics: list[dict],
     files: dict[str, list[str]],
-) -> Point:
+) -> Trial:
     """Writes a complete run: its scores, its metrics and other files by their lines."""
-    folder = root / f"point_{number}"
+    folder = root / f"trial_{number}"
     costs = {"step": 1200, "averaged_steps": [1200], "parameters": 123_456, "wall_seconds": 90.0}
     files = files | {
         "results.json": [json.dumps(costs | results)],
@@ -146,4 +146,4 @@ def _write(
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    return Point(number, values, folder, "complete")
+    return Trial(number, values, folder, "complete")

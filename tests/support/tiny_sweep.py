@@ -12,13 +12,13 @@ def sweep():
 """
 
 
-def write_config(folder: Path, count: int = 2, changes: str = "", points: str = "") -> Path:
-    """Writes the config of a sweep of seeds, or of other points, to `folder`."""
+def write_config(folder: Path, count: int = 2, changes: str = "", trials: str = "") -> Path:
+    """Writes the config of a sweep of seeds, or of other trials, to `folder`."""
     text = CONFIG.replace("CACHE", str(folder / "cache")).replace("steps = 40", "steps = 8")
     text = text.replace("evaluate_every = 20", "evaluate_every = 4")
     text = text.replace("    return config", f"{changes}\n    return config")
     path = folder / "config.py"
-    path.write_text(text + (points or SWEEP.replace("COUNT", str(count))))
+    path.write_text(text + (trials or SWEEP.replace("COUNT", str(count))))
     return path
 
 

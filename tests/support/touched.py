@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MOST = 4  # test files of a module: more are not done in seconds
+MAX_FILES = 4  # test files of a module: more are not done in seconds
 
 
 def changed() -> list[Path]:
@@ -38,7 +38,7 @@ def tests_of(path: Path, tests: dict[Path, str]) -> list[Path]:
     )
     importing = [test for test, text in tests.items() if imported.search(text)]
     chosen = [test for test in importing if test in named] or importing or named
-    return chosen if len(chosen) <= MOST else []
+    return chosen if len(chosen) <= MAX_FILES else []
 
 
 def main() -> None:

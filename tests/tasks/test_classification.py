@@ -223,10 +223,10 @@ def test_a_classifier_without_the_names_of_its_classes_is_refused(trained, tmp_p
     tokenizer = (trained["bag_of_embeddings"] / "tokenizer.model").read_bytes()
     (tmp_path / "tokenizer.model").write_bytes(tokenizer)
     run = f"--workdir={tmp_path}"
-    refused(run, "--mode=classify", says=("labels.json is missing", "put back"))
+    refused(run, "--mode=classify", says=("labels.json is missing", "restore"))
     for text in ("", "{}", '["one"]', "[1, 2]"):
         (tmp_path / "labels.json").write_text(text)
-        refused(run, "--mode=classify", says=("labels.json", "put back the"))
+        refused(run, "--mode=classify", says=("labels.json", "restore the"))
 
 
 def test_a_checkpoint_of_classes_with_other_names_is_refused(trained, tmp_path):

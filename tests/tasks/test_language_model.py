@@ -61,7 +61,7 @@ def test_perplexity_is_of_a_token_and_not_of_the_vocabulary():
     assert scores_of(nll, text)["word_perplexity"] == pytest.approx(6.0)
     # Divided by the vocabulary's size it is no mean of anything: it says 14.7, of six words,
     assert math.exp(nll / len(vocabulary)) == pytest.approx(14.697, abs=1e-3)
-    # and the same text read twice, with nothing else to foresee, would be worth 216.
+    # and the same text read twice, with nothing else to predict, would be worth 216.
     assert math.exp(2 * nll / len(vocabulary)) == pytest.approx(216.0)
 
 
@@ -98,7 +98,7 @@ def test_the_likelihoods_kept_of_pieces_are_what_the_scores_sum(trained, name, p
         assert "⏎".join(LINES) in "".join(texts)
 
 
-def test_a_report_shows_what_the_model_writes_and_foresees_worst(trained):
+def test_a_report_shows_what_the_model_writes_and_predicts_worst(trained):
     folder = trained["lines"]
     page = (folder / "report.html").read_text()
     scores = json.loads((folder / "results.json").read_text())["test"]
@@ -130,7 +130,7 @@ def test_the_probabilities_of_all_lines_sum_to_one(trained):
     assert {tokens for _, tokens in rows} == {"4"}
 
 
-def test_prompts_of_unlike_length_are_continued_each_in_its_line(trained):
+def test_prompts_of_different_length_are_continued_each_in_its_line(trained):
     prompts = ["one", "", "two blue cat", "one red", "two"]
     stdin = "\n".join(prompts).encode()
     arguments = "--config.decode.temperature=0.5", "--config.decode.seed=3"

@@ -42,7 +42,7 @@ def test_an_evaluation_of_a_broken_translator_is_refused_and_not_an_index_error(
         task.evaluate(broken(variables)["params"], "test", final=True)
 
 
-def test_a_broken_member_of_a_population_leaves_the_others_their_translations(translator):
+def test_a_broken_run_of_a_vmapped_batch_leaves_the_others_their_translations(translator):
     task, variables = translator
     both = jax.tree.map(lambda x: jnp.stack([x, jnp.full_like(x, jnp.nan)]), variables)
     whole, spoilt = task.predictor.translate_stacked(both, ["a b"])

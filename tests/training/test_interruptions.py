@@ -47,11 +47,11 @@ def unbroken(tmp_path_factory):
     return config, folder
 
 
-def ended(task, config, folder, say=quiet) -> bool:
+def ended(task, config, folder, log=quiet) -> bool:
     """Whether a run came to its end, and was not killed."""
     folder.mkdir(exist_ok=True)
     try:
-        return Trainer([Run(task, config, folder)], say).run()
+        return Trainer([Run(task, config, folder)], log).run()
     except Killed:
         return False
 

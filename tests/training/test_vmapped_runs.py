@@ -141,7 +141,7 @@ def test_runs_that_were_killed_go_on_as_if_they_had_not_been(tmp_path):
     assert seeds(tmp_path, "broken", **{"train.steps": 7}).run()
     assert (tmp_path / "broken/0/metrics.jsonl").read_text() == before
     assert same_runs(tmp_path, whole, "whole", "broken")
-    # Killed between the first saves: all begin anew, with clean books.
+    # Killed between the first saves: all begin again, with clean books.
     first = seeds(tmp_path, "early", **{"train.steps": 3})
     assert first.run()
     shutil.rmtree(tmp_path / "early/1/checkpoints/3")

@@ -120,7 +120,7 @@ def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):
             assert "version:" in scores[f"{metric}_signature"]
 
 
-def test_evaluate_writes_the_same_scores_anew(copy):
+def test_evaluate_writes_the_same_scores_again(copy):
     before = json.loads((copy / "results.json").read_text())
     texts = content(copy / "translations")
     for path in ("results.json", "metrics.jsonl"):  # as in a folder copied without its curves
@@ -316,7 +316,7 @@ def test_where_no_checkpoint_can_be_read_none_is_deleted(tiny, copy):
     for step in (20, 40):
         corrupt_file(copy / "checkpoints" / str(step))
     before = content(copy / "checkpoints")
-    says = ("all checkpoints in", "are damaged", "put back a copy")
+    says = ("all checkpoints in", "are damaged", "restore a copy")
     refused("--mode=translate", f"--workdir={copy}", says=says, stdin=b"a\n")
     arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
     refused(*arguments, says=(*says, "from the beginning"))
@@ -335,12 +335,12 @@ def test_a_folder_without_a_run_or_without_a_checkpoint_is_named(copy, tmp_path)
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("config.json", '{"model": {', "put back the original"),
-        ("config.json", "[]", "put back the original"),
-        ("config.json", '{"modle": 1}', "config.modle is no key"),
+        ("config.json", '{"model": {', "restore the original"),
+        ("config.json", "[]", "restore the original"),
+        ("config.json", '{"modle": 1}', "there is no key config.modle"),
         ("config.json", '{"seed": "x"}', "config.seed='x' must be of type int"),
-        ("config.json", '{"model": 3}', "config.model is no key"),
-        ("tokenizer.model", None, "put back the file"),
+        ("config.json", '{"model": 3}', "there is no key config.model"),
+        ("tokenizer.model", None, "restore the file"),
         ("tokenizer.model", "garbage", "is no sentencepiece model"),
         ("tokenizer.model", "", "is no sentencepiece model"),
     ],
@@ -368,12 +368,12 @@ def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny,
         patched.setattr(
             TranslationTask, "__init__", lambda self, *_, **__: vars(self).update(vars(other))
         )
-        says = ("were trained with the tokenizer", "put back the original text")
+        says = ("were trained with the tokenizer", "restore the original text")
         refused(f"--config={tiny.config}", f"--workdir={copy}", says=says)
     assert content(copy) == before
     with pytest.raises(UserError, match=r"validation.jsonl is not the validation text of this"):
         other.save_assets(copy)
-    refused("--mode=translate", f"--workdir={copy}", says="put back the original text or tokenizer")
+    refused("--mode=translate", f"--workdir={copy}", says="restore the original text or tokenizer")
 
 
 def test_a_config_that_does_not_fit_the_checkpoints_is_refused(copy):

@@ -18,9 +18,7 @@ from transformer.storage.reading import read_json_lines
 
 FOLDER = "held_out"
 SPLITS = ("validation", "test", "length_generalization")
-REMEDY = (
-    "training keeps there the text that a run is scored on; put back the original, or train again"
-)
+FIX = "training keeps there the text that a run is scored on; restore the original, or train again"
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
 DOCUMENT = {"text": str}
@@ -50,7 +48,7 @@ def save(folder: Path, splits: Mapping[str, Iterable[Pair | Labelled | str]]) ->
             first = next((n for n, equal in enumerate(same, 1) if not equal), None)
             raise UserError(
                 f"{path} is not the {split} text of this config, from line "
-                f"{first or 1 + min(len(kept), len(lines))} on: put back the original text, or use "
+                f"{first or 1 + min(len(kept), len(lines))} on: restore the original text, or use "
                 "another --workdir"
             )
 
@@ -86,7 +84,7 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
             if not fits:
                 raise UserError(
                     f"{path_of(folder, split)}, line {number}, cannot be read (a link is not of "
-                    f"two of its words): {REMEDY}"
+                    f"two of its words): {FIX}"
                 )
             links = tuple(map(tuple, links))
         found.append(Pair(record["source"], record["target"], links))
@@ -107,7 +105,7 @@ def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Label
         if record["label"] not in labels:
             raise UserError(
                 f"{path_of(folder, split)}, line {number}, cannot be read (the label "
-                f"{record['label'][:40]!a} is not in labels.json): {REMEDY}"
+                f"{record['label'][:40]!a} is not in labels.json): {FIX}"
             )
         found.append(Labelled(record["text"], record["label"], record.get("kind", "")))
     return found
@@ -134,7 +132,7 @@ def path_of(folder: Path, split: str) -> Path:
 
 def _records(folder: Path, split: str, shape: Any) -> Iterator[tuple[int, dict[str, Any]]]:
     number = 0
-    for number, record in read_json_lines(path_of(folder, split), shape, REMEDY):
+    for number, record in read_json_lines(path_of(folder, split), shape, FIX):
         yield number, record
     if not number:
-        raise UserError(f"{path_of(folder, split)} is empty: {REMEDY}")
+        raise UserError(f"{path_of(folder, split)} is empty: {FIX}")

@@ -164,7 +164,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
             raise RuntimeError
         return Tokenizer(model)
     except RuntimeError:
-        raise UserError(f"{path} is no sentencepiece model: put back the original") from None
+        raise UserError(f"{path} is no sentencepiece model: restore the original") from None
 
 
 def train_tokenizer(
@@ -321,16 +321,16 @@ def _explain(message: str, texts: _Sample, settings) -> str:
             f"{limit[1]}: set --config.tokenizer.vocab_size={max(int(limit[1]) // 2, least)}"
         )
     if limit := _too_many_characters(message):
-        what, remedy = (
+        what, fix = (
             "the characters of the training text",
             f"lower --config.tokenizer.character_coverage from {settings.character_coverage}",
         )
         if _spelt_in_bytes(settings):
             what = f"{what} and the {BYTES} bytes that spell others"
-            remedy = "set --config.tokenizer.byte_fallback=False"
+            fix = "set --config.tokenizer.byte_fallback=False"
         return (
             f"tokenizer.vocab_size={size} is less than {what}: set "
-            f"--config.tokenizer.vocab_size={limit[1]} or more, or {remedy}"
+            f"--config.tokenizer.vocab_size={limit[1]} or more, or {fix}"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES

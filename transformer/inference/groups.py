@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-SHORTEST = 16  # tokens; static lengths are this times powers of two
-MOST_NUMBERS = 2**26  # float32, that come out of a batch: 256 MiB
+MIN_LENGTH = 16  # tokens; static lengths are this times powers of two
+MAX_NUMBERS = 2**26  # float32, that come out of a batch: 256 MiB
 
 
 def length_groups(
@@ -34,17 +34,17 @@ def static_rows(count: int, most: int) -> int:
 
 
 def rows_at_once(size: int, numbers: int) -> int:
-    """Returns the rows of the fewest equal parts of a batch that make MOST_NUMBERS at most.
+    """Returns the rows of the fewest equal parts of a batch that make MAX_NUMBERS at most.
 
     Args:
       size: rows of the whole batch.
-      numbers: what comes out of a row. A single row may make more than MOST_NUMBERS.
+      numbers: what comes out of a row. A single row may make more than MAX_NUMBERS.
     """
-    return math.ceil(size / math.ceil(size * numbers / MOST_NUMBERS))
+    return math.ceil(size / math.ceil(size * numbers / MAX_NUMBERS))
 
 
 def _static_length(length: int, longest: int) -> int:
-    static = SHORTEST
+    static = MIN_LENGTH
     while static < length:
         static *= 2
     return min(static, max(longest, length))

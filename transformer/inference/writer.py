@@ -47,7 +47,7 @@ class Writer:
     ) -> Iterator[list[list[int]]]:
         """Yields the new tokens of each row, up to `at_once` places at a time.
 
-        Where the model has read all it can at once, it reads the latter half of that anew and
+        Where the model has read all it can at once, it reads the latter half of that again and
         writes on.
 
         Args:

@@ -46,7 +46,7 @@ class TokenMetrics(clu_metrics.Collection):
 
 
 def summarize(metrics: TokenMetrics) -> dict[str, float]:
-    """Returns loss and nll in nats a token, perplexity = exp(nll) and accuracy, as floats."""
+    """Returns loss and nll in nats per token, perplexity = exp(nll) and accuracy, as floats."""
     values = {name: float(value) for name, value in metrics.compute().items()}
     # A float64 holds exp(700) and not exp(710).
     return {**values, "perplexity": math.exp(min(values["nll"], 700.0))}

@@ -57,7 +57,7 @@ class Architecture(Network):
     """
 
     config: ModelConfig
-    has_heads: ClassVar[bool]  # whether its attention is that of heads, which gates can switch off
+    has_heads: ClassVar[bool]  # whether its attention is that of heads, which gates can ablate
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:

@@ -31,7 +31,7 @@ def build_model(config: ModelConfig) -> Architecture:
 
 
 def has_heads(config: Any) -> bool:
-    """Returns whether a model attends with heads, which gates can switch off.
+    """Returns whether a model attends with heads, which gates can ablate.
 
     Args:
       config: a model's, or the part of an experiment's that describes it.

@@ -308,7 +308,7 @@ class Checkpoints:
                 says = [f"{each.get(name, ('absent',))[0]}" for each in (there, here)]
                 raise UserError(
                     f"the checkpoints in {self.folder} are not of the model of its config.json: "
-                    f"{name} is {says[0]}, not {says[1]}: put back the original"
+                    f"{name} is {says[0]}, not {says[1]}: restore the original"
                 )
 
     def _refused(self, step: int, error: Exception, what: str = "the checkpoint of step"):
@@ -322,7 +322,7 @@ class Checkpoints:
 def all_damaged(folder: Path) -> UserError:
     """Returns the error of a folder whose checkpoints are all damaged."""
     return UserError(
-        f"all checkpoints in {folder} are damaged: put back a copy, or move that folder away to "
+        f"all checkpoints in {folder} are damaged: restore a copy, or move that folder away to "
         "train from the beginning"
     )
 
@@ -332,7 +332,7 @@ def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Pat
     if progress["fingerprint"] != fingerprint:
         raise UserError(
             f"the checkpoints in {folder} were trained with the tokenizer "
-            f"{progress['fingerprint']}, not with {fingerprint}: put back the original text or "
+            f"{progress['fingerprint']}, not with {fingerprint}: restore the original text or "
             "tokenizer, or use another --workdir"
         )
 

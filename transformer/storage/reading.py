@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from transformer.errors import UserError
 
-LARGEST_FILE = 2**28  # bytes
-LARGEST_NUMBER = 2**63
+MAX_FILE = 2**28  # bytes
+MAX_NUMBER = 2**63
 KINDS = {
     dict: "an object",
     list: "a list",
@@ -32,44 +32,44 @@ class Each(NamedTuple):
     shape: Any
 
 
-def read_json(path: Path, shape: Any, remedy: str) -> Any:
+def read_json(path: Path, shape: Any, fix: str) -> Any:
     """Returns what a UTF-8 JSON file holds.
 
     Args:
       shape: that its value must have, see this module.
-      remedy: ends the message where it cannot be used, such as "put back the original".
+      fix: ends the message where it cannot be used, such as "restore the original".
 
     Raises:
       UserError: the file is missing, or damaged, or not of this shape.
     """
     if not path.is_file():
         what = "is not a file" if path.exists() else "is missing"
-        raise UserError(f"{path} {what}: {remedy}")
-    if (size := path.stat().st_size) > LARGEST_FILE:
-        raise UserError(f"{path} cannot be read (it has {size:,} bytes): {remedy}")
+        raise UserError(f"{path} {what}: {fix}")
+    if (size := path.stat().st_size) > MAX_FILE:
+        raise UserError(f"{path} cannot be read (it has {size:,} bytes): {fix}")
     value, wrong = _parse(path.read_bytes(), shape)
     if wrong:
-        raise UserError(f"{path} cannot be read ({wrong}): {remedy}")
+        raise UserError(f"{path} cannot be read ({wrong}): {fix}")
     return value
 
 
-def read_json_lines(path: Path, shape: Any, remedy: str) -> Iterator[tuple[int, Any]]:
+def read_json_lines(path: Path, shape: Any, fix: str) -> Iterator[tuple[int, Any]]:
     """Yields the number, from one, and the value of each line of a UTF-8 file of JSON.
 
     Args:
-      shape, remedy: see `read_json`.
+      shape, fix: see `read_json`.
 
     Raises:
       UserError: the file is missing, or a line, which is named, is damaged or not of this shape.
     """
     if not path.is_file():
         what = "is not a file" if path.exists() else "is missing"
-        raise UserError(f"{path} {what}: {remedy}")
+        raise UserError(f"{path} {what}: {fix}")
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             value, wrong = _parse(line, shape)
             if wrong:
-                raise UserError(f"{path}, line {number}, cannot be read ({wrong}): {remedy}")
+                raise UserError(f"{path}, line {number}, cannot be read ({wrong}): {fix}")
             yield number, value
 
 
@@ -120,7 +120,7 @@ def _is_of(value: Any, kind: type) -> bool:
     if isinstance(value, str):
         return kind is str and not any("\ud800" <= each <= "\udfff" for each in value)
     if isinstance(value, int):
-        return kind in (int, float) and abs(value) < LARGEST_NUMBER
+        return kind in (int, float) and abs(value) < MAX_NUMBER
     return isinstance(value, kind)
 
 

@@ -40,7 +40,7 @@ def candidates(scores: Mapping[int, float], average: int) -> dict[str, list[int]
 
 
 def choose(
-    task: Any, config: ConfigDict, folder: Path, say: Callable[[str], None], keep: bool = True
+    task: Any, config: ConfigDict, folder: Path, log: Callable[[str], None], keep: bool = True
 ) -> dict[str, Any]:
     """Returns which weights of a trained run are used, and says so; scores them where it must.
 
@@ -59,10 +59,10 @@ def choose(
     with _opened(folder, config) as checkpoints:
         choice = _read(folder, config, checkpoints.steps())
         if isinstance(choice, str):
-            choice = _compare(task, config, checkpoints, say)
+            choice = _compare(task, config, checkpoints, log)
             if keep:
                 write_sealed(folder / WEIGHTS, choice)
-    say(_line(choice))
+    log(_line(choice))
     return choice
 
 
@@ -168,15 +168,15 @@ def _by_rule(
 
 
 def _compare(
-    task: Any, config: ConfigDict, checkpoints: Checkpoints, say: Callable[[str], None]
+    task: Any, config: ConfigDict, checkpoints: Checkpoints, log: Callable[[str], None]
 ) -> dict[str, Any]:
     """Scores the candidates on validation, as evaluations during the training do."""
     metric, template = config.train.best_metric, task.predictor.param_shapes()
     sign = -1.0 if lower_is_better(metric) else 1.0
-    scores = checkpoints.scores(say)
+    scores = checkpoints.scores(log)
     choice = {**_rule(config), "newest_step": checkpoints.steps()[-1], "candidates": []}
     if not (_is_compared(config) and scores):
-        return choice | {"steps": _by_rule(checkpoints, config, say)}
+        return choice | {"steps": _by_rule(checkpoints, config, log)}
     found: dict[tuple[int, ...], float] = {}
     while True:
         compared = candidates(scores, config.evaluate.average_last_n)
@@ -191,7 +191,7 @@ def _compare(
                     found[tuple(steps)] = sign * measured if math.isfinite(measured) else -math.inf
             break
         except DamageError as error:
-            say(f"checkpoint {error.step} is damaged ({error}); left out")
+            log(f"checkpoint {error.step} is damaged ({error}); left out")
             del scores[error.step]
             if not scores:
                 raise all_damaged(checkpoints.folder) from error

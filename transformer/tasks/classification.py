@@ -40,7 +40,9 @@ TOKENIZER, LABELS = "tokenizer.model", "labels.json"
 CLASS_WEIGHTS_FILE = "class_weights.json"
 CLASS_WEIGHTS = ("none", "balanced")
 SPLITS = ("validation", "test")
-SMALLEST = np.finfo(np.float32).tiny  # stands for what float32 rounds to zero, as in class_scores
+MIN_PROBABILITY = np.finfo(
+    np.float32
+).tiny  # stands for what float32 rounds to zero, as in class_scores
 
 
 class LabelledText(NamedTuple):
@@ -197,7 +199,7 @@ class ClassificationTask(Task):
         bootstrap = self.config.evaluate.bootstrap if final else 0
         scores = class_scores(truth, probabilities, labels, bootstrap)
         del scores["texts"]  # their number stands in the signature
-        likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], SMALLEST)
+        likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], MIN_PROBABILITY)
         right = probabilities.argmax(axis=1) == truth
         kinds = np.array([item.kind.replace(" ", "_") for item in self.text.held_out[split]])
         of_kinds = {
@@ -245,7 +247,7 @@ class ClassificationTask(Task):
             *self.text.source.describe(),
             f"{texts.unknown_fraction:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
             *texts.lost.describe(),
-            f"{plan.epoch_length} batches an epoch, {plan.padding_fraction:.1%} padding, "
+            f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
             f"shapes {shapes}",
         ]
         if any(cut.values()):
@@ -346,9 +348,9 @@ def load_labels(path: Path) -> tuple[str, ...]:
     Raises:
       UserError: the file is missing or damaged.
     """
-    labels = read_json(path, [str], "put back the file that was written with the checkpoints")
+    labels = read_json(path, [str], "restore the file that was written with the checkpoints")
     if len(set(labels)) < max(2, len(labels)):
-        raise UserError(f"{path} does not list two classes or more by name: put back the original")
+        raise UserError(f"{path} does not list two classes or more by name: restore the original")
     return tuple(labels)
 
 
@@ -358,8 +360,8 @@ def load_class_weights(path: Path, labels: Sequence[str]) -> Float[np.ndarray, "
     Raises:
       UserError: the file is missing or damaged, or of other classes.
     """
-    remedy = "put back the file that was written with the checkpoints"
-    weights = read_json(path, Each(float), remedy)
+    fix = "restore the file that was written with the checkpoints"
+    weights = read_json(path, Each(float), fix)
     if tuple(weights) != tuple(labels):
-        raise UserError(f"{path} is not of the classes of {LABELS}: {remedy}")
+        raise UserError(f"{path} is not of the classes of {LABELS}: {fix}")
     return np.array(list(weights.values()), np.float32)

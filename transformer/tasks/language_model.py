@@ -1,4 +1,4 @@
-"""Language models: running text or documents, a decoder alone and how well it foresees them."""
+"""Language models: running text or documents, a decoder alone and how well it predicts them."""
 
 import itertools
 import math
@@ -88,7 +88,7 @@ class LanguageModelTask(TokenTask):
         return max(1, self.config.data.batch_tokens // self.config.data.context)
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
-        """Returns how well the text of a split is foreseen, all of it.
+        """Returns how well the text of a split is predicted, all of it.
 
         Documents are read from their start, and texts longer than a row in pieces, each without
         what was before it. See `scores_of` for the numbers. Beside final ones stand the
@@ -165,9 +165,9 @@ class LanguageModelTask(TokenTask):
         return [
             f"{what}: {tokens:,} tokens to train on, {others}; {text.unknown / tokens:.3%} "
             f"unknown; vocabulary {self.text.tokenizer.vocab_size}, {text.bytes / tokens:.2f} "
-            "bytes a token",
+            "bytes per token",
             *text.lost.describe(),
-            f"{plan.epoch_length} batches an epoch, of {plan.rows} x {plan.context} tokens",
+            f"{plan.epoch_length} batches per epoch, of {plan.rows} x {plan.context} tokens",
             f"  {' '.join(self.text.tokenizer.pieces(ids))} ...".replace("\n", "⏎"),
         ]
 

@@ -204,7 +204,7 @@ class TranslationTask(TokenTask):
             f"{corpus.target_tokenizer.vocab_size} target"
             + (" (the same)" if self.config.tokenizer.joint else ""),
             *corpus.lost.describe(),
-            f"{plan.epoch_length} batches an epoch, {plan.padding_fraction:.1%} padding, "
+            f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
             f"shapes {shapes}",
         ]
         pairs = itertools.islice(self.text.pairs["train"], 3)

@@ -23,8 +23,8 @@ INK = "#1b1b1c"
 OTHERS = "#8c8c8c"  # of settings that are not told apart
 MARKERS = "osD^vPX*"  # one for each that is told apart
 DASHES = ("-", "--", "-.", ":")
-MOST_TOLD_APART = len(MARKERS)  # more curves in a panel the eye does not follow
-LONGEST_LINE = 30  # characters of a label before it is broken
+MAX_TOLD_APART = len(MARKERS)  # more curves in a panel the eye does not follow
+MAX_LINE_LENGTH = 30  # characters of a label before it is broken
 BAND = 0.16  # opacity
 STYLE = {
     "font.size": 9,
@@ -95,7 +95,7 @@ def _looks(sweep: Sweep) -> list[_Look]:
             math.inf if math.isnan(means[i]) else sign * means[i],
         ),
     )
-    chosen = sorted(ranked[:MOST_TOLD_APART])
+    chosen = sorted(ranked[:MAX_TOLD_APART])
     looks = [_Look(OTHERS)] * len(means)
     for n, i in enumerate(chosen):
         colours = (*COLOURS, INK)
@@ -121,7 +121,7 @@ def _mark(setting: Setting, is_baseline: bool) -> str:
 def _draw_scores(sweep: Sweep) -> Figure:
     """A row a setting: its mean, a bar of one standard deviation each way, its seeds below it."""
     panels = [panel for panel in sweep.measures.score_panels if sweep.has(panel.path)]
-    names = _names(sweep, LONGEST_LINE)
+    names = _names(sweep, MAX_LINE_LENGTH)
     lines = max(2, *(2 + name.count("\n") for name in names))  # a row's, one of them blank
     figure = _figure(0.7 + 0.15 * lines * len(names))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -266,7 +266,7 @@ def _draw_map(sweep: Sweep) -> Figure | None:
     figure = _figure(min(6.5, 1.3 + 0.45 * len(ys)))
     axes = figure.subplots()
     mesh = axes.pcolormesh(means, cmap="viridis", edgecolors="none")
-    small = max(len(xs), len(ys)) <= MOST_TOLD_APART
+    small = max(len(xs), len(ys)) <= MAX_TOLD_APART
     for (y, x), mean in np.ndenumerate(means):
         if small and not math.isnan(mean):
             # Dark letters on light cells, in every light.

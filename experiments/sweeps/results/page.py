@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.display.figure_files import save_figure
 from experiments.display.web_page import figure_svg
-from experiments.sweeps.results.figures import INK, MOST_TOLD_APART, build_figures
+from experiments.sweeps.results.figures import INK, MAX_TOLD_APART, build_figures
 from experiments.sweeps.results.notes import notes
 from experiments.sweeps.results.outcomes import Sweep, Trial
 from experiments.sweeps.results.reading import read_sweep
@@ -160,7 +160,7 @@ def build_page(sweep: Sweep, figures: dict[str, Figure], title: str, command: st
 def _caption(name: str, sweep: Sweep) -> str:
     measures = sweep.measures
     worse = "lower" if measures.higher_is_better else "higher"
-    many = len(sweep.settings) > MOST_TOLD_APART
+    many = len(sweep.settings) > MAX_TOLD_APART
     lost = any(setting.lost for setting in sweep.settings)
     return CAPTIONS[name].format(
         split=measures.split,

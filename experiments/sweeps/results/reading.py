@@ -15,7 +15,7 @@ SPLITS = ("test", "validation", "length_generalization")
 # Of the main score, in the unit of its column: the same text, counted by another version, may
 # differ by rounding.
 TOLERANCE = 0.01
-SCORE_ANEW = "--mode=evaluate with this --workdir writes it anew"
+SCORE_ANEW = "--mode=evaluate with this --workdir writes it again"
 
 
 def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) -> Sweep:
@@ -28,7 +28,7 @@ def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) 
 
     Raises:
       UserError: no trial is complete, a file of a complete trial is missing or damaged, two trials
-        have unlike signatures or test sets, or no trial has the baseline's number.
+        have different signatures or test sets, or no trial has the baseline's number.
     """
     complete = [trial for trial in trials if trial.state == "complete"]
     if not complete:
@@ -104,7 +104,7 @@ def _read_curves(trial: Trial, measures: TaskMeasures) -> dict[str, Curve]:
     try:
         curves = read_curves(trial.folder / "metrics.jsonl", measures.curves)
     except ValueError as error:
-        raise UserError(f"trial {trial.number} is complete, but {error}: put it back") from None
+        raise UserError(f"trial {trial.number} is complete, but {error}: restore it") from None
     return {metric: curve for (metric, split), curve in curves.items() if split != "train"}
 
 
@@ -140,7 +140,7 @@ def _check_signatures(trials: Sequence[Trial], results: Sequence[dict[str, Any]]
                 number, first = seen.setdefault((split, key), (trial.number, signature))
                 if signature != first:
                     raise UserError(
-                        f"trials {number} and {trial.number} have unlike signatures of {split} "
+                        f"trials {number} and {trial.number} have different signatures of {split} "
                         f"{key.removesuffix('_signature')}: {first!r} and {signature!r}: such "
                         "scores do not compare; sweep them apart"
                     )
@@ -153,6 +153,6 @@ def _check_test_sets(trials: Sequence[Trial], texts: Sequence[Texts | None]) -> 
         for name, digest in of_trial.given.items():
             if digest != texts[0].given[name]:
                 raise UserError(
-                    f"trials {trials[0].number} and {trial.number} have unlike test sets "
+                    f"trials {trials[0].number} and {trial.number} have different test sets "
                     f"({name}): their scores do not compare; sweep them apart"
                 )

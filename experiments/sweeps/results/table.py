@@ -1,4 +1,4 @@
-"""The table of a sweep, a row a setting, as Markdown; and the one of its trials, as CSV."""
+"""The table of a sweep, one row per setting, as Markdown; and the one of its trials, as CSV."""
 
 import contextlib
 import csv

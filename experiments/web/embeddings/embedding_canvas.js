@@ -11,7 +11,7 @@ const COLOURS = ["--blue", "--orange", "--green", "--ink"];
 const FONT_SIZE = 12;
 const CANDIDATES = 3000; // tokens that are tried for a name
 const PIXELS_OF_NAME = 3000; // of the canvas, for each name
-const MOST_RINGS = 100; // around what the search finds
+const MAX_RINGS = 100; // around what the search finds
 const AT_ONCE = 100; // marks in a path: both fewer and many more take longer to fill
 const CLOSEST = 200; // times the scale at which all is seen
 
@@ -137,7 +137,7 @@ class TokenMap {
     const chosen = [this.selected, this.hovered].filter((t) => t !== null && t < this.map.count);
     const near = this.selected === null ? [] : this.neighboursOn(this.selected);
     this.drawRings(near, chosen);
-    this.drawNames([...new Set([...chosen, ...near, ...this.matches.slice(0, MOST_RINGS)])], seen);
+    this.drawNames([...new Set([...chosen, ...near, ...this.matches.slice(0, MAX_RINGS)])], seen);
   }
 
   // Tokens within the canvas, by id.
@@ -188,7 +188,7 @@ class TokenMap {
       context.lineWidth = width;
       context.stroke();
     };
-    const found = this.matches.slice(0, MOST_RINGS);
+    const found = this.matches.slice(0, MAX_RINGS);
     ring(found.filter((token) => token < this.map.count), "--faint", 1.5, 3);
     ring(near, "--ink", 1.5, 3);
     ring(chosen, "--ink", 3, 5);

@@ -1,7 +1,7 @@
 "use strict";
 // All heads of a kind at once: layers down, heads across, each a small matrix to open.
 
-const [SMALLEST_MAP, LARGEST_MAP] = [28, 190]; // pixels
+const [MIN_MAP, MAX_MAP] = [28, 190]; // pixels
 const [NUMBERS, GAP] = [44, 6]; // pixels: the layers' numbers, and between maps
 
 /**
@@ -13,7 +13,7 @@ function drawHeads(place, [layers, heads], now, matrixOf, largest, colours, open
   const shape = Math.min(Math.max(first.length / first[0].length, 0.5), 2); // height to width
   const across = (place.clientWidth - NUMBERS - 2) / heads - GAP;
   const down = ((TALLEST * window.innerHeight - NUMBERS) / layers - GAP) / shape;
-  const width = Math.floor(Math.min(Math.max(Math.min(across, down), SMALLEST_MAP), LARGEST_MAP));
+  const width = Math.floor(Math.min(Math.max(Math.min(across, down), MIN_MAP), MAX_MAP));
   const numbers = Array.from({ length: heads }, (_, head) => element("div", {}, `${head + 1}`));
   const corner = element("div", {}, "head →", element("br"), "layer ↓");
   const grid = element("div", { class: "heads" }, corner, ...numbers);

@@ -2,7 +2,7 @@
 // One head as a matrix: rows are queries, columns keys, and each row ends in its sum.
 
 // Pixels: names need the smallest; and of the window's height, what a picture takes at most.
-const [SMALLEST_CELL, LARGEST_CELL, TALLEST] = [16, 60, 0.85];
+const [MIN_CELL, MAX_CELL, TALLEST] = [16, 60, 0.85];
 
 /**
  * Draws a head's matrix into an empty element.
@@ -32,11 +32,11 @@ function drawMatrix(place, matrix, largest, colours, sides, on) {
     sums,
   );
   place.append(element("div", { class: "scroller" }, grid));
-  grid.style.setProperty("--cell", `${LARGEST_CELL}px`);
+  grid.style.setProperty("--cell", `${MAX_CELL}px`);
   const across = place.clientWidth - left.offsetWidth - sums.offsetWidth - 4;
   const down = TALLEST * window.innerHeight - left.offsetTop - 4;
   const fitting = Math.floor(Math.min(across / keys.length, down / queries.length));
-  const cell = Math.min(Math.max(fitting, SMALLEST_CELL), LARGEST_CELL);
+  const cell = Math.min(Math.max(fitting, MIN_CELL), MAX_CELL);
   grid.style.setProperty("--cell", `${cell}px`);
   paint(canvas, rows, largest, colours);
   canvas.style.width = `${cell * keys.length}px`;

@@ -78,7 +78,7 @@ def test_rows_sum_to_one_shown_and_hidden_and_are_then_those_of_the_pictures(chr
 
 
 def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(chromium, tmp_path, monkeypatch):
-    monkeypatch.setattr(attention_page, "LARGEST", 7_000)
+    monkeypatch.setattr(attention_page, "MAX_CHARACTERS", 7_000)
     maps = make_maps()
     maps.weights["cross"][0, 0, 1] = [0, 0, 0, 0, 0, 1]
     path = tmp_path / "explorer.html"

@@ -137,7 +137,7 @@ def test_checkpoints_are_thinned_evenly_between_the_first_and_the_last(monkeypat
     frames = [make_maps(seed=i) for i in range(11)]
     one = characters([example(frames[0])])
     for room, wanted in [(12, [*range(11)]), (6, [0, 2, 5, 8, 10]), (3, [0, 10]), (1, None)]:
-        monkeypatch.setattr(attention_page, "LARGEST", room * one)
+        monkeypatch.setattr(attention_page, "MAX_CHARACTERS", room * one)
         shown, said = fit(example(frames[0]), [example(*frames)])
         assert characters(shown) <= room * one
         assert len(shown) == (1 if wanted is None else 2)
@@ -150,7 +150,7 @@ def test_checkpoints_are_thinned_evenly_between_the_first_and_the_last(monkeypat
 def test_there_are_rather_fewer_sentences_than_fewer_than_four_checkpoints(monkeypatch):
     maps = make_maps()
     one = characters([example(maps)])
-    monkeypatch.setattr(attention_page, "LARGEST", 10 * one)
+    monkeypatch.setattr(attention_page, "MAX_CHARACTERS", 10 * one)
     shown, said = fit(example(maps), [example(*[maps] * 9)] * 3)
     assert [len(each.frames) for each in shown] == [1, 4, 4]
     assert said == [

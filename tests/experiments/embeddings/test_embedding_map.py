@@ -240,7 +240,7 @@ def test_the_page_and_the_arrays_hold_the_trained_table(drawn):
     assert [each["method"] for each in shown["maps"]] == ["t-SNE", "PCA"]
     for each, method in zip(shown["maps"], ("tsne", "pca"), strict=True):
         points = arrays[method]
-        steps = np.ptp(points, axis=0).max() / pictures.FINEST
+        steps = np.ptp(points, axis=0).max() / pictures.MAP_STEPS
         read = decode(each["points"]) * steps + points.min(axis=0)
         np.testing.assert_allclose(read, points, atol=0.51 * steps)
         assert imread(place / f"source_target_output_{method}.png")[..., :3].std() > 0.01
@@ -254,7 +254,7 @@ def test_few_tokens_have_no_tsne_and_of_many_the_first_are_mapped(monkeypatch, c
     (few,) = pictures.make_maps("input", vectors[:9])
     assert (few.method, few.points.shape) == ("pca", (9, 2))
     assert few.title.startswith("Input embeddings: PCA of 9 tokens, ")
-    monkeypatch.setattr(pictures, "MOST", 13)
+    monkeypatch.setattr(pictures, "MAX_TOKENS", 13)
     first, whole = pictures.make_maps("target_output", vectors)
     assert (len(first.points), len(whole.points)) == (13, 23)
     title = "Target and output embeddings: t-SNE of the first 13 of 23 tokens, perplexity 4"
@@ -272,7 +272,7 @@ def test_kinds_of_tokens_are_read_off_their_text():
 
 
 def test_names_stand_apart_within_the_picture_and_the_first_tokens_have_theirs(monkeypatch):
-    monkeypatch.setattr(figures, "MOST_NAMES", 40)
+    monkeypatch.setattr(figures, "MAX_NAMES", 40)
     points = np.random.default_rng(4).normal(size=(211, 2))
     pieces = [f"▁token{i}" for i in range(210)] + ["$x_1$"]
     figure = map_figure(Map("pca", points, "a map"), pieces)

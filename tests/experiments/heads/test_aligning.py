@@ -89,7 +89,7 @@ def test_long_pairs_are_read_in_equal_parts_of_one_shape(tiny, monkeypatch):
     monkeypatch.setitem(vars(translator), "_cross", cross)
     texts = ["a b", *["a " * 20] * 7]
     for rows, expected in [(8, [(8, 16), (8, 32)]), (3, [(8, 16), *[(3, 32)] * 3])]:
-        monkeypatch.setattr(groups, "MOST_NUMBERS", rows * 2 * 32**2)
+        monkeypatch.setattr(groups, "MAX_NUMBERS", rows * 2 * 32**2)
         shapes.clear()
         found = dict(translator.cross_attention(None, texts, texts))
         assert shapes == expected

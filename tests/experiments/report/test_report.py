@@ -24,7 +24,7 @@ from experiments.config import override
 from experiments.report import numbers
 from experiments.report import page as report
 from experiments.report import texts as report_texts
-from experiments.report.attention import MOST_TOKENS, attention_map, cross_attention
+from experiments.report.attention import MAX_TOKENS, attention_map, cross_attention
 from experiments.report.errors import (
     EXACT,
     MODEL,
@@ -87,7 +87,7 @@ class Reader:
     `read` are the shapes of what it was given.
     """
 
-    max_length = MOST_TOKENS + 9
+    max_length = MAX_TOKENS + 9
     source_tokenizer = target_tokenizer = SimpleNamespace(
         encode=lambda texts: [[7] * len(text.split()) for text in texts],
         pieces=lambda ids: ["x"] * len(ids),
@@ -244,11 +244,11 @@ def test_missing_parts_name_what_adds_them(tiny, copy):
 
 @pytest.mark.parametrize("name", ["test.txt", "test.source.txt", "test.scores.tsv"])
 @pytest.mark.parametrize("content", [b"\0\xff\xc0\x01\n" * 7, b"1\t2\t3\n" * 7, b"one\ttwo\n" * 7])
-def test_a_damaged_translation_is_named_with_what_writes_it_anew(copy, name, content):
+def test_a_damaged_translation_is_named_with_what_writes_it_again(copy, name, content):
     (copy / "translations" / name).write_bytes(content)
     page = same_page(load_config(copy), copy)
     is_text = content[0] != 0 and name.endswith(".txt")
-    assert (f"translations/{name} is damaged: --mode=evaluate writes it anew" in page) != is_text
+    assert (f"translations/{name} is damaged: --mode=evaluate writes it again" in page) != is_text
     assert str(copy) not in page
 
 
@@ -381,11 +381,11 @@ def test_a_heat_map_has_a_cell_for_each_weight_that_shows():
 
 
 def test_the_heat_map_is_the_mean_of_the_last_layer_and_long_texts_are_never_read():
-    reader, long = Reader(), "a " * MOST_TOKENS
+    reader, long = Reader(), "a " * MAX_TOKENS
     sources, translations = ["a b", long, "a", "a b c d"], ["a", "a", long, "a b"]
     maps = cross_attention(SimpleNamespace(predictor=reader, variables={}), sources, translations)
     assert [drawn is not None for drawn in maps] == [True, False, False, True]
-    assert reader.read == [(2, MOST_TOKENS)]
+    assert reader.read == [(2, MAX_TOKENS)]
     assert [token for _, token in maps[0].rows] == ["x", "</s>"]
     assert [token for _, token in maps[3].columns] == ["x"] * 4 + ["</s>"]
     assert [share for *_, share in maps[3].cells] == [0.05, 0.1, 0.15, 0.2] * 3
@@ -416,7 +416,7 @@ def test_pictures_are_made_small_and_those_that_do_not_fit_are_named(tmp_path, m
         assert (picture.width, picture.height) == (WIDE * report.SHOWN // report.DRAWN, 55)
     assert shown[1].caption == "What the attention heads are worth: a b"
     assert left_out == []
-    monkeypatch.setattr(report, "MOST_PICTURE_BYTES", len(shown[0].source) + 1)
+    monkeypatch.setattr(report, "MAX_PICTURE_BYTES", len(shown[0].source) + 1)
     shown, left_out = report._pictures(tmp_path / "figures")
     assert (len(shown), left_out) == (1, ["figures/heads/a_b.png"])
 
@@ -471,7 +471,7 @@ def test_pictures_that_cannot_be_read_are_named_and_a_large_one_takes_no_room(
     shown, left_out = report._pictures(figures)
     assert [picture.caption[-8:] for picture in shown] == [" strip 1", " strip 2", "strip 10"]
     assert left_out == damaged
-    monkeypatch.setattr(report, "MOST_PICTURE_BYTES", len(shown[0].source) - 1)
+    monkeypatch.setattr(report, "MAX_PICTURE_BYTES", len(shown[0].source) - 1)
     shown, left_out = report._pictures(figures)
     assert [picture.caption[-8:] for picture in shown] == [" strip 2", "strip 10"]
     assert left_out == [*damaged, "figures/attention_snapshots/strip_1.png"]

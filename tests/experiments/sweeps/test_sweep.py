@@ -143,7 +143,7 @@ def test_scores_of_a_shorter_trial_do_not_count(tmp_path):
     assert rows(folder)[0]["step"] == "8"
 
 
-def test_hopeless_trials_are_pruned_and_finished_ones_are_not(tmp_path):
+def test_unpromising_trials_are_pruned_and_finished_ones_are_not(tmp_path):
     trials = """
 def sweep():
     for seed in range(4):
@@ -188,7 +188,9 @@ def test_the_argument_of_a_config_follows_a_colon(tmp_path):
         f"--config={config}:huge", f"--workdir={tmp_path}/x", "--trial=0", says="--trial"
     )
     assert said.code == 2
-    refused(f"--config={config}.x:huge", f"--workdir={tmp_path}/x", says=f"{config}.x is no file")
+    refused(
+        f"--config={config}.x:huge", f"--workdir={tmp_path}/x", says=f"{config}.x is not a file"
+    )
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from configs import quickstart
 from experiments.sweeps import errors as sweep_errors
 from experiments.sweeps import sweep
 from experiments.sweeps.plan import plan_trials
-from experiments.sweeps.queue import MOST_KILLS
+from experiments.sweeps.queue import MAX_KILLS
 from experiments.sweeps.study import Study
 from tiny_run import command
 from tiny_sweep import rows, write_config
@@ -86,7 +86,7 @@ class Fakes:
     def _one(self, task, config, folder):
         return SimpleNamespace(config=config, close=self._close, total_steps=1)
 
-    def _trainer(self, runs, say, **more):
+    def _trainer(self, runs, log, **more):
         configs = [run.config for run in runs]
         return self._made(configs, runs=runs, failures={}, train_step=None)
 
@@ -274,19 +274,19 @@ def test_a_trial_that_kills_its_worker_comes_last_and_fails_at_last(tmp_path, mo
     assert start() == [[0]]
     assert start() == [[0]]
     assert start() == [[1], [2], [0]]
-    for _ in range(MOST_KILLS - 3):
+    for _ in range(MAX_KILLS - 3):
         assert start() == [[0]]
     assert start() == []
     assert list(study_of(tmp_path, 3).states().values()) == ["failed", "complete", "complete"]
     assert (
-        study_of(tmp_path, 3).notes()[0] == f"its worker was killed {MOST_KILLS} times at one step"
+        study_of(tmp_path, 3).notes()[0] == f"its worker was killed {MAX_KILLS} times at one step"
     )
 
 
 def test_kills_between_which_a_trial_gets_on_do_not_fail_it(tmp_path, monkeypatch):
     study = study_of(tmp_path, 1)
     _, attempt = study.begin()
-    for step in range(3 * MOST_KILLS):
+    for step in range(3 * MAX_KILLS):
         assert study.tries(attempt, step) == 0
         study.count_try(attempt, step)
         assert study.tries(attempt, step) == 1

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from experiments.measures.translations import bleu
-from experiments.sweeps.results.figures import MOST_TOLD_APART, OTHERS, build_figures
+from experiments.sweeps.results.figures import MAX_TOLD_APART, OTHERS, build_figures
 from experiments.sweeps.results.page import write_results
 from experiments.sweeps.results.reading import read_sweep
 from experiments.sweeps.results.table import build_table
@@ -221,11 +221,11 @@ def test_of_many_settings_the_best_and_the_baseline_are_told_apart(tmp_path):
     ]
     grey = [number for number, look in enumerate(looks) if look[0] == OTHERS]
     means = [setting.over_seeds("test.bleu").mean for setting in sweep.settings]
-    assert len(grey) == 12 - MOST_TOLD_APART
+    assert len(grey) == 12 - MAX_TOLD_APART
     assert max(means[n] for n in grey) < min(means[n] for n in range(11) if n not in grey)
     assert 11 not in grey  # the baseline, though it is no better
     told_apart = [look for number, look in enumerate(looks) if number not in grey]
-    assert len(set(told_apart)) == MOST_TOLD_APART
+    assert len(set(told_apart)) == MAX_TOLD_APART
     names = [text.get_text() for text in legend.get_texts()]
     assert names[-2:] == ["architecture=k11 (baseline)", "4 other settings"]
     # All have a name beside their scores.

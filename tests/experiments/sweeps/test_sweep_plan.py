@@ -39,7 +39,7 @@ def test_a_trial_is_the_config_with_its_values_set():
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"model.num_head": 2}, ("config.model.num_head is no key", "model.num_heads")),
+        ({"model.num_head": 2}, ("there is no key config.model.num_head", "model.num_heads")),
         ({"model.num_heads": "two"}, ("config.model.num_heads='two'", "int")),
         ({"model.num_heads": 3}, ("model.num_heads=3", "128")),
         ({"model.positions": "sinus"}, ("'sinus'", "rotary")),
@@ -57,7 +57,9 @@ def test_a_wrong_trial_is_named_with_its_number(values, says):
 
 
 @pytest.mark.parametrize("size", ["grammar", "copy", "multi30k"])
-@pytest.mark.parametrize("name", ["positions", "heads", "size", "norm", "regularisation", "kinds"])
+@pytest.mark.parametrize(
+    "name", ["positions", "heads", "size", "norm", "regularisation", "architectures"]
+)
 def test_the_shipped_sweeps_have_trials_at_every_size(name, size):
     experiment = read_experiment(f"configs/sweeps/{name}.py:{size}")
     trials = sweep_plan.plan_trials(*experiment[:2], FOLDER)

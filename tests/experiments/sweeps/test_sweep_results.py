@@ -140,7 +140,7 @@ def test_buckets_hold_like_lengths_and_about_like_numbers():
 @pytest.mark.parametrize(
     ("split", "metric"), [("test", "chrf"), ("test", "bleu"), ("length_generalization", "bleu")]
 )
-def test_unlike_signatures_are_refused_by_both_trials_and_signatures(tmp_path, split, metric):
+def test_different_signatures_are_refused_by_both_trials_and_signatures(tmp_path, split, metric):
     other = SIGNATURE.replace("mixed", "lc")
     trials = []
     for number, signature in enumerate((SIGNATURE, other)):
@@ -153,7 +153,7 @@ def test_unlike_signatures_are_refused_by_both_trials_and_signatures(tmp_path, s
     assert len(read_sweep("translation", trials[:1]).settings) == 1  # the control
 
 
-def test_unlike_test_sets_are_refused_by_both_trials(tmp_path):
+def test_different_test_sets_are_refused_by_both_trials(tmp_path):
     trials = [write_trial(tmp_path, number, {"a.b": number}) for number in range(2)]
     assert len(read_sweep("translation", trials).settings) == 2  # the control
     source = trials[1].folder / "translations" / "test.source.txt"
@@ -161,7 +161,7 @@ def test_unlike_test_sets_are_refused_by_both_trials(tmp_path):
     with pytest.raises(UserError, match=r"trials 0 and 1 .*test\.source\.txt"):
         read_sweep("translation", trials)
     trials[1] = write_trial(tmp_path, 7, {"a.b": 2}, references=REFERENCES)
-    with pytest.raises(UserError, match="trials 0 and 7 have unlike test sets"):
+    with pytest.raises(UserError, match="trials 0 and 7 have different test sets"):
         read_sweep("translation", trials)
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from experiments.measures.registry import REGISTRY
 from experiments.measures.translations import bleu, bleu_of_sums, count_ngrams, randomisation_test
-from experiments.sweeps.results.figures import MOST_TOLD_APART, OTHERS, build_figures
+from experiments.sweeps.results.figures import MAX_TOLD_APART, OTHERS, build_figures
 from experiments.sweeps.results.notes import notes
 from experiments.sweeps.results.outcomes import Outcome, Setting, Sweep, Trial
 from experiments.sweeps.results.reading import read_sweep
@@ -270,7 +270,7 @@ def test_a_setting_that_lost_seeds_is_not_among_the_best(tmp_path):
     trials = write_settings(tmp_path, errors, (0, 1), lost={(0, 1)})
     lines = build_figures(read_sweep("translation", trials, 22))["curves"].axes[0].lines
     apart = [n for n, line in enumerate(lines) if line.get_color() != OTHERS]
-    assert apart == [*range(1, MOST_TOLD_APART), 11]
+    assert apart == [*range(1, MAX_TOLD_APART), 11]
 
 
 def test_seeds_that_still_train_are_counted_and_the_rest_is_compared(tmp_path):

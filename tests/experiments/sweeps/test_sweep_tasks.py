@@ -12,7 +12,7 @@ from scipy import stats
 
 from experiments.measures.predictions import mcnemar_test
 from experiments.measures.registry import REGISTRY
-from experiments.sweeps.results.figures import MOST_TOLD_APART, OTHERS, build_figures
+from experiments.sweeps.results.figures import MAX_TOLD_APART, OTHERS, build_figures
 from experiments.sweeps.results.notes import notes
 from experiments.sweeps.results.page import write_results
 from experiments.sweeps.results.reading import read_sweep
@@ -102,7 +102,7 @@ def test_the_lowest_perplexities_and_the_baseline_are_told_apart(tmp_path):
     axes = build_figures(sweep)["curves"].axes[0]
     assert axes.get_ylabel() == "validation nll (nats)"
     apart = [n for n, line in enumerate(axes.lines) if line.get_color() != OTHERS]
-    assert apart == [*range(MOST_TOLD_APART - 1), 11]
+    assert apart == [*range(MAX_TOLD_APART - 1), 11]
 
 
 def test_the_answer_of_language_models_has_no_picture_by_length(tmp_path):
@@ -115,11 +115,11 @@ def test_the_answer_of_language_models_has_no_picture_by_length(tmp_path):
     assert float(rows[0]["test_nll"]) == pytest.approx(1.5, abs=0.05)
 
 
-def test_unlike_vocabularies_are_refused(tmp_path):
+def test_different_vocabularies_are_refused(tmp_path):
     trials = language_models(tmp_path, seeds=(0,))
     other = {"perplexity_signature": "context:8|vocabulary:xy"}
     trials.append(write_language_model(tmp_path, 7, {"model.architecture": "k7"}, 1.0, **other))
-    with pytest.raises(UserError, match=r"trials 0 and 7 have unlike signatures of .*perplexity"):
+    with pytest.raises(UserError, match=r"0 and 7 have different signatures of .*perplexity"):
         read_sweep("language_model", trials)
 
 
@@ -194,15 +194,15 @@ def test_the_answer_of_classifiers_has_its_own_curves_and_captions(tmp_path):
     ]
 
 
-def test_unlike_texts_or_labels_are_refused(tmp_path):
+def test_different_texts_or_labels_are_refused(tmp_path):
     trials = classifiers(tmp_path, WRONG)
     path = trials[3].folder / "predictions/test.tsv"
     text = path.read_text()
     path.write_text(text.replace("letter", "word", 1))
-    with pytest.raises(UserError, match=r"trials 0 and 3 have unlike test sets \(predictions"):
+    with pytest.raises(UserError, match=r"trials 0 and 3 have different test sets \(predictions"):
         read_sweep("classification", trials)
     path.write_text(text.replace("bad\t", "worst\t", 1))
-    with pytest.raises(UserError, match="trials 0 and 3 have unlike test sets"):
+    with pytest.raises(UserError, match="trials 0 and 3 have different test sets"):
         read_sweep("classification", trials)
     # The control: other probabilities are no other test set.
     path.write_text(text.replace("0.812500", "0.700000"))

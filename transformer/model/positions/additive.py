@@ -7,12 +7,12 @@ from jaxtyping import Array, Float, Int
 from transformer.model.config import ModelConfig
 from transformer.model.positions.base import NoPositions
 
-LONGEST_WAVELENGTH = 10_000.0  # over 2 pi [3.5]
+MAX_WAVELENGTH = 10_000.0  # over 2 pi [3.5]
 
 
 def sinusoid_angles(positions: Int[Array, "*B L"], width: int) -> Float[Array, "*B L half"]:
     """Returns pos / 10000^(2i / width) in radians for i below width / 2 [3.5]."""
-    frequencies = LONGEST_WAVELENGTH ** (-jnp.arange(0, width, 2) / width)
+    frequencies = MAX_WAVELENGTH ** (-jnp.arange(0, width, 2) / width)
     return positions[..., None].astype(jnp.float32) * frequencies
 
 
