@@ -137,7 +137,7 @@ def _add_rows(data: ConfigDict) -> None:
     # them or a part of one. A split without a file is this fraction of the training text, its end.
     data.documents = "line"  # line | paragraph (blank lines between) | file
     data.context = 256
-    data.each_position = False  # one sequence per position: no look-ahead mask needed, slower
+    data.each_position = False  # every position a row of its own: no look-ahead mask needed, slower
     data.validation_share = 0.1
     data.test_share = 0.0
     # Cleaning of the training pairs.
@@ -252,10 +252,10 @@ def _sweep() -> ConfigDict:
     sweep.seed = 0  # of the draws
     sweep.baseline = 0  # point whose setting the others are compared with
     sweep.storage = ""  # database URL of the study; '' is an SQLite file in the workdir
-    # sequential: runs that share a compiled step train one after another | vmap: as one program |
-    # auto: vmap on accelerators, sequential on a CPU.
+    # turns: members of one structure train one after another | vmap: together, as one program |
+    # auto: vmap on accelerators, turns on a CPU.
     sweep.together = "auto"
     sweep.largest = 64  # members of one vmapped program at most
     sweep.retry_failed = False  # also train again the points that failed in an earlier start
-    sweep.prune = False  # stop runs below the median at their step (sequential)
+    sweep.prune = False  # stop members that stand below the median of those before them (turns)
     return sweep

@@ -1,4 +1,4 @@
-"""Does word order matter? Bags of embeddings, a Transformer and an LSTM on toy reviews.
+"""Does the order of words matter? Bags, a Transformer and an LSTM on reviews that only it decides.
 
     python launch.py --config=configs/sweeps/opinions.py --workdir=runs/order_of_words
 
