@@ -46,7 +46,7 @@ def _model() -> ConfigDict:
     model.recurrent_attention = "additive"
     model.d_model = 512  # width of the residual stream [3.2.2]
     model.d_ff = 2048  # inner width of the feed-forward layers [3.3]
-    model.num_heads = 8  # must divide d_model where head_size is 0 [3.2.2]
+    model.num_heads = 8  # must divide d_model if head_size is 0 [3.2.2]
     model.head_size = 0  # width of a head; 0: d_model / num_heads [3.2.2]
     model.num_kv_heads = 0  # 1: multi-query (Shazeer 2019), or grouped (Ainslie 2023); 0: num_heads
     model.talking_heads = False  # heads mix scores and weights (Shazeer et al. 2020)
@@ -77,7 +77,7 @@ def _model() -> ConfigDict:
 
 
 def _add_positions(model: ConfigDict) -> None:
-    """Adds how positions are told."""
+    """Adds the positional encodings."""
     # Encodings [3.5], or a sum such as sinusoidal+rotary: sinusoidal | split | learned | none |
     # rotary | relative_bias | relative_shaw | alibi; see transformer/model/positions/
     model.positions = "sinusoidal"
@@ -85,8 +85,8 @@ def _add_positions(model: ConfigDict) -> None:
     model.decoder_positions = ""  # of the decoder's self-attention alone; '' is `positions`
     model.cross_positions = "none"  # between target and source: not what acts on embeddings
     model.bias_buckets = 32  # relative_bias: buckets of distances (Raffel et al. 2020)
-    model.bias_distance = 128  # relative_bias: tokens from which all distances are alike
-    model.shaw_distance = 16  # relative_shaw: tokens from which all distances are alike
+    model.bias_distance = 128  # relative_bias: tokens; longer distances share one bias
+    model.shaw_distance = 16  # relative_shaw: tokens; longer distances share one vector
     model.max_length = 512  # positions of a learned table, and the longest sentence, in tokens
 
 
@@ -95,15 +95,14 @@ def _data() -> ConfigDict:
     # Of pairs: grammar | copy | reverse | files | tfds; of labelled texts: toy_reviews | files |
     # tfds; of a language model: any of pairs (their sources) | quotations.
     data.source = "grammar"
-    data.seed = 0  # of generated corpora, and of what is set aside from training text
-    # Pairs or labelled texts. Generated sources make so many; with files, a validation or test set
-    # that has no file of its own is set aside from the training text.
+    data.seed = 0  # of generated corpora, and of what is held out of the training text
+    # Pairs or labelled texts. Generated sources make this many; with files, a validation or test
+    # set that has no file of its own is held out of the training text.
     data.train_size = 20_000
     data.validation_size = 500
     data.test_size = 500
-    data.length_generalization_size = (
-        0  # pairs to score beyond the training length, see sources.open_source
-    )
+    # Pairs to score beyond the training length, see sources.open_source.
+    data.length_generalization_size = 0
     # files: names below `path`, plain or gzip. Without a target file, the source file is a TSV
     # with the columns `tsv_columns` (source, target), from zero.
     data.path = ""
@@ -134,27 +133,27 @@ def _data() -> ConfigDict:
 
 
 def _add_rows(data: ConfigDict) -> None:
-    """Adds what texts are made into."""
-    # Language models: what stands by itself, and the tokens of a row, which holds several of
-    # them or a part of one. A split without a file is the end of the training text, such a share.
+    """Adds how texts become batches."""
+    # Language models: what a document is, and the tokens of a sequence, which holds several of
+    # them or a part of one. A split without a file is this fraction of the training text, its end.
     data.documents = "line"  # line | paragraph (blank lines between) | file
     data.context = 256
-    data.each_position = False  # every position a row of its own: no look-ahead mask needed, slower
+    data.each_position = False  # one sequence per position: no look-ahead mask needed, slower
     data.validation_fraction = 0.1
     data.test_fraction = 0.0
     # Cleaning of the training pairs.
-    data.max_characters = 2000  # a side
+    data.max_characters = 2000  # per side
     data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules
     data.remove_duplicates = True
-    # A side, end of sentence included; longer training pairs are dropped. Of a text to classify,
-    # its begin included, no more is read.
+    # Per side, end of sentence included; longer training pairs are dropped. A text to classify is
+    # cut to this length, its begin included.
     data.max_tokens = 128
-    data.max_oov_rate = 0.01  # refuse to start above this share of unknown tokens
+    data.max_oov_rate = 0.01  # refuse to start above this fraction of unknown tokens
     # Batches.
-    data.batch_tokens = 4096  # a side, padding included
-    data.batch_sentences = 0  # rows of a batch at most; 0: only the budget counts
+    data.batch_tokens = 4096  # per side, padding included
+    data.batch_sentences = 0  # sequences of a batch at most; 0: only batch_tokens counts
     data.num_buckets = 8  # static lengths of batches; each compiles once
-    data.batch_multiple = 8  # rows of a batch are a multiple of this: devices divide it
+    data.batch_multiple = 8  # batch sizes are multiples of this: devices divide it
     data.prefetch = 8  # batches kept ready
     data.cache_dir = ""  # tokenizers and token arrays by content; '' is ~/.cache/transformer
 
@@ -163,9 +162,9 @@ def _tokenizer() -> ConfigDict:
     tokenizer = ConfigDict()
     tokenizer.kind = "bpe"  # bpe (Sennrich et al. 2016) | unigram (Kudo 2018) | word | char
     tokenizer.joint = True  # one vocabulary for both languages; needed to tie all embeddings
-    tokenizer.vocab_size = 37_000  # [5.1]; of each side where not joint
-    tokenizer.character_coverage = 1.0  # share of the text's characters that get a piece
-    # bpe, unigram: 256 pieces spell all other characters in bytes, which are unknown otherwise.
+    tokenizer.vocab_size = 37_000  # [5.1]; of each side if not joint
+    tokenizer.character_coverage = 1.0  # fraction of the text's characters that get a subword
+    # bpe, unigram: 256 subwords spell all other characters in bytes, which are unknown otherwise.
     tokenizer.byte_fallback = False
     tokenizer.normalization = "nmt_nfkc"  # sentencepiece rule name; nmt_nfkc_cf also folds case
     tokenizer.max_sentences = 2_000_000  # sample of the training text that trains the tokenizer
@@ -186,7 +185,7 @@ def _optimizer() -> ConfigDict:
     optimizer.schedule = "noam"  # noam [5.3, eq. 3] | inverse_sqrt | cosine | constant
     optimizer.learning_rate = 1.0  # noam: a factor; others: the peak
     optimizer.warmup_steps = 4000  # updates [5.3]
-    optimizer.gradient_accumulation_steps = 1  # batches per update, whose tokens weigh alike
+    optimizer.gradient_accumulation_steps = 1  # batches per update; all tokens have the same weight
     return optimizer
 
 
@@ -196,7 +195,7 @@ def _train() -> ConfigDict:
     train.epochs = 0.0  # passes over the training text; 0: no limit
     train.minutes = 0.0  # of training, over all restarts; 0: no limit
     train.label_smoothing = 0.1  # [5.4]
-    train.class_weights = "none"  # none | balanced: all classes weigh alike in a classifier's loss
+    train.class_weights = "none"  # none | balanced: equal total weight per class in the loss
     train.ema_decay = 0.0  # of weights, per update, for evaluation; 0: none
     train.log_every = 100  # steps
     train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved before each
@@ -231,8 +230,8 @@ def _decode() -> ConfigDict:
 def _evaluate() -> ConfigDict:
     evaluate = ConfigDict()
     # Which weights are used after the training. best, last: of one checkpoint; average: the mean of
-    # the last so many [6.1]; auto: what scores best on validation of the best one, the mean of the
-    # last `average`, and the mean of so many up to the best.
+    # the last average_last_n [6.1]; auto: whichever scores best on validation of the best one, that
+    # mean, and the mean of as many up to the best.
     evaluate.checkpoint = "auto"
     evaluate.average_last_n = 1  # checkpoints
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
@@ -255,8 +254,8 @@ def _sweep() -> ConfigDict:
     sweep.seed = 0  # of the draws
     sweep.baseline = 0  # trial whose setting the others are compared with
     sweep.storage = ""  # database URL of the study; '' is an SQLite file in the workdir
-    # turns: members of one structure train one after another | vmap: together, as one program |
-    # auto: vmap on accelerators, turns on a CPU.
+    # sequential: runs that share a compiled step train one after another | vmap: as one program |
+    # auto: vmap on accelerators, sequential on a CPU.
     sweep.parallel = "auto"
     sweep.max_vmapped_runs = 64  # runs of one vmapped program at most
     sweep.retry_failed = False  # also train again the trials that failed in an earlier start

@@ -12,7 +12,7 @@ that read 256 for a GPU.
 
 from configs import base
 
-# layers, heads, width, context, rows of a batch, steps, warm-up, dropout
+# layers, heads, width, context, batch size, steps, warm-up, dropout
 SIZES = {"cpu": (4, 4, 128, 64, 12, 2000, 100, 0.0), "gpu": (6, 6, 384, 256, 64, 5000, 100, 0.2)}
 
 

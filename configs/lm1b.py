@@ -3,9 +3,9 @@
     python launch.py --config=configs/lm1b.py --workdir=runs/lm1b
 
 For a GPU or TPU with a day's time. The corpus comes through TensorFlow Datasets, 1.7 GB to
-download; its sentences are packed into rows of 256 tokens, and none sees another. Sizes and budget
-are those of Flax's example, which reports 3.127 nats a subword; another vocabulary's perplexity
-does not compare with it, bits per byte do.
+download; its sentences are packed into sequences of 256 tokens, and none attends to another.
+Sizes and budget are those of Flax's example, which reports 3.127 nats per subword; the perplexity
+of another vocabulary is not comparable with it, bits per byte are.
 """
 
 from configs import base

@@ -3,12 +3,12 @@
     python launch.py --config=configs/multi30k_2cores.py --workdir=runs/multi30k \\
         --config.data.path=DIR
 
-53 minutes on two cores of a Xeon with AVX-512: 39.0 BLEU cased (sacreBLEU 13a), 39.3 tokenised and
+53 minutes on two cores of a Xeon with AVX-512: 38.9 BLEU cased (sacreBLEU 13a), 39.2 tokenised and
 lowercased, on test_2016_flickr (one seed; docs/results/multi30k.md).
 
-It departs from the recipe in what a small budget wants: pre-norm with a cosine to zero over the
-steps there is time for, batches of half the size, and fewer subwords, since the output layer is
-half of the arithmetic.
+It departs from the recipe to fit a small budget: pre-norm with a cosine to zero over the steps
+there is time for, batches of half the size, and fewer subwords, since the output layer is half of
+the arithmetic.
 """
 
 from configs import multi30k

@@ -1,9 +1,9 @@
-"""A few quotations, learned by heart: each next word from all words before it.
+"""A few quotations, memorised: each next word from all words before it.
 
     python launch.py --config=configs/next_word.py --workdir=runs/next_word
 
 Seconds on two cores. A look-ahead mask lets one pass over a sentence make all of its predictions;
-`--config.data.each_position=True` makes every one a row of its own, as would be needed without.
+`--config.data.each_position=True` makes one sequence per prediction, as would be needed without.
 The losses are the same; configs/sweeps/next_word.py shows both, and how long each takes.
 """
 

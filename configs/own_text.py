@@ -3,7 +3,7 @@
     python launch.py --config=configs/own_text.py --workdir=runs/own \\
         --config.data.path=DIR --config.data.train_source=FILE --config.data.train_target=FILE
 
-Five hundred pairs each are set aside for validation and test; name files of your own with
+Five hundred pairs each are held out for validation and test; name files of your own with
 `--config.data.validation_source=...` and so on. The model is meant for some ten thousand pairs up
 to some hundred thousand; its time and score depend on the text and were not measured. With few
 pairs lower `--config.tokenizer.vocab_size`.

@@ -1,4 +1,4 @@
-"""A Transformer that tells favourable reviews, of which the order of words decides: made-up text.
+"""A Transformer that classifies synthetic toy reviews, whose class depends on word order.
 
 python launch.py --config=configs/toy_reviews.py --workdir=runs/toy_reviews
 python launch.py --config=configs/toy_reviews.py:bag_of_embeddings --workdir=runs/toy_reviews

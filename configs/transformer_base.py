@@ -19,7 +19,7 @@ def get_config():
     config.data.tfds_fields = ("en", "de")
     config.data.batch_tokens = 25_000
     config.data.batch_multiple = 64
-    # Letters, digits and signs are pieces; thousands of characters that occur a few times are not.
+    # Letters, digits and signs are subwords; thousands of rare characters are not.
     config.tokenizer.character_coverage = 0.99999
     config.tokenizer.byte_fallback = True
     config.model.dtype = "bfloat16"

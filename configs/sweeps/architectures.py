@@ -4,9 +4,9 @@
     python launch.py --config=configs/sweeps/architectures.py:multi30k --workdir=runs/multi30k \\
         --config.data.path=DIR
 
-The recurrent models have a layer a side, of the width that gives them the Transformer's number of
-parameters: an LSTM with additive attention (Bahdanau et al. 2015), one with multiplicative (Luong
-et al. 2015), one without any (Sutskever et al. 2014), and a GRU.
+The recurrent models have one layer per side, of the width that gives them the Transformer's number
+of parameters: an LSTM with additive attention (Bahdanau et al. 2015), one with multiplicative
+(Luong et al. 2015), one without any (Sutskever et al. 2014), and a GRU.
 """
 
 from configs.sweeps import sizes

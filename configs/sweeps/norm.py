@@ -1,4 +1,4 @@
-"""Where to normalise? After or before each sub-layer, over depth and learning rate.
+"""Pre-norm, post-norm or both, over depth and learning rate.
 
     python launch.py --config=configs/sweeps/norm.py --workdir=runs/norm
     python launch.py --config=configs/sweeps/norm.py:multi30k --workdir=runs/norm \\

@@ -1,4 +1,4 @@
-"""Does it matter how positions are told? All encodings, three seeds each.
+"""Positional encodings compared, three seeds each.
 
     python launch.py --config=configs/sweeps/positions.py --workdir=runs/positions
     python launch.py --config=configs/sweeps/positions.py:copy --workdir=runs/positions_copy

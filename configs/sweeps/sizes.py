@@ -1,10 +1,10 @@
-"""What the shipped sweeps start from: a model for two cores, and one for a GPU."""
+"""The base of the shipped sweeps: a model for two cores, and one for a GPU."""
 
 from configs import multi30k, quickstart
 
 
 def get_config(size: str = "grammar"):
-    """Returns the built-in grammar or `copy` at a size of a minute a run, or Multi30k's paper.
+    """Returns the built-in grammar or `copy` at a size of a minute per run, or Multi30k's paper.
 
     Raises:
       ValueError: another size.

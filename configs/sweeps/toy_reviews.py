@@ -1,4 +1,4 @@
-"""Does the order of words matter? Bags, a Transformer and an LSTM on reviews that only it decides.
+"""Does word order matter? Bags of embeddings, a Transformer and an LSTM on toy reviews.
 
     python launch.py --config=configs/sweeps/toy_reviews.py --workdir=runs/order_of_words
 

@@ -116,28 +116,28 @@ class _Worker:
         settings = study.config.sweep
         on_accelerator = jax.default_backend() != "cpu"
         # Pruning compares a member with those before it, so they have to come in turn.
-        self.together = not settings.prune and (
-            settings.together == "vmap" or (settings.together == "auto" and on_accelerator)
+        self.vmapped = not settings.prune and (
+            settings.parallel == "vmap" or (settings.parallel == "auto" and on_accelerator)
         )
-        self.largest = settings.largest if self.together else 1
-        self._queue = Queue(study, self.largest, self._fail)
+        self.max_vmapped_runs = settings.max_vmapped_runs if self.vmapped else 1
+        self._queue = Queue(study, self.max_vmapped_runs, self._fail)
         self._tasks: dict[str, Any] = {}  # by structure
         self._steps: dict[str, Callable] = {}  # compiled, by structure
         self._seconds: list[float] = []  # of each trial done here
 
     def print_plan(self, planned: Sequence[PlannedTrial]) -> None:
         """Says what will be trained; how long it takes only where runs of its kind are done."""
-        most = self.largest if self.together else len(planned)
-        groups = group_trials(planned, most)
+        largest = self.max_vmapped_runs if self.vmapped else len(planned)
+        groups = group_trials(planned, largest)
         states = self.study.states()
         done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
-        how = "together, as one program" if self.together else "in turn, through one compiled step"
+        how = "together, as one program" if self.vmapped else "in turn, through one compiled step"
         noun = "group" if len(groups) == 1 else "groups"
         self.log(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
         for group in groups:
             names = ", ".join(str(trial.number) for trial in group)
-            members = len(group) if self.together else 1
-            megabytes = members * state_bytes(group[0].config) / 1e6
+            runs = len(group) if self.vmapped else 1
+            megabytes = runs * state_bytes(group[0].config) / 1e6
             memory = f"up to {megabytes:,.0f} MB of parameters and optimizer"
             time_left = self._time_left(group, states)
             self.log(f"  trials {names}: {how if len(group) > 1 else 'alone'}, {memory}{time_left}")
@@ -149,7 +149,7 @@ class _Worker:
         the whole program's, and how many shared it nobody wrote down.
         """
         left = sum(states.get(trial.number) in ("waiting", "running") for trial in group)
-        if self.together or not left:
+        if self.vmapped or not left:
             return ""
         done = [trial for trial in group if states.get(trial.number) == "complete"]
         seconds = []
@@ -251,9 +251,9 @@ class _Worker:
             raise errors.SweepError(str(error)) from error
         if len(taken) == 1:
             return self._train_one(*taken[0], made[0])
-        return self._train_together(taken, made)
+        return self._train_vmapped(taken, made)
 
-    def _train_together(self, taken: Taken, made: list[Any]) -> int | None:
+    def _train_vmapped(self, taken: Taken, made: list[Any]) -> int | None:
         trials = [trial for trial, _ in taken]
         runs = [
             Run(task, trial.config, trial.folder) for task, trial in zip(made, trials, strict=True)
