@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from transformer.errors import UserError
 
 TRAIN = "train"
-ATTENTION_FLAGS = ("sentence", "translation", "hide_end", "layer", "head")
+ATTENTION_FLAGS = ("sentence", "translation", "hide_eos", "layer", "head")
 LINE_FLAGS = ("input", "output")
 
 

@@ -24,7 +24,7 @@ class Options:
     prompt: str | None = _flag("what the one text to write starts with, in place of --input")
     sentence: str | None = _flag("the sentence to draw")
     translation: str | None = _flag("its translation; the model's own by default")
-    hide_end: bool = _flag("leave out the end-of-sentence column, and renormalise", False)
+    hide_eos: bool = _flag("leave out the end-of-sentence column, and renormalise", False)
     layer: int | None = _flag("the layer to draw and open, from 1; all by default")
     head: int | None = _flag("the head to draw and open, from 1; all by default")
     token: str | None = _flag(

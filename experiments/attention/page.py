@@ -79,7 +79,7 @@ def draw_attention(
     Args:
       steps: the checkpoints that the model is the mean of.
       run: folder of the run, whose snapshots the explorer shows beside the text.
-      options: `layer` and `head` are drawn alone, and are where the explorer opens; `hide_end`
+      options: `layer` and `head` are drawn alone, and are where the explorer opens; `hide_eos`
         is of both, though the explorer can bring it back; the arrays, `save_maps`, have all.
       log: called with a line on what there was no room for.
 
@@ -89,7 +89,7 @@ def draw_attention(
     maps = AttentionMaps.of(seen)
     _check_exists(maps, options)
     save_maps(maps, place)
-    drawn = hide_end_of_sentence(maps) if options.hide_end else maps
+    drawn = hide_end_of_sentence(maps) if options.hide_eos else maps
     pictures = attention_maps.draw(drawn, place, options.layer, options.head)
     numbers = ", ".join(f"{step:,}" for step in sorted(steps))
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
@@ -120,7 +120,7 @@ def write_explorer(
     Args:
       given: the sentence that the page opens at.
       tracked: further sentences; see `read_examples`.
-      options: `layer`, `head` and `hide_end` say what it shows first, all heads where neither of
+      options: `layer`, `head` and `hide_eos` say what it shows first, all heads where neither of
         the first two does.
 
     Returns:
@@ -280,7 +280,7 @@ def _first_view(maps: AttentionMaps, options: Options) -> dict[str, Any]:
         "layer": options.layer or 1,
         "head": options.head or 1,
         "view": "heads" if options.layer is None and options.head is None else "matrix",
-        "end": "hidden" if options.hide_end else "shown",
+        "end": "hidden" if options.hide_eos else "shown",
     }
 
 

@@ -37,7 +37,7 @@ class Panel:
 RATE = Metric("learning_rate", "learning rate")
 AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
 SAME = 1e-4  # losses are the same that differ by no more than this share
-# Minutes to mark on the axis of steps: at most so many, and at least a share of the axis apart.
+# Minutes to mark on the axis of steps: at most so many, and at least a fraction of the axis apart.
 MAX_MARKS, MARKS_APART = 9, 0.09
 
 

@@ -35,7 +35,7 @@ def tsne(vectors: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.ndarray, 
 def pca(
     vectors: Float[np.ndarray, "N D"],
 ) -> tuple[Float[np.ndarray, "N 2"], Float[np.ndarray, "2"]]:
-    """Returns the first two principal components, and the share of the variance of each."""
+    """Returns the first two principal components, and the fraction of the variance of each."""
     machine = PCA(2, svd_solver="full")
     points = machine.fit_transform(vectors)
     return points, machine.explained_variance_ratio_

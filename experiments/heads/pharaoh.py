@@ -1,4 +1,4 @@
-"""Word links in files of the Pharaoh format: a sentence pair a line, its links between blanks.
+"""Word links in files of the Pharaoh format: one sentence pair per line, its links between blanks.
 
 A link is written i-j, source word i and target word j, both from zero; one that is only possible is
 ipj or i?j, as in alignments by people who could say which they were sure of. Words are what blanks

@@ -36,7 +36,7 @@ def read_predictions(folder: Path, scores: dict[str, Any]) -> Texts:
 
 
 def accuracy(counts: np.ndarray) -> float:
-    """The share of right labels, 0 to 1, of texts with these counts [texts, 1]."""
+    """The fraction of right labels, 0 to 1, of texts with these counts [texts, 1]."""
     return float(counts.mean())
 
 

@@ -95,7 +95,7 @@ def randomisation_test(
     """The two-sided p-value of a difference in BLEU on one test set, and the signature of the test.
 
     Were two systems alike, their translations of a sentence could as well be exchanged. The p-value
-    is the share of random exchanges in which BLEU differs at least so much, whichever is ahead.
+    is the fraction of random exchanges in which BLEU differs at least so much, whichever is ahead.
     `sacrebleu --paired-ar` counts only those in which it differs more: two systems that differ in
     one sentence, of which every exchange differs by as much, then have the least p there is.
 

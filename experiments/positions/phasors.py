@@ -1,4 +1,4 @@
-"""Sinusoids as the hands of clocks: how a row of the heat map arises, as GIF and as a page.
+"""Sinusoids as rotating phasors: how a row of the heat map arises, as GIF and as a page.
 
 Two dimensions that are the sine and the cosine of one angle are a point on a circle, and each
 position moves the hand that points to it by the same angle: the first by a radian, each next one by
@@ -66,14 +66,14 @@ def phasors_of(config: ModelConfig) -> list[Phasors]:
     """
     heads = {"num_heads": 1, "num_kv_heads": 0, "head_size": 0}
     length = max(POSITIONS, config.max_length)
-    clocks = []
+    drawn = []
     for name in (name for name in REGISTRY if acts_in(name, ["add"])):
         small = alone(config, name, d_model=WIDTH, max_length=length, **heads)
         encoding = Encoding(name, small, initial_params(small, name, 0))
         table = encoding.table(POSITIONS)
         if hands := hands_of(table):
-            clocks.append(Phasors(name, encoding.summary, table, hands))
-    return clocks
+            drawn.append(Phasors(name, encoding.summary, table, hands))
+    return drawn
 
 
 def hands_of(table: np.ndarray) -> Hands:
@@ -91,9 +91,9 @@ def hands_of(table: np.ndarray) -> Hands:
     return hands
 
 
-def draw_gif(clock: Phasors, picture: Path) -> Path:
+def draw_gif(phasor: Phasors, picture: Path) -> Path:
     """Writes the hands' walk through all positions, a frame each, as a GIF; returns `picture`."""
-    _, _, table, hands = clock
+    _, _, table, hands = phasor
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH)
     canvas = FigureCanvasAgg(figure)
     strip = figure.add_axes((0.09, 0.6, 0.89, 0.06))
@@ -119,7 +119,7 @@ def draw_gif(clock: Phasors, picture: Path) -> Path:
             point.set_data([x], [y])
         vector.set_data(table[position : position + 1])
         image.set_data(np.where(np.arange(len(table))[:, None] <= position, table, np.nan))
-        heading.set_text(f"{clock.name}, position {position}")
+        heading.set_text(f"{phasor.name}, position {position}")
         canvas.restore_region(still)
         for artist in artists:
             figure.draw_artist(artist)
@@ -132,13 +132,13 @@ def draw_gif(clock: Phasors, picture: Path) -> Path:
     return picture
 
 
-def write_phasors(clocks: Sequence[Phasors], page: Path) -> Path:
+def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
     """Writes the hands as a page with a slider over the positions; returns `page`."""
     shades = [to_hex(colour) for colour in colormaps[SIGNED](np.linspace(0, 1, COLOURS_TOLD))]
-    told = [{**clock._asdict(), "table": encode_floats(clock.table)} for clock in clocks]
-    values = {"title": "Positional encodings as the hands of clocks", "width": WIDTH}
+    told = [{**phasor._asdict(), "table": encode_floats(phasor.table)} for phasor in drawn]
+    values = {"title": "Positional encodings as rotating phasors", "width": WIDTH}
     data = {"shades": shades, "encodings": told}
-    return write_page(page, "positions.html", clocks=data, last=POSITIONS - 1, **values)
+    return write_page(page, "positions.html", phasors=data, last=POSITIONS - 1, **values)
 
 
 def _draw_hand(

@@ -45,10 +45,10 @@ def positions(config: Any, folder: Path) -> Iterator[Path]:
     for line in rotation.describe(errors, offset):
         print(line)
     yield rotation.draw(errors, offset, place / "rotation_by_offset.png")
-    clocks = phasors.phasors_of(model)
-    for clock in clocks:
-        yield phasors.draw_gif(clock, place / f"clock_hands_{clock.name}.gif")
-    yield phasors.write_phasors(clocks, place / "positions.html")
+    drawn = phasors.phasors_of(model)
+    for phasor in drawn:
+        yield phasors.draw_gif(phasor, place / f"phasors_{phasor.name}.gif")
+    yield phasors.write_phasors(drawn, place / "positions.html")
 
 
 def model_config(config: Any) -> ModelConfig:

@@ -15,7 +15,7 @@ from transformer.errors import UserError
 from transformer.workdir import TrainedRun
 
 EXACT, SEARCH, MODEL = "exact", "search", "model"
-# What a reference must be ahead by, as a share of the translation's score and in itself:
+# What a reference must be ahead by, as a fraction of the translation's score and in itself:
 # scores are kept with four decimals, and other programs than the search's round otherwise.
 LEAD = 1e-3
 

@@ -1,6 +1,6 @@
 """How fast many runs train: as one program, one after another, and each in a process of its own.
 
-    python -m experiments.studies.benchmark --members=1,4,16 --steps=20 --processes=16
+    python -m experiments.studies.benchmark --runs=1,4,16 --steps=20 --processes=16
 
 The models are quickstart's and differ in their seeds. First the steps alone: every member takes
 the same number, together and in turn, once to compile and then several times, the two ways
@@ -45,7 +45,7 @@ def sweep():
 def main() -> None:
     """Runs the benchmark that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--members", default="1,4,16", help="sizes of the batch of runs")
+    parser.add_argument("--runs", default="1,4,16", help="sizes of the batch of runs")
     parser.add_argument("--steps", type=int, default=20, help="timed steps of each member")
     parser.add_argument("--processes", type=int, default=0, help="whole runs; 0 for none")
     parser.add_argument("--run-steps", type=int, default=100, help="training steps of a whole run")
@@ -53,10 +53,10 @@ def main() -> None:
     device = jax.devices()[0]
     title = f"{jax.device_count()} x {device.device_kind}, {options.steps} steps of each member"
     table = Table(title=title)
-    for column in ("members", "together, s", "in turn, s", "speed-up", "MB a member"):
+    for column in ("runs", "vmap, s", "sequential, s", "speed-up", "MB per run"):
         table.add_column(column, justify="right")
     lead = TranslationTask(quickstart.get_config(), lambda line: None)
-    for count in map(int, options.members.split(",")):
+    for count in map(int, options.runs.split(",")):
         together, in_turn, megabytes = measure_steps(lead, count, options.steps)
         numbers = (f"{together:.2f}", f"{in_turn:.2f}", f"{in_turn / together:.2f}")
         table.add_row(str(count), *numbers, f"{megabytes:.1f}")
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def measure_steps(lead: TranslationTask, count: int, steps: int) -> tuple[float, float, float]:
-    """Returns the seconds of `steps` steps of `count` members together and in turn, and megabytes.
+    """Returns the seconds of `steps` steps of `count` runs together and in turn, and megabytes.
 
     The latter are of parameters and optimizer state of one member.
     """

@@ -18,7 +18,7 @@ from transformer.model.build import build_model
 from transformer.model.layers import DropoutRates
 from transformer.tasks.classification import make_network
 
-# What a compiled training step takes as arguments, so that it may differ between members.
+# What a compiled training step takes as arguments, so that it may differ between runs.
 NUMBERS = (
     "seed",
     "optimizer.learning_rate",
@@ -159,7 +159,7 @@ def structure(config: ConfigDict) -> str:
 
 
 def group_trials(trials: Sequence[PlannedTrial], largest: int) -> list[list[PlannedTrial]]:
-    """Returns the trials in groups of one structure, of at most `largest` members."""
+    """Returns the trials in groups of one structure, of at most `largest` trials."""
     groups: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
         groups.setdefault(structure(trial.config), []).append(trial)

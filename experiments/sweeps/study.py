@@ -27,7 +27,7 @@ STATES = {
     TrialState.WAITING: "waiting",
 }
 KINDS = ("log", "uniform", "int")
-MAX_GROUP = 2**31  # members of a group, when trials are only put into an order
+MAX_GROUP = 2**31  # trials of a group, when trials are only put into an order
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
 
 
@@ -274,7 +274,7 @@ def _number(attempt: FrozenTrial) -> int:
 
 
 def _suggest(attempt: Attempt, key: str, choice: Any) -> Any:
-    """Draws a value: of a list one of its members; of ("log" | "uniform" | "int", low, high) one
+    """Draws a value: of a list one of its elements; of ("log" | "uniform" | "int", low, high) one
     between the two, the first by its logarithm."""
     if isinstance(choice, list):
         return attempt.suggest_categorical(key, choice)

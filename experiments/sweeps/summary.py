@@ -42,7 +42,9 @@ def summarise(study: Study, folder: Path, log: Callable[[str], None]) -> None:
         if number in states
     ]
     if working := [number for number, state in states.items() if state in ("waiting", "running")]:
-        log(f"trials {', '.join(map(str, working))} are with another worker; the answer is partial")
+        log(
+            f"trials {', '.join(map(str, working))} are with another worker; the summary is partial"
+        )
         if "complete" not in states.values():
             return
     config = study.config

@@ -1,4 +1,4 @@
-"""A sweep: many runs that differ in a few keys, trained by any number of workers, and the answer.
+"""A sweep: many runs that differ in a few keys, trained by any number of workers, and the summary.
 
 Every worker is the same command on the same --workdir. The study (`sweep_study.Study`) says which
 trials are taken and which are done; a lock on each trial's folder, which the system lets go when
@@ -49,7 +49,7 @@ def sweep(
     only: int | None,
     log: Say,
 ) -> int | None:
-    """Trains the trials of a sweep that nobody has trained, then writes the answer.
+    """Trains the trials of a sweep that nobody has trained, then writes the summary.
 
     Args:
       config: what all trials start from.
@@ -115,7 +115,7 @@ class _Worker:
         self.study, self.folder, self.log = study, folder, log
         settings = study.config.sweep
         on_accelerator = jax.default_backend() != "cpu"
-        # Pruning compares a member with those before it, so they have to come in turn.
+        # Pruning compares a run with those before it, so they have to come in turn.
         self.vmapped = not settings.prune and (
             settings.parallel == "vmap" or (settings.parallel == "auto" and on_accelerator)
         )
@@ -154,7 +154,7 @@ class _Worker:
         done = [trial for trial in group if states.get(trial.number) == "complete"]
         seconds = []
         for trial in done:
-            # A damaged file says nothing of time; the answer refuses it.
+            # A damaged file says nothing of time; the summary refuses it.
             with contextlib.suppress(UserError):
                 seconds.append((workdir.load_results(trial.folder) or {}).get("wall_seconds"))
         seconds = [number for number in seconds if number]

@@ -53,9 +53,9 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
         the model has no attention, or not the layer or head that is asked for.
     """
     sentence = options.needed_sentence()
-    if options.translation is not None or options.hide_end:
+    if options.translation is not None or options.hide_eos:
         raise UserError(
-            "--translation and --hide_end are for translators: a classifier reads one text"
+            "--translation and --hide_eos are for translators: a classifier reads one text"
         )
     run = load_trained(folder, config, warn)
     classifier = run.predictor

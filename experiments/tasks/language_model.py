@@ -99,9 +99,9 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
         has no attention, or not the layer or head that is asked for.
     """
     sentence = options.needed_sentence()
-    if options.translation is not None or options.hide_end:
+    if options.translation is not None or options.hide_eos:
         raise UserError(
-            "--translation and --hide_end are for translators: a language model reads one text"
+            "--translation and --hide_eos are for translators: a language model reads one text"
         )
     run = load_trained(folder, config, warn)
     seen = run.predictor.attention(run.variables, sentence)

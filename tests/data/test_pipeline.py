@@ -517,7 +517,7 @@ def test_a_corpus_of_which_nothing_is_left_is_refused(tmp_path):
         prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 2}))
 
 
-def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_remedy(tmp_path):
+def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_fix(tmp_path):
     # Of the words of each pair, "a" and "b", one has no place: five are 4 special ones and one.
     pairs = [Pair("a a b", "a")] * 2
     limits = {"tokenizer.kind": "word", "tokenizer.vocab_size": 5, "data.remove_duplicates": False}

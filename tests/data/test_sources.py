@@ -126,7 +126,7 @@ def test_an_unknown_split_is_refused_with_the_splits(ted_folder, split):
         open_tfds(ted_folder, tfds_validation=split)
 
 
-def test_a_dataset_in_a_format_of_tensorflow_is_refused_with_a_remedy(ted_folder, tmp_path):
+def test_a_dataset_in_a_format_of_tensorflow_is_refused_with_a_fix(ted_folder, tmp_path):
     folder = tmp_path / "ted_hrlr_translate" / "ru_to_en" / "1.0.0"
     shutil.copytree(ted_folder, tmp_path, dirs_exist_ok=True)
     info = folder / "dataset_info.json"

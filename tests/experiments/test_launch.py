@@ -51,12 +51,12 @@ def refuse(tiny, tmp_path):
         (["--workdir=x", "--sentence=\udcff"], (r"'--sentence=\udcff'", "is not UTF-8")),
         (["--workdir=x", "--config=x.py", "--layer=1"], "--layer is for --mode=attention, not for"),
         (["--workdir=x", "--mode=heads", "--output=y"], ("--output is for", "translate, score,")),
-        (["--workdir=x", "--mode=attention", "--nohide_end"], "x holds no run"),  # a control
+        (["--workdir=x", "--mode=attention", "--nohide_eos"], "x holds no run"),  # a control
         (["--workdir=x", "--config=nowhere/x.py"], "nowhere/x.py is not a file"),
         (["--workdir=x", "--config=configs"], "configs is not a file"),
     ],
 )
-def test_a_wrong_flag_is_named_with_the_remedy(arguments, says, tmp_path, monkeypatch):
+def test_a_wrong_flag_is_named_with_the_fix(arguments, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(*arguments, says=says)
     assert not list(tmp_path.iterdir())
@@ -312,15 +312,15 @@ def test_good_text_passes_all_checks_up_to_the_training(begin, texts):
     begin(*texts, "--config.tokenizer.joint=False", "--config.model.tied_embeddings=decoder")
 
 
-def test_pairs_that_were_set_aside_are_counted_beside_those_kept(begin, texts, tmp_path):
+def test_pairs_that_were_held_out_are_counted_beside_those_kept(begin, texts, tmp_path):
     kept = "kept 36 of 36 sentence pairs"
-    assert f"{kept}; set aside before: 2 for validation, 2 for test\n" in begin(*texts).out
+    assert f"{kept}; held out before: 2 for validation, 2 for test\n" in begin(*texts).out
     for side in ("en", "de"):
         (tmp_path / f"test.{side}").write_text("a\n")
     files = ["--config.data.test_source=test.en", "--config.data.test_target=test.de"]
     ended = begin(*texts, *files)
-    assert "kept 38 of 38 sentence pairs; set aside before: 2 for validation\n" in ended.out
-    assert "kept 200 of 200 sentence pairs\n" in begin().out  # of a corpus that is made up
+    assert "kept 38 of 38 sentence pairs; held out before: 2 for validation\n" in ended.out
+    assert "kept 200 of 200 sentence pairs\n" in begin().out  # of a synthetic corpus
 
 
 # -- the folder

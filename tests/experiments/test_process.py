@@ -99,7 +99,7 @@ def test_closed_standard_streams_are_named_with_the_flag_that_replaces_them(tiny
 # -- errors
 
 
-def test_an_error_of_the_system_names_its_file_and_the_remedy_fits_it():
+def test_an_error_of_the_system_names_its_file_and_the_fix_fits_it():
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/figure.png")
     assert explain(full, "/run", "") == (
         "/a/figure.png: No space left on device: make room on its disk, or name another place"
@@ -158,7 +158,7 @@ def test_what_a_search_needs_is_counted_in_bytes():
 # -- what is quoted
 
 
-def test_a_long_value_keeps_its_ends_and_a_long_message_its_remedy():
+def test_a_long_value_keeps_its_ends_and_a_long_message_its_fix():
     assert shorten("x" * 200) == "x" * 200
     assert len(shorten("x" * 201)) == 200
     assert shorten("abcdefghij", 7) == "ab...ij"

@@ -263,7 +263,7 @@ def with_other_leaves(value, change):
 
 
 @pytest.mark.parametrize("name", READ_BY)
-def test_damage_is_named_with_the_remedy_in_every_mode_that_reads_it(copy, tmp_path, name):
+def test_damage_is_named_with_the_fix_in_every_mode_that_reads_it(copy, tmp_path, name):
     arguments = [f"--workdir={copy}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
     for damage, data in DAMAGE.items():
         (copy / name).write_bytes(data)

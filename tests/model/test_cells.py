@@ -57,7 +57,7 @@ def slopes(function, tree):
 
 
 def distance(tree, other):
-    """The largest difference, as a share of the largest number."""
+    """The largest difference, as a fraction of the largest number."""
     pairs = list(zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True))
     assert all(np.shape(a) == np.shape(b) for a, b in pairs)
     return max(np.abs(a - b).max() for a, b in pairs) / max(np.abs(b).max() for _, b in pairs)

@@ -1,4 +1,4 @@
-"""Attention maps of made-up texts, with every row a distribution and nothing from the future."""
+"""Attention maps of synthetic texts, with every row a distribution and nothing from the future."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Points of a sweep that never ran: made-up texts, scored as a run scores its own."""
+"""Points of a sweep that never ran: synthetic texts, scored as a run scores its own."""
 
 import json
 import math

@@ -178,7 +178,7 @@ def test_attention_of_a_text_is_drawn_without_its_future(trained):
         np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
         assert not np.triu(weights, 1).any()
         assert Path(ended.out.splitlines()[-1]).name == "explorer.html"
-    arguments = "--mode=attention", "--sentence=one", "--hide_end"
+    arguments = "--mode=attention", "--sentence=one", "--hide_eos"
     refused(f"--workdir={trained['lines']}", *arguments, says="for translators")
 
 

@@ -116,8 +116,8 @@ def test_output_that_was_there_survives_a_mistake(tiny, tmp_path):
     (tmp_path / "bad").write_bytes(b"\xff\n")
     (tmp_path / "out").write_text("precious")
     for files, says in [
-        (("none", "out"), ("none", "is no file")),
-        ((".", "out"), "is no file"),
+        (("none", "out"), ("none", "is not a file")),
+        ((".", "out"), "is not a file"),
         (("bad", "out"), "is not UTF-8"),
         (("in", "in"), ("is a file that is read", "name another file")),
         (("in", "."), "is a folder"),
@@ -286,7 +286,7 @@ def test_attention_weights_are_distributions_over_the_right_tokens(loaded):
     assert (np.triu(weights["encoder_self"][0, 0], 1) > 0).any()  # the control: it looks ahead
 
 
-@pytest.mark.parametrize("arguments", [["--translation=d e"], ["--hide_end"]])
+@pytest.mark.parametrize("arguments", [["--translation=d e"], ["--hide_eos"]])
 def test_attention_draws_and_keeps_the_arrays_of_the_model(tiny, loaded, arguments, tmp_path):
     folder = tiny.copy(tmp_path / "run")
     ended = command("--mode=attention", f"--workdir={folder}", "--sentence=a b c", *arguments)
@@ -294,7 +294,7 @@ def test_attention_draws_and_keeps_the_arrays_of_the_model(tiny, loaded, argumen
     *pictures, page = ended.out.splitlines()
     assert len(pictures) == 3
     opens_hidden = '"end":"hidden"' in Path(page).read_text(encoding="utf-8")
-    assert opens_hidden == ("--hide_end" in arguments)
+    assert opens_hidden == ("--hide_eos" in arguments)
     saved = np.load(Path(page).parent / "attention.npz")
     translation = arguments[0].partition("=")[2]
     weights, _, source, target = loaded[0].attention(loaded[1], "a b c", translation or None)

@@ -339,7 +339,7 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     assert identical(last.opt_state, good.opt_state)
 
 
-def test_a_state_of_bad_steps_alone_is_saved_only_where_the_run_ends(tmp_path):
+def test_a_state_of_nonfinite_steps_alone_is_saved_only_where_the_run_ends(tmp_path):
     # From 5 on nothing is learned: 10 and 15 would only push good checkpoints out.
     config = unigram_config(**{"train.max_nonfinite_steps": 99, "train.steps": 17})
     said = []
@@ -352,7 +352,7 @@ def test_a_state_of_bad_steps_alone_is_saved_only_where_the_run_ends(tmp_path):
     assert Trainer([Run(Unigrams(), config, tmp_path)], quiet).runs[0].finished()
 
 
-def test_a_run_goes_on_over_fewer_bad_steps_and_counts_them(tmp_path):
+def test_a_run_goes_on_over_fewer_nonfinite_steps_and_counts_them(tmp_path):
     task = Unigrams(bad=[2, 3, 4, 6, 9])
     trained(tmp_path, task, **{"train.max_nonfinite_steps": 4})
     train_lines = lines(tmp_path, "train")

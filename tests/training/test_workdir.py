@@ -345,12 +345,12 @@ def test_a_folder_without_a_run_or_without_a_checkpoint_is_named(copy, tmp_path)
         ("tokenizer.model", "", "is no sentencepiece model"),
     ],
 )
-def test_a_damaged_file_is_named_with_the_remedy(copy, name, text, says):
+def test_a_damaged_file_is_named_with_the_fix(copy, name, text, says):
     (copy / name).unlink() if text is None else (copy / name).write_text(text)
     refused("--mode=translate", f"--workdir={copy}", says=(name.split(".")[0], says))
 
 
-def test_damaged_results_are_named_with_the_remedy(tiny, copy):
+def test_damaged_results_are_named_with_the_fix(tiny, copy):
     (copy / "results.json").write_text('{"validation')
     refused(
         f"--config={tiny.config}", f"--workdir={copy}", says=("results.json", "--mode=evaluate")

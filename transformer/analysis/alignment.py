@@ -49,7 +49,7 @@ class AlignmentScores(NamedTuple):
     """How well links agree with the true ones, one number for each of the leading axes.
 
     Attributes:
-      error_rate, precision, recall: from 0 to 1; NaN where there is nothing to take a share of.
+      error_rate, precision, recall: from 0 to 1; NaN where there is nothing to take a fraction of.
       links: how many were found.
     """
 

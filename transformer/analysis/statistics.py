@@ -94,7 +94,7 @@ def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> Ro
 def end_fraction(
     weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"], ends: Bool[Array, "B M"]
 ) -> RowSums:
-    """Returns the share of the weights that is on ends of sentences, where heads rest.
+    """Returns the fraction of the weights that is on ends of sentences, where heads rest.
 
     Args:
       ends: True at keys that are end-of-sentence.

@@ -46,7 +46,7 @@ def hold_out(
     Args:
       text: held nowhere, but read by each iteration of the training split.
       sizes: of the splits to take, in items.
-      settings: `config.data`, for `set_aside`, one of `STRATEGIES`, and `seed`.
+      settings: `config.data`, for `holdout`, one of `STRATEGIES`, and `seed`.
       key: what an item is known by; items whose key is empty are not taken.
 
     Raises:
@@ -90,7 +90,7 @@ def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -
         return
     asked = " and ".join(f"--config.data.{split}_size={n}" for split, n in sizes.items())
     raise TooFewError(
-        f"{text.source} has {count:,} examples, and too few different ones, to set aside {asked}: "
+        f"{text.source} has {count:,} examples, and too few different ones, to held out {asked}: "
         "lower the sizes, or name files in "
         + " and ".join(f"--config.data.{split}_source" for split in sizes)
     )

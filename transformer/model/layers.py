@@ -65,7 +65,7 @@ class Linear(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Zeroes a share of `x` and scales the rest up (Srivastava et al. 2014) [5.4].
+    """Zeroes a fraction of `x` and scales the rest up (Srivastava et al. 2014) [5.4].
 
     The random bits are a hash of each element's index and a seed. XLA fuses it into whatever
     reads the result, where a generator's output would have to be written to memory first.

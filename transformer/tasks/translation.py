@@ -249,7 +249,7 @@ class TranslationTask(TokenTask):
             f"{len(list(self.text.pairs[split])):,} for {split}"
             for split in splits_held_out(self.config.data)
         ]
-        aside = f"; set aside before: {', '.join(counts)}" if counts else ""
+        aside = f"; held out before: {', '.join(counts)}" if counts else ""
         return f"{self.text.corpus.report}{aside}"
 
 

@@ -15,7 +15,7 @@ SPLITS = ("test", "validation", "length_generalization")
 # Of the main score, in the unit of its column: the same text, counted by another version, may
 # differ by rounding.
 TOLERANCE = 0.01
-SCORE_ANEW = "--mode=evaluate with this --workdir writes it again"
+SCORE_AGAIN = "--mode=evaluate with this --workdir writes it again"
 
 
 def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) -> Sweep:
@@ -119,14 +119,14 @@ def _check_score(outcome: Outcome, measures: TaskMeasures) -> None:
     if abs(told - found) > TOLERANCE:
         raise UserError(
             f"trial {trial.number}: the {measures.texts.made} in {trial.folder} score "
-            f"{found:.2f} {main.title}, and its results.json says {told:.2f}: {SCORE_ANEW}"
+            f"{found:.2f} {main.title}, and its results.json says {told:.2f}: {SCORE_AGAIN}"
         )
 
 
 def _refusal(trial: Trial, error: UnreadableError) -> UserError:
     return UserError(
         f"trial {trial.number} is complete, but {error.path} cannot be read ({error.reason}): "
-        f"{SCORE_ANEW}"
+        f"{SCORE_AGAIN}"
     )
 
 

@@ -54,7 +54,7 @@ function palette() {
   });
 }
 
-/** Which step of the palette a share of the scale has. */
+/** Which step of the palette a fraction of the scale has. */
 function shade(share) {
   return Math.round(255 * Math.min(Math.max(share, 0), 1));
 }

@@ -1,6 +1,6 @@
 "use strict";
 
-const { shades, encodings } = JSON.parse(document.getElementById("clocks").textContent);
+const { shades, encodings } = JSON.parse(document.getElementById("phasors").textContent);
 const byId = (id) => document.getElementById(id);
 const picture = byId("picture");
 const still = matchMedia("(prefers-reduced-motion: reduce)");

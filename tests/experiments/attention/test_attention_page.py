@@ -193,7 +193,7 @@ def test_snapshot_sentences_come_with_each_checkpoint_that_read_the_same_tokens(
     [
         ({}, ("cross", 1, 1, "heads", "shown")),
         ({"layer": 3}, ("cross", 3, 1, "matrix", "shown")),
-        ({"head": 4, "hide_end": True}, ("cross", 1, 4, "matrix", "hidden")),
+        ({"head": 4, "hide_eos": True}, ("cross", 1, 4, "matrix", "hidden")),
     ],
 )
 def test_the_page_opens_where_it_is_asked_to(options, opens, tmp_path):
@@ -302,8 +302,8 @@ def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path
     monkeypatch.setattr(attention_page.attention_maps, "draw", draw)
     maps = make_maps()
     seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
-    for hide_end, tokens in ((True, SOURCE[:-1]), (False, SOURCE)):
-        draw_attention(seen, [20], tmp_path, tmp_path, Options(hide_end=hide_end), print)
+    for hide_eos, tokens in ((True, SOURCE[:-1]), (False, SOURCE)):
+        draw_attention(seen, [20], tmp_path, tmp_path, Options(hide_eos=hide_eos), print)
         assert drawn.pop().source_tokens == tokens
         with np.load(tmp_path / "attention.npz") as saved:
             assert tuple(saved["source_tokens"]) == SOURCE

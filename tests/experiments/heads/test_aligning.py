@@ -148,7 +148,7 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
     pairs, links = f"--input={tmp_path / 'pairs'}", f"--links={tmp_path / 'gold'}"
     sure = f"--links={tmp_path / 'sure'}"
     for arguments, says in [
-        ([f"--input={tmp_path / 'none'}"], ("none", "is no file")),
+        ([f"--input={tmp_path / 'none'}"], ("none", "is not a file")),
         ([f"--input={tmp_path / 'bad'}", links], (f"{tmp_path / 'bad'}, line 2 has 1 column",)),
         ([pairs, links], (f"{tmp_path / 'gold'}, line 2", "1-0 points past", "1 source words")),
         ([links], ("has 2 lines", "the test set 7 pairs")),

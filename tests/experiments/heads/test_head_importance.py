@@ -1,4 +1,4 @@
-"""Heads are ranked by what truly changes without them, and by what their gradients foretell."""
+"""Heads are ranked by what truly changes without them, and by what their gradients predict."""
 
 import csv
 import json

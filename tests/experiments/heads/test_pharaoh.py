@@ -60,5 +60,5 @@ def test_too_few_and_too_many_lines_are_counted(read, text):
 
 
 def test_a_file_that_is_missing_is_named(tmp_path):
-    with refused(str(tmp_path / "none"), "is no file", "Pharaoh"):
+    with refused(str(tmp_path / "none"), "is not a file", "Pharaoh"):
         read_links(tmp_path / "none", SIZES, "pairs.tsv")

@@ -49,7 +49,7 @@ def undrawn(monkeypatch):
 
 
 @functools.cache
-def clocks():
+def drawn():
     return phasors.phasors_of(SIZES)
 
 
@@ -334,7 +334,7 @@ def test_the_offset_is_a_rotation_to_float_precision_in_each_encodings_own_pairs
 
 
 def test_the_hands_of_each_order_are_found_in_its_numbers():
-    assert {clock.name: clock.hands for clock in clocks() if clock.name in WRITTEN} == {
+    assert {phasor.name: phasor.hands for phasor in drawn() if phasor.name in WRITTEN} == {
         "sinusoidal": [(2 * i, 2 * i + 1) for i in range(8)],
         "split": [(i, i + 8) for i in range(8)],
     }
@@ -342,8 +342,8 @@ def test_the_hands_of_each_order_are_found_in_its_numbers():
 
 
 def test_the_gif_has_a_frame_for_each_position(tmp_path):
-    clock = clocks()[0]
-    gif = phasors.draw_gif(clock._replace(table=clock.table[:3]), tmp_path / "new" / "a.gif")
+    phasor = drawn()[0]
+    gif = phasors.draw_gif(phasor._replace(table=phasor.table[:3]), tmp_path / "new" / "a.gif")
     with Image.open(gif) as image:
         assert image.n_frames == 3
         frames = []
@@ -356,12 +356,12 @@ def test_the_gif_has_a_frame_for_each_position(tmp_path):
 
 
 def test_the_page_holds_the_tables_bit_for_bit(tmp_path):
-    page = phasors.write_phasors(clocks(), tmp_path / "positions.html").read_text("utf-8")
-    [data] = re.findall(r'<script type="application/json" id="clocks">(.*)</script>', page)
-    for clock, told in zip(clocks(), json.loads(data)["encodings"], strict=True):
+    page = phasors.write_phasors(drawn(), tmp_path / "positions.html").read_text("utf-8")
+    [data] = re.findall(r'<script type="application/json" id="phasors">(.*)</script>', page)
+    for phasor, told in zip(drawn(), json.loads(data)["encodings"], strict=True):
         numbers = np.frombuffer(base64.b64decode(told["table"]["float32"]), "<f4")
-        np.testing.assert_array_equal(numbers.reshape(told["table"]["shape"]), clock.table)
-        assert told["hands"] == [list(hand) for hand in clock.hands]
+        np.testing.assert_array_equal(numbers.reshape(told["table"]["shape"]), phasor.table)
+        assert told["hands"] == [list(hand) for hand in phasor.hands]
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
@@ -385,7 +385,7 @@ def test_the_mode_draws_with_and_without_a_trained_run(tiny, tmp_path, two_encod
     ended = command("--mode=positions", f"--config={tiny.config}", f"--workdir={new}")
     assert ended.code == 0, ended.err
     names = ("sinusoidal_add.png", "none.png", "rotation_by_offset.png",
-             "clock_hands_sinusoidal.gif", "positions.html")  # fmt: skip
+             "phasors_sinusoidal.gif", "positions.html")  # fmt: skip
     paths = [str(new / "figures" / "positions" / name) for name in names]
     assert [line for line in ended.out.splitlines() if line.startswith(str(new))] == paths
     assert "sinusoidal" in ended.out

@@ -19,28 +19,28 @@ ENDS = """hands => hands.map(hand => {
 
 
 @pytest.fixture(scope="module")
-def clocks():
+def drawn():
     return phasors.phasors_of(tiny_config())
 
 
 @pytest.fixture(scope="module")
-def file(clocks, tmp_path_factory):
-    return phasors.write_phasors(clocks, tmp_path_factory.mktemp("page") / "positions.html")
+def file(drawn, tmp_path_factory):
+    return phasors.write_phasors(drawn, tmp_path_factory.mktemp("page") / "positions.html")
 
 
-def test_the_slider_turns_every_hand_to_its_sine_and_cosine(chromium, file, clocks):
+def test_the_slider_turns_every_hand_to_its_sine_and_cosine(chromium, file, drawn):
     with opened(chromium, file, **STILL) as page:
-        for number, clock in enumerate(clocks):
+        for number, phasor in enumerate(drawn):
             page.check(f"input[value='{number}']")
             for position in (0, 7, 47):
                 page.fill("#position", str(position))
                 drawn = page.eval_on_selector_all("#picture .hand", ENDS)
-                expected = clock.table[position][np.array(clock.hands)]
+                expected = phasor.table[position][np.array(phasor.hands)]
                 np.testing.assert_allclose(drawn, expected, atol=1e-5)
                 assert page.locator("#picture g:not(.hand):visible").count() == position + 1
 
 
-def test_keys_choose_position_and_hand(chromium, file, clocks):
+def test_keys_choose_position_and_hand(chromium, file, drawn):
     with opened(chromium, file, **STILL) as page:
         page.focus("#position")
         for _ in range(3):
@@ -48,7 +48,7 @@ def test_keys_choose_position_and_hand(chromium, file, clocks):
         page.focus("#hand")
         page.keyboard.press("1")
         told = page.inner_text("#told").replace("−", "-")
-    sine, cosine = (clocks[0].table[3][dimension] for dimension in clocks[0].hands[1])
+    sine, cosine = (drawn[0].table[3][dimension] for dimension in drawn[0].hands[1])
     assert f"Hand 1 at position 3: its sine, {sine:.4f}, is dimension 2" in told
     assert f"its cosine, {cosine:.4f}, is dimension 3" in told
 

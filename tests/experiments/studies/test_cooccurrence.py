@@ -188,7 +188,7 @@ def test_the_command_takes_a_text_and_prints_and_draws(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", ("holds no words", "sentence a line")),
+        (b"", ("holds no words", "sentence per line")),
         (b"\n ... \n", ("holds no words",)),
         (b"sea", ("line 1", "'sea' is alone")),
         (b"red sea\nSea, sea!\n", ("line 2", "'sea' is alone")),

@@ -150,14 +150,14 @@ def test_equal_systems_differ_over_sentences_one_time_in_twenty_and_not_one_in_t
         pair = [counted(0.3, 2 * i + side, references) for side in (0, 1)]
         p_values.append(randomisation_test(*pair, exchanges=200)[0])
         bootstrap.append(_bootstrap(*pair))
-    # The standard error of a share of 300 is 0.013.
+    # The standard error of a fraction of 300 is 0.013.
     assert 0.01 < share_below(p_values) < 0.1
     # The control: sacreBLEU's bootstrap, of the side that is ahead.
     assert share_below(bootstrap) > share_below(p_values) + 0.02
 
 
 def _bootstrap(ours, theirs) -> float:
-    """The share of 200 resamples whose difference is further from the mean than the real one."""
+    """The fraction of 200 resamples whose difference is further from the mean than the real one."""
     rows = np.random.default_rng(5).integers(len(ours), size=(200, len(ours)))
     drawn = np.subtract(*(bleu_of_sums(counts[rows].sum(1)) for counts in (ours, theirs)))
     real = abs(bleu(ours) - bleu(theirs))

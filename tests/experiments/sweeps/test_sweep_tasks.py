@@ -249,5 +249,5 @@ def test_equal_classifiers_are_rarely_found_to_differ():
     easy = rng.beta(2, 1, (400, 101, 1))
     ours, theirs = (rng.binomial(1, easy) for _ in range(2))
     p_values = [mcnemar_test(a, b)[0] for a, b in zip(ours, theirs, strict=True)]
-    # The standard error of a share of 400 is 0.011; exact tests of few texts stay a little below.
+    # The standard error of a fraction of 400 is 0.011; exact tests of few texts stay below.
     assert 0.02 < np.mean(np.array(p_values) < 0.05) < 0.08
