@@ -40,7 +40,7 @@ WORDS = {
     r"(MOST|FEWEST|LARGEST|SMALLEST)(_[A-Z]+)*": "MAX_, MIN_",
 }
 SUFFIXES = (".py", ".md", ".html", ".js", ".css")
-PLACES = ("README.md", "CONTRIBUTING.md", "launch.py", "transformer", "experiments")
+PLACES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "launch.py", "transformer", "experiments")
 PLACES += ("configs", "docs", "tests")
 FILES = sorted(
     path

@@ -90,8 +90,8 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
             _PERPLEXITY,
             shown=EVERYWHERE,
             about="nll: the mean negative log-likelihood of a token; perplexity: exp(nll); "
-            "accuracy: the fraction of tokens that were the most probable. Of all but accuracy lower "
-            "is better.",
+            "accuracy: the fraction of tokens that were the most probable. Lower is better, except "
+            "of accuracy.",
         ),
         _loss("word_perplexity", "word perplexity", shown=(TABLE, SWEEPS)),
         _loss("bits_per_byte", "bits/byte", format=",.4f", shown=(TABLE, SWEEPS)),
