@@ -29,6 +29,7 @@ Reading order, with the paper beside it:
                           sources and batches (parallel/ labelled/ documents/); synthetic/ corpora
     tasks/                loss and scores of each kind of experiment
     train.py              the loop, which knows no task, of one run or several as one
+    workdir.py config.py  a run's folder, and its config's values checked
     storage/              checkpoints and files
     inference/            text in, text or scores out
     analysis/             what heads attend to: attention, statistics, word alignment
