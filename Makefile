@@ -17,9 +17,8 @@ MARKS ?= not slow and not browser
 test: .venv/installed
 	$(QUICK_COMPILES) $(BIN)/python -m pytest -n 2 --dist worksteal -m "$(MARKS)"
 
-# Before a commit: lint, types if there is a checker, the imports between folders, and the tests of what was touched.
+# Before a commit: lint, types, the imports between folders, and the tests of what was touched.
 check: lint
-	$(if $(wildcard $(BIN)/pyright),$(BIN)/pyright)
 	$(QUICK_COMPILES) $(BIN)/python -m pytest -x --durations=0 --durations-min=5 tests/test_structure.py \
 		$$($(BIN)/python tests/support/touched.py)
 
@@ -34,6 +33,7 @@ test-browser: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 .venv/installed: requirements.lock
 	$(PYTHON) -m venv .venv

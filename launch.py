@@ -6,6 +6,7 @@ a flag: `--config.model.num_heads=4`.
 
 import dataclasses
 import sys
+from typing import Any
 
 from absl import flags
 
@@ -26,7 +27,7 @@ CONFIG = ("--config.", "-config.")
 
 def define_flags(values: flags.FlagValues) -> None:
     """Defines the flags of the table of modes."""
-    about = {"flag_values": values}
+    about: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string(
         "config", None, "file of the experiment's config; a new run needs it", **about
     )
@@ -51,7 +52,8 @@ def _run(argv: list[str]) -> int:
     # Imported here, so that a misspelt flag is answered before jax has started.
     from experiments.command import Command, execute
 
-    options = Options(**{f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)})
+    given: dict[str, Any] = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)}
+    options = Options(**given)
     return execute(Command(FLAGS.mode, FLAGS.workdir, FLAGS.config, overrides, options))
 
 

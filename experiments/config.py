@@ -45,7 +45,9 @@ def read_experiment(name: str) -> Experiment:
         raise UserError(f"--config {path} is not a file: configs/ holds those that come with this")
     sys.path.insert(0, str(Path(__file__).parents[1]))
     loader = importlib.machinery.SourceFileLoader("config", str(path))  # whatever it ends in
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("config", loader))
+    spec = importlib.util.spec_from_loader("config", loader)
+    assert spec is not None, "a loader was given"
+    module = importlib.util.module_from_spec(spec)
     try:
         loader.exec_module(module)
         config = complete(module.get_config(*argument))

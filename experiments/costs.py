@@ -1,19 +1,18 @@
 """What a model costs: parameters and floating-point operations."""
 
-from typing import Any
-
 import jax
 import numpy as np
 
+from transformer.inference.base import Params
 from transformer.model.architecture import Network
 
 
-def count_parameters(params: Any) -> int:
+def count_parameters(params: Params) -> int:
     """Returns how many numbers are trained."""
     return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(params))
 
 
-def flops_per_token(params: Any, model: Network) -> int:
+def flops_per_token(params: Params, model: Network) -> int:
     """Returns the floating-point operations of training on one target token, or one that is read.
 
     A product with a weight is a multiplication and an addition, in the forward pass and twice

@@ -58,7 +58,7 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
     if isinstance(error, OSError):
         what = one_line(f"{error.filename or place}: {error.strerror or error}")
         general = "check the path, its permissions and the space on its disk"
-        return f"{what}: {REMEDIES.get(error.errno, general)}"
+        return f"{what}: {REMEDIES.get(error.errno or 0, general)}"
     return None
 
 
@@ -126,4 +126,5 @@ def _open_streams() -> None:
     sys.stdout = named_output(1)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")

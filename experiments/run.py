@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ml_collections import ConfigDict
 from rich.table import Table
 
 from experiments import costs, environment, modes
@@ -23,13 +24,14 @@ from transformer.run import Run
 from transformer.storage import weights
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import write_json, write_text
+from transformer.tasks.base import Task
 from transformer.train import Trainer
 
 EVALUATIONS = "evaluations"  # folder within a run's, of evaluations with other settings
 MAX_NAME_LENGTH = 120  # of a folder there, in characters
 
 
-def train(config: Any, folder: Path) -> int | None:
+def train(config: ConfigDict, folder: Path) -> int | None:
     """Trains, or goes on with, the run of `folder`, then scores it and draws its pictures.
 
     Returns:
@@ -45,14 +47,14 @@ def train(config: Any, folder: Path) -> int | None:
         return _train(task, config, folder)
 
 
-def _train(task: Any, config: Any, folder: Path) -> int | None:
+def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     trainer = Trainer([Run(task, config, folder)], _log)
     trainer.runs[0].checkpoints.check_fingerprint(task.fingerprint())
     newest, finished = workdir.newest_step(folder), trainer.runs[0].finished()
     if finished and workdir.is_finished(folder, newest):
         trainer.runs[0].close()
         _log(f"{folder} is finished, {newest} steps; its results:")
-        print_results(workdir.load_results(folder), config.task)
+        print_results(workdir.known_results(folder), config.task)
         _log(
             "Raise --config.train.steps or --config.train.epochs to go on, or use another "
             "--workdir to start from the beginning."
@@ -70,14 +72,14 @@ def _train(task: Any, config: Any, folder: Path) -> int | None:
         if not trainer.run():
             return trainer.stop_signal
     if workdir.is_scored(folder, workdir.newest_step(folder)):
-        results = workdir.load_results(folder)
+        results = workdir.known_results(folder)
     else:
         results = score(task, config, folder)
     show(task, config, folder, results)
     return None
 
 
-def evaluate(config: Any, folder: Path) -> None:
+def evaluate(config: ConfigDict, folder: Path) -> None:
     """Scores the weights that a run uses on the held-out text that its folder keeps.
 
     With the run's own settings its results, texts, pictures and report are written again. With
@@ -113,8 +115,8 @@ def _name_of(settings: Mapping[str, Any]) -> str:
 
 
 def score(
-    task: Any,
-    config: Any,
+    task: Task,
+    config: ConfigDict,
     folder: Path,
     place: Path | None = None,
     notes: Mapping[str, Any] | None = None,
@@ -157,7 +159,7 @@ def score(
     return results
 
 
-def show(task: Any, config: Any, folder: Path, results: dict[str, Any]) -> None:
+def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
     steps = results["averaged_steps"]
     trained = workdir.load_trained(folder, config, _log, steps)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO, TypeVar
 
+from ml_collections import ConfigDict
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
@@ -83,7 +84,7 @@ def line_mode(answer: Callable[[Any, Path, "Lines", TextIO], int]) -> Callable:
     """
 
     @functools.wraps(answer)
-    def mode(config: Any, folder: Path, options: Options) -> None:
+    def mode(config: ConfigDict, folder: Path, options: Options) -> None:
         source = input_file(options.input)
         with open_output(options.output, source) as output:
             count = answer(config, folder, Lines(source), output)
@@ -219,7 +220,7 @@ def _batched(stream: BinaryIO) -> Iterator[list[bytes]]:
         yield chunk
 
 
-def two_columns(line: str, place: str, mode: str) -> list[str]:
+def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
     """Returns the source and the target of a line.
 
     Args:
@@ -232,7 +233,7 @@ def two_columns(line: str, place: str, mode: str) -> list[str]:
     if len(columns) != 2:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
         raise UserError(f"{place} has {count}: {mode} reads source<TAB>target")
-    return columns
+    return columns[0], columns[1]
 
 
 def print_table(table: Table, keys: int = 1) -> None:

@@ -5,7 +5,7 @@ one compiled step.
 """
 
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -150,7 +150,8 @@ def _gathering(
 
         return jax.lax.cond(due & (tokens > 0), move, stay)
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    # optax's type of `update` has no numbers by name.
+    return optax.GradientTransformationExtraArgs(init, cast(Any, update))
 
 
 def update_count(state: Any) -> Int[Array, ""]:
@@ -170,4 +171,6 @@ def _descend(decay: bool, stacked: Collection[str]) -> optax.GradientTransformat
 
         return jax.tree.map_with_path(step, directions, params), state
 
-    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    return optax.GradientTransformationExtraArgs(
+        lambda params: optax.EmptyState(), cast(Any, update)
+    )

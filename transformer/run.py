@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from transformer import optim
 from transformer.analysis.snapshots import Snapshot
@@ -70,7 +71,7 @@ class Run:
       progress: see `RunProgress`.
     """
 
-    def __init__(self, task: Task, config: Any, workdir: Path):
+    def __init__(self, task: Task, config: ConfigDict, workdir: Path):
         _check_train(config)
         self.task, self.config, self.workdir = task, config, workdir
         settings = config.optimizer
@@ -153,6 +154,11 @@ class Run:
         for path in snapshot_files(self.workdir):
             if int(path.stem) >= step + evaluated:
                 path.unlink()
+
+    @property
+    def _metrics_writer(self) -> MetricsWriter:
+        assert self._writer is not None, "start_writing comes before"
+        return self._writer
 
     def close(self) -> None:
         """Ends all writing, when it is done."""
@@ -245,7 +251,7 @@ class Run:
             "seconds": progress.seconds,
             "nonfinite_steps": float(nonfinite_steps),
         }
-        self._writer.write(step, "train", values)
+        self._metrics_writer.write(step, "train", values)
         values["seconds_per_step"] = progress.line_seconds / max(1, progress.line_steps)
         progress.line_seconds, progress.line_steps = 0.0, 0
         return values
@@ -307,9 +313,9 @@ class Run:
         folder = self.workdir / SNAPSHOTS
         folder.mkdir(exist_ok=True)
         write_arrays(folder / f"{step:08d}.npz", {"step": np.array(step), **found.arrays})
-        self._writer.write(step, "heads", found.numbers)
+        self._metrics_writer.write(step, "heads", found.numbers)
 
-    def record(self, step: int, scores: dict[str, Any]) -> dict[str, float]:
+    def record(self, step: int, scores: dict[str, Any]) -> dict[str, int | float]:
         """Writes a line of an evaluation, and records it with the checkpoint; returns its numbers.
 
         Raises:
@@ -323,7 +329,9 @@ class Run:
                 f"{', '.join(sorted(numbers))}"
             )
         self.progress.record(step, metric, numbers[metric])
-        self._writer.write(step, "validation", {**numbers, "seconds": self.progress.seconds})
+        self._metrics_writer.write(
+            step, "validation", {**numbers, "seconds": self.progress.seconds}
+        )
         progress = {**dataclasses.asdict(self.progress), "line_sums": []}
         self.checkpoints.record_evaluation(step, numbers, progress)
         return numbers
@@ -351,7 +359,7 @@ class Stopwatch:
         return seconds
 
 
-def total_steps(settings: Any, epoch_length: int) -> int:
+def total_steps(settings: ConfigDict, epoch_length: int) -> int:
     """Returns the steps of a run by `config.train` and the batches in an epoch."""
     by_epochs = math.ceil(settings.epochs * epoch_length) if settings.epochs else settings.steps
     return min(settings.steps, by_epochs)
@@ -365,7 +373,7 @@ def snapshot_files(folder: Path) -> list[Path]:
     return sorted(named, key=lambda path: int(path.stem))
 
 
-def _check_train(config: Any) -> None:
+def _check_train(config: ConfigDict) -> None:
     if config.optimizer.schedule not in optim.SCHEDULES:
         raise UserError(
             f"optimizer.schedule='{config.optimizer.schedule}' is unknown: choose one of "

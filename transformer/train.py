@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from transformer import signals
 from transformer.errors import RunError, UserError
@@ -208,7 +209,7 @@ class Trainer:
             states = self.placement.split(state)
             sums = self.placement.split(self._merge_pending()) if self._pending else None
             for i in which:
-                self.runs[i].save(step, states[i], sums and sums[i])
+                self.runs[i].save(step, states[i], None if sums is None else sums[i])
             self._spend()
 
     def _evaluate(self, state, step: int, which: Sequence[int], progress: Progress) -> bool:
@@ -341,7 +342,7 @@ class StepQueue:
                 self._ahead = min(self.MAX_ACTIVE, 2 * self._ahead or 1)
 
 
-def warn_of_warmup(settings: Any, total_steps: int, log: Callable) -> None:
+def warn_of_warmup(settings: ConfigDict, total_steps: int, log: Callable) -> None:
     """Says so where most of the run would pass while the learning rate still rises."""
     updates = math.ceil(total_steps / settings.gradient_accumulation_steps)
     if updates < 2 * settings.warmup_steps:

@@ -35,7 +35,9 @@ class TrainState:
 LossFn = Callable[[Any, Any, dict, Array], TokenSums]
 
 
-def init_state(params: Any, optimizer: Any, ema: bool) -> TrainState:
+def init_state(
+    params: Any, optimizer: optax.GradientTransformationExtraArgs, ema: bool
+) -> TrainState:
     """Returns the state before the first step."""
     # No two fields may share memory: the step reuses that of each.
     step, nonfinite_steps, consecutive_nonfinite = (jnp.zeros((), jnp.int32) for _ in range(3))
@@ -45,7 +47,13 @@ def init_state(params: Any, optimizer: Any, ema: bool) -> TrainState:
     )
 
 
-def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, accumulate: int):
+def make_train_step(
+    loss: LossFn,
+    optimizer: optax.GradientTransformationExtraArgs,
+    schedule: str,
+    d_model: int,
+    accumulate: int,
+):
     """Returns the pure function (state, batch, hparams) -> (state, metrics).
 
     `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps (in
@@ -63,7 +71,7 @@ def make_train_step(loss: LossFn, optimizer: Any, schedule: str, d_model: int, a
             return sums.loss / jnp.maximum(sums.weight, 1.0), sums
 
         (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(state.params)
-        finite = jnp.isfinite(value) & jnp.isfinite(optax.global_norm(gradient))
+        finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
         rate = optim.learning_rate(schedule, state.step // accumulate + 1, hparams, d_model)
         done = state.step + 1
         updates, opt_state = optimizer.update(

@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ml_collections import ConfigDict
 
@@ -51,8 +51,11 @@ MAY_BE_LINKED = "checkpoints"
 ESSENTIAL = ("task", "model", "data", "tokenizer")  # without them a config is not a run's
 
 
+PredictorT = TypeVar("PredictorT", bound=Predictor)
+
+
 @dataclasses.dataclass(frozen=True)
-class TrainedRun:
+class TrainedRun(Generic[PredictorT]):
     """What a run's folder gives to whoever uses its model.
 
     Attributes:
@@ -63,7 +66,7 @@ class TrainedRun:
         does not say.
     """
 
-    predictor: Predictor
+    predictor: PredictorT
     variables: Variables
     steps: Sequence[int] = ()
     progress: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -226,7 +229,7 @@ def load_config(folder: Path) -> ConfigDict:
 
 def load_trained(
     folder: Path, config: ConfigDict, warn: Callable[[str], None], steps: Sequence[int] = ()
-) -> TrainedRun:
+) -> TrainedRun[Any]:
     """Returns a run's model with its weights.
 
     Args:
@@ -259,6 +262,13 @@ def load_results(folder: Path) -> dict[str, Any] | None:
       UserError: the file is damaged.
     """
     return read_results(folder / "results.json")
+
+
+def known_results(folder: Path) -> dict[str, Any]:
+    """Returns the scores of a run that is known to be scored, see `load_results`."""
+    results = load_results(folder)
+    assert results is not None, f"{folder} is not scored"
+    return results
 
 
 def is_scored(folder: Path, step: int) -> bool:

@@ -83,7 +83,7 @@ class AttentionMaps:
     def of(cls, seen: Attention) -> "AttentionMaps":
         """The maps of what a model attends to."""
         tokens = map(tuple, (seen.source_tokens, seen.target_tokens, seen.written_tokens))
-        return cls(dict(seen.weights), *tokens, dict(seen.value_norms))
+        return cls(dict(seen.weights), *tokens, value_norms=dict(seen.value_norms))
 
     def has(self, kind: str, layer: int | None, head: int | None) -> bool:
         """Whether there is such a layer and head, from 1, of a kind; None stands for any."""
@@ -91,7 +91,7 @@ class AttentionMaps:
         asked = zip((layer, head), shape[:2], strict=True)
         return all(1 <= (1 if number is None else number) <= count for number, count in asked)
 
-    def tokens(self, kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def tokens(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:
         """The tokens that name the rows (queries) and the columns (keys) of a kind."""
         return names_of(self, kind)
 

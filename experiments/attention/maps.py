@@ -10,7 +10,9 @@ import dataclasses
 import functools
 import math
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -34,7 +36,7 @@ MAX_FONT, MIN_FONT, LINE_HEIGHT = 9.0, 5.0, 1.2  # points, points, multiple of t
 MAX_LABEL_LENGTH = 20  # characters
 MAX_CELLS = 160  # a side: more would be smaller than the eye tells apart
 # A token is text, never a formula: otherwise '$x_1$' would be typeset.
-AS_TEXT = {"parse_math": False, "usetex": False}
+AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 MARGIN, TITLE_HEIGHT, HEAD_HEIGHT, AXIS_LABEL, PANEL_GAP = 0.1, 0.36, 0.25, 0.27, 0.16  # inches
 TICK, COLOUR_BAR, COLOUR_BAR_LABELS = 0.07, 0.13, 0.55  # inches; TICK: from a panel to its labels
 
@@ -91,7 +93,7 @@ def build_figure(
     figure = Figure(figsize=layout.figure_size, dpi=DOTS_PER_INCH)
     FigureCanvasAgg(figure)
     for head, image in enumerate(heads):
-        axes = figure.add_axes(layout.panels[head])
+        axes = figure.add_axes(layout.panels[head])  # pyright: ignore[reportCallIssue, reportArgumentType]  # takes arrays
         mesh = axes.imshow(_largest(image, side), cmap=COLOUR_MAP, vmin=0, vmax=1, aspect="auto")
         rows, columns = side * np.array(mesh.get_array().shape)
         mesh.set_extent((-0.5, columns - 0.5, rows - 0.5, -0.5))  # in tokens
@@ -101,7 +103,7 @@ def build_figure(
         layout.rows.name_ticks(axes.yaxis, shown=head % layout.across == 0)
         lowest = head + layout.across >= len(heads)
         layout.columns.name_ticks(axes.xaxis, shown=lowest, rotation=90)
-    beside = figure.add_axes(layout.colour_bar)
+    beside = figure.add_axes(layout.colour_bar)  # pyright: ignore[reportCallIssue, reportArgumentType]  # takes arrays
     bar = figure.colorbar(mesh, cax=beside, ticks=[0, 0.25, 0.5, 0.75, 1])
     bar.set_label("attention weight", fontsize=9)
     bar.ax.tick_params(labelsize=8, width=0.5)
@@ -145,7 +147,7 @@ class _Labels:
     extent: float
 
     @classmethod
-    def of(cls, tokens: tuple[str, ...], side: float) -> "_Labels":
+    def of(cls, tokens: Sequence[str], side: float) -> "_Labels":
         pitch = 72 * side / len(tokens)  # points from one token to the next
         size = min(max(pitch / LINE_HEIGHT, MIN_FONT), MAX_FONT)
         step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
@@ -181,7 +183,7 @@ class _Layout:
     middle: np.ndarray  # of the panels
 
     @classmethod
-    def of(cls, heads: int, queries: tuple[str, ...], keys: tuple[str, ...]) -> "_Layout":
+    def of(cls, heads: int, queries: Sequence[str], keys: Sequence[str]) -> "_Layout":
         # Never taller than wide: 4 heads stand 2 x 2, 8 heads 2 x 4, 16 heads 4 x 4.
         down = math.isqrt(heads)
         across = math.ceil(heads / down)

@@ -27,7 +27,7 @@ from experiments.display import web_page
 from experiments.options import Options
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
-from transformer.workdir import load_results
+from transformer.workdir import known_results
 
 # Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
 MAX_CHARACTERS = 1_800_000
@@ -100,7 +100,7 @@ def draw_attention(
 def show_attention(seen: Attention, run: Path, log: Callable[[str], None]) -> None:
     """Draws what a finished run attends to in an example; nothing of a model without attention."""
     if seen.weights:
-        steps = load_results(run)["averaged_steps"]
+        steps = known_results(run)["averaged_steps"]
         place = run / "figures" / "attention"
         for file in draw_attention(seen, steps, place, run, Options(), log):
             log(f"wrote {file}")
@@ -234,7 +234,8 @@ def _shorten(example: Example, room: int) -> Example:
     while length > 1 and sum(_size(maps, length) for maps in example.frames) > room:
         length -= 1
     frames = tuple(_first_tokens(maps, length) for maps in example.frames)
-    return Example(example.labels, frames, tuple(max(0, len(s) - length) for s in sides))
+    rows, columns = (max(0, len(side) - length) for side in sides)
+    return Example(example.labels, frames, (rows, columns))
 
 
 def _first_tokens(maps: AttentionMaps, length: int) -> AttentionMaps:

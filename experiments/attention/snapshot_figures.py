@@ -89,9 +89,9 @@ def curves_figure(snapshots: Sequence[Snapshot]) -> Figure:
     grid = figure.subplots(len(panels), len(kinds), sharex=True, squeeze=False)
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, depth))
     for (row, names), (column, kind) in itertools.product(enumerate(panels), enumerate(kinds)):
-        if kind in names:
-            curves = _curves(snapshots, kind, names[kind])
-            _draw_heads(grid[row, column], *curves, names[kind], colours)
+        curves = _curves(snapshots, kind, names[kind]) if kind in names else None
+        if curves:
+            _draw_heads(grid[row, column], *curves, name=names[kind], colours=colours)
         else:
             grid[row, column].set_axis_off()
     for axes, kind in zip(grid[0], kinds, strict=True):

@@ -65,7 +65,7 @@ class SavedArrays(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         place = self._names[name]
         try:
-            with np.load(self._path, allow_pickle=False) as arrays:
+            with self._path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return arrays[place]
         except DAMAGE as error:
             raise UserError(f"{self._path} is damaged: remove it, the others will do") from error
@@ -88,7 +88,7 @@ def read_snapshots(folder: Path) -> list[Snapshot]:
     found = []
     for path in snapshot_files(folder):
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 found.append(_read(path, arrays))
         except DAMAGE:
             continue

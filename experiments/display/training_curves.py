@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -193,7 +194,7 @@ def _add_minutes(axes: Axes, clock: Curve):
     above.set_xlabel("minutes")
     left, right = axes.get_xlim()
     marks = _round_marks(
-        *to_minutes(np.array([left, right])), lambda y: (to_steps(y) - left) / (right - left)
+        *to_minutes(np.array([left, right])), place=lambda y: (to_steps(y) - left) / (right - left)
     )
     above.set_xticks(marks, labels=[f"{mark:,.10g}" for mark in marks])
 
@@ -250,7 +251,9 @@ def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
         axes.legend(frameon=False, fontsize=8)
 
 
-def new_figure(width: float, height: float, layout: str = "constrained") -> Figure:
+def new_figure(
+    width: float, height: float, layout: Literal["constrained", "compressed"] | None = "constrained"
+) -> Figure:
     """Returns an empty figure outside pyplot, with an Agg canvas; its sides are in inches."""
     figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=layout)
     FigureCanvasAgg(figure)

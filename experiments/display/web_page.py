@@ -104,7 +104,7 @@ def figure_svg(
         svg = svg.replace(of_figure, of_page)
     # What only a file of its own needs; comments repeat the text that the letters draw.
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    view = re.search(r'viewBox="[^"]*"', svg)[0]
+    view = next(re.finditer(r'viewBox="[^"]*"', svg))[0]
     # Black is what a letter without a colour has.
     opening = f'<svg {view} fill="currentColor" role="img" aria-label="{html.escape(caption)}">'
     return markupsafe.Markup(re.sub(r"^<svg[^>]*>", lambda _: opening, svg))

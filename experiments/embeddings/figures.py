@@ -1,7 +1,7 @@
 """Pictures of token embeddings on a plane: a mark a token, and the names of as many as fit."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -96,7 +96,7 @@ def map_figure(shown: Map, pieces: Sequence[str]) -> Figure:
     axes.spines[:].set_color("0.8")
     axes.set_title(shown.title, fontsize=9)
     legend = figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    for handle in legend.legend_handles:
+    for handle in filter(None, legend.legend_handles):
         handle.set(alpha=1, markersize=5)
     _name_tokens(axes, points[:CANDIDATES], pieces[:CANDIDATES])
     return figure
@@ -106,8 +106,9 @@ def _name_tokens(axes: Axes, points: np.ndarray, pieces: Sequence[str]) -> None:
     """Writes tokens beside their marks, the first first, where there is room for them."""
     families, covered = fonts_for(frozenset("".join(pieces)))
     font = FontProperties(family=families, size=FONT)
-    axes.figure.draw_without_rendering()  # the layout moves the axes
-    renderer = axes.figure.canvas.get_renderer()
+    canvas = cast(FigureCanvasAgg, axes.figure.canvas)
+    canvas.figure.draw_without_rendering()  # the layout moves the axes
+    renderer = canvas.get_renderer()
     pixels = DOTS_PER_INCH / 72
     places = axes.transData.transform(points)
     left, bottom, right, top = axes.bbox.extents
@@ -133,7 +134,7 @@ def _write(axes: Axes, name: str, point: np.ndarray, side: int, font: FontProper
     """Writes a name to the right (1) or to the left (-1) of a point."""
     text = axes.annotate(
         name,
-        point,
+        (point[0], point[1]),
         (side * OFFSET, 0),
         textcoords="offset points",
         ha="left" if side > 0 else "right",

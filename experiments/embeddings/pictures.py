@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 from rich.markup import escape
 from rich.table import Table
 
@@ -28,7 +29,7 @@ MAX_TOKENS = 12_000  # tokens that t-SNE maps: these take about a minute
 MAP_STEPS = 2**16 - 1  # steps along the longer side of the page's map
 
 
-def embeddings(config: Any, folder: Path, options: Options) -> Iterator[Path]:
+def embeddings(config: ConfigDict, folder: Path, options: Options) -> Iterator[Path]:
     """Draws maps of a model's token embeddings, t-SNE and PCA; yields the files as they are made.
 
     They are pictures, a page to search and zoom, and the arrays behind both. With `options.token`
@@ -48,7 +49,8 @@ def embeddings(config: Any, folder: Path, options: Options) -> Iterator[Path]:
     arrays, pages, vocabularies = {}, [], {}
     for name, (vectors, tokenizer) in tables.items():
         pieces = tokenizer.pieces(range(len(vectors)))
-        found = dict(zip(("neighbours", "cosines"), neighbours(vectors, NEIGHBOURS), strict=True))
+        closest = neighbours(vectors, NEIGHBOURS)
+        found: dict[str, np.ndarray] = dict(zip(("neighbours", "cosines"), closest, strict=True))
         arrays |= {f"{name}_{key}": array for key, array in found.items()}
         arrays[f"{name}_tokens"] = np.array(pieces, np.str_)
         vocabularies[tokenizer.digest] = page_vocabulary(pieces)
@@ -120,7 +122,7 @@ def neighbour_tables(tables: Mapping[str, TokenTable], token: str) -> list[Table
             cells = (f"{value:.3f}" for value in numbers)
             table.add_row(str(rank), escape(printed(pieces[other])), str(other), *cells)
         shown.append(table)
-    if not shown:
+    if refusal and not shown:
         raise refusal
     return shown
 

@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from ml_collections import ConfigDict
 from rich.table import Table
 
 from experiments.display.figure_files import save_figure
@@ -45,7 +45,7 @@ NO_ATTENTION = (
 )
 
 
-def align(config: Any, folder: Path, options: Options) -> list[Path]:
+def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     """Scores all heads of cross-attention against gold links; returns the table and the pictures.
 
     Pairs are those of `options.input`, or the test set, and links those of `options.links`, or
@@ -94,7 +94,7 @@ def _pairs(folder: Path, options: Options) -> list[Pair]:
     ]
 
 
-def _gold(config: Any, options: Options, pairs: Sequence[Pair]) -> list[GoldLinks]:
+def _gold(config: ConfigDict, options: Options, pairs: Sequence[Pair]) -> list[GoldLinks]:
     """The links that `options.links` or else the data knows."""
     if options.links is not None:
         sizes = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
@@ -129,18 +129,18 @@ def _known_head(path: Path) -> Head:
     return best
 
 
-def _align(config: Any, folder: Path, options: Options, pairs: Sequence[Pair]) -> list[Path]:
+def _align(config: ConfigDict, folder: Path, options: Options, pairs: Sequence[Pair]) -> list[Path]:
     """Writes the links that the head known as the best makes, one line per pair."""
     head = _known_head(folder / SCORES)
     if options.output is None:
         raise UserError("--output is missing: name the file for the links, or give --links")
     run = load_trained(folder, config, warn)
     with (
-        open_output(options.output, Path(options.input), folder / SCORES) as output,
+        open_output(options.output, input_file(options.input), folder / SCORES) as output,
         line_progress(len(pairs), hidden=False) as advance,
     ):
         for weights in attended_words(run.predictor, run.variables, pairs, advance):
-            own = weights[list(ROWS).index(head.rows), head.layer - 1, head.number - 1]
+            own = weights[(list(ROWS).index(head.rows), *head.indices)]
             output.write(format_links(links_of(first_of(most_attended(own)))) + "\n")
     return [Path(options.output)]
 

@@ -5,7 +5,7 @@ tell apart; the kind of line says the same.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ class _Kind(NamedTuple):
 
     label: str
     colour: str
-    line: str
+    line: Literal["solid", "dashed", "dotted"]
 
 
 RIGHT = _Kind("right", "#0072B2", "solid")
@@ -83,7 +83,8 @@ def _draw_rates(axes: Axes, scores: dict[Head, Score], rows: str, size: tuple[in
             axes.text(j, i, f"{rate:.2f}", ha="center", va="center", fontsize=8, color=colour)
     best = best_of(scores)
     if best.rows == rows:
-        corner = best.number - 1.5, best.layer - 1.5
+        layer, number = best.indices
+        corner = number - 0.5, layer - 0.5
         axes.add_patch(
             Rectangle(corner, 1, 1, fill=False, edgecolor=WRONG.colour, linewidth=2.5, zorder=3)
         )

@@ -67,7 +67,8 @@ def build_figure(
         layout="constrained",
     )
     FigureCanvasAgg(figure)
-    above, below = figure.subfigures(2, height_ratios=[maps_height, SCATTER_HEIGHT])
+    ratios = [maps_height, SCATTER_HEIGHT]
+    [above], [below] = figure.subfigures(2, squeeze=False, height_ratios=ratios)
     grid = above.subplots(len(by_kind), len(measures), squeeze=False, height_ratios=depths)
     for name, column in zip(measures, grid.T, strict=True):
         largest = max(abs(head[name]) for head in heads) or 1.0

@@ -27,6 +27,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 from rich.table import Table
 from scipy.stats import spearmanr
 
@@ -36,6 +37,7 @@ from experiments.heads import figures
 from experiments.text_io import print_table, warn
 from transformer import tasks
 from transformer.errors import UserError
+from transformer.inference.base import Variables
 from transformer.losses import TokenSums
 from transformer.model.build import has_heads
 from transformer.model.classifier import Classifier
@@ -43,6 +45,7 @@ from transformer.model.stack import gate_variables, unit_gates
 from transformer.progress import line_progress
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import whole_file, write_json
+from transformer.tasks.base import Task
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_trained, make_writable
 
@@ -103,7 +106,7 @@ class Ranking:
     heads: tuple[HeadScores, ...]
 
 
-def heads(config: Any, folder: Path) -> list[Path]:
+def heads(config: ConfigDict, folder: Path) -> list[Path]:
     """Ranks all heads of a run's model on its test set; prints the ranking, returns the files.
 
     Raises:
@@ -126,12 +129,12 @@ def heads(config: Any, folder: Path) -> list[Path]:
     return write(ranking, place)
 
 
-def split_of(task: Any) -> str:
+def split_of(task: Task) -> str:
     """Returns the split that heads are ranked on: the test set, where the task has one."""
     return "test" if "test" in task.splits else "validation"
 
 
-def work(task: Any) -> int:
+def work(task: Task) -> int:
     """Returns how many texts `rank` reads, as it counts them to `done`."""
     batches = task.held_out_batches(split_of(task))
     texts = sum(len(jax.tree.leaves(batch)[0]) for batch in batches)
@@ -139,7 +142,7 @@ def work(task: Any) -> int:
     return texts * (1 + models) + models * len(_decoded(task))
 
 
-def rank(task: Any, variables: Any, done: Done, at_once: int) -> Ranking:
+def rank(task: Task, variables: Variables, done: Done, at_once: int) -> Ranking:
     """Returns what every head is worth.
 
     Args:
@@ -174,6 +177,7 @@ def rank(task: Any, variables: Any, done: Done, at_once: int) -> Ranking:
     )
     importances = [head.importance for head in scores]
     changes = [head.loss for head in scores]
+    changes_of_bleu = [head.bleu for head in scores if head.bleu is not None]
     return Ranking(
         split=split_of(task),
         unit=task.unit,
@@ -184,9 +188,7 @@ def rank(task: Any, variables: Any, done: Done, at_once: int) -> Ranking:
         bleu=bleus[0] if bleus else None,
         by_importance=rank_correlation(importances, changes),
         by_estimate=rank_correlation([head.estimate for head in scores], changes),
-        bleu_by_importance=(
-            rank_correlation(importances, [head.bleu for head in scores]) if bleus else None
-        ),
+        bleu_by_importance=rank_correlation(importances, changes_of_bleu) if bleus else None,
         heads=scores,
     )
 
@@ -195,17 +197,18 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     """Returns Spearman's; None of fewer than MIN_HEADS pairs, or where a side has but one value."""
     if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
         return None
-    return float(spearmanr(first, second).statistic)
+    found: Any = spearmanr(first, second)
+    return float(found.statistic)
 
 
-def _gated(task: Any, variables: Any, gates: Any) -> dict[str, Any]:
+def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
     """The variables with gates beside them."""
     model = task.predictor.model
     part = "encoder" if isinstance(model, Classifier) else ""
     return {**variables, "gates": gate_variables(gates, model.config, part)}
 
 
-def _gradients(task: Any, variables: Any, ones: Any, done: Done) -> tuple[dict, dict]:
+def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple[dict, dict]:
     """The sums over texts of |dL_x / dgate| and of dL_x / dgate, of all gates."""
 
     @jax.jit
@@ -228,7 +231,7 @@ def _gradients(task: Any, variables: Any, ones: Any, done: Done) -> tuple[dict, 
     return jax.tree.map(lambda *sums: np.sum(sums, axis=0, dtype=np.float64), *totals)
 
 
-def _sums(task: Any, variables: Any, stacked: Any, done: Done, at_once: int) -> TokenSums:
+def _sums(task: Task, variables: Variables, stacked: Any, done: Done, at_once: int) -> TokenSums:
     """The sums over the split of all models, each with its gates: arrays, a number a model."""
     models = len(jax.tree.leaves(stacked)[0])
 
@@ -247,14 +250,16 @@ def _sums(task: Any, variables: Any, stacked: Any, done: Done, at_once: int) -> 
     return jax.tree.map(lambda *sums: np.sum(sums, axis=0, dtype=np.float64), *totals)
 
 
-def _decoded(task: Any) -> list[Any]:
+def _decoded(task: Task) -> list[Any]:
     """The sentence pairs that BLEU is of; none of a task that does not translate."""
     if not isinstance(task, TranslationTask):
         return []
     return task.decoded_pairs(split_of(task), final=False)
 
 
-def _bleus(task: Any, variables: Any, stacked: Any, done: Done, at_once: int) -> list[float] | None:
+def _bleus(
+    task: Any, variables: Variables, stacked: Any, done: Done, at_once: int
+) -> list[float] | None:
     """BLEU of greedy translations of all models, or None of a task that does not translate."""
     pairs = _decoded(task)
     if not pairs:

@@ -19,6 +19,7 @@ from transformer.analysis.alignment import (
 )
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
+from transformer.inference.base import Variables
 from transformer.inference.translator import Translator
 from transformer.storage.files import whole_file
 
@@ -42,6 +43,13 @@ class Head(NamedTuple):
     def alone(self) -> bool:
         """Whether it is one head."""
         return self.number is not None
+
+    @property
+    def indices(self) -> tuple[int, int]:
+        """Its layer and its number, from zero, if it is one head."""
+        if self.layer is None or self.number is None:
+            raise ValueError(f"{self} is a mean over heads")
+        return self.layer - 1, self.number - 1
 
     def __str__(self) -> str:
         return f"layer {self.layer}, head {self.number}, rows by {self.rows}"
@@ -91,7 +99,7 @@ def links_of(chosen: Int[np.ndarray, "T"]) -> list[tuple[int, int]]:
 
 def score_heads(
     translator: Translator,
-    variables: Any,
+    variables: Variables,
     pairs: Sequence[Pair],
     gold: Sequence[GoldLinks],
     done: Callable[[int], None],
@@ -118,7 +126,7 @@ def score_heads(
 
 def attended_words(
     translator: Translator,
-    variables: Any,
+    variables: Variables,
     pairs: Sequence[Pair],
     done: Callable[[int], None],
 ) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:

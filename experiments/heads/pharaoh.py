@@ -44,7 +44,7 @@ def read_links(path: Path, sizes: Sequence[tuple[int, int]], pairs: str) -> list
 
 def _parse(line: str, size: tuple[int, int], place: str) -> GoldLinks:
     """The links of a line."""
-    gold = GoldLinks([], [])
+    sure, possible = [], []
     for text in line.split():
         link = LINK.fullmatch(text)
         if link is None:
@@ -58,8 +58,8 @@ def _parse(line: str, size: tuple[int, int], place: str) -> GoldLinks:
                 f"{place}: link {text} points past the sentence, which has {size[0]} source words "
                 f"and {size[1]} target words between blanks: count them from zero"
             )
-        (gold.sure if link[2] == "-" else gold.possible).append((i, j))
-    return gold
+        (sure if link[2] == "-" else possible).append((i, j))
+    return GoldLinks(sure, possible)
 
 
 def format_links(links: Iterable[tuple[int, int]]) -> str:

@@ -4,7 +4,8 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from ml_collections import ConfigDict
 
 from experiments.positions import phasors, plots, rotation
 from experiments.positions.values import encodings
@@ -16,7 +17,7 @@ from transformer.workdir import check_same_run, load_trained
 MAX_POSITIONS = 128
 
 
-def positions(config: Any, folder: Path) -> Iterator[Path]:
+def positions(config: ConfigDict, folder: Path) -> Iterator[Path]:
     """Draws what every encoding does in a model of this size; yields the files.
 
     Encodings that the run's model has are drawn with its parameters; all others, and those of a
@@ -51,7 +52,7 @@ def positions(config: Any, folder: Path) -> Iterator[Path]:
     yield phasors.write_phasors(drawn, place / "positions.html")
 
 
-def model_config(config: Any) -> ModelConfig:
+def model_config(config: ConfigDict) -> ModelConfig:
     """Returns the sizes of a config as those of a Transformer, whatever kind its model is.
 
     Raises:

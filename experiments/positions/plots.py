@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -93,7 +94,7 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
     low, high = np.quantile(random, [0.1, 0.9], axis=0)
     right.fill_between(range(count), low, high, color=COLOURS[1], alpha=0.25, lw=0)
     right.plot(products[0], color=COLOURS[0], label="all ones, over K")
-    style = {"color": COLOURS[1], "linestyle": "--"}
+    style: dict[str, Any] = {"color": COLOURS[1], "linestyle": "--"}
     right.plot(random.mean(axis=0), label="random unit vectors,\nmean and middle 80%", **style)
     right.set(xlabel="distance (tokens)", title="product of equal query and key")
     right.legend(frameon=False, fontsize=8)
@@ -109,7 +110,7 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
     down = math.ceil(len(shown) / across)
     figure = new_figure(WIDTH, 2.9 + 1.9 * down)
     _caption(figure, encoding)
-    above, below = figure.subfigures(2, height_ratios=[2.6, 1.9 * down])
+    [above], [below] = figure.subfigures(2, squeeze=False, height_ratios=[2.6, 1.9 * down])
     _bias_curves(above.subplots(), encoding, shown)
     limit = min(MAX_BIAS, _limit(shown))
     panels = below.subplots(down, across, squeeze=False, sharex=True, sharey=True)

@@ -11,6 +11,7 @@ a linear function of PE_pos".
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -93,7 +94,7 @@ def draw(errors: Mapping[str, Mapping[str, np.ndarray]], offset: int, picture: P
         f"pe(p + {offset}) = M pe(p): one M for every position p, which turns pairs of dimensions"
     )
     figure.suptitle(title, fontsize=10)
-    above, below = figure.subfigures(2, height_ratios=[1.1, 1])
+    [above], [below] = figure.subfigures(2, squeeze=False, height_ratios=[1.1, 1])
     panels = above.subplots(1, 2)
     half = SHOWN_WIDTH // 2
     shown = (
@@ -127,8 +128,8 @@ def _draw_errors(axes: Axes, errors: Mapping[str, Mapping[str, np.ndarray]], off
                 label=f"{name}, pairs {pairs}",
             )
     positions = np.arange(len(found[pairs]))
-    style = {"color": "0.3", "linestyle": ":"}
-    axes.plot(positions + offset, label=f"eps times the angle, p + {offset}", **style)
+    angle: dict[str, Any] = {"color": "0.3", "linestyle": ":"}
+    axes.plot(positions + offset, label=f"eps times the angle, p + {offset}", **angle)
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))

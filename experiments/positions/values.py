@@ -184,7 +184,7 @@ def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str,
         return ("cross-attention" if stack == "cross" else stack), stack == "decoder"
     attention, (stack, _, number) = path[-2], path[-3].partition("_layers")
     layer = int(number.removeprefix("_")) if layer is None and number else layer
-    place = f"{stack}, all layers" if shared else f"{stack} layer {layer + 1}"
+    place = f"{stack}, all layers" if shared or layer is None else f"{stack} layer {layer + 1}"
     if attention == "cross_attention":
         return f"{place}, cross-attention", False
     return place, stack == "decoder"

@@ -46,7 +46,8 @@ def cross_attention(
     None of a model without attention, or where a side has more than `MAX_TOKENS` or than the
     model reads.
     """
-    predictor, maps = trained.predictor, [None] * len(sources)
+    predictor = trained.predictor
+    maps: list[AttentionMap | None] = [None] * len(sources)
     length = min(MAX_TOKENS, predictor.max_length)
     read, written = (
         tokenizer.encode(texts)

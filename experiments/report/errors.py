@@ -4,10 +4,11 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import sacrebleu
+from ml_collections import ConfigDict
 
 from experiments.text_io import read_lines
 from transformer.decode import PENALTIES
@@ -125,13 +126,13 @@ def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list
         [own.reference if fits else "" for own, fits in zip(sentences, whole, strict=True)],
     )
     return [
-        Reference(*score, ids == found) if fits else None
+        Reference(*score, is_found=ids == found) if fits else None
         for score, ids, found, fits in zip(scored, references, translations, whole, strict=True)
     ]
 
 
 def judge(
-    sentences: Sequence[Sentence], references: Sequence[Reference | None], decode: Any
+    sentences: Sequence[Sentence], references: Sequence[Reference | None], decode: ConfigDict
 ) -> list[Judged]:
     """Returns sentences with what became of them.
 
@@ -161,7 +162,7 @@ def judge(
     return judged
 
 
-def penalised(log_prob: float, tokens: int, decode: Any) -> float:
+def penalised(log_prob: float, tokens: int, decode: ConfigDict) -> float:
     """Returns the score by which a search compares: log-probability over the length penalty."""
     return log_prob / float(PENALTIES[decode.length_penalty](np.float64(tokens), decode.alpha))
 

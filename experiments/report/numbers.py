@@ -103,7 +103,7 @@ def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def decode_of(config: Any, results: dict[str, Any]) -> Any:
+def decode_of(config: ConfigDict, results: dict[str, Any]) -> Any:
     """Returns `config.decode` of the final scores, which may not be the config's of today.
 
     Older results do not tell it: for them it is the config's.
@@ -111,7 +111,7 @@ def decode_of(config: Any, results: dict[str, Any]) -> Any:
     return ConfigDict(results[DECODE]) if DECODE in results else config.decode
 
 
-def decode_table(config: Any, results: dict[str, Any]) -> Table | None:
+def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:
     """Returns what found the translations that are scored, of a run that translates."""
     if config.task != "translation":
         return None
@@ -199,7 +199,7 @@ def batch_table(data: dict[str, Any]) -> Table:
 # -- config and environment
 
 
-def differing(config: Any) -> Iterator[tuple[str, Any, Any]]:
+def differing(config: ConfigDict) -> Iterator[tuple[str, Any, Any]]:
     """Yields (key, value, default) of what a config does not have from `configs/base.py`."""
     defaults = flatten(base.get_config())
     for key, value in flatten(config).items():
@@ -207,13 +207,13 @@ def differing(config: Any) -> Iterator[tuple[str, Any, Any]]:
             yield key, value, defaults[key]
 
 
-def config_table(config: Any) -> Table:
+def config_table(config: ConfigDict) -> Table:
     """Returns what a config does not have from `configs/base.py`."""
     rows = [[key, _shown(value), _shown(default)] for key, value, default in differing(config)]
     return Table("Keys that differ from configs/base.py", ["key", "value", "default"], rows)
 
 
-def command(config: Any) -> str:
+def command(config: ConfigDict) -> str:
     """Returns the shell command that trains with this config again, whatever file it came from."""
     flags = [f"--config.{key}={_as_flag(value)}" for key, value, _ in differing(config)]
     parts = ["python launch.py", "--config=configs/base.py", "--workdir=runs/again"]

@@ -23,6 +23,7 @@ from experiments.text_io import warn
 from transformer import records, tasks
 from transformer.errors import UserError
 from transformer.storage.files import write_json
+from transformer.tasks.base import Task
 from transformer.workdir import TrainedRun, check_same_run, load_config, load_results, load_trained
 
 REPORT, DATA = "report.html", "data.json"
@@ -147,7 +148,7 @@ def write(
     )
 
 
-def record_data(task: Any, folder: Path) -> None:
+def record_data(task: Task, folder: Path) -> None:
     """Writes what a task made of its text, for reports that are made without it."""
     write_json(folder / DATA, task.data_summary())
 

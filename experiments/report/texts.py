@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from experiments.display.web_page import shortened
 from experiments.report import errors
@@ -47,7 +48,7 @@ class Group(NamedTuple):
 
 
 def translations(
-    decode: Any, folder: Path, split: str, trained: TrainedRun | None, missing: str
+    decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns samples, errors of search and model, and the worst and longest translations.
 
@@ -90,7 +91,7 @@ def _pair_lines(sentence: Sentence) -> list[Line]:
 
 
 def _errors(
-    decode: Any, sentences: Sequence[Sentence], trained: TrainedRun | None, missing: str
+    decode: ConfigDict, sentences: Sequence[Sentence], trained: TrainedRun | None, missing: str
 ) -> Group:
     """Search errors against model errors."""
     title = "Search errors and model errors"
@@ -182,7 +183,7 @@ def _longest_translations(sentences: Sequence[Sentence]) -> Group:
 
 
 def language_model(
-    decode: Any, folder: Path, split: str, trained: TrainedRun | None, missing: str
+    decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns a text that the model writes, and what it predicts worst; see `translations`."""
     title, text = "A text that it writes", None
@@ -229,7 +230,7 @@ def _worst_pieces(folder: Path, split: str) -> Group:
 
 
 def classification(
-    decode: Any, folder: Path, split: str, trained: TrainedRun | None, missing: str
+    decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns samples and the most confident mistakes; see `translations`."""
     path = folder / "predictions" / f"{split}.tsv"
@@ -241,7 +242,7 @@ def classification(
         wrong = [(float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
     wrong.sort(key=lambda each: (-each[0], each[1]))
 
-    def example(number: int, row: list[str]) -> Example:
+    def example(number: int, row: Sequence[str]) -> Example:
         label, predicted, probability, text = row
         lines = [
             Line("text", shortened(text, MAX_TEXT_LENGTH)),

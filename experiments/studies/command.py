@@ -11,7 +11,7 @@ from transformer.errors import UserError
 class Parser(argparse.ArgumentParser):
     """A parser of flags in full spelling, which answers a wrong one with a UserError."""
 
-    def __init__(self, description: str):
+    def __init__(self, description: str | None):
         raw = argparse.RawDescriptionHelpFormatter
         super().__init__(description=description, allow_abbrev=False, formatter_class=raw)
 

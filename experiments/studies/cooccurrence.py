@@ -28,6 +28,7 @@ import string
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +68,7 @@ MAX_FONT, MIN_FONT = 7.0, 5.0  # points
 LOSS_HEIGHT = 0.9  # inches
 
 
-def split_words(sentences: Sequence[str], source: str) -> list[list[str]]:
+def split_words(sentences: Iterable[str], source: str) -> list[list[str]]:
     """Returns the words of each sentence, in lower case and without punctuation around them.
 
     Sentences without words are left out.
@@ -128,7 +129,7 @@ def train(
     """Returns the vectors after `steps` of Adam, and the loss before each step."""
     optimizer = optax.adam(LEARNING_RATE)
 
-    def step(carry, _):
+    def step(carry: Any, _) -> tuple[Any, Array]:
         vectors, state = carry
         loss, gradient = jax.value_and_grad(pair_loss)(vectors, together)
         updates, state = optimizer.update(gradient, state)
@@ -233,7 +234,8 @@ def run(arguments: Sequence[str]) -> None:
     nearest = zip(words, neighbours(before, words), neighbours(after, words), strict=True)
     _print_table("The nearest words and their cosines", "word", nearest)
     _print_table("Mean cosine of two words", "words", means)
-    print(f"loss {losses[0]:.4f} before training, {pair_loss(last, together):.4f} after")
+    final = pair_loss(last, jnp.asarray(together))
+    print(f"loss {losses[0]:.4f} before training, {final:.4f} after")
 
     options.output.mkdir(parents=True, exist_ok=True)
     picture = options.output / "cooccurrence.png"

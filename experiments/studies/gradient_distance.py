@@ -27,7 +27,7 @@ import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -110,7 +110,7 @@ def gradient_norms(
             return output + shift if looked_up else output
 
         with nn.intercept_methods(shifted):
-            logits = model.apply({"params": params}, tokens, method=_logits)
+            logits = cast(jax.Array, model.apply({"params": params}, tokens, method=_logits))
         # Sequences do not touch each other: the gradient of the sum holds that of each.
         return optax.softmax_cross_entropy_with_integer_labels(logits[:, -1], labels).sum()
 

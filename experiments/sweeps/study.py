@@ -134,7 +134,8 @@ class Study:
             sampler = SAMPLERS[self.config.sweep.search]
             self._study.sampler = sampler(seed=self.config.sweep.seed + count)
             attempt = self._study.ask()  # one that is listed again, or a new one
-            values = {key: _suggest(attempt, key, range_) for key, range_ in self.space.items()}
+            space = self.space or {}
+            values = {key: _suggest(attempt, key, range_) for key, range_ in space.items()}
             number = attempt.user_attrs.get("trial", max(numbers, default=-1) + 1)
             attempt.set_user_attr("trial", number)
             attempt.set_user_attr("values", json.dumps(values))

@@ -69,7 +69,7 @@ def sweep(
     if (trials if grid else space) is None:
         needed = "sweep(), which yields its trials" if grid else "space(), which it draws from"
         raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
-    planned = plan_trials(config, trials, folder) if grid else None
+    planned = plan_trials(config, trials or (), folder) if grid else None
     if only is not None:
         return _train_only(config, planned, folder, only, log)
     folder.mkdir(parents=True, exist_ok=True)
@@ -312,7 +312,7 @@ class _Worker:
 
     def _score(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> None:
         if workdir.is_scored(trial.folder, workdir.newest_step(trial.folder)):
-            results = workdir.load_results(trial.folder)
+            results = workdir.known_results(trial.folder)
         else:
             results = run.score(task, trial.config, trial.folder)
         value = results["validation"][trial.config.train.best_metric]

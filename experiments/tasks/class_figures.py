@@ -4,7 +4,7 @@ Each function returns a figure outside pyplot, with an Agg canvas; its `savefig`
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from matplotlib import colormaps
@@ -112,17 +112,17 @@ def embedding_map(
     Raises:
       ValueError: fewer than three texts.
     """
-    embeddings, truth = np.asarray(embeddings, np.float32), np.asarray(truth)
+    embeddings, classes = np.asarray(embeddings, np.float32), np.asarray(truth)
     if len(embeddings) < 3:
         raise ValueError(f"{len(embeddings)} texts are no map: three are needed")
     if len(embeddings) > MAX_MAP:
         shown = np.random.default_rng(seed).choice(len(embeddings), MAX_MAP, replace=False)
-        embeddings, truth = embeddings[shown], truth[shown]
+        embeddings, classes = embeddings[shown], classes[shown]
     points = tsne(embeddings, seed)
     figure = new_figure(5.2, 4.6)
     axes = figure.subplots()
     for number, label in enumerate(labels):
-        mine = points[truth == number]
+        mine = points[classes == number]
         axes.plot(
             mine[:, 0],
             mine[:, 1],
@@ -139,7 +139,8 @@ def embedding_map(
     axes.spines[:].set_color("0.8")
     # Solid marks in the legend: at a few points' size, faint ones cannot be told apart.
     legend = figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+    handles = filter(None, legend.legend_handles)
+    for handle, text in zip(handles, legend.get_texts(), strict=True):
         handle.set(alpha=1, markersize=5)
         text.set(**AS_TEXT)
     return figure
@@ -215,7 +216,7 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
             color="white" if box.share > DARK else "black",
             **style,
         )
-    return axes.figure
+    return cast(Figure, axes.figure)
 
 
 def visible_label(label: str) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from experiments.attention import page
 from experiments.display.figure_files import save_figure
@@ -13,10 +14,12 @@ from experiments.tasks import class_figures
 from experiments.text_io import Lines, line_mode, warn
 from transformer.data.labels import Labelled
 from transformer.errors import UserError
+from transformer.inference.base import Variables
 from transformer.inference.classifier import TextClassifier
 from transformer.metrics.classification import Reliability
 from transformer.progress import line_progress
-from transformer.workdir import load_results, load_trained
+from transformer.tasks.classification import ClassificationTask
+from transformer.workdir import known_results, load_trained
 
 EXAMPLES = 6  # texts shown after training
 MAX_EXAMPLE_LENGTH = 90  # characters of them
@@ -24,7 +27,7 @@ MAPPED = 500  # texts of the map: t-SNE then takes seconds
 
 
 @line_mode
-def classify(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+def classify(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes the most probable class of each line and its probability; a blank line stays blank.
 
     With `decode.num_best` over one, each line becomes so many, of as many classes as there are,
@@ -45,7 +48,7 @@ def classify(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     return written
 
 
-def attention(config: Any, folder: Path, options: Options) -> list[Path]:
+def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     """Draws what pooling reads of a text, and all heads of all layers; returns the files.
 
     Raises:
@@ -79,7 +82,7 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
 
 
 def draw_reading(
-    classifier: TextClassifier, variables: Any, items: Sequence[Labelled], picture: Path
+    classifier: TextClassifier, variables: Variables, items: Sequence[Labelled], picture: Path
 ) -> list[Path]:
     """Draws which tokens attention pooling reads; returns the picture, or none without such."""
     texts = [item.text for item in items]
@@ -94,7 +97,9 @@ def draw_reading(
     return [save_figure(class_figures.reading_figure(rows), picture)]
 
 
-def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) -> None:
+def show(
+    task: ClassificationTask, variables: Variables, folder: Path, log: Callable[[str], None]
+) -> None:
     """Prints a few texts of the test set with their classes, and draws what is right and why."""
     classifier, labels = task.predictor, task.predictor.labels
     examples = task.examples("test", EXAMPLES)
@@ -110,7 +115,7 @@ def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) ->
         log(f"  text       {text}")
         log(f"  class      {item.label}")
         log(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
-    scores = load_results(folder)["test"]
+    scores = known_results(folder)["test"]
     kinds = {k.removeprefix("accuracy_"): v for k, v in scores.items() if _is_of_kind(k)}
     for kind, accuracy in kinds.items():
         log(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")

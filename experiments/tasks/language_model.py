@@ -2,19 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
+
+from ml_collections import ConfigDict
 
 from experiments.attention import page
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode, open_output, warn
 from transformer.errors import UserError
+from transformer.inference.base import Variables
 from transformer.progress import line_progress
+from transformer.tasks.language_model import LanguageModelTask
 from transformer.workdir import load_trained
 
 DRAWN = 32  # tokens of a text whose attention is drawn after training
 
 
-def generate(config: Any, folder: Path, options: Options) -> None:
+def generate(config: ConfigDict, folder: Path, options: Options) -> None:
     """Writes what follows the prompt, or each line of --input.
 
     Raises:
@@ -30,7 +34,7 @@ def generate(config: Any, folder: Path, options: Options) -> None:
 
 
 @line_mode
-def generate_lines(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+def generate_lines(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes each line with what the model writes after it; returns the lines written.
 
     What is written may hold ends of lines: they stand as `\\n`, so that a text stays a line. With
@@ -52,7 +56,7 @@ def generate_lines(config: Any, folder: Path, lines: Lines, output: TextIO) -> i
     return written
 
 
-def generate_one(config: Any, folder: Path, prompt: str, output: TextIO) -> None:
+def generate_one(config: ConfigDict, folder: Path, prompt: str, output: TextIO) -> None:
     """Writes a prompt and what follows it while it is made; of a search, when it is."""
     run = load_trained(folder, config, warn)
     if config.decode.search == "beam" or config.decode.num_best > 1:
@@ -66,7 +70,7 @@ def generate_one(config: Any, folder: Path, prompt: str, output: TextIO) -> None
 
 
 @line_mode
-def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes for each line the log-probability of it, in nats, and the tokens that is of.
 
     Both count the end of the line where the model learned ends. Returns the lines written.
@@ -91,7 +95,7 @@ def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     return written
 
 
-def attention(config: Any, folder: Path, options: Options) -> list[Path]:
+def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     """Draws all heads of all layers for a text; returns the pictures and their explorer.
 
     Raises:
@@ -113,7 +117,9 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     return page.draw_attention(seen, run.steps, place, folder, options, warn)
 
 
-def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) -> None:
+def show(
+    task: LanguageModelTask, variables: Variables, folder: Path, log: Callable[[str], None]
+) -> None:
     """Prints a text that the model writes by itself, and draws the attention over its start."""
     generator = task.predictor
     text = "".join(generator.stream(variables, ""))

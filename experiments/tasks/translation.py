@@ -2,21 +2,25 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
+
+from ml_collections import ConfigDict
 
 from experiments.attention import page
 from experiments.heads import alignment
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode, two_columns, warn
 from transformer.errors import UserError
+from transformer.inference.base import Variables
 from transformer.progress import line_progress
+from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_trained
 
 EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
 
 
 @line_mode
-def translate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes the translation of each line; a blank line stays blank. Returns the lines written.
 
     With `decode.num_best` over one, each line becomes so many, `number<TAB>score<TAB>text`,
@@ -39,7 +43,7 @@ def translate(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
 
 
 @line_mode
-def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
+def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes for each line `source<TAB>target` the log-probability of the target and its tokens.
 
     Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
@@ -50,7 +54,7 @@ def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     """
     run = load_trained(folder, config, warn)
 
-    def parse(line: str, number: int) -> list[str] | None:
+    def parse(line: str, number: int) -> tuple[str, str] | None:
         if "\t" not in line and run.predictor.is_blank(line):
             return None
         return two_columns(line, f"line {number}", "score")
@@ -69,7 +73,7 @@ def score(config: Any, folder: Path, lines: Lines, output: TextIO) -> int:
     return written
 
 
-def attention(config: Any, folder: Path, options: Options) -> list[Path]:
+def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     """Draws all heads of all layers for a sentence; returns the pictures and their explorer.
 
     Raises:
@@ -88,7 +92,9 @@ def attention(config: Any, folder: Path, options: Options) -> list[Path]:
     return page.draw_attention(seen, run.steps, place, folder, options, warn)
 
 
-def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) -> None:
+def show(
+    task: TranslationTask, variables: Variables, folder: Path, log: Callable[[str], None]
+) -> None:
     """Prints a few translations of the test set, and draws the attention of the first."""
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]

@@ -2,9 +2,9 @@
 
 import gzip
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from ml_collections import ConfigDict
 
 from configs import base
 from transformer.data.documents.sources import QUOTATIONS, open_documents
@@ -13,9 +13,9 @@ from transformer.errors import UserError
 TEXT = "first line\nsecond\n\n  \nthird para\nof two lines\n\nlast\n"
 
 
-def settings(folder: Path | None = None, **changes) -> SimpleNamespace:
+def settings(folder: Path | None = None, **changes) -> ConfigDict:
     values = {**base.get_config().data, "source": "files", "train_source": "text"}
-    return SimpleNamespace(**{**values, "path": str(folder or ""), **changes})
+    return ConfigDict({**values, "path": str(folder or ""), **changes})
 
 
 def documents(folder: Path, text: str = TEXT, **changes) -> dict[str, list[str]]:

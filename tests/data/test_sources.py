@@ -153,14 +153,14 @@ def test_a_dataset_that_cannot_be_downloaded_is_refused_with_a_command_that_prep
 
 def test_no_network_is_told_within_seconds(tmp_path):
     # Of the real download, in a process whose connections all fail.
-    keys = vars(settings(source="tfds", tfds_dir=str(tmp_path)))
+    keys = settings(source="tfds", tfds_dir=str(tmp_path)).to_dict()
     code = (
         "import socket\n"
         "def fail(*args, **kwargs): raise socket.gaierror('no network')\n"
         "socket.getaddrinfo = fail\n"
-        "from types import SimpleNamespace\n"
+        "from ml_collections import ConfigDict\n"
         "from transformer.data.parallel.sources import open_source\n"
-        f"open_source(SimpleNamespace(**{keys}))"
+        f"open_source(ConfigDict({keys}))"
     )
     run = subprocess.run(
         [sys.executable, "-c", code],

@@ -28,7 +28,7 @@ MODELS = {
     **{pooling: Classifier(ENCODER, C, pooling) for pooling in POOLINGS},
     "recurrent": Classifier(dataclasses.replace(ENCODER, architecture="recurrent"), C, "mean"),
     "bag_of_embeddings": BagOfEmbeddings(17, C, width=E, hidden=13),
-    "bag with bigrams": BagOfEmbeddings(17, C, width=E, hidden=13, bigram_buckets=29),
+    "bag_of_embeddings with bigrams": BagOfEmbeddings(17, C, width=E, hidden=13, bigram_buckets=29),
 }
 
 RUN = {name: jax.jit(model.apply) for name, model in MODELS.items()}
@@ -47,7 +47,12 @@ def variables():
 
     made = {
         name: init(name)
-        for name in ("attention", "recurrent", "bag_of_embeddings", "bag with bigrams")
+        for name in (
+            "attention",
+            "recurrent",
+            "bag_of_embeddings",
+            "bag_of_embeddings with bigrams",
+        )
     }
     shared = {"params": {**made["attention"]["params"]}}
     del shared["params"]["attention_pooling"]
@@ -177,7 +182,7 @@ def test_a_bag_of_embeddings_is_its_equation(variables):
 
 
 def test_bigrams_are_averaged_with_the_tokens_in_rows_of_their_own(variables):
-    name = "bag with bigrams"
+    name = "bag_of_embeddings with bigrams"
     table = float64(variables[name]["params"])["table"]
     assert table.shape == (17 + 29, E)
     embedding = MODELS[name].apply(variables[name], TOKENS, MASK).embedding
@@ -195,7 +200,7 @@ def test_order_is_seen_by_bigrams_and_never_without_them(variables):
         return np.abs(one - other).max()
 
     assert change("bag_of_embeddings") < 1e-6
-    assert change("bag with bigrams") > 1e-3
+    assert change("bag_of_embeddings with bigrams") > 1e-3
     assert change("mean") > 1e-3
 
 

@@ -1,9 +1,9 @@
 """Settings of a source of pairs or of labelled texts, and what a refusal of them must look like."""
 
 import contextlib
-from types import SimpleNamespace
 
 import pytest
+from ml_collections import ConfigDict
 
 from transformer.errors import UserError
 
@@ -38,9 +38,9 @@ DEFAULTS = {
 }
 
 
-def settings(**changes) -> SimpleNamespace:
+def settings(**changes) -> ConfigDict:
     """Settings with some keys changed."""
-    return SimpleNamespace(**{**DEFAULTS, **changes})
+    return ConfigDict({**DEFAULTS, **changes})
 
 
 @contextlib.contextmanager

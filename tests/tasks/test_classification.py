@@ -193,7 +193,7 @@ def test_modes_of_other_tasks_are_refused(trained, tmp_path):
     refused(run, "--mode=translate", says="use evaluate, attention, classify")
     refused(run, "--mode=attention", "--sentence=a", "--hide_eos", says="are for translators")
     refused(run, "--mode=attention", "--sentence= ", says="--sentence is blank")
-    bag = f"--workdir={trained['bag']}"
+    bag = f"--workdir={trained['bag_of_embeddings']}"
     refused(
         bag,
         "--mode=attention",

@@ -10,7 +10,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from test_together import seeds
+from test_vmapped_runs import seeds
 
 from places import ROOT
 from runs import Unigrams, quiet, toy_config, unigram_config

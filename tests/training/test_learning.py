@@ -6,12 +6,12 @@ import sys
 
 import jax
 import pytest
-from experiments.workdir import load_config
 
 from places import ROOT
 from runs import quiet
 from tiny_run import command
 from transformer.tasks.translation import TranslationTask
+from transformer.workdir import load_config
 
 # Sequences of letters become themselves backwards, which takes attention and positions.
 CONFIG = """

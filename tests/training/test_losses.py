@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 from transformer import losses
 from transformer.losses import cross_entropy
@@ -148,7 +149,7 @@ def largest_array(jaxpr) -> int:
     size = 0
     for equation in jaxpr.eqns:
         size = max([size, *(v.aval.size for v in equation.outvars)])
-        for inner in jax.core.jaxprs_in_params(equation.params):
+        for inner in jaxprs_in_params(equation.params):
             size = max(size, largest_array(inner))
     return size
 

@@ -1,0 +1,1 @@
+"""What the attention of a trained model shows."""

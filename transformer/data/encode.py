@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from transformer.data.text_files import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
@@ -119,8 +120,7 @@ class EncodedBuilder:
         self._parts[name].append(tokens)
         if unknown := int((tokens == UNK_ID).sum()):
             self._unknown += unknown
-            encoded = sequences if encoded is None else encoded
-            self._lost.add(self._tokenizers[name], texts, encoded)
+            self._lost.add(self._tokenizers[name], texts, sequences if encoded is None else encoded)
 
     def build(self, arrays: Mapping[str, np.ndarray] | None = None, **notes: Any) -> Encoded:
         """Returns all that was added, and with it `arrays` and `notes`, see `Encoded`."""
@@ -130,7 +130,9 @@ class EncodedBuilder:
             lengths = np.concatenate(self._lengths[name])
             stores[f"{name}_offsets"] = np.cumsum(lengths, dtype=np.int64)
             tokens += len(stores[name])
-        return Encoded(stores | (arrays or {}), tokens, self._unknown, self._lost.lost(), notes)
+        return Encoded(
+            {**stores, **(arrays or {})}, tokens, self._unknown, self._lost.lost(), notes
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +156,8 @@ def prepare(
     texts: Sequence[TokenizerText],
     encode: Callable[[Sequence[Tokenizer]], Encoded],
     key: Sequence[Any],
-    data: Any,
-    settings: Any,
+    data: ConfigDict,
+    settings: ConfigDict,
     log: Callable[[str], None],
 ) -> tuple[list[Tokenizer], Encoded]:
     """Returns the tokenizers and the encoded training text, from the cache if they are there.

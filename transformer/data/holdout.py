@@ -7,7 +7,9 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
+
+from ml_collections import ConfigDict
 
 from transformer.data.splits import SPLITS
 from transformer.errors import UserError
@@ -32,7 +34,7 @@ class Text(Protocol[Item_co]):
 
 
 def hold_out(
-    text: Text[Item], sizes: Mapping[str, int], settings: Any, key: Callable[[Item], str]
+    text: Text[Item], sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Item], str]
 ) -> dict[str, Iterable[Item]]:
     """Returns the training text and the splits taken out of it, after reading it once.
 
@@ -72,7 +74,7 @@ def hold_out(
     return {"train": _Without(text, gone) if gone else text, **held}
 
 
-def splits_held_out(settings: Any) -> list[str]:
+def splits_held_out(settings: ConfigDict) -> list[str]:
     """Returns the splits that are taken out of the training text, having no file of their own."""
     if settings.source != "files":
         return []

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ml_collections import ConfigDict
+
 from transformer.data.text_files import locate, read_lines
 from transformer.errors import UserError, shorten
 
@@ -125,7 +127,8 @@ class LabelledFile:
             raise UserError(f"{where}: no CSV ({first}): fix the line")
         keys = zip(("text_field", "label_field"), self.fields, strict=True)
         if all(field.isdecimal() for field in self.fields):
-            places = tuple(map(int, self.fields))
+            text, label = map(int, self.fields)
+            places = text, label
             for key, field in keys:
                 if int(field) >= len(first):
                     raise UserError(
@@ -148,7 +151,8 @@ class LabelledFile:
                     "without a header line, --config.data.text_field and --config.data.label_field "
                     "to numbers of columns, from 0"
                 )
-        return tuple(map(names.index, self.fields)), True
+        text, label = map(names.index, self.fields)
+        return (text, label), True
 
 
 def kind_of(path: Path) -> str:
@@ -156,7 +160,7 @@ def kind_of(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def labelled_file(settings: Any, split: str) -> LabelledFile:
+def labelled_file(settings: ConfigDict, split: str) -> LabelledFile:
     """Returns the labelled texts of the file of one split.
 
     Args:

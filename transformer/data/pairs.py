@@ -3,7 +3,9 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
 
 from transformer.errors import UserError
 
@@ -74,7 +76,7 @@ class CleaningRules:
         return _ratio(len(source.encode()), len(target.encode())) > self.max_length_ratio
 
 
-def rules_of(settings: Any) -> CleaningRules:
+def rules_of(settings: ConfigDict) -> CleaningRules:
     """Returns the rules of `config.data`."""
     return CleaningRules(
         settings.max_characters, settings.max_length_ratio, settings.remove_duplicates

@@ -7,7 +7,9 @@ nor its beginning.
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from ml_collections import ConfigDict
 
 from transformer.errors import UserError
 
@@ -18,7 +20,7 @@ MAX_SIZE = 1_000_000  # items a split: beyond it repetition makes the draw slow
 SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
 
 
-def check_sizes(settings: Any) -> None:
+def check_sizes(settings: ConfigDict) -> None:
     """Raises UserError if the size of a split is negative.
 
     Args:

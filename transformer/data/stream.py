@@ -32,5 +32,5 @@ class _Tail:
     def __len__(self) -> int:
         return 2**62
 
-    def __getitem__(self, i: int) -> Any:
-        return self.plan[self.first + i]
+    def __getitem__(self, index: int) -> Any:
+        return self.plan[self.first + index]

@@ -14,7 +14,8 @@ import unicodedata
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from ml_collections import ConfigDict
 
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
@@ -31,9 +32,9 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file, plain or gzip, whatever its name.
+    r"""Yields the lines of a UTF-8 file, plain or gzip, whatever its name.
 
-    A line ends at '\\n' or '\\r\\n' and nowhere else: what `str.splitlines` also takes for an
+    A line ends at '\n' or '\r\n' and nowhere else: what `str.splitlines` also takes for an
     end, such as U+2028, occurs inside sentences of real corpora and would shift all that follow.
 
     Raises:
@@ -114,7 +115,8 @@ class TwoFiles:
                     + " and ".join(f"{p}: {n:,}" for p, n in zip(files, counts, strict=True))
                     + "; line n of one must be the translation of line n of the other"
                 )
-            yield Pair(*pair)
+            source, target = pair
+            yield Pair(source, target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,10 +136,11 @@ class Columns:
                     f"data.tsv_columns={self.columns} needs {needed}: fix the line or set "
                     "--config.data.tsv_columns"
                 )
-            yield Pair(*(cells[i] for i in self.columns))
+            source, target = (cells[i] for i in self.columns)
+            yield Pair(source, target)
 
 
-def parallel_text(settings: Any, split: str) -> TwoFiles | Columns:
+def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | Columns:
     """Returns the text of one split, from its two files or its TSV.
 
     Args:
@@ -160,7 +163,7 @@ def parallel_text(settings: Any, split: str) -> TwoFiles | Columns:
     return Columns(path, columns)
 
 
-def training_text(settings: Any) -> str:
+def training_text(settings: ConfigDict) -> str:
     """Returns what to call the training text in messages: by its file if it has one.
 
     Args:
@@ -170,7 +173,7 @@ def training_text(settings: Any) -> str:
     return "the training text" + (of_file if settings.source == "files" else "")
 
 
-def locate(settings: Any, key: str) -> Path:
+def locate(settings: ConfigDict, key: str) -> Path:
     """Returns the full path of the file that `data.<key>` names, perhaps without its '.gz'."""
     name = getattr(settings, key)
     if not name:

@@ -6,9 +6,11 @@ import glob
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import IO, Any, Generic, TypeVar
+
+from ml_collections import ConfigDict
 
 from transformer.data.splits import SPLITS
 from transformer.errors import UserError
@@ -36,7 +38,7 @@ class TfdsRecords(Generic[Item]):
       make: makes an item of the texts.
     """
 
-    records: Sequence[Mapping[str, Any]]
+    records: Any  # a data source of TFDS: a sequence that also reads several records at once
     readers: tuple[tuple[str, Callable[[Any], str]], ...]
     make: Callable[..., Item]
 
@@ -67,7 +69,7 @@ class _LabelNames:
 
 
 def open_splits(
-    settings: Any, kinds: tuple[str, ...], make: Callable[..., Item]
+    settings: ConfigDict, kinds: tuple[str, ...], make: Callable[..., Item]
 ) -> dict[str, TfdsRecords[Item]]:
     """Returns the splits of a dataset, which is downloaded and prepared if it is not yet.
 
@@ -109,7 +111,7 @@ def open_splits(
 
 
 def _check_fields(
-    tfds: ModuleType, builder: Any, settings: Any, kinds: tuple[str, ...]
+    tfds: ModuleType, builder: Any, settings: ConfigDict, kinds: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Returns the fields that the settings name, which must be of these kinds."""
     features, types = builder.info.features, tfds.features
@@ -148,9 +150,9 @@ def _import_tfds() -> ModuleType:
         raise UserError(
             f"data.source='tfds' lacks a package ({error}): pip install -r requirements.txt"
         ) from error
-    downloader.MAX_RETRIES = DOWNLOAD_RETRIES
+    downloader.MAX_RETRIES = DOWNLOAD_RETRIES  # pyright: ignore[reportAttributeAccessIssue]
     if importlib.util.find_spec("tensorflow") is None:
-        extractor.tf = lazy.tensorflow = LOCAL_FILES
+        extractor.tf = lazy.tensorflow = LOCAL_FILES  # pyright: ignore[reportAttributeAccessIssue]
     return tfds
 
 
@@ -168,7 +170,7 @@ LOCAL_FILES = SimpleNamespace(
 )
 
 
-def _make_builder(tfds: ModuleType, settings: Any) -> Any:
+def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
     name, folder = settings.tfds_name, os.path.expanduser(settings.tfds_dir)
     if not name:
         raise UserError(
@@ -189,7 +191,7 @@ def _make_builder(tfds: ModuleType, settings: Any) -> Any:
         ) from error
 
 
-def _prepare(builder: Any, settings: Any) -> None:
+def _prepare(builder: Any, settings: ConfigDict) -> None:
     """Downloads and prepares a dataset, unless that is done."""
     try:
         builder.download_and_prepare(file_format=FILE_FORMAT)

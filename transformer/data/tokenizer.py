@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import sentencepiece
 from jaxtyping import Int
+
+# protobuf makes these classes when they are imported.
+# pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
@@ -156,8 +159,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
     """
     if not path.exists():
         raise UserError(
-            f"{path} is missing: a checkpoint cannot be read without its tokenizer; put "
-            "back the file that was written with it"
+            f"{path} is missing: a checkpoint cannot be read without its tokenizer; "
+            "restore the file that was written with it"
         )
     try:
         if not (model := path.read_bytes()):  # which sentencepiece would take

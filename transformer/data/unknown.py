@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer.data.tokenizer import UNK_ID, Tokenizer
+from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer
 from transformer.errors import RunError
 
 NAMED = 10  # of what is lost, the most frequent
@@ -50,9 +50,7 @@ class LostCounter:
         self._what = Lost.what
         self._counts: collections.Counter[str] = collections.Counter()
 
-    def add(
-        self, tokenizer: Tokenizer, texts: Sequence[str], encoded: Sequence[Sequence[int]]
-    ) -> None:
+    def add(self, tokenizer: Tokenizer, texts: Sequence[str], encoded: Sequence[Ids]) -> None:
         """Counts what is unknown of texts; to be called if there is something.
 
         Args:

@@ -1,0 +1,1 @@
+"""A model in use: text in, text or scores out."""

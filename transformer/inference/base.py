@@ -15,6 +15,7 @@ from transformer.losses import TokenSums
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 Variables = Mapping[str, Any]  # as Flax has them: {"params": ...} and what else a model is given
+Params = Mapping[str, Any]  # a tree of parameters: variables["params"]
 
 
 class TokenTable(NamedTuple):
@@ -38,7 +39,7 @@ class Predictor(abc.ABC):
         return jax.eval_shape(self.init_params, jax.random.key(0))
 
     @abc.abstractmethod
-    def init_params(self, key: Array) -> Any:
+    def init_params(self, key: Array) -> Params:
         """Returns fresh float32 parameters; they do not depend on any text."""
 
     @abc.abstractmethod

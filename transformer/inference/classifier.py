@@ -16,7 +16,7 @@ from transformer.data.labelled.batches import NO_LABEL, LabelledBatch, make_labe
 from transformer.data.labelled.encode import read_texts
 from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import shorten
-from transformer.inference.base import Predictor, TokenTable
+from transformer.inference.base import Params, Predictor, TokenTable, Variables
 from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
@@ -56,7 +56,7 @@ class TextClassifier(Predictor):
         self._classify = jax.jit(self.classify)
         self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
 
-    def init_params(self, key: jax.Array) -> Any:
+    def init_params(self, key: jax.Array) -> Params:
         """Returns fresh float32 parameters; they do not depend on any text."""
         token = jnp.ones((1, 1), jnp.int32)
         return self.model.init(key, token, token != PAD_ID)["params"]
@@ -66,7 +66,7 @@ class TextClassifier(Predictor):
         names = hashlib.sha256(json.dumps(self.labels).encode()).hexdigest()[:16]
         return f"{self.tokenizer.digest}-{names}"
 
-    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+    def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the one table of token embeddings, "input"; a bag's bigrams are no tokens."""
         vectors = np.asarray(self.model.source_table(variables["params"]))
         return {"input": TokenTable(vectors, self.tokenizer)}
@@ -75,7 +75,7 @@ class TextClassifier(Predictor):
 
     def classify(
         self,
-        variables: Any,
+        variables: Variables,
         tokens: Any,
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
@@ -91,7 +91,7 @@ class TextClassifier(Predictor):
         return self.model.apply(variables, tokens, tokens != PAD_ID, rates, rngs=rngs)
 
     def probabilities(
-        self, variables: Any, texts: Sequence[Ids], stacked: bool = False
+        self, variables: Variables, texts: Sequence[Ids], stacked: bool = False
     ) -> Float[np.ndarray, "... N C"]:
         """Returns the probabilities of all classes of encoded texts, in float64.
 
@@ -130,7 +130,7 @@ class TextClassifier(Predictor):
         return len(read_texts([line], self.tokenizer)[0]) == 1
 
     def predict(
-        self, variables: Any, lines: Sequence[str], first_line: int | None = None
+        self, variables: Variables, lines: Sequence[str], first_line: int | None = None
     ) -> list[list[Prediction]]:
         """Returns all classes of each line, the most probable first; of a blank line, none.
 
@@ -149,7 +149,7 @@ class TextClassifier(Predictor):
             for ids, own in zip(encoded, probabilities, strict=True)
         ]
 
-    def embeddings(self, variables: Any, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
+    def embeddings(self, variables: Variables, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
         """Returns what the classifier pooled of each line."""
         encoded = self._read(lines)
         found = [
@@ -162,7 +162,7 @@ class TextClassifier(Predictor):
     # -- what is read
 
     def reading(
-        self, variables: Any, lines: Sequence[str]
+        self, variables: Variables, lines: Sequence[str]
     ) -> list[tuple[list[str], Float[np.ndarray, "M"]]]:
         """Returns the tokens of each line and the weights with which attention pools them.
 
@@ -176,7 +176,7 @@ class TextClassifier(Predictor):
             found.append((self._shown(ids), np.asarray(weights[0, : len(ids)])))
         return found
 
-    def attention(self, variables: Any, line: str) -> Attention:
+    def attention(self, variables: Variables, line: str) -> Attention:
         """Returns all attention while reading a line, of the kind `encoder_self` alone.
 
         Its tokens are the source's; the first is begin-of-sentence. A text too long is warned of
@@ -187,7 +187,7 @@ class TextClassifier(Predictor):
         return Attention.of_first_text(found, self._shown(ids), [])
 
     def batch_attention(
-        self, variables: Any, tokens: Int[Array, "B M"]
+        self, variables: Variables, tokens: Int[Array, "B M"]
     ) -> dict[str, BatchAttention]:
         mask = tokens != PAD_ID
         sown = self._sown(variables, tokens)
@@ -207,7 +207,7 @@ class TextClassifier(Predictor):
 
         return jax.jit(weights)
 
-    def _sown(self, variables: Any, tokens: Int[Array, "B M"]) -> dict[str, Any]:
+    def _sown(self, variables: Variables, tokens: Int[Array, "B M"]) -> dict[str, Any]:
         """The intermediates of the model while it reads texts."""
         _, sown = self.model.apply(variables, tokens, tokens != PAD_ID, mutable=["intermediates"])
         return sown.get("intermediates", {})

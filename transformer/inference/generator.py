@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.documents.batches import TextBatch
@@ -14,7 +15,7 @@ from transformer.data.documents.encode import Text
 from transformer.data.documents.packing import cut_chunks, pack_chunks
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
-from transformer.inference.base import TokenPredictor, TokenTable
+from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
 from transformer.inference.groups import static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.inference.writer import Writer
@@ -48,7 +49,7 @@ class Generator(TokenPredictor):
         self,
         model: Any,
         tokenizer: Tokenizer,
-        decode: Any,
+        decode: ConfigDict,
         context: int,
         whole: bool,
     ):
@@ -56,7 +57,7 @@ class Generator(TokenPredictor):
         self.context, self.whole = context, whole
         self._writer = Writer(model, decode, context, ends=not whole)
 
-    def init_params(self, key: jax.Array) -> Any:
+    def init_params(self, key: jax.Array) -> Params:
         """Returns fresh float32 parameters; they do not depend on any text."""
         token = jnp.zeros((1, 1), jnp.int32)
 
@@ -69,7 +70,7 @@ class Generator(TokenPredictor):
         """Returns what a checkpoint must agree with."""
         return self.tokenizer.digest
 
-    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+    def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the tables of token embeddings: "input" and "output", or tied "input_output"."""
         untied = self.model.config.tied_embeddings == "none"
         names = {
@@ -86,7 +87,7 @@ class Generator(TokenPredictor):
 
     def token_sums(
         self,
-        variables: Any,
+        variables: Variables,
         batch: TextBatch,
         smoothing: Any,
         rates: DropoutRates = NO_DROPOUT,
@@ -102,10 +103,10 @@ class Generator(TokenPredictor):
         rngs = {} if key is None else {"dropout": key}
         features, table = self.model.apply(variables, method=run, rngs=rngs)
         weights = (batch.labels != PAD_ID).astype(jnp.float32)
-        return cross_entropy(features, table, batch.labels, weights, smoothing)
+        return cross_entropy(features, table, jnp.asarray(batch.labels), weights, smoothing)
 
     def score(
-        self, variables: Any, lines: Sequence[str], first_line: int = 1
+        self, variables: Variables, lines: Sequence[str], first_line: int = 1
     ) -> Iterator[tuple[float, int]]:
         """Yields each line's log-probability in nats and how many tokens that is of.
 
@@ -131,7 +132,7 @@ class Generator(TokenPredictor):
                 yield log_prob, tokens
 
     def _score_rows(
-        self, variables: Any, encoded: list[list[int]], rows: int
+        self, variables: Variables, encoded: list[list[int]], rows: int
     ) -> Iterator[tuple[float, int]]:
         batch = TextBatch(*(np.zeros((rows, self.context), np.int32) for _ in range(3)))
         for row, ids in enumerate(encoded):
@@ -144,7 +145,7 @@ class Generator(TokenPredictor):
             yield -float(nll[row]), int((batch.labels[row] != PAD_ID).sum())
 
     def score_chunks(
-        self, variables: Any, text: Text, context: int, count: int
+        self, variables: Variables, text: Text, context: int, count: int
     ) -> Iterator[tuple[float, int, str]]:
         """Yields log-probability, number of tokens and text of pieces that the scores are made of.
 
@@ -168,7 +169,7 @@ class Generator(TokenPredictor):
     # -- writing
 
     def write(
-        self, variables: Any, prompts: Sequence[str], first_line: int = 1
+        self, variables: Variables, prompts: Sequence[str], first_line: int = 1
     ) -> list[list[Continuation]]:
         """Returns `decode.num_best` continuations of each prompt, as `decode.search` says.
 
@@ -200,7 +201,7 @@ class Generator(TokenPredictor):
         drawn = iter(texts)
         return [[Continuation(next(drawn), None) for _ in range(best)] for _ in given]
 
-    def stream(self, variables: Any, prompt: str) -> Iterator[str]:
+    def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
         """Yields a prompt's text piece by piece while it is drawn, the prompt itself first.
 
         Raises:
@@ -218,7 +219,7 @@ class Generator(TokenPredictor):
                 yield text[len(shown) :]
                 shown = text
 
-    def attention(self, variables: Any, text: str) -> Attention:
+    def attention(self, variables: Variables, text: str) -> Attention:
         """Returns all attention while reading a text, of the kind `decoder_self` alone.
 
         Its tokens are the target's; the first is begin-of-sentence where the model learned such.
@@ -233,7 +234,7 @@ class Generator(TokenPredictor):
         """Returns the tokens that the model reads as text, of one line each."""
         return [piece.replace("\n", "⏎") for piece in self.tokenizer.pieces(ids)]
 
-    def batch_attention(self, variables: Any, batch: TextBatch) -> dict[str, BatchAttention]:
+    def batch_attention(self, variables: Variables, batch: TextBatch) -> dict[str, BatchAttention]:
         segments = jnp.asarray(batch.segments)
         mask = segments > 0
         _, sown = self.model.apply(
@@ -274,7 +275,7 @@ class Generator(TokenPredictor):
 
     # -- inside
 
-    def _find(self, variables: Any, given: list[list[int]]) -> list[list[Continuation]]:
+    def _find(self, variables: Variables, given: list[list[int]]) -> list[list[Continuation]]:
         """The best continuations by beam search."""
         if self.whole:
             raise UserError(

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID, Tokenizer
 from transformer.decode import Hypotheses, beam_search
-from transformer.inference.base import TokenPredictor, TokenTable
+from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
 from transformer.inference.groups import length_groups, rows_at_once, static_rows
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.memory import check_search
@@ -42,7 +43,7 @@ class Translator(TokenPredictor):
         model: Architecture,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
-        decode: Any,
+        decode: ConfigDict,
         warn: Callable[[str], None],
     ):
         self.model = model
@@ -60,7 +61,7 @@ class Translator(TokenPredictor):
             static_argnums=(3, 4),
         )
 
-    def init_params(self, key: jax.Array) -> Any:
+    def init_params(self, key: jax.Array) -> Params:
         """Returns fresh float32 parameters; they do not depend on any text."""
         return self.model.init(key, *_inputs(make_batch([[]], [[]], 1, 1)))["params"]
 
@@ -68,7 +69,7 @@ class Translator(TokenPredictor):
         """Returns what a checkpoint must agree with."""
         return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
 
-    def token_tables(self, variables: Any) -> dict[str, TokenTable]:
+    def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the tables of token embeddings: "source", "target" and "output", tied as one."""
         config = self.model.config
         target = "source_target" if config.one_table else "target"
@@ -94,7 +95,7 @@ class Translator(TokenPredictor):
 
     def translate(
         self,
-        variables: Any,
+        variables: Variables,
         lines: Sequence[str],
         beam: int | None = None,
         first_line: int = 1,
@@ -129,7 +130,7 @@ class Translator(TokenPredictor):
 
     def translate_stacked(
         self,
-        variables: Any,
+        variables: Variables,
         lines: Sequence[str],
         beam: int | None = None,
         shared: Mapping[str, Any] | None = None,
@@ -154,7 +155,7 @@ class Translator(TokenPredictor):
 
     def score(
         self,
-        variables: Any,
+        variables: Variables,
         sources: Sequence[str],
         targets: Sequence[str],
         first_line: int = 1,
@@ -177,7 +178,7 @@ class Translator(TokenPredictor):
 
     def cross_attention(
         self,
-        variables: Any,
+        variables: Variables,
         sources: Sequence[str],
         targets: Sequence[str],
         first_line: int = 1,
@@ -232,7 +233,7 @@ class Translator(TokenPredictor):
 
     def token_sums(
         self,
-        variables: Any,
+        variables: Variables,
         batch: Batch,
         smoothing: Any,
         rates: DropoutRates = NO_DROPOUT,
@@ -240,9 +241,9 @@ class Translator(TokenPredictor):
     ) -> TokenSums:
         features, table = self._features(variables, batch, rates, key)
         weights = (batch.labels != PAD_ID).astype(jnp.float32)
-        return cross_entropy(features, table, batch.labels, weights, smoothing)
+        return cross_entropy(features, table, jnp.asarray(batch.labels), weights, smoothing)
 
-    def attention(self, variables: Any, source: str, target: str | None = None) -> Attention:
+    def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
         """Returns all attention while reading a sentence and its translation.
 
         Args:
@@ -260,7 +261,7 @@ class Translator(TokenPredictor):
             ["<s>", *self.target_tokenizer.pieces(targets)],
         )
 
-    def batch_attention(self, variables: Any, batch: Batch) -> dict[str, BatchAttention]:
+    def batch_attention(self, variables: Variables, batch: Batch) -> dict[str, BatchAttention]:
         inputs = _inputs(batch)
         _, sown = self.model.apply(variables, *inputs, mutable=["intermediates"])
         tokens, _, source, target = inputs
@@ -276,7 +277,12 @@ class Translator(TokenPredictor):
     # -- inside
 
     def _decode(
-        self, search: Callable, variables: Any, lines: Sequence[str], beam: int | None, first: int
+        self,
+        search: Callable,
+        variables: Variables,
+        lines: Sequence[str],
+        beam: int | None,
+        first: int,
     ) -> Iterator[tuple[list[int], Hypotheses]]:
         """Yields which lines were decoded together, blank ones left out, and what was found."""
         encoded = self._encode_lines(self.source_tokenizer, lines, first)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.decode import (
@@ -19,6 +20,7 @@ from transformer.decode import (
     sample,
     start_sample,
 )
+from transformer.inference.base import Variables
 from transformer.inference.groups import static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.inference.memory import check_search
@@ -36,14 +38,14 @@ class Writer:
       ends: whether it learned texts that end.
     """
 
-    def __init__(self, model: Any, decode: Any, context: int, ends: bool):
+    def __init__(self, model: Any, decode: ConfigDict, context: int, ends: bool):
         self.model, self.decode, self.context, self.ends = model, decode, context, ends
         self._start = jax.jit(self._start_rows)
         self._sample = jax.jit(self._sample_rows)
         self._search = jax.jit(self._search_rows)
 
     def draw(
-        self, variables: Any, rows: list[tuple[list[int], tuple[int, int]]], at_once: int
+        self, variables: Variables, rows: list[tuple[list[int], tuple[int, int]]], at_once: int
     ) -> Iterator[list[list[int]]]:
         """Yields the new tokens of each row, up to `at_once` places at a time.
 
@@ -112,12 +114,12 @@ class Writer:
         lengths = [len(ids) for ids in given] + [1] * (count - len(given))
         return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
 
-    def _start_rows(self, variables: Any, prompts: Prompts) -> tuple[Sample, jax.Array]:
+    def _start_rows(self, variables: Variables, prompts: Prompts) -> tuple[Sample, jax.Array]:
         return start_sample(
             self._cache(variables, len(prompts.lengths), 1), prompts
         ), prompts.lengths
 
-    def _cache(self, variables: Any, rows: int, beam: int) -> Any:
+    def _cache(self, variables: Variables, rows: int, beam: int) -> Any:
         nothing = jnp.zeros((rows, 0), jnp.int32)
         cache = self.model.apply(
             variables, nothing, nothing == PAD_ID, beam, self.context, method="init_cache"
@@ -125,7 +127,7 @@ class Writer:
         check_search(cache, rows, beam, self.context, self.model.config.target_vocab_size)
         return cache
 
-    def _step(self, variables: Any, tokens: Any, cache: Any) -> tuple[Any, Any]:
+    def _step(self, variables: Variables, tokens: Any, cache: Any) -> tuple[Any, Any]:
         return self.model.apply(variables, tokens, cache, method="decode_step")
 
     def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
@@ -133,12 +135,12 @@ class Writer:
         end, never = (EOS_ID, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
         return sample(step, state, lengths, until, keys, rule, end, never)
 
-    def find(self, variables: Any, given: list[list[int]]) -> Hypotheses:
+    def find(self, variables: Variables, given: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts that start so, without the first token of each."""
         rows = static_rows(len(given), self.decode.batch_size)
         return jax.device_get(self._search(variables, self._prompts(given, rows)))
 
-    def _search_rows(self, variables: Any, prompts: Prompts):
+    def _search_rows(self, variables: Variables, prompts: Prompts):
         beam = self.decode.beam_size
         limits = jnp.minimum(prompts.lengths - 1 + self.decode.max_new_tokens, self.context)
         return beam_search(

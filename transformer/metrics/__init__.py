@@ -1,0 +1,1 @@
+"""Scores of what a model makes of a text."""

@@ -50,7 +50,7 @@ def reliability(
         np.bincount(place, weights=values, minlength=bins) / np.maximum(count, 1)
         for values in (confidence, right)
     ]
-    return Reliability(*means, count)
+    return Reliability(*means, count=count)
 
 
 def confusion_matrix(

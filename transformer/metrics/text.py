@@ -118,7 +118,7 @@ class _PlainFloats:
     """
 
     def _compute_score_from_stats(self, stats):
-        score = super()._compute_score_from_stats(stats)
+        score = super()._compute_score_from_stats(stats)  # pyright: ignore[reportAttributeAccessIssue]  # of a mixin
         score.score = float(score.score)
         return score
 

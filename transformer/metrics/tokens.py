@@ -1,5 +1,8 @@
 """Means over tokens, as (sum, count) until the last line."""
 
+# clu's dataclasses are made by a decorator without types: their fields are known at runtime alone.
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false, reportArgumentType=false
+
 import functools
 import math
 from collections.abc import Iterable, Sequence
@@ -47,6 +50,7 @@ class TokenMetrics(clu_metrics.Collection):
 
 def summarize(metrics: TokenMetrics) -> dict[str, float]:
     """Returns loss and nll in nats per token, perplexity = exp(nll) and accuracy, as floats."""
-    values = {name: float(value) for name, value in metrics.compute().items()}
+    with np.errstate(invalid="ignore"):  # of a run that diverges, or of no token
+        values = {name: float(value) for name, value in metrics.compute().items()}
     # A float64 holds exp(700) and not exp(710).
     return {**values, "perplexity": math.exp(min(values["nll"], 700.0))}

@@ -1,0 +1,1 @@
+"""What is computed: masks, positions, attention, layers and whole models."""

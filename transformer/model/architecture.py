@@ -153,7 +153,11 @@ class Architecture(Network):
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
         """Returns the decoder's last hidden states: `__call__` before its logits."""
-        memory = self.encode(source, source_mask, rates) if self.config.has_encoder else None
+        memory = None
+        if self.config.has_encoder:
+            assert source is not None, "the encoder reads a source"
+            assert source_mask is not None
+            memory = self.encode(source, source_mask, rates)
         return self.decode(target, memory, source_mask, target_mask, rates, segments)
 
     def output_table(self) -> Float[Array, "V D"]:

@@ -1,5 +1,6 @@
 """The layers of encoder and decoder [3.1], and how they follow one another."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -74,6 +75,8 @@ class DecoderLayer(nn.Module):
             return self.self_attention(x, x, inputs, rates)
 
         def attend_source(x):
+            assert memory is not None
+            assert memory_inputs is not None
             return self.cross_attention(x, memory, memory_inputs, rates)
 
         y = self.self_attention_residual(x, attend, rates)
@@ -106,7 +109,8 @@ class DecoderLayer(nn.Module):
         def attend(x):
             nonlocal cache
             keys, values = self.self_attention.keys_values(x, inputs.query_positions)
-            cache = cache.replace(
+            cache = dataclasses.replace(
+                cache,
                 keys=jax.lax.dynamic_update_slice_in_dim(cache.keys, keys[:, None], index, 1),
                 values=jax.lax.dynamic_update_slice_in_dim(cache.values, values[:, None], index, 1),
             )
@@ -117,9 +121,11 @@ class DecoderLayer(nn.Module):
             )
 
         def attend_source(x):
-            return self.cross_attention.attend(
-                x, cache.memory_keys, cache.memory_values, memory_inputs
-            )
+            keys, values = cache.memory_keys, cache.memory_values
+            assert keys is not None
+            assert values is not None
+            assert memory_inputs is not None
+            return self.cross_attention.attend(x, keys, values, memory_inputs)
 
         x = self.self_attention_residual(x, attend)
         if self.config.has_encoder:
@@ -190,10 +196,10 @@ def run_layers(
             results.append(result)
         return x, tuple(results)
     of_layer = ["params", "gates"]
-    shared = {"variable_broadcast": of_layer} if config.share_layers else {}
+    shared: dict[str, Any] = {"variable_broadcast": of_layer} if config.share_layers else {}
     stacked = ["intermediates"] if config.share_layers else [*of_layer, "intermediates"]
-    axes = dict.fromkeys(stacked, 0)
-    rngs = {"params": not config.share_layers, "dropout": True}
+    axes: dict[Any, Any] = dict.fromkeys(stacked, 0)
+    rngs: dict[Any, bool] = {"params": not config.share_layers, "dropout": True}
     scan = nn.scan(run, variable_axes=axes, split_rngs=rngs, length=depth, **shared)
     return scan(layers, x, each)
 

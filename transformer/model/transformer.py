@@ -1,5 +1,6 @@
 """The Transformer [3.1], whole sequences at once or token by token."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -105,7 +106,7 @@ class Transformer(Architecture):
             mask &= segment_mask(segments)
         inputs = self._inputs(self.decoder_positions, mask, positions, positions)
         memory_inputs = None
-        if memory is not None:
+        if memory is not None and source_mask is not None:
             there, readable = jnp.arange(memory.shape[1]), padding_mask(source_mask)
             memory_inputs = self._inputs(self.cross_positions, readable, positions, there)
 
@@ -260,6 +261,6 @@ class KVCache:
 
     def reorder(self, parents: Int[Array, "B P"]) -> "KVCache":
         """Returns the cache in which hypothesis p goes on from what was hypothesis parents[p]."""
-        return self.replace(
-            back_pointers=jnp.take_along_axis(self.back_pointers, parents[:, :, None], axis=1)
+        return dataclasses.replace(
+            self, back_pointers=jnp.take_along_axis(self.back_pointers, parents[:, :, None], axis=1)
         )

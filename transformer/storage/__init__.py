@@ -1,0 +1,1 @@
+"""Files, checkpoints and what is cached on disk."""

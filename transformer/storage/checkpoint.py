@@ -225,8 +225,9 @@ class Checkpoints:
         return _place(mean, shapes)
 
     def read_progress(self, step: int) -> dict[str, Any] | None:
-        """Returns the progress of a checkpoint's evaluation, where there is none what was saved
-        with its state, and None where it is damaged.
+        """Returns the progress of a checkpoint's evaluation, or None where it is damaged.
+
+        Where there is no evaluation, it is the progress that was saved with the state.
 
         Raises:
           UserError: the system refuses to read it.
@@ -280,7 +281,8 @@ class Checkpoints:
         # What is damaged may be the best.
         kept = {s for s in steps if isinstance(self._evaluations.get(s), DamageError)}
         evaluated = list(scores)
-        up_to_best = evaluated[: evaluated.index(self.best_step()) + 1] if scores else []
+        best = self.best_step()
+        up_to_best = [] if best is None else evaluated[: evaluated.index(best) + 1]
         kept.update(steps[-1:], evaluated[-self.keep_last :], up_to_best[-self.keep_last :])
         for step in steps:
             if step not in kept:

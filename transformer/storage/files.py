@@ -5,13 +5,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, binary: bool = False) -> Iterator[IO]:
+def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
     """A file to write that appears under its name when all of it is on the disk.
 
     If the writing fails, what was there before stays and nothing else is left. Two processes may
@@ -24,7 +24,9 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[IO]:
       OSError: the disk refuses; the error names the file.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    options = {"mode": "wb"} if binary else {"mode": "w", "newline": "", "encoding": "utf-8"}
+    options: dict[str, Any] = (
+        {"mode": "wb"} if binary else {"mode": "w", "newline": "", "encoding": "utf-8"}
+    )
     try:
         with partial.open(**options) as file:
             yield file
@@ -60,7 +62,7 @@ def write_json(path: Path, value: Any) -> None:
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes an npz file, see `whole_file`; equal arrays make equal files."""
     with whole_file(path, binary=True) as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, **dict[str, Any](arrays))
 
 
 def sync(path: Path) -> None:

@@ -5,7 +5,7 @@ few and the mean of those up to the best. The choice lies in the run's folder, f
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,10 @@ def _read(folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, A
 
 
 def _by_rule(
-    checkpoints: Checkpoints, config: ConfigDict, warn: Callable[[str], None], damaged=frozenset()
+    checkpoints: Checkpoints,
+    config: ConfigDict,
+    warn: Callable[[str], None],
+    damaged: Collection[int] = (),
 ) -> list[int]:
     """The steps that the config asks for; where it asks for a comparison, the best single one."""
     steps = [step for step in checkpoints.steps() if step not in damaged]
@@ -192,7 +195,7 @@ def _compare(
             break
         except DamageError as error:
             log(f"checkpoint {error.step} is damaged ({error}); left out")
-            del scores[error.step]
+            del scores[error.step]  # pyright: ignore[reportArgumentType]  # of several, it is told which
             if not scores:
                 raise all_damaged(checkpoints.folder) from error
     best = max(compared.values(), key=lambda steps: found[tuple(steps)])

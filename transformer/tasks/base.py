@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import jax
 from jaxtyping import Array
+from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, Snapshot
 from transformer.data.plan import Plan
-from transformer.inference.base import Predictor, TokenPredictor
+from transformer.inference.base import Params, Predictor, TokenPredictor, Variables
 from transformer.losses import TokenSums
 from transformer.tasks.numbers import hparams_of, rates_of, text_of
 
@@ -46,19 +47,23 @@ class Task(abc.ABC):
 
     def __init__(
         self,
-        config: Any,
+        config: ConfigDict,
         warn: Callable[[str], None] = print,
         like: "Task | None" = None,
         folder: Path | None = None,
     ):
         self.config, self.warn = config, warn
-        shared = like is not None and text_of(like.config) == text_of(config)
-        self.text = like.text if shared else self.read_text(folder)
+        if like is not None and text_of(like.config) == text_of(config):
+            self.text = like.text
+        else:
+            self.text = self.read_text(folder)
         self.predictor = self.make_predictor()
         self.plan = self.make_plan()
 
     @classmethod
-    def from_folder(cls, folder: Path, config: Any, warn: Callable[[str], None] = print) -> "Task":
+    def from_folder(
+        cls, folder: Path, config: ConfigDict, warn: Callable[[str], None] = print
+    ) -> "Task":
         """Returns the task of a run's folder, which scores its model but cannot train it.
 
         All it has are the tokenizers and the held-out text that the folder keeps: no source is
@@ -73,7 +78,7 @@ class Task(abc.ABC):
         task.text = task.read_kept_text(folder)
         return task
 
-    def with_config(self, config: Any) -> "Task":
+    def with_config(self, config: ConfigDict) -> "Task":
         """Returns the task of a config that differs in numbers alone; they share what compiles."""
         task = copy.copy(self)
         task.config = config
@@ -100,7 +105,7 @@ class Task(abc.ABC):
 
     @staticmethod
     @abc.abstractmethod
-    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Predictor:
+    def load(folder: Path, config: ConfigDict, warn: Callable[[str], None]) -> Predictor:
         """Returns the model of a run's folder; its checkpoints are read elsewhere.
 
         Raises:
@@ -142,7 +147,7 @@ class Task(abc.ABC):
         """The model's width, for the Noam schedule."""
         return self.config.model.d_model
 
-    def init_params(self, key: Array) -> Any:
+    def init_params(self, key: Array) -> Params:
         """Returns fresh float32 parameters."""
         return jax.jit(self.predictor.init_params)(key)
 
@@ -151,20 +156,20 @@ class Task(abc.ABC):
         return hparams_of(self.config)
 
     @abc.abstractmethod
-    def loss(self, params: Any, batch: Any, hparams: dict, key: Array) -> TokenSums:
+    def loss(self, params: Params, batch: Any, hparams: dict, key: Array) -> TokenSums:
         """Returns the training loss of a batch as sums over its tokens, dropout switched on."""
 
     # -- scores
 
     @abc.abstractmethod
-    def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
+    def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of a split; `final` ones may take their time.
 
         Those have `texts` as well, {file in the run's folder: its lines}.
         """
 
     @abc.abstractmethod
-    def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         """Returns what `evaluate` would, not final, for each of several runs.
 
         Args:
@@ -179,14 +184,14 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def held_out_sums(self, variables: Any, batch: Any) -> TokenSums:
+    def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
         """Returns the unsmoothed loss of such a batch, without dropout, unweighted by class.
 
         Args:
           variables: what the model is applied with, see `Predictor`.
         """
 
-    def snapshot(self, params: Any) -> Snapshot:
+    def snapshot(self, params: Params) -> Snapshot:
         """Returns what the heads look at in `evaluate.snapshot_statistics` validation texts."""
         return self._head_snapshot({"params": params})
 
@@ -204,14 +209,14 @@ class TokenTask(Task):
 
     predictor: TokenPredictor
 
-    def loss(self, params: Any, batch: Any, hparams: dict, key: Array) -> TokenSums:
+    def loss(self, params: Params, batch: Any, hparams: dict, key: Array) -> TokenSums:
         variables, smoothing = {"params": params}, hparams["label_smoothing"]
         return self.predictor.token_sums(variables, batch, smoothing, rates_of(hparams), key)
 
-    def held_out_sums(self, variables: Any, batch: Any) -> TokenSums:
+    def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
         return self.predictor.token_sums(variables, batch, 0.0)
 
-    def split_sums(self, variables: Any, split: str, stacked: bool) -> list[list[TokenSums]]:
+    def split_sums(self, variables: Variables, split: str, stacked: bool) -> list[list[TokenSums]]:
         """Returns the unsmoothed loss of each batch of a split, of each run or of the only one.
 
         Args:

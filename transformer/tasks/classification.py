@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
+from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
@@ -25,6 +25,7 @@ from transformer.data.labelled.sources import LabelledSource, open_labelled
 from transformer.data.labels import Labelled
 from transformer.data.tokenizer import PAD_ID, Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
+from transformer.inference.base import Params, Variables
 from transformer.inference.classifier import TextClassifier
 from transformer.losses import TokenSums, class_cross_entropy
 from transformer.metrics.classification import class_scores
@@ -71,6 +72,7 @@ class ClassificationTask(Task):
 
     text: LabelledText
     predictor: TextClassifier
+    plan: LabelledPlan
 
     def read_text(self, folder: Path | None) -> LabelledText:
         config, source = self.config, open_labelled(self.config.data)
@@ -104,7 +106,7 @@ class ClassificationTask(Task):
         return make_classifier(self.config, self.text.tokenizer, self.text.labels, self.warn)
 
     @staticmethod
-    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> TextClassifier:
+    def load(folder: Path, config: ConfigDict, warn: Callable[[str], None]) -> TextClassifier:
         tokenizer = load_tokenizer(folder / TOKENIZER)
         return make_classifier(config, tokenizer, load_labels(folder / LABELS), warn)
 
@@ -115,7 +117,7 @@ class ClassificationTask(Task):
     def make_plan(self) -> LabelledPlan:
         data = self.config.data
         return LabelledPlan(
-            self.text.train,
+            self._train,
             self.config.seed,
             data.batch_tokens,
             data.num_buckets,
@@ -123,17 +125,31 @@ class ClassificationTask(Task):
             data.batch_sentences,
         )
 
+    @property
+    def _train(self) -> EncodedTexts:
+        """The training text, which a task made by `from_folder` lacks."""
+        assert self.text.train is not None, "a run's folder keeps no training text"
+        return self.text.train
+
+    @property
+    def _source(self) -> LabelledSource:
+        """The source of the text, which a task made by `from_folder` lacks."""
+        assert self.text.source is not None, "a run's folder keeps no source"
+        return self.text.source
+
     @functools.cached_property
     def class_weights(self) -> Float[np.ndarray, "C"]:
         """The weight of each class in the loss; over the training texts their mean is one."""
         if self.text.kept_weights is not None:
             return self.text.kept_weights
-        counts = np.bincount(self.text.train.labels, minlength=len(self.text.labels))
+        counts = np.bincount(self._train.labels, minlength=len(self.text.labels))
         if self.config.train.class_weights == "none":
             return np.ones(len(counts), np.float32)
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
 
-    def loss(self, params: Any, batch: LabelledBatch, hparams: dict, key: jax.Array) -> TokenSums:
+    def loss(
+        self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array
+    ) -> TokenSums:
         variables = {"params": params}
         scores = self.predictor.classify(variables, batch.tokens, rates_of(hparams), key)
         weights = jnp.asarray(self.class_weights)
@@ -141,7 +157,7 @@ class ClassificationTask(Task):
         labels = jnp.where(batch.tokens[:, 0] == PAD_ID, NO_LABEL, batch.labels)
         return class_cross_entropy(scores.logits, labels, weights, hparams["label_smoothing"])
 
-    def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
+    def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of all texts of a split, see `class_scores.class_scores`.
 
         `loss` is nll with the weights of the classes, and `accuracy_<kind>` the accuracy of the
@@ -174,7 +190,7 @@ class ClassificationTask(Task):
         tokens = [(self.text.tokenizer.pieces(texts[i]), []) for i in kept]
         return HeadSnapshots(self.predictor.batch_attention, batches, tokens)
 
-    def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         variables = {"params": params}
         found = self.predictor.probabilities(variables, self._tokens(split), stacked=True)
         return [self._scores(split, probabilities, False) for probabilities in found]
@@ -183,7 +199,7 @@ class ClassificationTask(Task):
         encoded = self._tokens(split), self.text.encoded[split].labels.tolist()
         return (batch for _, batch in self.predictor.batches(*encoded))
 
-    def held_out_sums(self, variables: Any, batch: LabelledBatch) -> TokenSums:
+    def held_out_sums(self, variables: Variables, batch: LabelledBatch) -> TokenSums:
         scores = self.predictor.classify(variables, batch.tokens)
         weights = jnp.ones(len(self.text.labels))
         return class_cross_entropy(scores.logits, jnp.asarray(batch.labels), weights, 0.0)
@@ -239,12 +255,12 @@ class ClassificationTask(Task):
         held_out.save(workdir, self.text.held_out)
 
     def describe(self) -> list[str]:
-        plan, texts, tokenizer = self.plan, self.text.train, self.text.tokenizer
+        plan, texts, tokenizer = self.plan, self._train, self.text.tokenizer
         shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
         cut = {"train": texts.cut, **{split: own.cut for split, own in self.text.encoded.items()}}
         limit = self.config.data.max_tokens
         lines = [
-            *self.text.source.describe(),
+            *self._source.describe(),
             f"{texts.unknown_fraction:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
             *texts.lost.describe(),
             f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
@@ -256,19 +272,19 @@ class ClassificationTask(Task):
         return lines + [f"  {own['class']}: {own['tokens']}" for own in self._preview()]
 
     def data_summary(self) -> dict[str, Any]:
-        plan, encoded = self.plan, {"train": self.text.train, **self.text.encoded}
+        plan, encoded = self.plan, {"train": self._train, **self.text.encoded}
         splits = {
             split: {
                 "texts": sum(sizes.values()),
                 **{f"of class {label}": sizes[label] for label in self.text.labels},
                 f"cut to {self.config.data.max_tokens} tokens": encoded[split].cut,
             }
-            for split, sizes in self.text.source.sizes.items()
+            for split, sizes in self._source.sizes.items()
         }
         return {
             "splits": splits,
-            "broken_lines": dict(self.text.source.broken),
-            "oov_rate": self.text.train.unknown_fraction,
+            "broken_lines": dict(self._source.broken),
+            "oov_rate": self._train.unknown_fraction,
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
             "batches_per_epoch": plan.epoch_length,
             "padding_fraction": plan.padding_fraction,
@@ -278,7 +294,7 @@ class ClassificationTask(Task):
 
     def _preview(self) -> list[dict[str, str]]:
         """The first training texts as the model reads them, the start of each."""
-        texts = self.text.train
+        texts = self._train
         return [
             {
                 "class": self.text.labels[texts.labels[i]],
@@ -295,7 +311,9 @@ def _encode(
     return {s: encode_labelled(items, labels, tokenizer, limit) for s, items in held.items()}
 
 
-def make_network(config: Any, vocab_size: int, num_classes: int) -> nn.Module:
+def make_network(
+    config: ConfigDict, vocab_size: int, num_classes: int
+) -> Classifier | BagOfEmbeddings:
     """Returns the network of a config: an encoder alone and what pools it, or a bag.
 
     Raises:
@@ -325,7 +343,7 @@ def make_network(config: Any, vocab_size: int, num_classes: int) -> nn.Module:
 
 
 def make_classifier(
-    config: Any, tokenizer: Tokenizer, labels: Sequence[str], warn: Callable[[str], None]
+    config: ConfigDict, tokenizer: Tokenizer, labels: Sequence[str], warn: Callable[[str], None]
 ) -> TextClassifier:
     """Returns the classifier of a config, its tokenizer and the names of its classes.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import READABLE, HeadSnapshots, batch_rows, kept_first
 from transformer.data import held_out
@@ -17,6 +18,7 @@ from transformer.data.documents.packing import pack_rows
 from transformer.data.documents.sources import open_documents
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
+from transformer.inference.base import Params
 from transformer.inference.generator import Generator
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
@@ -48,6 +50,7 @@ class LanguageModelTask(TokenTask):
 
     text: LanguageText
     predictor: Generator
+    plan: TextPlan
 
     def read_text(self, folder: Path | None) -> LanguageText:
         config, documents = self.config, dict(open_documents(self.config.data))
@@ -67,11 +70,17 @@ class LanguageModelTask(TokenTask):
         encoded = _encode(documents, tokenizer, self.config)
         return LanguageText(tokenizer, None, encoded, documents)
 
+    @property
+    def _train(self) -> Text:
+        """The training text, which a task made by `from_folder` lacks."""
+        assert self.text.train is not None, "a run's folder keeps no training text"
+        return self.text.train
+
     def make_predictor(self) -> Generator:
         return make_generator(self.config, self.text.tokenizer)
 
     @staticmethod
-    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Generator:
+    def load(folder: Path, config: ConfigDict, warn: Callable[[str], None]) -> Generator:
         return make_generator(config, load_tokenizer(folder / TOKENIZER))
 
     @property
@@ -80,14 +89,14 @@ class LanguageModelTask(TokenTask):
 
     def make_plan(self) -> TextPlan:
         data, rows = self.config.data, self._rows_at_once
-        return TextPlan(self.text.train, self.config.seed, rows, data.context, data.each_position)
+        return TextPlan(self._train, self.config.seed, rows, data.context, data.each_position)
 
     @property
     def _rows_at_once(self) -> int:
         """Rows of a batch of held-out text, and at most of training text."""
         return max(1, self.config.data.batch_tokens // self.config.data.context)
 
-    def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
+    def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns how well the text of a split is predicted, all of it.
 
         Documents are read from their start, and texts longer than a row in pieces, each without
@@ -131,7 +140,7 @@ class LanguageModelTask(TokenTask):
         tokens = [([], self.predictor.pieces(begin)) for begin in begins]
         return HeadSnapshots(attend, batches, tokens)
 
-    def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         found = self.split_sums({"params": params}, split, stacked=True)
         return [self._scores(split, sums) for sums in found]
 
@@ -157,7 +166,7 @@ class LanguageModelTask(TokenTask):
         held_out.save(workdir, self.text.documents)
 
     def describe(self) -> list[str]:
-        plan, text = self.plan, self.text.train
+        plan, text = self.plan, self._train
         tokens = len(text.store.tokens)
         what = "running text" if text.whole else f"{text.documents:,} documents"
         others = ", ".join(f"{len(t.store.tokens):,} {s}" for s, t in self.text.held_out.items())
@@ -172,7 +181,7 @@ class LanguageModelTask(TokenTask):
         ]
 
     def data_summary(self) -> dict[str, Any]:
-        plan, text = self.plan, self.text.train
+        plan, text = self.plan, self._train
         texts = {"train": text, **self.text.held_out}
         return {
             "splits": {
@@ -192,7 +201,7 @@ class LanguageModelTask(TokenTask):
 
 
 def _encode(
-    documents: Mapping[str, Iterable[str]], tokenizer: Tokenizer, config: Any
+    documents: Mapping[str, Iterable[str]], tokenizer: Tokenizer, config: ConfigDict
 ) -> dict[str, Text]:
     """The documents of each split as tokens."""
     whole = config.data.documents == "file"
@@ -234,7 +243,7 @@ def scores_of(nll: float, text: Text) -> dict[str, int | float]:
     }
 
 
-def make_generator(config: Any, tokenizer: Tokenizer) -> Generator:
+def make_generator(config: ConfigDict, tokenizer: Tokenizer) -> Generator:
     """Returns the language model of a config and its tokenizer, a decoder alone.
 
     Raises:

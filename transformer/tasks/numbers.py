@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from transformer.errors import UserError
 from transformer.model.build import REGISTRY
 from transformer.model.classifier import BAG
@@ -10,7 +12,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
 
 
-def hparams_of(config: Any) -> dict[str, float]:
+def hparams_of(config: ConfigDict) -> dict[str, float]:
     """Returns label smoothing, and the dropout rates that are not zero.
 
     A rate that is zero is left out: the compiled step then holds no trace of it.
@@ -27,12 +29,12 @@ def rates_of(hparams: dict[str, Any]) -> DropoutRates:
     )
 
 
-def text_of(config: Any) -> dict[str, Any]:
+def text_of(config: ConfigDict) -> dict[str, Any]:
     """Returns what a config says of its text."""
     return {"data": config.data.to_dict(), "tokenizer": config.tokenizer.to_dict()}
 
 
-def model_fields(config: Any) -> dict[str, Any]:
+def model_fields(config: ConfigDict) -> dict[str, Any]:
     """Returns the fields of a `ModelConfig` that a config has: those of encoder and decoder.
 
     Raises:

@@ -1,7 +1,8 @@
 """What the heads of a translator look at in fixed sentence pairs."""
 
 from collections.abc import Sequence
-from typing import Any
+
+from ml_collections import ConfigDict
 
 from transformer.analysis.alignment import GoldLinks, words_of_text
 from transformer.analysis.snapshots import HeadSnapshots, LinkedPair, divide
@@ -11,7 +12,9 @@ from transformer.data.tokenizer import PAD_ID
 from transformer.inference.translator import Translator
 
 
-def snapshot_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any) -> HeadSnapshots:
+def snapshot_of_pairs(
+    translator: Translator, pairs: Sequence[Pair], config: ConfigDict
+) -> HeadSnapshots:
     """Returns the snapshot of pairs, without those that training would leave out as too long.
 
     Args:
@@ -26,7 +29,9 @@ def snapshot_of_pairs(translator: Translator, pairs: Sequence[Pair], config: Any
     maps = model.num_heads * (model.num_encoder_layers + 2 * model.num_decoder_layers)
     parts = divide(lengths, longest, kept, maps, config.data.batch_tokens)
     batches = [
-        make_batch(*([side[i] for i in texts] for side in (sources, targets)), *parts[1:])
+        make_batch(
+            [sources[i] for i in texts], [targets[i] for i in texts], parts.rows, parts.length
+        )
         for texts in parts.texts
     ]
     tokens = [
@@ -49,5 +54,5 @@ def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:
             (translator.target_tokenizer, [pair.target for pair in pairs]),
         )
     )
-    gold = (GoldLinks(pair.alignment) for pair in pairs)
+    gold = (GoldLinks(pair.alignment or ()) for pair in pairs)
     return list(map(LinkedPair, *sides, gold))

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ml_collections import ConfigDict
+
 from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
 from transformer.data.holdout import splits_held_out
@@ -16,6 +18,7 @@ from transformer.data.splits import SPLITS
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decode import PENALTIES
 from transformer.errors import RunError, UserError
+from transformer.inference.base import Params
 from transformer.inference.translator import Translation, Translator
 from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores
@@ -41,8 +44,9 @@ class TranslationTask(TokenTask):
 
     text: TranslationText
     predictor: Translator
+    plan: BatchPlan
 
-    def __init__(self, config: Any, *args: Any, **keywords: Any):
+    def __init__(self, config: ConfigDict, *args: Any, **keywords: Any):
         _check_scores(config.evaluate)
         super().__init__(config, *args, **keywords)
 
@@ -65,13 +69,19 @@ class TranslationTask(TokenTask):
         pairs = {split: held_out.read_pairs(folder, split) for split in self.splits}
         return TranslationText(pairs, None)
 
+    @property
+    def _corpus(self) -> Corpus:
+        """The training text, which a task made by `from_folder` lacks."""
+        assert self.text.corpus is not None, "a run's folder keeps no training text"
+        return self.text.corpus
+
     def make_predictor(self) -> Translator:
-        corpus = self.text.corpus
+        corpus = self._corpus
         tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
         return make_translator(self.config, *tokenizers, self.warn)
 
     @staticmethod
-    def load(folder: Path, config: Any, warn: Callable[[str], None]) -> Translator:
+    def load(folder: Path, config: ConfigDict, warn: Callable[[str], None]) -> Translator:
         return make_translator(config, *load_tokenizers(folder), warn)
 
     @property
@@ -83,7 +93,7 @@ class TranslationTask(TokenTask):
         )
 
     def make_plan(self) -> BatchPlan:
-        data, corpus = self.config.data, self.text.corpus
+        data, corpus = self.config.data, self._corpus
         plan = BatchPlan(
             corpus.source,
             corpus.target,
@@ -102,7 +112,7 @@ class TranslationTask(TokenTask):
             )
         return plan
 
-    def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
+    def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
 
         A split "length_generalization" is there with `data.length_generalization_size`.
@@ -140,7 +150,7 @@ class TranslationTask(TokenTask):
         pairs = self.examples("validation", self.config.evaluate.snapshot_statistics)
         return snapshot_of_pairs(self.predictor, pairs, self.config)
 
-    def evaluate_runs(self, params: Any, split: str) -> list[dict[str, Any]]:
+    def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
         beam = self.config.evaluate.training_beam_size
         variables = {"params": params}
@@ -180,7 +190,7 @@ class TranslationTask(TokenTask):
         ]
 
     def held_out_batches(self, split: str) -> Iterator[Batch]:
-        return (batch for _, batch in self.predictor.batches(*self._encoded(split)))
+        return (batch for _, batch in self.predictor.batches(*self._encoded(split), size=None))
 
     def examples(self, split: str, count: int) -> list[Pair]:
         """Returns `count` pairs spread over a split, for people to look at."""
@@ -188,13 +198,11 @@ class TranslationTask(TokenTask):
         return pairs[:: max(1, len(pairs) // max(1, count))][:count]
 
     def save_assets(self, workdir: Path) -> None:
-        save_tokenizers(
-            workdir, self.text.corpus.source_tokenizer, self.text.corpus.target_tokenizer
-        )
+        save_tokenizers(workdir, self._corpus.source_tokenizer, self._corpus.target_tokenizer)
         held_out.save(workdir, {split: self.text.pairs[split] for split in self.splits})
 
     def describe(self) -> list[str]:
-        plan, corpus = self.plan, self.text.corpus
+        plan, corpus = self.plan, self._corpus
         shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
         lines = [
             self._kept(),
@@ -213,7 +221,7 @@ class TranslationTask(TokenTask):
         return lines
 
     def data_summary(self) -> dict[str, Any]:
-        plan, corpus = self.plan, self.text.corpus
+        plan, corpus = self.plan, self._corpus
         counts = {split: len(list(self.text.pairs[split])) for split in self.splits}
         counts = {"train": corpus.report.kept, **counts}
         found = {split: own.counts() for split, own in corpus.held_out.items()}
@@ -250,7 +258,7 @@ class TranslationTask(TokenTask):
             for split in splits_held_out(self.config.data)
         ]
         aside = f"; held out before: {', '.join(counts)}" if counts else ""
-        return f"{self.text.corpus.report}{aside}"
+        return f"{self._corpus.report}{aside}"
 
 
 def _summarize(sums: Sequence[TokenSums]) -> dict[str, float]:
@@ -259,7 +267,7 @@ def _summarize(sums: Sequence[TokenSums]) -> dict[str, float]:
 
 
 def make_translator(
-    config: Any,
+    config: ConfigDict,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     warn: Callable[[str], None],
@@ -290,7 +298,7 @@ def make_translator(
     return Translator(model, source_tokenizer, target_tokenizer, config.decode, warn)
 
 
-def _check_scores(settings: Any) -> None:
+def _check_scores(settings: ConfigDict) -> None:
     """Raises UserError where sacreBLEU lacks a tokenizer, now and not after the training."""
     try:
         corpus_scores(["a"], ["a"], settings.sacrebleu_tokenizer)

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import textwrap
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -26,7 +27,7 @@ DASHES = ("-", "--", "-.", ":")
 MAX_TOLD_APART = len(MARKERS)  # more curves in a panel the eye does not follow
 MAX_LINE_LENGTH = 30  # characters of a label before it is broken
 BAND = 0.16  # opacity
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -85,7 +86,7 @@ def _figure(height: float) -> Figure:
 def _looks(sweep: Sweep) -> list[_Look]:
     """A look for each setting."""
     measures = sweep.measures
-    means = [setting.over_seeds(measures.main.path).mean for setting in sweep.settings]
+    means = [setting.main_spread(measures.main.path).mean for setting in sweep.settings]
     sign = -1 if measures.higher_is_better else 1
     ranked = sorted(
         range(len(means)),
@@ -132,7 +133,8 @@ def _draw_scores(sweep: Sweep) -> Figure:
             if found is None:
                 continue
             if found.n > 1:  # below the mean, which would hide them
-                seeds = [panel.scale * outcome.score(panel.path) for outcome in setting.outcomes]
+                scores = [outcome.score(panel.path) for outcome in setting.outcomes]
+                seeds = [panel.scale * score for score in scores if score is not None]
                 dot = {"color": look.colour, "markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
                 axes.plot(seeds, [y + 0.25] * found.n, "o", **dot)
             bar = None if math.isnan(found.deviation) else panel.scale * found.deviation
@@ -180,7 +182,7 @@ def _draw_lengths(sweep: Sweep) -> Figure | None:
     scored = sweep.measures.texts
     if scored is None:
         return None
-    lengths = sweep.outcomes[0].texts.lengths
+    lengths = sweep.outcomes[0].own_texts.lengths
     buckets = length_buckets(lengths)
     names = []
     for rows in buckets:
@@ -191,7 +193,7 @@ def _draw_lengths(sweep: Sweep) -> Figure | None:
     row = figure.subplots(1, len(scored.by_length), squeeze=False)[0]
     for axes, (title, score) in zip(row, scored.by_length.items(), strict=True):
         for setting, look in zip(sweep.settings, looks, strict=True):
-            values = [[score(o.texts, rows) for rows in buckets] for o in setting.outcomes]
+            values = [[score(o.own_texts, rows) for rows in buckets] for o in setting.outcomes]
             _draw_band(axes, np.arange(len(buckets)), np.array(values), look)
         axes.set_ylabel(title)
         axes.set_xticks(range(len(names)), labels=names)
@@ -260,7 +262,7 @@ def _draw_map(sweep: Sweep) -> Figure | None:
     # The mean of the seeds that are left of a setting is too good.
     for setting in (setting for setting in sweep.settings if not setting.lost):
         cell = ys.index(setting.values[down]), xs.index(setting.values[across])
-        means[cell] = setting.over_seeds(main.path).mean * main.scale
+        means[cell] = setting.main_spread(main.path).mean * main.scale
     if np.isnan(means).all() or min(means.shape) < 2:
         return None
     figure = _figure(min(6.5, 1.3 + 0.45 * len(ys)))
@@ -270,7 +272,7 @@ def _draw_map(sweep: Sweep) -> Figure | None:
     for (y, x), mean in np.ndenumerate(means):
         if small and not math.isnan(mean):
             # Dark letters on light cells, in every light.
-            colour = "black" if mesh.norm(mean) > 0.5 else "white"
+            colour = "black" if np.asarray(mesh.norm(mean)) > 0.5 else "white"
             axes.text(
                 x + 0.5, y + 0.5, format(mean, main.format), ha="center", va="center", color=colour
             )

@@ -63,7 +63,7 @@ def _test_notes(sweep: Sweep, found: list[Comparison]) -> list[str]:
             "With one seed there is no p: a run keeps only sums over all of its text, of which "
             "nothing can be drawn again. Train several seeds."
         )
-    elif signed := [c.signature for c in ones if c.signature]:
+    elif texts and (signed := [c.signature for c in ones if c.signature]):
         which = f"p of {texts.noun}s" if numbers else "p"
         lines.append(
             f"{which}, with one seed: two-sided {texts.test_name.format(signature=signed[0])}. It "

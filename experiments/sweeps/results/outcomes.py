@@ -66,6 +66,18 @@ class Outcome:
     texts: Texts | None
     curves: dict[str, Curve]
 
+    @property
+    def own_texts(self) -> Texts:
+        """Its texts, of a task that keeps them."""
+        assert self.texts is not None, "this task keeps no texts"
+        return self.texts
+
+    def main_score(self, path: str) -> float:
+        """The number at a path that every run has."""
+        found = self.score(path)
+        assert found is not None, f"trial {self.trial.number} lacks {path}"
+        return found
+
     def score(self, path: str) -> float | None:
         """The number at a dotted path of the results, as `test.bleu`; None where there is none."""
         value: Any = self.results
@@ -117,6 +129,12 @@ class Setting:
         numbers = [outcome.score(path) for outcome in self.outcomes]
         known = [number for number in numbers if number is not None]
         return spread(known) if len(known) == len(numbers) else None
+
+    def main_spread(self, path: str) -> Spread:
+        """The spread of a number that every run has."""
+        found = self.over_seeds(path)
+        assert found is not None, f"a run lacks {path}"
+        return found
 
     def curve(self, metric: str) -> tuple[list[float], np.ndarray]:
         """Steps, and values [seeds, steps] of validation, at the steps that every seed has.
@@ -211,10 +229,12 @@ class Sweep:
             else compare(setting, self.baseline, self.measures)
             for setting in self.settings
         ]
-        tested = [i for i, each in enumerate(found) if each and each.p_value is not None]
-        for i, corrected in zip(tested, holm([found[i].p_value for i in tested]), strict=True):
-            found[i] = dataclasses.replace(found[i], corrected=corrected)
-        return found
+        values = {i: c.p_value for i, c in enumerate(found) if c and c.p_value is not None}
+        corrected = dict(zip(values, holm([*values.values()]), strict=True))
+        return [
+            dataclasses.replace(each, corrected=corrected[i]) if each and i in corrected else each
+            for i, each in enumerate(found)
+        ]
 
 
 def spread(numbers: Sequence[float]) -> Spread:
@@ -240,12 +260,12 @@ def compare(setting: Setting, baseline: Setting, measures: TaskMeasures) -> Comp
     if not pairs:
         return None
     path = measures.main.path
-    differences = [ours.score(path) - others.score(path) for ours, others in pairs]
+    differences = [ours.main_score(path) - others.main_score(path) for ours, others in pairs]
     if not np.isfinite(differences).all():
         return Comparison(spread(differences), None)
     if len(pairs) > 1:
         return Comparison(spread(differences), *paired_t_test(differences))
     if measures.texts is None:
         return Comparison(spread(differences), None)
-    ours, others = (outcome.texts.counts for outcome in pairs[0])
+    ours, others = (outcome.own_texts.counts for outcome in pairs[0])
     return Comparison(spread(differences), *measures.texts.test(ours, others))

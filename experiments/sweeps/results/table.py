@@ -221,7 +221,8 @@ def _value_cells(sweep: Sweep, key: str) -> list[Cell]:
         value = setting.values.get(key)
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
         text = value_text(value) if key in setting.values else NONE
-        cells.append(Cell(text, value if numeric else text))
+        order: Any = value if numeric else text
+        cells.append(Cell(text, order))
     return cells
 
 

@@ -135,7 +135,7 @@ def test_each_table_is_named_once_by_all_that_it_is_for(
 ):
     settings, tokenizer = base.get_config().decode, tokenizers["word"]
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-    changes = {"kind": kind, "tied_embeddings": tied, **layers}
+    changes = {"architecture": kind, "tied_embeddings": tied, **layers}
     network = REGISTRY[kind](tiny_config(**changes))
     tables = tables_of(Translator(network, tokenizer, tokenizer, settings, print))
     assert {name: len(table.vectors) for name, table in tables.items()} == of_translator

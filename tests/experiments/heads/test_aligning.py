@@ -91,7 +91,7 @@ def test_long_pairs_are_read_in_equal_parts_of_one_shape(tiny, monkeypatch):
     for rows, expected in [(8, [(8, 16), (8, 32)]), (3, [(8, 16), *[(3, 32)] * 3])]:
         monkeypatch.setattr(groups, "MAX_NUMBERS", rows * 2 * 32**2)
         shapes.clear()
-        found = dict(translator.cross_attention(None, texts, texts))
+        found = dict(translator.cross_attention({}, texts, texts))
         assert shapes == expected
         assert [found[i].shape[2:] for i in range(8)] == [(3, 3), *[(21, 21)] * 7]
 

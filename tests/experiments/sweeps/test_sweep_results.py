@@ -236,7 +236,13 @@ def test_a_label_names_the_last_part_of_a_key_unless_two_end_alike(tmp_path):
 def test_the_csv_has_a_row_for_every_trial_and_every_score(tmp_path):
     longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": SIGNATURE}
     trials = [
-        write_trial(tmp_path, 0, {"a.b": [1, 2], "seed": 1}, longer=longer, tokens_per_second=5.5),
+        write_trial(
+            tmp_path,
+            0,
+            {"a.b": [1, 2], "seed": 1},
+            length_generalization=longer,
+            tokens_per_second=5.5,
+        ),
         write_trial(tmp_path, 1, {"a.b": 'x,"y"', "seed": 2}, state="pruned"),
     ]
     rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("translation", trials)))))

@@ -1,0 +1,1 @@
+"""Documents: sources, tokens and batches."""

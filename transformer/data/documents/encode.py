@@ -5,7 +5,8 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+from ml_collections import ConfigDict
 
 from transformer.data.encode import (
     Encoded,
@@ -100,8 +101,8 @@ def _delimited(text: str) -> bytes:
 
 def prepare_text(
     documents: Iterable[str],
-    data: Any,
-    settings: Any,
+    data: ConfigDict,
+    settings: ConfigDict,
     saved: Path | None = None,
     log: Callable[[str], None] = print,
 ) -> tuple[Text, Tokenizer]:
@@ -125,7 +126,7 @@ def prepare_text(
     content, whole = digest.hexdigest(), data.documents == "file"
 
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
-        return _encode(documents, *tokenizers, whole)
+        return _encode(documents, *tokenizers, whole=whole)
 
     texts = [TokenizerText(Restartable(lambda: _lines(documents)), content, lines, saved)]
     key = ("documents", content, whole)

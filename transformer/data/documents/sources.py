@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from transformer.data import tfds
 from transformer.data.parallel import sources
 from transformer.data.splits import SPLITS
@@ -32,7 +34,7 @@ QUOTATIONS = (
 Documents = Mapping[str, Iterable[str]]
 
 
-def open_documents(settings: Any) -> Documents:
+def open_documents(settings: ConfigDict) -> Documents:
     """Returns the documents of each split of the corpus that the settings describe.
 
     Args:
@@ -55,17 +57,17 @@ def open_documents(settings: Any) -> Documents:
     return {split: [pair.source for pair in pairs[split]] for split in SPLITS}
 
 
-def _quotations(settings: Any) -> Documents:
+def _quotations(settings: ConfigDict) -> Documents:
     """Returns the same few quotations as every split: what is measured is memory."""
     return dict.fromkeys(SPLITS, QUOTATIONS)
 
 
-def _tfds(settings: Any) -> Documents:
+def _tfds(settings: ConfigDict) -> Documents:
     """Returns a text field of a dataset of TensorFlow Datasets."""
     return tfds.open_splits(settings, ("text",), str)
 
 
-def _files(settings: Any) -> Documents:
+def _files(settings: ConfigDict) -> Documents:
     """Returns the documents of the files that the settings name.
 
     A split without a file is the end of the training text: of the whole text, first
@@ -96,7 +98,7 @@ def _files(settings: Any) -> Documents:
 def _cut(text: "_TextFile", fractions: Mapping[str, float]) -> Documents:
     """Returns "train" and the splits that are cut off its end."""
     whole = text.documents == "file"
-    units = next(iter(text)) if whole else list(text)
+    units: Any = next(iter(text)) if whole else list(text)
     left = 1.0 - sum(fractions.values())
     bounds = [int(left * len(units))]
     for fraction in fractions.values():

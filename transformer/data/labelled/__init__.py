@@ -1,0 +1,1 @@
+"""Texts with labels: sources, tokens and batches."""

@@ -5,10 +5,10 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from ml_collections import ConfigDict
 
 from transformer.data.encode import (
     Encoded,
@@ -105,8 +105,8 @@ def _encode(
 def prepare_labelled(
     items: Iterable[Labelled],
     labels: Sequence[str],
-    data: Any,
-    settings: Any,
+    data: ConfigDict,
+    settings: ConfigDict,
     saved: Path | None = None,
     log: Callable[[str], None] = print,
 ) -> tuple[EncodedTexts, Tokenizer]:
@@ -132,7 +132,7 @@ def prepare_labelled(
     content = texts_digest.hexdigest()
 
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
-        return _encode(items, labels, *tokenizers, data.max_tokens)
+        return _encode(items, labels, *tokenizers, max_tokens=data.max_tokens)
 
     plain = Restartable(lambda: (_plain(item.text) for item in items))
     texts = [TokenizerText(plain, content, count, saved)]

@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from transformer.data import tfds
 from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
 from transformer.data.labels import Broken, Labelled, LabelledFile, labelled_file
@@ -49,7 +51,7 @@ class LabelledSource:
         return lines + passed
 
 
-def open_labelled(settings: Any) -> LabelledSource:
+def open_labelled(settings: ConfigDict) -> LabelledSource:
     """Returns the labelled texts that the settings describe.
 
     Args:
@@ -91,7 +93,7 @@ def _few(labels: Sequence[str]) -> str:
     return f"the labels {shown}" + (f" and {len(labels) - SHOWN:,} more" * (len(labels) > SHOWN))
 
 
-def _not_labels(settings: Any, labels: Sequence[str], texts: int) -> str:
+def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
     """The message for about as many labels as texts: they are numbers of rows, or the texts."""
     found = f"{len(labels):,} different labels of {texts:,} texts ({_few(labels)})"
     if settings.source != "files":
@@ -125,12 +127,12 @@ def _mean_length(texts: Collection[str]) -> float:
     return sum(map(len, texts)) / max(len(texts), 1)
 
 
-def _toy_reviews(settings: Any) -> tuple[Splits, dict[str, int]]:
+def _toy_reviews(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
     return toy_reviews.generate(settings.seed, sizes), {}
 
 
-def _files(settings: Any) -> tuple[Splits, dict[str, int]]:
+def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
     """Returns the labelled texts of the files that the settings name, and of each what is broken.
 
     A validation or test set without a file is held out of the training text, see `hold_out`.
@@ -175,7 +177,7 @@ def _count_broken(file: LabelledFile) -> int:
     return count
 
 
-def _tfds(settings: Any) -> tuple[Splits, dict[str, int]]:
+def _tfds(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
     return tfds.open_splits(settings, ("text", "label"), Labelled), {}
 
 

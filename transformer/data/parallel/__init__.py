@@ -1,0 +1,1 @@
+"""Sentence pairs: sources, tokens and batches."""

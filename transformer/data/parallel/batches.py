@@ -72,5 +72,5 @@ class BatchPlan(BucketPlan[Batch]):
 
     def __getitem__(self, i: int) -> Batch:
         bucket, indices = self.indices(i)
-        sentences = ([side[j] for j in indices] for side in (self.source, self.target))
-        return make_batch(*sentences, bucket.rows, bucket.length)
+        sources, targets = ([side[j] for j in indices] for side in (self.source, self.target))
+        return make_batch(sources, targets, bucket.rows, bucket.length)

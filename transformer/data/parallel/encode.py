@@ -102,8 +102,10 @@ def prepare_corpus(
     too_long = encoded.notes["too_long"]
     report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
     check_kept(report)
+    source, target = map(encoded.store, SIDES)
     return Corpus(
-        *map(encoded.store, SIDES),
+        source,
+        target,
         tokenizers[0],
         tokenizers[-1],
         report,
@@ -130,7 +132,11 @@ def _read(
 
 def _sentences(pairs: Iterable[Pair], sides: Sequence[int]) -> Iterable[str]:
     """The sentences of one side or both of pairs, restartable."""
-    return Restartable(lambda: (pair[side] for pair in pairs for side in sides))
+    return Restartable(lambda: (_side(pair, side) for pair in pairs for side in sides))
+
+
+def _side(pair: Pair, side: int) -> str:
+    return (pair.source, pair.target)[side]
 
 
 def _encode(
@@ -156,7 +162,8 @@ def _encode(
         ]
         too_long += len(chunk) - len(kept)
         for side, name in enumerate(SIDES):
-            builder.add(name, [ids[side] for _, ids in kept], [pair[side] for pair, _ in kept])
+            texts = [_side(pair, side) for pair, _ in kept]
+            builder.add(name, [ids[side] for _, ids in kept], texts)
     return builder.build(too_long=too_long)
 
 

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from transformer.data import tfds
 from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair, rules_of
@@ -22,7 +24,7 @@ from transformer.errors import UserError
 Splits = Mapping[str, Iterable[Pair]]
 
 
-def open_source(settings: Any) -> Splits:
+def open_source(settings: ConfigDict) -> Splits:
     """Returns the pairs of each split of the corpus that the settings describe.
 
     With `length_generalization_size` there is a split "length_generalization", to score beyond the
@@ -59,7 +61,7 @@ def _joined(pairs: Iterable[Pair], count: int) -> list[Pair]:
 
 
 def _generated(
-    make: Callable[[int, dict[str, int]], dict[str, list[Pair]]], settings: Any
+    make: Callable[[int, dict[str, int]], dict[str, list[Pair]]], settings: ConfigDict
 ) -> Splits:
     """Returns a synthetic corpus: `make` gets the seed and the number of pairs in each split."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
@@ -68,7 +70,7 @@ def _generated(
     return make(settings.seed, sizes)
 
 
-def _files(settings: Any) -> Splits:
+def _files(settings: ConfigDict) -> Splits:
     """Returns the parallel text of the files that the settings name.
 
     A validation or test set without a file is held out of the training text, see `hold_out`:
@@ -105,7 +107,7 @@ class _Key:
         return "" if self.rules.fault(source, pair.target.strip()) else source
 
 
-def _tfds(settings: Any) -> Splits:
+def _tfds(settings: ConfigDict) -> Splits:
     """Returns a translation corpus of TensorFlow Datasets."""
     return tfds.open_splits(settings, ("text", "text"), Pair)
 

@@ -58,7 +58,7 @@ class Composer:
         """Forgets the last sentence."""
         self.keys = itertools.count(clauses.STEP, clauses.STEP)
         self.brief = False  # in sentences of two clauses
-        self.used: list[Noun | str] = []
+        self.used: list[object] = []
         self.pronoun: Pronoun | None = None  # the subject, where it is one
 
     def chance(self, probability: float) -> bool:
@@ -69,10 +69,11 @@ class Composer:
 
     def new(self, options: Sequence[Option]) -> Option:
         """An option that the sentence does not have yet, if a few tries find one."""
-        for _ in range(4):
-            option = self.pick(options)
+        option = self.pick(options)
+        for _ in range(3):
             if option not in self.used:
                 break
+            option = self.pick(options)
         self.used.append(option)
         return option
 

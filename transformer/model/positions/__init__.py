@@ -1,0 +1,1 @@
+"""Positional encodings: added to embeddings, turning queries and keys, or biasing scores."""

@@ -1,0 +1,1 @@
+"""Recurrent encoders and decoders in place of the Transformer's."""

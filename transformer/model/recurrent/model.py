@@ -1,5 +1,6 @@
 """The recurrent encoder-decoder with attention, with which the Transformer is compared."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -106,7 +107,10 @@ class RecurrentModel(Architecture):
         steps: int,
     ) -> "DecoderState":
         """See `Architecture`; a state is as large after any number of steps."""
-        memory = self.encode(source, source_mask) if self.config.num_encoder_layers else None
+        memory = None
+        if self.config.num_encoder_layers:
+            assert source_mask is not None, "the encoder reads a source"
+            memory = self.encode(source, source_mask)
         states = jax.tree.map(
             lambda state: jnp.repeat(state[:, None], beam_size, axis=1),
             self._first_states(memory, len(source)),
@@ -127,7 +131,7 @@ class RecurrentModel(Architecture):
             states.append(state)
             x = state[0].astype(x.dtype)
         features = self._features(embedded, x, context, cache.memory)
-        return self.logits(features), cache.replace(states=tuple(states))
+        return self.logits(features), dataclasses.replace(cache, states=tuple(states))
 
     # -- what is asked of it from outside
 
@@ -179,14 +183,16 @@ class RecurrentModel(Architecture):
         )
 
     def _attending_step(
-        self, projected: Float[Array, "B P columns"], state: State, memory: EncoderMemory
+        self, projected: Float[Array, "B P columns"], state: State, memory: EncoderMemory | None
     ):
         """The first layer's next state, and its attention context and weights."""
         cell = self.decoder_layers[0]
+        assert self.attention is not None
+        assert memory is not None
         context, weights = self.attention.attend(state[0], memory)
         return cell(projected + cell.project_context(context), state), (context, weights)
 
-    def _run_attending_cell(self, x, memory: EncoderMemory, mask, state: State):
+    def _run_attending_cell(self, x, memory: EncoderMemory | None, mask, state: State):
         """The first layer's outputs and contexts [B, L, D], over a whole target."""
 
         def step(model, projected, state):
@@ -224,4 +230,4 @@ class DecoderState:
         states = jax.tree.map(
             lambda state: jnp.take_along_axis(state, parents[:, :, None], axis=1), self.states
         )
-        return self.replace(states=states)
+        return dataclasses.replace(self, states=states)
