@@ -230,7 +230,8 @@ def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
             label = AS_MINIMISED
         if panel.names_best and not training:
             finite = [point for point in zip(values, steps, strict=True) if math.isfinite(point[0])]
-            value, step = max(finite) if shown.higher_is_better else min(finite)
+            choose = max if shown.higher_is_better else min
+            value, step = choose(finite, key=lambda pair: pair[0])  # of equal ones the first
             label += f" (best {value:.2f} at step {step:,.0f})"
         marked = _marked(values)
         axes.plot(

@@ -134,7 +134,7 @@ def cost_table(results: dict[str, Any], unit: str) -> Table:
         rows.append([f"{unit} a second while training", f"{speed:,.0f}"])
     if work := results.get("flops_per_token"):
         rows.append(["operations to train on a token, without attention's own", f"{work:,}"])
-    return Table("What the run took", ["", ""], rows)
+    return Table("Cost of the run", ["", ""], rows)
 
 
 def duration(seconds: float) -> str:

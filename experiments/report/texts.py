@@ -111,7 +111,7 @@ def _errors(
         f"its own translation, by more than rounding may ({LEAD:.1%} of the score, and "
         f"{LEAD}), the search failed to find what the model prefers: a search error. "
         "Otherwise it prefers a text that is not the reference: a model error, though it may be "
-        "another good translation. The reference is the only witness, so there may be more search "
+        "another good translation. Only the reference is compared, so there may be more search "
         "errors than these (Stahlberg and Byrne 2019 find all by exact search).",
     ]
     if blank := sum(not sentence.tokens for sentence in sentences):
@@ -127,7 +127,7 @@ def _errors(
     for kind, name in kinds.items():
         count = sum(each.kind == kind for each in judged)
         rows.append([name, f"{count:,}", f"{count / max(1, len(judged)):.1%}"])
-    table = Table("What became of the sentences", ["", "sentences", "share"], rows)
+    table = Table("Outcome per sentence", ["", "sentences", "share"], rows)
     return Group("errors", title, notes, [table], _error_examples(judged))
 
 

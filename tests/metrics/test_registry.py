@@ -28,13 +28,13 @@ from transformer.storage import weights
 from transformer.storage.checkpoint import Checkpoints
 from transformer.trials import find_trials
 
-TER = Metric("ter", "edits", "%", higher_is_better=False, panel=SCORES)
+INVENTED = Metric("invented", "edits", "%", higher_is_better=False, panel=SCORES)
 HERE, THERE = 37.5, 62.5  # the better and the worse
 
 
 def config():
     made = quickstart.get_config()
-    made.train.best_metric = TER.name
+    made.train.best_metric = INVENTED.name
     return made
 
 
@@ -45,29 +45,31 @@ def results(**scores) -> dict:
 
 def final_table(folder) -> bool:
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        run.print_results(results(ter=HERE, ter_ci=1.5, ter_signature="case:lc"), "translation")
-    return "37.5% ± 1.50" in out.getvalue() and "ter: case:lc" in out.getvalue()
+        run.print_results(
+            results(invented=HERE, invented_ci=1.5, invented_signature="case:lc"), "translation"
+        )
+    return "37.5% ± 1.50" in out.getvalue() and "invented: case:lc" in out.getvalue()
 
 
 def line_while_training(folder) -> bool:
     said = []
     with Progress(10, 0, said.append, "tokens") as progress:
-        progress.note(5, {"loss": 1.0, TER.name: HERE})
-    return said == ["validation at step 5: loss 1  ter 37.5"]
+        progress.note(5, {"loss": 1.0, INVENTED.name: HERE})
+    return said == ["validation at step 5: loss 1  invented 37.5"]
 
 
 def best_checkpoint(folder) -> bool:
-    with Checkpoints(folder / "checkpoints", 5, TER.name) as checkpoints:
+    with Checkpoints(folder / "checkpoints", 5, INVENTED.name) as checkpoints:
         for step, value in ((1, THERE), (2, HERE)):
             checkpoints.save(step, {"params": jnp.zeros(1)}, {})
-            checkpoints.record_evaluation(step, {TER.name: value}, {})
+            checkpoints.record_evaluation(step, {INVENTED.name: value}, {})
         return checkpoints.best_step() == 2
 
 
 def patience(folder) -> bool:
     progress = RunProgress("x")
     for step, value in ((1, THERE), (2, HERE)):
-        progress.record(step, TER.name, value)
+        progress.record(step, INVENTED.name, value)
     return progress.best_step == 2
 
 
@@ -81,13 +83,13 @@ def check_of_best_metric(folder) -> bool:
 
 def choice_of_weights(folder) -> bool:
     candidate = {"what": weights.BEST, "steps": [1], "score": HERE}
-    line = weights._line({"steps": [1], "metric": TER.name, "candidates": [candidate]})
+    line = weights._line({"steps": [1], "metric": INVENTED.name, "candidates": [candidate]})
     return "37.5 edits on validation" in line
 
 
 def training_curves(folder) -> bool:
     lines = [
-        {"step": step, "split": "validation", "bleu": 1.0, TER.name: value}
+        {"step": step, "split": "validation", "bleu": 1.0, INVENTED.name: value}
         for step, value in ((1, HERE), (2, THERE))
     ]
     file = folder / "metrics.jsonl"
@@ -99,7 +101,7 @@ def training_curves(folder) -> bool:
 
 def table_of_a_sweep(folder) -> bool:
     trials = [
-        write_trial(folder, n, {"seed": n}, test={TER.name: value})
+        write_trial(folder, n, {"seed": n}, test={INVENTED.name: value})
         for n, value in enumerate((HERE, THERE))
     ]
     table = build_table(read_sweep("translation", trials))
@@ -117,12 +119,12 @@ def trials_of_a_sweep(folder) -> bool:
         place = folder / f"trials/{number:03d}"
         place.mkdir(parents=True)
         (place / "config.json").write_text(json.dumps(config().to_dict()))
-        (place / "results.json").write_text(json.dumps({"validation": {TER.name: value}}))
+        (place / "results.json").write_text(json.dumps({"validation": {INVENTED.name: value}}))
     return find_trials(folder)[0].score == HERE
 
 
 def report(folder) -> bool:
-    rows = score_table("translation", results(ter=HERE)).rows
+    rows = score_table("translation", results(invented=HERE)).rows
     return ["edits (%)", "37.50"] in rows
 
 
@@ -137,13 +139,13 @@ def test_a_metric_of_the_registry_alone_is_shown_everywhere(shows, tmp_path, mon
     for folder in ("without", "with"):
         (tmp_path / folder).mkdir()
     assert not shows(tmp_path / "without")  # the control
-    entries = (*registry.REGISTRY["translation"], TER)
+    entries = (*registry.REGISTRY["translation"], INVENTED)
     monkeypatch.setitem(registry.REGISTRY, "translation", entries)
     assert shows(tmp_path / "with")
 
 
 def test_a_search_goes_the_way_that_is_better(tmp_path, monkeypatch):
-    entries = (*registry.REGISTRY["translation"], TER)
+    entries = (*registry.REGISTRY["translation"], INVENTED)
     monkeypatch.setitem(registry.REGISTRY, "translation", entries)
     assert search_of_a_sweep(tmp_path)
 
@@ -152,14 +154,14 @@ def test_a_function_is_all_that_a_score_of_translations_adds(monkeypatch):
     monkeypatch.setattr(text, "FUNCTIONS", dict(text.FUNCTIONS))
 
     @text.text_metric
-    def ter(corpus):
+    def invented(corpus):
         return text.Score(float(len(corpus.hypotheses)), 0.5, "case:lc")
 
     scores = text.corpus_scores(["a", "b"], ["a", "c"])
-    assert {k: v for k, v in scores.items() if k.startswith("ter")} == {
-        "ter": 2.0,
-        "ter_ci": 0.5,
-        "ter_signature": "case:lc",
+    assert {k: v for k, v in scores.items() if k.startswith("invented")} == {
+        "invented": 2.0,
+        "invented_ci": 0.5,
+        "invented_signature": "case:lc",
     }
 
 

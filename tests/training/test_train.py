@@ -482,7 +482,7 @@ def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
         ("train.log_every", 0),
         ("train.label_smoothing", 1.0),
         ("train.ema_decay", -0.1),
-        ("optimizer.schedule", "linear"),
+        ("optimizer.schedule", "sawtooth"),
         ("optimizer.name", "sgd"),
     ],
 )
