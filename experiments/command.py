@@ -1,6 +1,6 @@
 """A command of `launch.py`: its config is read, checked and given to its mode."""
 
-import functools
+import logging
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -11,14 +11,15 @@ from experiments import run, safety
 from experiments.config import Experiment, override, read_experiment
 from experiments.modes import MODES, TRAIN
 from experiments.options import Options
-from experiments.process import exit_code
+from experiments.process import exit_code, logging_to
 from experiments.sweeps.sweep import sweep
-from experiments.text_io import warn
 from transformer.config import check, check_model
 from transformer.errors import UserError
 from transformer.storage.compile_cache import keep_programs
 from transformer.trials import refuse_sweep
 from transformer.workdir import load_config
+
+logger = logging.getLogger(__name__)
 
 # What to lower if the memory is too small, in training and in other modes.
 MEMORY = "--config.decode.batch_size or --config.decode.beam_size"
@@ -51,7 +52,8 @@ def execute(command: Command) -> int:
     It is 2 after one line about a user error, and 128 + n if signal n ended the training early.
     """
     memory = MEMORY_OF_TRAINING if command.mode == TRAIN else MEMORY
-    return exit_code(lambda: _execute(command), command.workdir, memory)
+    with logging_to(MODES[command.mode].log):
+        return exit_code(lambda: _execute(command), command.workdir, memory)
 
 
 def _execute(command: Command) -> int:
@@ -72,8 +74,7 @@ def _execute(command: Command) -> int:
 def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
     if experiment.is_sweep:
-        log = functools.partial(print, flush=True)
-        stopped_by = sweep(*experiment, folder, options.trial, log)
+        stopped_by = sweep(*experiment, folder, options.trial)
     else:
         stopped_by = run.train(experiment.config, folder)
     return 128 + stopped_by if stopped_by else 0
@@ -102,7 +103,7 @@ def _read(command: Command, folder: Path) -> Experiment:
     if command.config is None:
         safety.check_fetched(config, [key for key, _ in command.overrides])
         if training and (line := safety.describe_text(config, folder)):
-            print(line, flush=True)
+            logger.info(line)
     return experiment
 
 
@@ -114,4 +115,4 @@ def _keep_compiled(config: ConfigDict) -> None:
     if not config.data.cache_dir and "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser()
-    keep_programs(cache / "programs", warn)
+    keep_programs(cache / "programs")

@@ -26,6 +26,7 @@ class Mode(NamedTuple):
       help: a line for --help.
       flags: the fields of `Options` that it reads.
       tasks: that have it; all where it names none.
+      log: the stream of what it says meanwhile: beside its answers, or "stdout" if it has none.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Mode(NamedTuple):
     help: str
     flags: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
+    log: str = "stderr"
 
     def fits(self, task: str) -> bool:
         """Whether a task has it."""
@@ -55,8 +57,14 @@ class Mode(NamedTuple):
 
 
 TABLE = (
-    Mode(TRAIN, "experiments.command.train", "train a run or a sweep, or resume it", ("trial",)),
-    Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text"),
+    Mode(
+        TRAIN,
+        "experiments.command.train",
+        "train a run or a sweep, or resume it",
+        ("trial",),
+        log="stdout",
+    ),
+    Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text", log="stdout"),
     Mode(
         "attention",
         "experiments.tasks.{task}.attention",
@@ -116,7 +124,7 @@ def readers(flag: str) -> list[str]:
     return [mode.name for mode in MODES.values() if flag in mode.flags]
 
 
-def show(task: Any, variables: Any, folder: Path, log: Callable[[str], None]) -> None:
+def show(task: Any, variables: Any, folder: Path) -> None:
     """Prints and draws outputs of a trained model; see `show` of each task's module."""
     module = importlib.import_module(f"experiments.tasks.{task.config.task}")
-    module.show(task, variables, folder, log)
+    module.show(task, variables, folder)

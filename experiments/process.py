@@ -1,10 +1,12 @@
 """A command as a process: its streams, what ends it early, and the one line about an error."""
 
+import contextlib
 import errno
 import io
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from transformer import signals
@@ -78,6 +80,40 @@ def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
             raise
         print(f"error: {line}", file=sys.stderr)
         return 2
+
+
+class _Lines(logging.Handler):
+    """Prints lines to a stream of `sys`, as it is then: a progress bar takes its place.
+
+    A line that cannot be printed ends the command, as an answer that cannot.
+    """
+
+    def __init__(self, stream: str):
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=getattr(sys, self._stream), flush=True)
+
+
+@contextlib.contextmanager
+def logging_to(stream: str) -> Iterator[None]:
+    """Within it, what the program says is printed to "stdout" or "stderr"."""
+    streams = {
+        "transformer": stream,
+        "experiments": stream,
+        "transformer.storage.compile_cache": "stderr",  # is of no run
+    }
+    with contextlib.ExitStack() as before:
+        for name, own in streams.items():
+            logger, handler = logging.getLogger(name), _Lines(own)
+            before.callback(logger.setLevel, logger.level)
+            before.callback(setattr, logger, "propagate", logger.propagate)
+            before.callback(logger.removeHandler, handler)
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+            logger.addHandler(handler)
+        yield
 
 
 def hush(unraisable: Any) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from transformer.storage.files import write_json, write_text
 from transformer.tasks.base import Task
 from transformer.train import Trainer
 
+logger = logging.getLogger(__name__)
+
 EVALUATIONS = "evaluations"  # folder within a run's, of evaluations with other settings
 MAX_NAME_LENGTH = 120  # of a folder there, in characters
 
@@ -41,21 +44,21 @@ def train(config: ConfigDict, folder: Path) -> int | None:
       UserError: see `TranslationTask`, `Trainer.run`, `workdir.claim` and `workdir.locked`.
     """
     workdir.check_same_run(folder, config, training=True)
-    task = tasks.REGISTRY[config.task](config, _log, folder=folder)
+    task = tasks.REGISTRY[config.task](config, folder=folder)
     # Opening the checkpoints clears away those half written: none may be another process's.
     with workdir.locked(folder):
         return _train(task, config, folder)
 
 
 def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
-    trainer = Trainer([Run(task, config, folder)], _log)
+    trainer = Trainer([Run(task, config, folder)])
     trainer.runs[0].checkpoints.check_fingerprint(task.fingerprint())
     newest, finished = workdir.newest_step(folder), trainer.runs[0].finished()
     if finished and workdir.is_finished(folder, newest):
         trainer.runs[0].close()
-        _log(f"{folder} is finished, {newest} steps; its results:")
+        logger.info(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.known_results(folder), config.task)
-        _log(
+        logger.info(
             "Raise --config.train.steps or --config.train.epochs to go on, or use another "
             "--workdir to start from the beginning."
         )
@@ -68,7 +71,7 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     else:
         environment.record(folder)
         for line in task.describe():
-            _log(line)
+            logger.info(line)
         if not trainer.run():
             return trainer.stop_signal
     if workdir.is_scored(folder, workdir.newest_step(folder)):
@@ -94,14 +97,14 @@ def evaluate(config: ConfigDict, folder: Path) -> None:
     # The report will need them, and damage is better known before the scoring takes its time.
     records.read_data(folder / page.DATA)
     records.read_environment(folder / environment.ENVIRONMENT)
-    task = tasks.REGISTRY[config.task].from_folder(folder, config, _log)
+    task = tasks.REGISTRY[config.task].from_folder(folder, config)
     if not others:
         show(task, config, folder, score(task, config, folder))
         return
     place = folder / EVALUATIONS / _name_of(others)
     workdir.make_writable(place)
     print_results(score(task, config, folder, place, {"settings": others}), config.task)
-    _log(f"wrote {place / 'results.json'}; those of {folder} stay as they are")
+    logger.info(f"wrote {place / 'results.json'}; those of {folder} stay as they are")
 
 
 def _name_of(settings: Mapping[str, Any]) -> str:
@@ -128,8 +131,8 @@ def score(
       notes: stand in the results as well.
     """
     place = place or folder
-    chosen = weights.choose(task, config, folder, _log, keep=place == folder)
-    run = workdir.load_trained(folder, config, _log, chosen["steps"])
+    chosen = weights.choose(task, config, folder, keep=place == folder)
+    run = workdir.load_trained(folder, config, chosen["steps"])
     params, progress = run.variables["params"], run.progress
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
@@ -139,7 +142,7 @@ def score(
         results[split]["seconds"] = round(time.monotonic() - start, 3)
         for name, lines in results[split].pop("texts").items():
             _write_lines(place / name, lines)
-            _log(f"wrote {place / name}")
+            logger.info(f"wrote {place / name}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
         "step": workdir.newest_step(folder),
@@ -162,19 +165,19 @@ def score(
 def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
     steps = results["averaged_steps"]
-    trained = workdir.load_trained(folder, config, _log, steps)
+    trained = workdir.load_trained(folder, config, steps)
     # The task's own, which is compiled.
     trained = dataclasses.replace(trained, predictor=task.predictor)
     print_results(results, config.task)
     with _picture("the examples", folder):
-        modes.show(task, trained.variables, folder, _log)
+        modes.show(task, trained.variables, folder)
     with _picture("the training", folder):
         picture = folder / "figures" / "training.png"
-        _log(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
+        logger.info(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
     with _picture("the snapshots", folder):
         for picture in snapshot_figures.draw(folder):
-            _log(f"wrote {picture}")
-    _log(f"wrote {page.write(config, folder, results, trained)}")
+            logger.info(f"wrote {picture}")
+    logger.info(f"wrote {page.write(config, folder, results, trained)}")
 
 
 @contextlib.contextmanager
@@ -186,7 +189,7 @@ def _picture(what: str, folder: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         reason = (str(error).strip().splitlines() or [""])[0][:200]
-        _log(
+        logger.warning(
             f"no picture of {what} ({type(error).__name__}: {reason}); the results are in "
             f"{folder / 'results.json'}"
         )
@@ -214,7 +217,7 @@ def print_results(results: dict[str, Any], task: str) -> None:
     print_table(table)
     for name in metrics:
         if f"{name}_signature" in first:
-            _log(f"{name}: {first[f'{name}_signature']}")
+            logger.info(f"{name}: {first[f'{name}_signature']}")
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:
@@ -230,7 +233,3 @@ def _cell(scores: dict[str, Any], metric: Metric) -> str:
     if metric.unit == "%":
         text = f"{value * metric.scale:.1f}%"
     return text if interval is None else f"{text} ± {metric.scale * interval:.2f}"
-
-
-def _log(line: str) -> None:
-    print(line, flush=True)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import io
 import itertools
+import logging
 import os
 import select
 import stat
@@ -24,6 +25,8 @@ from experiments.process import named_output
 from transformer.data.text_files import GZIP_MAGIC, decode_line
 from transformer.errors import UserError
 from transformer.storage.files import whole_file
+
+logger = logging.getLogger(__name__)
 
 PIPE_COLUMNS, MAX_COLUMNS = 120, 100_000  # characters: of a pipe at least, and of any table
 FRAME, FRAME_OF_CELL = 1, 3  # characters: of a table's left side; of a cell's blanks and right side
@@ -90,7 +93,7 @@ def line_mode(answer: Callable[[Any, Path, "Lines", TextIO], int]) -> Callable:
             count = answer(config, folder, Lines(source), output)
         if options.output is not None:
             written = "1 line" if count == 1 else f"{count:,} lines"
-            warn(f"wrote {written} to {options.output}")
+            logger.info(f"wrote {written} to {options.output}")
 
     return mode
 
@@ -173,10 +176,10 @@ class Lines:
         parts: list[bytes] = []  # of a line whose end has not arrived
         asked = self.typed and sys.stderr.isatty()
         if asked:
-            warn("type a line and press Enter for its answer; Ctrl-D ends")
+            _prompt("type a line and press Enter for its answer; Ctrl-D ends\n")
         while True:
             if asked and not lines and not any(parts):
-                print("> ", end="", file=sys.stderr, flush=True)
+                _prompt("> ")
             select.select([descriptor], [], [])
             block = os.read(descriptor, BLOCK)
             first, *others = block.split(b"\n")
@@ -193,7 +196,7 @@ class Lines:
                 yield lines
                 lines = []
         if asked:
-            warn("")
+            _prompt("\n")
         if last := b"".join(parts):
             lines.append(last)
         if lines:
@@ -303,6 +306,6 @@ def _columns(table: Table, part: list[_Size], room: int) -> list[Column]:
     return columns
 
 
-def warn(line: str) -> None:
-    """Prints a line beside the output."""
-    print(line, file=sys.stderr, flush=True)
+def _prompt(text: str) -> None:
+    """Shows somebody who types lines that the next one is waited for."""
+    print(text, end="", file=sys.stderr, flush=True)

@@ -1,6 +1,8 @@
 """Tiny models with a different prime for every axis, shared by the tests of the core."""
 
+import contextlib
 import gc
+import logging
 import os
 import shutil
 import tempfile
@@ -39,6 +41,31 @@ def pytest_unconfigure(config):
     """Deletes it again."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ["TESTS_XLA_CACHE"], ignore_errors=True)
+
+
+@contextlib.contextmanager
+def heard():
+    """The lines that the program logs meanwhile, as they come."""
+    lines, handler = [], logging.Handler(logging.INFO)
+    handler.emit = lambda record: lines.append(record.getMessage())
+    loggers = [logging.getLogger(name) for name in ("transformer", "experiments")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+
+@pytest.fixture
+def said():
+    """See `heard`."""
+    with heard() as lines:
+        yield lines
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import logging
 import math
 import re
 import sys
@@ -15,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 
 from transformer.metrics import registry
+
+logger = logging.getLogger(__name__)
 
 REFRESH = 0.1  # seconds between two looks of the bar
 SILENCE = 30.0  # seconds without a line at most, where there is no terminal
@@ -56,12 +59,11 @@ class Progress:
     Args:
       total: steps of the whole run.
       start: steps done before.
-      log: prints a line where there is no terminal.
       unit: what is counted per second.
     """
 
-    def __init__(self, total: int, start: int, log: Callable[[str], None], unit: str):
-        self._unit, self._log, self._total = unit, log, total
+    def __init__(self, total: int, start: int, unit: str):
+        self._unit, self._total = unit, total
         self._terminal = sys.stderr.isatty()
         self._bar = RichProgress(
             TextColumn("step"),
@@ -109,8 +111,8 @@ class Progress:
         """Shows an evaluation, above the bar."""
         shown = registry.select(lambda metric: registry.PROGRESS in metric.shown)
         text = "  ".join(f"{name} {scores[name]:.4g}" for name in shown if name in scores)
-        log = self._bar.console.print if self._terminal else self._log
-        log(f"validation at step {step}: {text}")
+        say = self._bar.console.print if self._terminal else logger.info
+        say(f"validation at step {step}: {text}")
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -119,7 +121,7 @@ class Progress:
         if self._terminal:
             self._show(self._since, (what,))
         elif what == COMPILING and not self._compiled:
-            self._log(f"{COMPILING} ...")
+            logger.info(f"{COMPILING} ...")
             self._shown = self._since
         try:
             yield
@@ -148,7 +150,7 @@ class Progress:
                     shown.remove(dropped)
             self._bar.update(self._task, completed=self._step, text=_text(shown))
         else:
-            self._log(f"step {self._step}/{self._total}{_text(shown)}")
+            logger.info(f"step {self._step}/{self._total}{_text(shown)}")
 
     def _time_left(self, now: float) -> tuple[str, ...]:
         """By the steps so far, whose evaluations and saves count with them; none before a step."""

@@ -1,6 +1,7 @@
 """One run's books: what it remembers beside its state, where it writes, when it ends."""
 
 import dataclasses
+import logging
 import math
 import re
 import time
@@ -23,6 +24,8 @@ from transformer.storage.files import write_arrays, write_json
 from transformer.storage.metrics_file import MetricsWriter
 from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
+
+logger = logging.getLogger(__name__)
 
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
 MAX_ATTEMPTS = 5  # to evaluate one state, before the run goes on without
@@ -126,7 +129,7 @@ class Run:
         params = self.task.init_params(jax.random.key(self.config.seed))
         return init_state(params, self.optimizer, bool(self.config.train.ema_decay))
 
-    def restore(self, template: TrainState, log: Callable) -> TrainState | None:
+    def restore(self, template: TrainState) -> TrainState | None:
         """Returns the newest checkpoint's state, and remembers what was saved beside it.
 
         Raises:
@@ -134,7 +137,7 @@ class Run:
         """
         fingerprint = self.progress.fingerprint
         self.progress, self.saved_step = RunProgress(fingerprint), 0
-        restored = self.checkpoints.restore_newest(template, log, fingerprint)
+        restored = self.checkpoints.restore_newest(template, fingerprint)
         if restored is None:
             return None
         state, saved = restored
@@ -275,17 +278,16 @@ class Run:
         """Returns whether the state after `step` steps is to be saved and evaluated."""
         return step > 0 and (step % self.evaluate_every == 0 or self.ended(step))
 
-    def needs_evaluation(self, step: int, consecutive_nonfinite: int, log: Callable) -> bool:
+    def needs_evaluation(self, step: int, consecutive_nonfinite: int) -> bool:
         """Returns whether a state that is due was not evaluated yet, and is worth it.
 
         Args:
           consecutive_nonfinite: of the state.
-          log: prints a line where it is not worth it.
         """
         if self.checkpoints.evaluated(step):
             return False
         if self._attempts(step) >= MAX_ATTEMPTS:
-            log(
+            logger.warning(
                 f"the evaluation at step {step} failed {MAX_ATTEMPTS} times and is left out: is "
                 "--config.decode.batch_size or --config.evaluate.max_sentences too large?"
             )
@@ -293,7 +295,8 @@ class Run:
         last = max(self.checkpoints.scores(), default=0)
         # The newest few are averaged, and the same weights again would push good ones out.
         if not self.ended(step) and last and consecutive_nonfinite >= step - last:
-            log(f"nothing was learned since step {last}: step {step} is not saved or evaluated")
+            line = f"nothing was learned since step {last}: step {step} is not saved or evaluated"
+            logger.warning(line)
             return False
         return True
 

@@ -1,6 +1,7 @@
 """SIGINT and SIGTERM: answered with a line at once, whatever the program is busy with."""
 
 import contextlib
+import logging
 import os
 import queue
 import signal
@@ -9,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
+
+logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME = 1.0  # seconds within which a second signal is the first, passed on by another program
@@ -39,9 +42,9 @@ class _Answering:
 
     answer = ""
 
-    def __init__(self, log: Callable[[str], None]):
+    def __init__(self):
         self.received: int | None = None
-        self._log, self._said = log, threading.Event()
+        self._said = threading.Event()
 
     def __enter__(self):
         readable, self._pipe = os.pipe()
@@ -71,10 +74,13 @@ class _Answering:
             if not first:
                 first = time.monotonic()
                 with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-                    self._log(f"{name(byte[0])}: {self.answer}")
+                    self._say(f"{name(byte[0])}: {self.answer}")
                 self._said.set()
                 self._answered(byte[0])
         os.close(pipe)
+
+    def _say(self, line: str) -> None:
+        """Is called in the watching thread."""
 
     def _handle(self, number: int, frame: Any) -> None:
         """Is called in the main thread, as soon as Python comes to it."""
@@ -84,16 +90,12 @@ class _Answering:
 
 
 class StopSignals(_Answering):
-    """Within it, SIGINT and SIGTERM are remembered in `received` and end nothing by themselves.
-
-    Args:
-      log: prints a line.
-    """
+    """Within it, SIGINT and SIGTERM are remembered in `received` and end nothing by themselves."""
 
     answer = "saving, then ending; once more ends at once"
 
-    def __init__(self, log: Callable[[str], None]):
-        super().__init__(log)
+    def __init__(self):
+        super().__init__()
         self._events: queue.SimpleQueue = queue.SimpleQueue()
 
     def wait_for(self, work: Callable[[], T], waiting: Callable[[], None]) -> T:
@@ -137,6 +139,9 @@ class StopSignals(_Answering):
         if self.received is not None:
             self._said.wait(SAME)
 
+    def _say(self, line: str) -> None:
+        logger.info(line)
+
     def _handle(self, number: int, frame: Any) -> None:
         if self.received is None:
             self.received = number
@@ -148,8 +153,8 @@ class EndSignals(_Answering):
 
     answer = "ending"
 
-    def __init__(self):
-        super().__init__(lambda line: print(line, file=sys.stderr, flush=True))
+    def _say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)  # the loggers may not be set up yet
 
     def _handle(self, number: int, frame: Any) -> None:
         if self.received is None:

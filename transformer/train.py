@@ -1,6 +1,7 @@
 """The training loop. It knows steps, checkpoints and clocks, but no tokens, masks or BLEU."""
 
 import functools
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,8 @@ from transformer.run import Run, Stopwatch
 from transformer.signals import StoppedError, StopSignals
 from transformer.train_step import TrainState
 
+logger = logging.getLogger(__name__)
+
 
 class Trainer:
     """Trains one run, or several as one program, in the same order of steps, saves and scores.
@@ -33,7 +36,6 @@ class Trainer:
     Args:
       runs: each keeps its own books. Several differ in numbers that are arguments of the step:
         `tasks[0].with_config` made the tasks of all, so that they share a model.
-      log: prints a line.
       devices: those to use, see `placement`; all, by default.
       train_step: that of another trainer of runs of the same structure, so that it compiles once.
       snapshots: whether each evaluation also writes what the attention heads look at.
@@ -48,12 +50,11 @@ class Trainer:
     def __init__(
         self,
         runs: Sequence[Run],
-        log: Callable,
         devices: Sequence[Any] | None = None,
         train_step: Callable | None = None,
         snapshots: bool = True,
     ):
-        self.runs, self.log, self.snapshots = runs, log, snapshots
+        self.runs, self.snapshots = runs, snapshots
         place = SingleRun if len(runs) == 1 else VmappedRuns
         self.placement = place(devices or jax.devices(), len(runs))
         self.train_step = train_step or self.placement.compile(runs[0].make_train_step())
@@ -65,7 +66,7 @@ class Trainer:
         self._pending: list[TokenMetrics] = []  # of each step since the last line, on the devices
         self._shapes: set = set()  # of the batches that the step is compiled for
         self._watch = Stopwatch()
-        self._signals = StopSignals(log)
+        self._signals = StopSignals()
 
     @property
     def stop_signal(self) -> int | None:
@@ -87,12 +88,12 @@ class Trainer:
         """
         lead = self.runs[0]
         if len(self.runs) == 1:
-            warn_of_warmup(lead.config.optimizer, lead.total_steps, self.log)
+            warn_of_warmup(lead.config.optimizer, lead.total_steps)
         step, states = self._restore()
         if step:
-            self.log(f"going on from step {step}")
+            logger.info(f"going on from step {step}")
         elif len(self.runs) == 1:
-            self.log(parameter_table(states[0].params))
+            logger.info(parameter_table(states[0].params))
         for run in self.runs:
             run.start_writing()
         plans = [run.task.plan for run in self.runs]
@@ -120,7 +121,7 @@ class Trainer:
             states = []
             for run in self.runs:
                 fresh = run.fresh_state()
-                restored = run.restore(fresh, self.log)
+                restored = run.restore(fresh)
                 states.append(fresh if restored is None else restored)
             # A checkpoint that was damaged has been put aside.
             if all(int(states[i].step) == start for i in self._trained):
@@ -132,7 +133,7 @@ class Trainer:
         settings, queue, unsaved = lead.config.train, StepQueue(), 0.0
         self._take_up_pending()
         self._watch.lap()
-        with Progress(lead.total_steps, step, self.log, lead.task.unit) as progress:
+        with Progress(lead.total_steps, step, lead.task.unit) as progress:
             try:
                 while True:
                     due = self._due(state, step)
@@ -167,7 +168,7 @@ class Trainer:
         """The runs whose state is to be saved and evaluated here."""
         due = [i for i in self._trained if self.runs[i].due(step)]
         bad = np.ravel(jax.device_get(state.consecutive_nonfinite)).tolist() if due else []
-        return [i for i in due if self.runs[i].needs_evaluation(step, bad[i], self.log)]
+        return [i for i in due if self.runs[i].needs_evaluation(step, bad[i])]
 
     def _compile(self, arguments: tuple, progress: Progress) -> None:
         """Compiles the step for a batch of new shapes; a signal finds the state as it was."""
@@ -250,7 +251,8 @@ class Trainer:
             raise
         except Exception as error:
             reason = (str(error).strip().splitlines() or [""])[0][:200]
-            self.log(f"{what} failed, and training goes on: {type(error).__name__}: {reason}")
+            line = f"{what} failed, and training goes on: {type(error).__name__}: {reason}"
+            logger.warning(line)
             return None
         finally:
             self._spend()
@@ -278,7 +280,7 @@ class Trainer:
         if self.stop_signal is not None:
             self._signals.wait_for_answer()
             saved = f"saved step {step}" if step else "nothing was trained yet"
-            self.log(
+            logger.info(
                 f"{signals.name(self.stop_signal)}: {saved}; start the same command again to go on"
             )
             return False
@@ -286,7 +288,7 @@ class Trainer:
         for i, run in enumerate(self.runs):
             if i not in self.failures:
                 own = f"{run.workdir.name}: " if len(self.runs) > 1 else ""
-                self.log(own + run.ending(run.saved_step, int(nonfinite_steps[i])))
+                logger.info(own + run.ending(run.saved_step, int(nonfinite_steps[i])))
         return True
 
     def _scores(self, params: Any) -> Sequence[dict[str, Any]]:
@@ -315,7 +317,7 @@ class Trainer:
             raise error
         self.failures[i] = str(error)
         self.on_failure(i, str(error))
-        self.log(f"{self.runs[i].workdir.name}: {error}")
+        logger.warning(f"{self.runs[i].workdir.name}: {error}")
 
 
 class StepQueue:
@@ -342,11 +344,11 @@ class StepQueue:
                 self._ahead = min(self.MAX_ACTIVE, 2 * self._ahead or 1)
 
 
-def warn_of_warmup(settings: ConfigDict, total_steps: int, log: Callable) -> None:
+def warn_of_warmup(settings: ConfigDict, total_steps: int) -> None:
     """Says so where most of the run would pass while the learning rate still rises."""
     updates = math.ceil(total_steps / settings.gradient_accumulation_steps)
     if updates < 2 * settings.warmup_steps:
-        log(
+        logger.warning(
             f"warning: {updates} updates are planned and the learning rate rises for "
             f"{settings.warmup_steps} of them: set "
             f"--config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"

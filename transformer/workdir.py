@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -227,9 +227,7 @@ def load_config(folder: Path) -> ConfigDict:
     return config
 
 
-def load_trained(
-    folder: Path, config: ConfigDict, warn: Callable[[str], None], steps: Sequence[int] = ()
-) -> TrainedRun[Any]:
+def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) -> TrainedRun[Any]:
     """Returns a run's model with its weights.
 
     Args:
@@ -243,14 +241,14 @@ def load_trained(
     check_same_run(folder, config)
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: check --workdir")
-    predictor = tasks.REGISTRY[config.task].load(folder, config, warn)
+    predictor = tasks.REGISTRY[config.task].load(folder, config)
     if not (folder / "checkpoints").is_dir():
         raise UserError(
             f"{folder} has no checkpoint yet (no folder checkpoints): train until one is saved, or "
             "check --workdir"
         )
     params, used, progress = weights.load(
-        folder, config, predictor.param_shapes(), predictor.fingerprint(), warn, steps
+        folder, config, predictor.param_shapes(), predictor.fingerprint(), steps
     )
     return TrainedRun(predictor, {"params": params}, used, progress)
 

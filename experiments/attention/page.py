@@ -6,9 +6,10 @@ says how it is steered. Its numbers are the float32 arrays, bit for bit.
 """
 
 import hashlib
+import logging
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ from experiments.options import Options
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
 from transformer.workdir import known_results
+
+logger = logging.getLogger(__name__)
 
 # Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
 MAX_CHARACTERS = 1_800_000
@@ -72,7 +75,6 @@ def draw_attention(
     place: Path,
     run: Path,
     options: Options,
-    log: Callable[[str], None],
 ) -> list[Path]:
     """Draws a text's attention weights below `place`; returns the pictures and the explorer.
 
@@ -81,7 +83,6 @@ def draw_attention(
       run: folder of the run, whose snapshots the explorer shows beside the text.
       options: `layer` and `head` are drawn alone, and are where the explorer opens; `hide_eos`
         is of both, though the explorer can bring it back; the arrays, `save_maps`, have all.
-      log: called with a line on what there was no room for.
 
     Raises:
       UserError: there is no such layer or head.
@@ -94,16 +95,16 @@ def draw_attention(
     numbers = ", ".join(f"{step:,}" for step in sorted(steps))
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
     given, page = Example((label,), (maps,)), place / "explorer.html"
-    return [*pictures, write_explorer(page, given, read_examples(run), options, log)]
+    return [*pictures, write_explorer(page, given, read_examples(run), options)]
 
 
-def show_attention(seen: Attention, run: Path, log: Callable[[str], None]) -> None:
+def show_attention(seen: Attention, run: Path) -> None:
     """Draws what a finished run attends to in an example; nothing of a model without attention."""
     if seen.weights:
         steps = known_results(run)["averaged_steps"]
         place = run / "figures" / "attention"
-        for file in draw_attention(seen, steps, place, run, Options(), log):
-            log(f"wrote {file}")
+        for file in draw_attention(seen, steps, place, run, Options()):
+            logger.info(f"wrote {file}")
 
 
 def write_explorer(
@@ -111,11 +112,10 @@ def write_explorer(
     given: Example,
     tracked: Sequence[Example],
     options: Options,
-    log: Callable[[str], None],
 ) -> Path:
     """Writes the explorer of a sentence and, as far as there is room, of a run's snapshots.
 
-    A sentence too long for the page is cut, snapshots are thinned; both the page and `log` tell.
+    A sentence too long for the page is cut, snapshots are thinned; both the page and a line tell.
 
     Args:
       given: the sentence that the page opens at.
@@ -128,7 +128,7 @@ def write_explorer(
     """
     examples, notes = fit(given, tracked)
     for note in notes:
-        log(note)
+        logger.warning(note)
     data = {
         "kinds": {kind: names._asdict() for kind, names in KINDS.items()},
         "examples": [_encode(example) for example in examples],

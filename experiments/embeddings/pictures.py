@@ -1,6 +1,7 @@
 """What a trained model makes of its tokens, the mode `embeddings`: maps and nearest neighbours."""
 
 import difflib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from experiments.display.vector_space import neighbours, pca, perplexity, tsne, 
 from experiments.display.web_page import encode_integers, write_page
 from experiments.embeddings.figures import KINDS, Map, map_figure, token_kinds
 from experiments.options import Options
-from experiments.text_io import print_table, warn
+from experiments.text_io import print_table
 from transformer.data.tokenizer import UNK_ID, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import TokenTable
 from transformer.storage.files import write_arrays
 from transformer.workdir import load_trained
+
+logger = logging.getLogger(__name__)
 
 NEIGHBOURS = 10  # of a token, printed and shown
 MIN_TOKENS = 10  # tokens that t-SNE maps
@@ -38,7 +41,7 @@ def embeddings(config: ConfigDict, folder: Path, options: Options) -> Iterator[P
     Raises:
       UserError: the model has no such token.
     """
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
     tables = run.predictor.token_tables(run.variables)
     if options.token is not None:
         for table in neighbour_tables(tables, options.token):
@@ -79,7 +82,7 @@ def make_maps(name: str, vectors: np.ndarray) -> Iterator[Map]:
         some = f"{count:,}" if count <= MAX_TOKENS else f"the first {MAX_TOKENS:,} of {count:,}"
         shown = min(count, MAX_TOKENS)
         said = f"{title}: t-SNE of {some} tokens, perplexity {perplexity(shown):.3g}"
-        warn(said)
+        logger.info(said)
         yield Map("tsne", tsne(unit_rows(vectors[:shown])), said)
     points, (first, second) = pca(vectors)
     said = f"{title}: PCA of {count:,} tokens, {first:.1%} and {second:.1%} of the variance"

@@ -1,6 +1,7 @@
 """The mode `align`: every cross-attention head as a word aligner, scored, and the best one used."""
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,6 @@ from experiments.text_io import (
     print_table,
     read_lines,
     two_columns,
-    warn,
 )
 from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
 from transformer.data import held_out
@@ -37,6 +37,8 @@ from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
 from transformer.progress import line_progress
 from transformer.workdir import check_same_run, load_trained, make_writable
+
+logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
 NO_ATTENTION = (
@@ -68,7 +70,7 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     with contextlib.ExitStack() as stack:
         if options.output is not None:  # which may be impossible, and is better known before
             output = stack.enter_context(open_output(options.output, *read))
-        run = load_trained(folder, config, warn)
+        run = load_trained(folder, config)
         place = folder / SCORES
         make_writable(place.parent)
         with line_progress(len(pairs), hidden=False) as advance:
@@ -125,7 +127,7 @@ def _known_head(path: Path) -> Head:
         )
     scores = read_csv(path)
     best = best_of(scores)
-    warn(f"links by {best}: its error rate was {scores[best].error_rate:.3f}, see {path}")
+    logger.info(f"links by {best}: its error rate was {scores[best].error_rate:.3f}, see {path}")
     return best
 
 
@@ -134,7 +136,7 @@ def _align(config: ConfigDict, folder: Path, options: Options, pairs: Sequence[P
     head = _known_head(folder / SCORES)
     if options.output is None:
         raise UserError("--output is missing: name the file for the links, or give --links")
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
     with (
         open_output(options.output, input_file(options.input), folder / SCORES) as output,
         line_progress(len(pairs), hidden=False) as advance,

@@ -34,7 +34,7 @@ from scipy.stats import spearmanr
 from experiments.attention.arrays import KINDS
 from experiments.display.figure_files import save_figure
 from experiments.heads import figures
-from experiments.text_io import print_table, warn
+from experiments.text_io import print_table
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.inference.base import Variables
@@ -117,8 +117,8 @@ def heads(config: ConfigDict, folder: Path) -> list[Path]:
             f"config.model.architecture={config.model.architecture} has no heads to rank: "
             "--mode=heads is for runs trained with --config.model.architecture=transformer"
         )
-    run = load_trained(folder, config, warn)
-    task = tasks.REGISTRY[config.task].from_folder(folder, config, warn)
+    run = load_trained(folder, config)
+    task = tasks.REGISTRY[config.task].from_folder(folder, config)
     check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
     place = folder / "figures" / "heads"
     make_writable(place)

@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 
 from experiments.positions import phasors, plots, rotation
 from experiments.positions.values import encodings
-from experiments.text_io import warn
 from transformer.model.build import check_names, has_heads
 from transformer.model.config import ModelConfig
 from transformer.workdir import check_same_run, load_trained
@@ -30,11 +29,11 @@ def positions(config: ConfigDict, folder: Path) -> Iterator[Path]:
     check_same_run(folder, config)
     trained = None
     if (folder / "checkpoints").is_dir():
-        trained = load_trained(folder, config, warn)
+        trained = load_trained(folder, config)
     model = model_config(config)
     count = min(MAX_POSITIONS, model.max_length)
     place = folder / "figures" / "positions"
-    found = list(encodings(model, config.seed, trained, warn))
+    found = list(encodings(model, config.seed, trained))
     yield from plots.draw(found, count, place)
     offset = min(rotation.OFFSET, count - 1)
     tables = {

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.traverse_util
@@ -15,6 +16,8 @@ from transformer.model.config import ModelConfig
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
 from transformer.model.positions.registry import REGISTRY, acts_in, check_encodings
 from transformer.workdir import TrainedRun
+
+logger = logging.getLogger(__name__)
 
 AS_INITIALISED = "as initialised"
 
@@ -94,9 +97,7 @@ class Encoding:
         return np.asarray(jax.jit(call)({"params": self.params}, *arguments))
 
 
-def encodings(
-    config: ModelConfig, seed: int, trained: TrainedRun | None, log: Callable[[str], None]
-) -> Iterator[Encoding]:
+def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Iterator[Encoding]:
     """Yields every encoding of REGISTRY at each place where it differs.
 
     One that the trained model has comes with the parameters of each of its places; others are as
@@ -105,13 +106,12 @@ def encodings(
     Args:
       config: the model's; which encodings it names does not matter.
       seed: of the parameters that start.
-      log: called with a line for each encoding that these sizes of the model rule out.
     """
     for name in REGISTRY:
         try:
             own = alone(config, name)
         except UserError as error:
-            log(f"{name} is not drawn: {error}")
+            logger.warning(f"{name} is not drawn: {error}")
             continue
         if places := _trained_places(own, trained, name) if trained else []:
             yield from places

@@ -19,7 +19,6 @@ from experiments.display import training_curves, web_page
 from experiments.environment import ENVIRONMENT
 from experiments.report import numbers, texts
 from experiments.report.texts import Group
-from experiments.text_io import warn
 from transformer import records, tasks
 from transformer.errors import UserError
 from transformer.storage.files import write_json
@@ -80,7 +79,7 @@ def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
         )
     trained, missing = None, ""
     try:
-        trained = load_trained(folder, config, warn)
+        trained = load_trained(folder, config)
     except UserError as error:
         missing = str(error)
     else:

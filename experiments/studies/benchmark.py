@@ -55,7 +55,7 @@ def main() -> None:
     table = Table(title=title)
     for column in ("runs", "vmap, s", "sequential, s", "speed-up", "MB per run"):
         table.add_column(column, justify="right")
-    lead = TranslationTask(quickstart.get_config(), lambda line: None)
+    lead = TranslationTask(quickstart.get_config())
     for count in map(int, options.runs.split(",")):
         together, in_turn, megabytes = measure_steps(lead, count, options.steps)
         numbers = (f"{together:.2f}", f"{in_turn:.2f}", f"{in_turn / together:.2f}")
@@ -101,7 +101,7 @@ def _timed(way: Callable[[], None]) -> float:
 
 def _together(runs: Sequence[Run], steps: int) -> Callable[[], None]:
     """What trains all runs as one program."""
-    trainer, numbers = Trainer(runs, print), range(len(runs))
+    trainer, numbers = Trainer(runs), range(len(runs))
     state, plans = trainer.fresh_state(), [run.task.plan for run in runs]
     batches = list(itertools.islice(trainer.placement.batches(plans, 0, steps), steps))
     batches = [trainer.placement.put_batch(batch) for batch in batches]
@@ -121,7 +121,7 @@ def _in_turn(tasks: Sequence, configs: Sequence, folders: Sequence, steps: int):
     trainers: list[Trainer] = []
     for each in zip(tasks, configs, folders, strict=True):
         shared = trainers[0].train_step if trainers else None
-        trainers.append(Trainer([Run(*each)], print, train_step=shared))
+        trainers.append(Trainer([Run(*each)], train_step=shared))
         trainers[-1].runs[0].close()
     states = [trainer.fresh_state() for trainer in trainers]
     batches = [

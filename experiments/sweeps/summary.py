@@ -1,14 +1,17 @@
 """The end of a sweep: its results are written, and what is not in them is said."""
 
+import logging
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.sweeps.plan import trial_folder
 from experiments.sweeps.results.outcomes import Trial
 from experiments.sweeps.results.page import write_results
 from experiments.sweeps.study import Study
+
+logger = logging.getLogger(__name__)
 
 
 def numbers_of(trials: Iterable[int]) -> str:
@@ -25,24 +28,24 @@ def started_by() -> str:
     return f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"
 
 
-def summarise(study: Study, folder: Path, log: Callable[[str], None]) -> None:
+def summarise(study: Study, folder: Path) -> None:
     """Writes the results over what is complete, and says where."""
     states, notes = study.states(), study.notes()
     if left := study.left_out():
-        log(
+        logger.info(
             f"trials {numbers_of(left)} of {folder} are no longer in this sweep's list: they keep "
             "their folders, and are left out of the results"
         )
     if failed := [number for number, state in states.items() if state == "failed"]:
         again = "--config.sweep.retry_failed=True tries them again"
-        log(f"trials {numbers_of(failed)} failed; {again}")
+        logger.info(f"trials {numbers_of(failed)} failed; {again}")
     trials = [
         Trial(number, values, trial_folder(folder, number), states[number], notes[number])
         for number, values in study.values().items()
         if number in states
     ]
     if working := [number for number, state in states.items() if state in ("waiting", "running")]:
-        log(
+        logger.info(
             f"trials {', '.join(map(str, working))} are with another worker; the summary is partial"
         )
         if "complete" not in states.values():
@@ -50,5 +53,5 @@ def summarise(study: Study, folder: Path, log: Callable[[str], None]) -> None:
     config = study.config
     baseline = config.sweep.baseline if study.trials is not None else None
     for path in write_results(config.task, trials, folder, config.name, started_by(), baseline):
-        log(f"wrote {path}")
-    log((folder / "results.md").read_text(encoding="utf-8"))
+        logger.info(f"wrote {path}")
+    logger.info((folder / "results.md").read_text(encoding="utf-8"))

@@ -7,6 +7,7 @@ a process dies, says who is still alive.
 
 import contextlib
 import gc
+import logging
 import math
 import time
 import traceback
@@ -38,7 +39,7 @@ from transformer.storage.files import write_text
 from transformer.train import Trainer
 from transformer.trials import write_command
 
-Say = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
 def sweep(
@@ -47,7 +48,6 @@ def sweep(
     space: Mapping[str, Any] | None,
     folder: Path,
     only: int | None,
-    log: Say,
 ) -> int | None:
     """Trains the trials of a sweep that nobody has trained, then writes the summary.
 
@@ -56,7 +56,6 @@ def sweep(
       trials: dotted keys and values of each trial; used by `sweep.search` "grid".
       space: what a search draws from, see `sweep_study`.
       only: the number of the one trial to train; None for all.
-      log: prints a line.
 
     Returns:
       The signal that ended it early, or None.
@@ -71,7 +70,7 @@ def sweep(
         raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
     planned = plan_trials(config, trials or (), folder) if grid else None
     if only is not None:
-        return _train_only(config, planned, folder, only, log)
+        return _train_only(config, planned, folder, only)
     folder.mkdir(parents=True, exist_ok=True)
     with waiting_for(folder):
         study = Study(config, planned, space, folder)
@@ -81,13 +80,13 @@ def sweep(
             f"config.sweep.baseline={config.sweep.baseline} is not a trial: this sweep has "
             f"{numbers_of(study.trials)}"
         )
-    worker = _Worker(study, folder, log)
+    worker = _Worker(study, folder)
     if study.trials is not None:
         worker.print_plan(list(study.trials.values()))
     if (stopped_by := worker.work()) is not None:
         return stopped_by
     with waiting_for(folder):
-        summarise(study, folder, log)
+        summarise(study, folder)
     return None
 
 
@@ -96,7 +95,6 @@ def _train_only(
     planned: Sequence[PlannedTrial] | None,
     folder: Path,
     only: int,
-    log: Say,
 ) -> int | None:
     """Trains one trial of a grid; the sweep finds it done when it comes to it."""
     if planned is None:
@@ -104,15 +102,15 @@ def _train_only(
     trials = find_trials(config, planned, folder)
     if only not in trials:
         raise UserError(f"--trial={only} is not there: this sweep has {numbers_of(trials)}")
-    log(trials[only].name)
+    logger.info(trials[only].name)
     return run.train(trials[only].config, trials[only].folder)
 
 
 class _Worker:
     """One process that takes trials, trains and scores them until none is left."""
 
-    def __init__(self, study: Study, folder: Path, log: Say):
-        self.study, self.folder, self.log = study, folder, log
+    def __init__(self, study: Study, folder: Path):
+        self.study, self.folder = study, folder
         settings = study.config.sweep
         on_accelerator = jax.default_backend() != "cpu"
         # Pruning compares a run with those before it, so they have to come in turn.
@@ -133,14 +131,16 @@ class _Worker:
         done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
         how = "together, as one program" if self.vmapped else "in turn, through one compiled step"
         noun = "group" if len(groups) == 1 else "groups"
-        self.log(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
+        logger.info(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
         for group in groups:
             names = ", ".join(str(trial.number) for trial in group)
             runs = len(group) if self.vmapped else 1
             megabytes = runs * state_bytes(group[0].config) / 1e6
             memory = f"up to {megabytes:,.0f} MB of parameters and optimizer"
             time_left = self._time_left(group, states)
-            self.log(f"  trials {names}: {how if len(group) > 1 else 'alone'}, {memory}{time_left}")
+            logger.info(
+                f"  trials {names}: {how if len(group) > 1 else 'alone'}, {memory}{time_left}"
+            )
 
     def _time_left(self, group: Sequence[PlannedTrial], states: Mapping[int, str]) -> str:
         """What the trials of a group that are left will take, by those of it that are done.
@@ -207,7 +207,7 @@ class _Worker:
             return self._divide(taken, reason, out_of_memory)
         for trial, attempt in taken:
             if out_of_memory and not again:
-                self.log(f"{trial.name}: {reason}; trying once more, alone in memory")
+                logger.warning(f"{trial.name}: {reason}; trying once more, alone in memory")
                 return self._train(taken, again=True)
             if not mistake and not out_of_memory:
                 file = self.folder / "errors" / f"{trial.number:03d}.txt"
@@ -224,7 +224,7 @@ class _Worker:
             self._queue.limit(taken[0][0], size)
         halves = taken[:size], taken[size:]
         names = [", ".join(str(trial.number) for trial, _ in half) for half in halves]
-        self.log(f"{reason}: training {names[0]} and {names[1]} apart, from what was saved")
+        logger.warning(f"{reason}: training {names[0]} and {names[1]} apart, from what was saved")
         for half in halves:
             if (stopped_by := self._train(half)) is not None:
                 return stopped_by
@@ -240,7 +240,7 @@ class _Worker:
     def _train_all(self, taken: Taken) -> int | None:
         """Trains, scores and tells the study, see `_train`."""
         for trial, _ in taken:
-            self.log(trial.name)
+            logger.info(trial.name)
         try:
             made = self._make_tasks([trial for trial, _ in taken])
         except RunError as error:
@@ -258,7 +258,7 @@ class _Worker:
         runs = [
             Run(task, trial.config, trial.folder) for task, trial in zip(made, trials, strict=True)
         ]
-        trainer = Trainer(runs, self.log, snapshots=False)
+        trainer = Trainer(runs, snapshots=False)
         trainer.on_failure = lambda i, reason: self._fail(*taken[i], reason)
         _prepare(trials, runs)
         if not trainer.run():
@@ -271,9 +271,7 @@ class _Worker:
     def _train_one(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> int | None:
         key = structure(trial.config)
         step = self._steps.get(key)
-        trainer = Trainer(
-            [Run(task, trial.config, trial.folder)], self.log, train_step=step, snapshots=False
-        )
+        trainer = Trainer([Run(task, trial.config, trial.folder)], train_step=step, snapshots=False)
         self._steps[key] = trainer.train_step
         _prepare([trial], trainer.runs)
         pruned, total_steps = False, trainer.runs[0].total_steps
@@ -293,7 +291,7 @@ class _Worker:
             self._fail(trial, attempt, str(error))
             return None
         if pruned:
-            self.log(f"{trial.name} is pruned: the others stood better at this step")
+            logger.info(f"{trial.name} is pruned: the others stood better at this step")
             self.study.end(attempt, None, "pruned")
         else:
             self._score(trial, attempt, task)
@@ -306,7 +304,7 @@ class _Worker:
         if key not in self._tasks:
             first = next(iter(self._tasks.values()), None)
             make = tasks.REGISTRY[config.task]
-            self._tasks[key] = make(config, self.log, first)
+            self._tasks[key] = make(config, first)
         lead = self._tasks[key]
         return [lead.with_config(trial.config) for trial in trials]
 
@@ -320,17 +318,17 @@ class _Worker:
             self._fail(trial, attempt, f"{trial.config.train.best_metric} is {value}")
             return
         self.study.end(attempt, float(value), "complete")
-        self.log(f"{trial.name}: {trial.config.train.best_metric} {value:.4g} on validation")
+        logger.info(f"{trial.name}: {trial.config.train.best_metric} {value:.4g} on validation")
 
     def _fail(self, trial: PlannedTrial, attempt: Attempt, reason: str) -> None:
-        self.log(f"{trial.name} failed: {reason}")
+        logger.warning(f"{trial.name} failed: {reason}")
         self.study.end(attempt, None, "failed", reason)
 
     def _say_time_left(self) -> None:
         left = len(self.study.waiting())
         if left:
             minutes = left * sum(self._seconds) / len(self._seconds) / 60
-            self.log(f"{left} trials left, about {minutes:.0f} minutes of one worker")
+            logger.info(f"{left} trials left, about {minutes:.0f} minutes of one worker")
 
 
 def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[Run]) -> None:

@@ -1,6 +1,7 @@
 """Using a trained classifier: the modes `classify` and `attention`."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -11,7 +12,7 @@ from experiments.attention import page
 from experiments.display.figure_files import save_figure
 from experiments.options import Options
 from experiments.tasks import class_figures
-from experiments.text_io import Lines, line_mode, warn
+from experiments.text_io import Lines, line_mode
 from transformer.data.labels import Labelled
 from transformer.errors import UserError
 from transformer.inference.base import Variables
@@ -20,6 +21,8 @@ from transformer.metrics.classification import Reliability
 from transformer.progress import line_progress
 from transformer.tasks.classification import ClassificationTask
 from transformer.workdir import known_results, load_trained
+
+logger = logging.getLogger(__name__)
 
 EXAMPLES = 6  # texts shown after training
 MAX_EXAMPLE_LENGTH = 90  # characters of them
@@ -33,7 +36,7 @@ def classify(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> 
     With `decode.num_best` over one, each line becomes so many, of as many classes as there are,
     `number<TAB>class<TAB>probability`, numbered from one. Returns the lines written.
     """
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
     written, most = 0, config.decode.num_best
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks():
@@ -60,7 +63,7 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         raise UserError(
             "--translation and --hide_eos are for translators: a classifier reads one text"
         )
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
     classifier = run.predictor
     if classifier.is_blank(sentence):
         raise UserError("--sentence is blank: give the text whose attention is to be drawn")
@@ -68,7 +71,7 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     seen = classifier.attention(run.variables, sentence)
     files = []
     if seen.weights:
-        files = page.draw_attention(seen, run.steps, place, folder, options, warn)
+        files = page.draw_attention(seen, run.steps, place, folder, options)
     files += draw_reading(
         classifier, run.variables, [Labelled(sentence, "")], place / "reading.png"
     )
@@ -97,9 +100,7 @@ def draw_reading(
     return [save_figure(class_figures.reading_figure(rows), picture)]
 
 
-def show(
-    task: ClassificationTask, variables: Variables, folder: Path, log: Callable[[str], None]
-) -> None:
+def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     """Prints a few texts of the test set with their classes, and draws what is right and why."""
     classifier, labels = task.predictor, task.predictor.labels
     examples = task.examples("test", EXAMPLES)
@@ -112,13 +113,13 @@ def show(
             if len(item.text) <= MAX_EXAMPLE_LENGTH
             else item.text[:MAX_EXAMPLE_LENGTH] + "…"
         )
-        log(f"  text       {text}")
-        log(f"  class      {item.label}")
-        log(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
+        logger.info(f"  text       {text}")
+        logger.info(f"  class      {item.label}")
+        logger.info(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
     scores = known_results(folder)["test"]
     kinds = {k.removeprefix("accuracy_"): v for k, v in scores.items() if _is_of_kind(k)}
     for kind, accuracy in kinds.items():
-        log(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
+        logger.info(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
     figures = folder / "figures"
     figures.mkdir(exist_ok=True)
     curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})
@@ -133,12 +134,12 @@ def show(
         drawn["map"] = class_figures.embedding_map(vectors, truth, labels)
     for name, figure in drawn.items():
         save_figure(figure, figures / f"{name}.png")
-        log(f"wrote {figures / f'{name}.png'}")
+        logger.info(f"wrote {figures / f'{name}.png'}")
     for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
-        log(f"wrote {picture}")
+        logger.info(f"wrote {picture}")
     if examples:
         seen = classifier.attention(variables, examples[0].text)
-        page.show_attention(seen, folder, log)
+        page.show_attention(seen, folder)
 
 
 def _is_of_kind(name: str) -> bool:

@@ -1,6 +1,6 @@
 """Using a trained language model: the modes `generate`, `score` and `attention`."""
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import TextIO
 
@@ -8,12 +8,14 @@ from ml_collections import ConfigDict
 
 from experiments.attention import page
 from experiments.options import Options
-from experiments.text_io import Lines, line_mode, open_output, warn
+from experiments.text_io import Lines, line_mode, open_output
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.progress import line_progress
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.workdir import load_trained
+
+logger = logging.getLogger(__name__)
 
 DRAWN = 32  # tokens of a text whose attention is drawn after training
 
@@ -41,7 +43,7 @@ def generate_lines(config: ConfigDict, folder: Path, lines: Lines, output: TextI
     `decode.num_best` over one, each line becomes so many, `number<TAB>text`, numbered from one;
     those of a beam search, best first, have their score between the two.
     """
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
     written, numbered = 0, config.decode.num_best > 1
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks():
@@ -58,7 +60,7 @@ def generate_lines(config: ConfigDict, folder: Path, lines: Lines, output: TextI
 
 def generate_one(config: ConfigDict, folder: Path, prompt: str, output: TextIO) -> None:
     """Writes a prompt and what follows it while it is made; of a search, when it is."""
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
     if config.decode.search == "beam" or config.decode.num_best > 1:
         [best] = run.predictor.write(run.variables, [prompt])
         output.write("\n\n".join(text for text, _ in best))
@@ -78,7 +80,7 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
     Raises:
       UserError: the model cannot read a line; those before it are answered.
     """
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
 
     def parse(line: str, number: int) -> str:
         run.predictor.read(line, number)
@@ -107,26 +109,24 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         raise UserError(
             "--translation and --hide_eos are for translators: a language model reads one text"
         )
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
     seen = run.predictor.attention(run.variables, sentence)
     if not seen.weights:
         raise UserError(
             f"config.model.architecture={config.model.architecture} has no attention to draw"
         )
     place = page.text_folder(folder, sentence)
-    return page.draw_attention(seen, run.steps, place, folder, options, warn)
+    return page.draw_attention(seen, run.steps, place, folder, options)
 
 
-def show(
-    task: LanguageModelTask, variables: Variables, folder: Path, log: Callable[[str], None]
-) -> None:
+def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
     """Prints a text that the model writes by itself, and draws the attention over its start."""
     generator = task.predictor
     text = "".join(generator.stream(variables, ""))
-    log(f"it writes:\n\n{text}\n")
+    logger.info(f"it writes:\n\n{text}\n")
     # Room for a beginning, and for pieces that come out otherwise when they are read again.
     start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
         return
     seen = generator.attention(variables, generator.tokenizer.decode(start))
-    page.show_attention(seen, folder, log)
+    page.show_attention(seen, folder)

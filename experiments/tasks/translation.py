@@ -1,6 +1,6 @@
 """Using a trained translator: the modes `translate`, `score`, `attention` and `align`."""
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import TextIO
 
@@ -9,12 +9,14 @@ from ml_collections import ConfigDict
 from experiments.attention import page
 from experiments.heads import alignment
 from experiments.options import Options
-from experiments.text_io import Lines, line_mode, two_columns, warn
+from experiments.text_io import Lines, line_mode, two_columns
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.progress import line_progress
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_trained
+
+logger = logging.getLogger(__name__)
 
 EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
 
@@ -26,7 +28,7 @@ def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) ->
     With `decode.num_best` over one, each line becomes so many, `number<TAB>score<TAB>text`,
     numbered from one.
     """
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks():
@@ -52,7 +54,7 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
     Raises:
       UserError: a line has not two columns; those before it are answered.
     """
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
 
     def parse(line: str, number: int) -> tuple[str, str] | None:
         if "\t" not in line and run.predictor.is_blank(line):
@@ -81,7 +83,7 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         head that is asked for.
     """
     source = options.needed_sentence()
-    run = load_trained(folder, config, warn)
+    run = load_trained(folder, config)
     translator = run.predictor
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
@@ -89,18 +91,16 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     if not seen.weights:
         raise UserError(alignment.NO_ATTENTION.format(use="draw"))
     place = page.text_folder(folder, source, options.translation)
-    return page.draw_attention(seen, run.steps, place, folder, options, warn)
+    return page.draw_attention(seen, run.steps, place, folder, options)
 
 
-def show(
-    task: TranslationTask, variables: Variables, folder: Path, log: Callable[[str], None]
-) -> None:
+def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
     """Prints a few translations of the test set, and draws the attention of the first."""
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]
     for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):
-        log(f"  source       {pair.source}")
-        log(f"  reference    {pair.target}")
-        log(f"  translation  {best[0].text}\n")
+        logger.info(f"  source       {pair.source}")
+        logger.info(f"  reference    {pair.target}")
+        logger.info(f"  translation  {best[0].text}\n")
     seen = task.predictor.attention(variables, sources[0])
-    page.show_attention(seen, folder, log)
+    page.show_attention(seen, folder)

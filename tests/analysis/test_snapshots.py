@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from configs import base
-from runs import quiet, toy_config
+from runs import toy_config
 from transformer.analysis.alignment import (
     GoldLinks,
     Words,
@@ -40,7 +40,7 @@ def cache(tmp_path_factory):
 
 
 def translator(cache, **changes) -> TranslationTask:
-    return TranslationTask(toy_config(cache, **{**TRANSLATOR, **changes}), quiet)
+    return TranslationTask(toy_config(cache, **{**TRANSLATOR, **changes}))
 
 
 def language_model(folder, **changes) -> LanguageModelTask:
@@ -60,7 +60,7 @@ def language_model(folder, **changes) -> LanguageModelTask:
         "evaluate.snapshot_statistics": 5,
         **changes,
     })  # fmt: skip
-    return LanguageModelTask(config, quiet)
+    return LanguageModelTask(config)
 
 
 def classifier(folder, **changes) -> ClassificationTask:
@@ -78,7 +78,7 @@ def classifier(folder, **changes) -> ClassificationTask:
         "evaluate.snapshot_statistics": 5,
         **changes,
     })  # fmt: skip
-    return ClassificationTask(config, quiet)
+    return ClassificationTask(config)
 
 
 MAKE = {"translator": translator, "language_model": language_model, "classifier": classifier}

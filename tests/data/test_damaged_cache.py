@@ -21,15 +21,15 @@ PAIRS = [Pair(line, line[::-1]) for line in LINES]
 ITEMS = [Labelled(line, "ab"[i % 2]) for i, line in enumerate(LINES)]
 
 
-def prepare(cache: Path, log) -> list[bytes]:
+def prepare(cache: Path) -> list[bytes]:
     """Everything that a cache holds of three small texts."""
     config = base.get_config()
     config.data.cache_dir, config.data.context = str(cache), 16
     config.tokenizer.vocab_size = 60
     rest = config.data, config.tokenizer
-    corpus = prepare_corpus(PAIRS, *rest, log=log)
-    text, tokenizer = prepare_text(LINES, *rest, log=log)
-    labelled, own = prepare_labelled(ITEMS, ("a", "b"), *rest, log=log)
+    corpus = prepare_corpus(PAIRS, *rest)
+    text, tokenizer = prepare_text(LINES, *rest)
+    labelled, own = prepare_labelled(ITEMS, ("a", "b"), *rest)
     stores = corpus.source, corpus.target, text.store, labelled.store
     arrays = [array for store in stores for array in (store.tokens, store.offsets)]
     told = corpus.report, corpus.unknown_fraction, text.words, text.unknown, labelled.cut
@@ -41,10 +41,9 @@ def prepare(cache: Path, log) -> list[bytes]:
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_flipped_byte_anywhere_in_the_cache_is_named_and_changes_nothing(count, tmp_path):
-    lines = []
-    whole = prepare(tmp_path / "cache", lines.append)
-    assert lines == []
+def test_a_flipped_byte_anywhere_in_the_cache_is_named_and_changes_nothing(count, tmp_path, said):
+    whole = prepare(tmp_path / "cache")
+    assert said == []
     files = sorted(path for path in (tmp_path / "cache").rglob("*") if path.is_file())
     assert {path.suffix for path in files} == {".model", ".npy", ".json"}
     rng = random.Random(count)
@@ -55,8 +54,8 @@ def test_a_flipped_byte_anywhere_in_the_cache_is_named_and_changes_nothing(count
         data = bytearray(path.read_bytes())
         data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
         path.write_bytes(data)
-        said = []
-        assert prepare(copy, said.append) == whole
+        said.clear()
+        assert prepare(copy) == whole
         assert len(said) == 1, path
         assert str(path.parent if path.suffix != ".model" else path) in said[0]
         shutil.rmtree(copy)

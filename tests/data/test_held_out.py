@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from configs import base
-from runs import identical, quiet, toy_config
+from runs import identical, toy_config
 from tiny_run import command, refused, shared_run
 from transformer import tasks
 from transformer.data import held_out
@@ -109,15 +109,15 @@ def test_a_label_that_the_classifier_lacks_is_named_with_its_line(tmp_path):
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_task_of_a_folder_scores_as_the_one_that_trained_and_opens_no_source(name, tmp_path):
     config = config_of(name, tmp_path / "cache")
-    trains = tasks.REGISTRY[name](config, quiet)
+    trains = tasks.REGISTRY[name](config)
     folder = tmp_path / "run"
     folder.mkdir()
     trains.save_assets(folder)
     shutil.rmtree(tmp_path / "cache")
     config.data.source = "there is no such source"
     with pytest.raises(UserError, match="there is no such source"):  # a control
-        tasks.REGISTRY[name](config, quiet)
-    scores = tasks.REGISTRY[name].from_folder(folder, config, quiet)
+        tasks.REGISTRY[name](config)
+    scores = tasks.REGISTRY[name].from_folder(folder, config)
     assert not (tmp_path / "cache").exists()
     assert (scores.splits, scores.fingerprint()) == (trains.splits, trains.fingerprint())
     params = trains.init_params(jax.random.key(0))
@@ -149,7 +149,7 @@ def test_a_run_is_used_without_its_text_and_without_the_cache(tiny, tmp_path, mo
 
 def test_a_test_set_is_aligned_without_its_source(tmp_path):
     config = config_of("translation", tmp_path / "cache")
-    task = tasks.REGISTRY["translation"](config, quiet)
+    task = tasks.REGISTRY["translation"](config)
     (tmp_path / "run").mkdir()
     task.save_assets(tmp_path / "run")
     kept = held_out.read_pairs(tmp_path / "run", "test")

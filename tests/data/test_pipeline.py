@@ -435,9 +435,8 @@ def test_what_a_killed_process_left_in_the_cache_is_no_harm(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "missing", "digests", "a file"])
-def test_damaged_tokens_in_the_cache_are_made_again_with_a_line(damage, tmp_path):
-    lines = []
-    whole = sentences(prepare_corpus(PAIRS, *settings(tmp_path), log=lines.append))
+def test_damaged_tokens_in_the_cache_are_made_again_with_a_line(damage, tmp_path, said):
+    whole = sentences(prepare_corpus(PAIRS, *settings(tmp_path)))
     [folder] = tmp_path.glob("*.tokens")
     path = folder / ("digests.json" if damage == "digests" else "target.npy")
     data = path.read_bytes()
@@ -449,13 +448,13 @@ def test_damaged_tokens_in_the_cache_are_made_again_with_a_line(damage, tmp_path
     elif damage == "a file":
         shutil.rmtree(folder)
         folder.write_bytes(b"")
-    assert lines == []
-    again = sentences(prepare_corpus(PAIRS, *settings(tmp_path), log=lines.append))
-    assert lines == [f"{folder} is damaged: the text is encoded again"]
+    assert said == []
+    again = sentences(prepare_corpus(PAIRS, *settings(tmp_path)))
+    assert said == [f"{folder} is damaged: the text is encoded again"]
     assert again == whole
     # The damage is gone.
-    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path), log=lines.append)) == whole
-    assert len(lines) == 1
+    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path))) == whole
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("joint", [True, False])

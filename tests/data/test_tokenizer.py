@@ -41,15 +41,11 @@ TEXTS = [
 CHARACTERS = 34  # in TEXTS, with '▁' for the space
 
 
-def make(
-    tmp_path: Path, texts=TEXTS, content="texts", count=0, saved=None, log=print, **changes
-) -> Tokenizer:
+def make(tmp_path: Path, texts=TEXTS, content="texts", count=0, saved=None, **changes) -> Tokenizer:
     settings = base.get_config().tokenizer.copy_and_resolve_references()
     name = changes.pop("name", "the training text")
     settings.update({"vocab_size": CHARACTERS + 7, "kind": "bpe", **changes})
-    return train_tokenizer(
-        texts, settings, tmp_path, content, count=count, saved=saved, name=name, log=log
-    )
+    return train_tokenizer(texts, settings, tmp_path, content, count=count, saved=saved, name=name)
 
 
 def message(tmp_path: Path, **changes) -> str:
@@ -197,18 +193,17 @@ def test_a_damaged_tokenizer_of_a_run_is_trained_again_and_repaired(damage, tmp_
 
 
 @pytest.mark.parametrize("damage", [b"", b"half", b"changed"])
-def test_a_damaged_tokenizer_in_the_cache_is_trained_again_with_a_line(damage, tmp_path):
-    lines = []
-    model = make(tmp_path, log=lines.append).model
-    assert lines == []
+def test_a_damaged_tokenizer_in_the_cache_is_trained_again_with_a_line(damage, tmp_path, said):
+    model = make(tmp_path).model
+    assert said == []
     [path] = tmp_path.iterdir()
     bad = {b"": b"", b"half": model[: len(model) // 2], b"changed": model[:99] + b"x" + model[100:]}
     path.write_bytes(bad[damage])
-    assert make(tmp_path, log=lines.append).model == model
-    assert lines == [f"{path} is damaged: the tokenizer is trained again"]
+    assert make(tmp_path).model == model
+    assert said == [f"{path} is damaged: the tokenizer is trained again"]
     assert path.read_bytes() == model
-    assert make(tmp_path, log=lines.append).model == model
-    assert len(lines) == 1
+    assert make(tmp_path).model == model
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(

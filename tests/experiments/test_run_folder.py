@@ -338,10 +338,10 @@ def test_lines_of_the_metrics_that_are_damaged_are_passed_over(copy, tmp_path):
 def test_a_relative_path_opens_a_run(copy, monkeypatch):
     monkeypatch.chdir(copy.parent)
     folder = Path(copy.name)
-    used = workdir.load_trained(folder, workdir.load_config(folder), print).steps
+    used = workdir.load_trained(folder, workdir.load_config(folder)).steps
     assert used == [STEPS]
     with pytest.raises(UserError, match=r"there is no folder .*/nowhere"):
-        workdir.load_trained(Path("nowhere"), workdir.load_config(folder), print)
+        workdir.load_trained(Path("nowhere"), workdir.load_config(folder))
 
 
 def test_what_dead_processes_left_half_written_goes_when_training_starts(copy):

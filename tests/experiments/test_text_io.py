@@ -145,7 +145,7 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     tiny, monkeypatch
 ):
     config = workdir.load_config(tiny.workdir)
-    run = workdir.load_trained(tiny.workdir, config, print)
+    run = workdir.load_trained(tiny.workdir, config)
     translator, variables = run.predictor, run.variables
     seen = []
     search, nll = translator._search, translator._row_nll

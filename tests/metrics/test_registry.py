@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from configs import quickstart
+from conftest import heard
 from experiments import run
 from experiments.display.training_curves import build_figure, read_curves
 from experiments.report.numbers import score_table
@@ -52,8 +53,7 @@ def final_table(folder) -> bool:
 
 
 def line_while_training(folder) -> bool:
-    said = []
-    with Progress(10, 0, said.append, "tokens") as progress:
+    with heard() as said, Progress(10, 0, "tokens") as progress:
         progress.note(5, {"loss": 1.0, INVENTED.name: HERE})
     return said == ["validation at step 5: loss 1  invented 37.5"]
 

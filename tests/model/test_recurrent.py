@@ -320,8 +320,8 @@ def test_a_recurrent_run_translates_scores_and_draws(run):
 def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
     load = translation.load_trained
 
-    def without(folder, config, warn):
-        translator = load(folder, config, warn).predictor
+    def without(folder, config):
+        translator = load(folder, config).predictor
         changes = {**vars(translator.model.config), "recurrent_attention": "none"}
         translator.model = RecurrentModel(type(translator.model.config)(**changes))
         params = jax.jit(translator.init_params)(jax.random.key(0))

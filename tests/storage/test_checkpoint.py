@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from runs import identical, quiet
+from runs import identical
 from transformer import optim
 from transformer.errors import UserError
 from transformer.storage.checkpoint import Checkpoints
@@ -117,7 +117,7 @@ def test_a_restored_state_has_every_bit_the_optimizer_s_too(ema, folder):
     checkpoints.save(4, state, {"fingerprint": "x", "seconds": 0.1})
     checkpoints.close()
     reader = Checkpoints(folder)
-    restored, progress = reader.restore_newest(make_state(0.0, ema), quiet, "x")
+    restored, progress = reader.restore_newest(make_state(0.0, ema), "x")
     assert identical(jax.device_get(restored), jax.device_get(state))
     assert not identical(jax.device_get(restored), jax.device_get(make_state(1 / 3, ema)))
     assert progress == {"fingerprint": "x", "seconds": 0.1}
@@ -156,19 +156,18 @@ def test_checkpoints_of_other_tokenizers_are_refused_and_left_alone(folder):
     other = init_state(
         {"b": jnp.zeros(9)}, optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), False
     )
-    said = []
     with pytest.raises(UserError, match="tokenizer x, not with y"):
-        checkpoints.restore_newest(other, said.append, "y")
+        checkpoints.restore_newest(other, "y")
     with pytest.raises(UserError, match="tokenizer x, not with y"):
         checkpoints.check_fingerprint("y")
     assert not said
     assert checkpoints.steps() == [1, 2]
-    assert checkpoints.restore_newest(make_state(0.0), quiet, "x")[1]["step"] == 2
+    assert checkpoints.restore_newest(make_state(0.0), "x")[1]["step"] == 2
     checkpoints.close()
 
 
 def test_an_empty_folder_restores_nothing(folder):
     checkpoints = Checkpoints(folder)
-    assert checkpoints.restore_newest(make_state(0.0), quiet, "x") is None
+    assert checkpoints.restore_newest(make_state(0.0), "x") is None
     assert checkpoints.best_step() is None
     checkpoints.close()

@@ -13,7 +13,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from runs import identical, quiet
+from conftest import heard
+from runs import identical
 from transformer import optim
 from transformer.errors import UserError
 from transformer.storage import checkpoint_files
@@ -64,9 +65,8 @@ def impatient(monkeypatch):
 
 def resume(folder):
     """The state and progress that training goes on with, and what was said."""
-    said = []
-    with Checkpoints(folder, 3) as checkpoints:
-        state, progress = checkpoints.restore_newest(make_state(0.0), said.append, "x")
+    with heard() as said, Checkpoints(folder, 3) as checkpoints:
+        state, progress = checkpoints.restore_newest(make_state(0.0), "x")
     return jax.device_get(state), progress, said
 
 
@@ -96,9 +96,9 @@ def is_named_or_harmless_to_resume(folder) -> bool:
 
 
 def is_named_or_harmless_to_inference(folder) -> bool:
-    said = []
-    with Checkpoints(folder, 3, read_only=True) as checkpoints:
-        scores = checkpoints.scores(said.append)
+    with heard() as said, Checkpoints(folder, 3, read_only=True) as checkpoints:
+        checkpoints.warn_of_damage()
+        scores = checkpoints.scores()
         if scores != {1: -3.0, 2: -1.0, 3: -2.0} and not said:
             return False
         try:
@@ -162,13 +162,14 @@ def test_a_flip_that_nobody_checks_is_used(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"digest": ""}', None])
-def test_a_damaged_evaluation_is_named_and_does_not_move_the_best(content, folder):
+def test_a_damaged_evaluation_is_named_and_does_not_move_the_best(content, folder, said):
     path = folder / "2" / "evaluation.json"
     text = path.read_text()
     path.write_text(text.replace("1.0", "9.0") if content is None else content)
-    said = []
     with Checkpoints(folder, 3, read_only=True) as checkpoints:
-        assert checkpoints.scores(said.append) == {1: -3.0, 2: -1.0, 3: -2.0}
+        checkpoints.warn_of_damage()
+        checkpoints.warn_of_damage()  # says nothing twice
+        assert checkpoints.scores() == {1: -3.0, 2: -1.0, 3: -2.0}
         assert checkpoints.best_step() == 2
         assert not checkpoints.evaluated(2)
         assert checkpoints.evaluated(3)
@@ -208,8 +209,8 @@ def test_parameters_that_are_not_finite_are_refused(tmp_path):
             if group == "ema":
                 with pytest.raises(DamageError, match="ema/b is not finite"):
                     checkpoints.restore_weights([2], state.params)
-            said = []
-            restored, _ = checkpoints.restore_newest(state, said.append, "x")
+            with heard() as said:
+                restored, _ = checkpoints.restore_newest(state, "x")
             assert identical(jax.device_get(restored), expected(1))
             assert [f"{group}/b is not finite" in line for line in said] == [True]
 
@@ -274,10 +275,10 @@ def test_a_process_without_files_to_open_says_so_and_moves_nothing(folder):
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
         try:
             with pytest.raises(UserError, match=r"cannot be read now .*Too many open files"):
-                checkpoints.restore_newest(template, quiet, "x")
+                checkpoints.restore_newest(template, "x")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        state, _ = checkpoints.restore_newest(template, quiet, "x")
+        state, _ = checkpoints.restore_newest(template, "x")
     assert identical(jax.device_get(state), expected(3))
     assert sorted(folder.parent.rglob("*")) == before
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from runs import Unigrams, identical, quiet, toy_config, unigram_config
+from conftest import heard
+from runs import Unigrams, identical, toy_config, unigram_config
 from transformer import workdir
 from transformer.run import Run
 from transformer.storage import weights
@@ -45,7 +46,7 @@ def test_with_patience_those_up_to_the_best_are_on_disk_at_the_end(patience, tmp
     )
     losses = [6.0, 5.0, 4.0, 3.0, 3.5, 3.5, 3.5, 3.5]
     task = Unigrams([{"loss": loss} for loss in losses])
-    assert Trainer([Run(task, config, tmp_path)], quiet).run()
+    assert Trainer([Run(task, config, tmp_path)]).run()
     with Checkpoints(tmp_path / "checkpoints", read_only=True) as checkpoints:
         found = weights.candidates(checkpoints.scores(), 3)
     assert found["up_to_best"] == [2, 3, 4]
@@ -59,8 +60,8 @@ def run(tmp_path_factory):
         cache / "cache",
         **{"train.best_metric": "loss", "evaluate.average_last_n": 3, "evaluate.max_sentences": 1},
     )
-    task = TranslationTask(config, quiet)
-    trainer = Trainer([Run(task, config, cache / "trained")], quiet)
+    task = TranslationTask(config)
+    trainer = Trainer([Run(task, config, cache / "trained")])
     assert trainer.run()
     with Checkpoints(cache / "trained" / "checkpoints") as checkpoints:
         params = checkpoints.restore_weights([8], task.predictor.param_shapes())
@@ -91,8 +92,8 @@ def fill(folder, run, trees):
 
 
 def used(folder, config):
-    said = []
-    run = workdir.load_trained(folder, config, said.append)
+    with heard() as said:
+        run = workdir.load_trained(folder, config)
     variables, steps = run.variables, run.steps
     return variables["params"], list(steps), said
 
@@ -119,8 +120,8 @@ def test_where_averaging_helps_the_mean_is_used_and_where_it_harms_the_best(
 ):
     task, config, params = run
     for folder, steps in ((averaging_helps, [1, 2, 3]), (averaging_harms, [1])):
-        said = []
-        choice = weights.choose(task, config, folder, said.append)
+        with heard() as said:
+            choice = weights.choose(task, config, folder)
         scores = {each["what"]: each["score"] for each in choice["candidates"]}
         assert choice["steps"] == steps
         assert (scores["last"] < scores["best"]) == (folder == averaging_helps)
@@ -140,8 +141,8 @@ def test_what_the_config_asks_for_is_obeyed(run, averaging_harms):
     for rule, steps in (("best", [1]), ("last", [3]), ("average", [1, 2, 3])):
         asked = config.copy_and_resolve_references()
         asked.evaluate.checkpoint = rule
-        said = []
-        choice = weights.choose(task, asked, averaging_harms, said.append, keep=False)
+        with heard() as said:
+            choice = weights.choose(task, asked, averaging_harms, keep=False)
         assert (choice["steps"], choice["candidates"]) == (steps, [])
         assert f"evaluate.checkpoint={rule}" in said[0]
         assert used(averaging_harms, asked)[1:] == (steps, [])
@@ -152,7 +153,7 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     run, averaging_helps
 ):
     task, config, _ = run
-    scores = weights.choose(task, config, averaging_helps, quiet)["candidates"]
+    scores = weights.choose(task, config, averaging_helps)["candidates"]
     assert scores[0]["what"] == "best"
     best = scores[0]["steps"]
 
@@ -174,18 +175,17 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     expect("is damaged")
     path.unlink()
     expect("no weights were chosen")
-    weights.choose(task, config, averaging_helps, quiet)
+    weights.choose(task, config, averaging_helps)
     with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
         progress = {"fingerprint": task.fingerprint()}
         checkpoints.save(4, {"params": run[2]}, progress)
     expect("does not fit")
 
 
-def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps):
+def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps, said):
     task, config, _ = run
     (averaging_helps / "checkpoints" / "2" / "checkpoint.json").write_text("{")
-    said = []
-    choice = weights.choose(task, config, averaging_helps, said.append)
+    choice = weights.choose(task, config, averaging_helps)
     assert said[0].startswith("checkpoint 2 is damaged")
     assert all(2 not in each["steps"] for each in choice["candidates"])
     (averaging_helps / "weights.json").unlink()

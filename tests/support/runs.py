@@ -141,14 +141,10 @@ def toy_config(cache: Path, **changes):
     return config
 
 
-def quiet(line: str) -> None:
-    """Says nothing."""
-
-
 def newest_state(task, config, folder: Path):
     """The state of a run's newest checkpoint, as a tree of NumPy arrays."""
     run = Run(task, config, folder)
-    state, _ = run.checkpoints.restore_newest(run.fresh_state(), quiet, task.fingerprint())
+    state, _ = run.checkpoints.restore_newest(run.fresh_state(), task.fingerprint())
     run.checkpoints.close()
     return jax.device_get(state)
 

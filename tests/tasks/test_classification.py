@@ -11,7 +11,7 @@ import pytest
 import tiny_run
 from configs import base
 from experiments.report import texts as report_texts
-from runs import identical, quiet
+from runs import identical
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, refused
 from transformer import workdir
@@ -56,7 +56,7 @@ def use(folder, mode, *arguments, **options):
 def make_task(folder, *changes) -> ClassificationTask:
     config = workdir.load_config(folder)
     config.update_from_flattened_dict(dict(changes))
-    return ClassificationTask(config, quiet)
+    return ClassificationTask(config)
 
 
 def predictions(folder, split="test"):
@@ -156,7 +156,7 @@ def test_a_line_without_a_known_word_is_warned_of_once_and_has_a_class_all_the_s
     ]
 
 
-def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained):
+def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained, said):
     start = "well , the plot is superb indeed . the the the"
     ended = use(
         trained["bag_of_embeddings"], "classify", stdin=f"{start}\n{start} the dull dull\n".encode()
@@ -164,8 +164,8 @@ def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained):
     told, expected = ended.out.splitlines()[::-1]
     assert told == expected
     assert "line 2 has 14 tokens: only the first 11 are read" in ended.err
-    classifier, said = make_task(trained["bag_of_embeddings"]).predictor, []
-    classifier.warn = said.append
+    classifier = make_task(trained["bag_of_embeddings"]).predictor
+    said.clear()
     shapes = classifier.param_shapes()
     variables = {"params": jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)}
     for line, count in ((start, 0), (f"{start} the dull dull", 1)):
@@ -265,7 +265,7 @@ def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):
     second = train(whole.parent, name="parts")
     assert "going on from step 20" in second.out
     params = [
-        workdir.load_trained(folder, workdir.load_config(folder), quiet).variables
+        workdir.load_trained(folder, workdir.load_config(folder)).variables
         for folder in (whole.parent / "parts", whole)
     ]
     assert identical(*params)

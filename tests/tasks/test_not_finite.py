@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from runs import quiet, toy_config
+from runs import toy_config
 from transformer.decode import NOT_FINITE, SamplingRule, draw_tokens
 from transformer.errors import RunError
 from transformer.tasks import REGISTRY
@@ -77,7 +77,7 @@ def test_a_language_model_writes_and_scores_nothing_without_numbers(translator, 
 def test_a_classifier_names_no_class_without_numbers(translator, tmp_path):
     config = toy_config(tmp_path, **{"data.max_tokens": 16})
     tokenizer = translator[0].predictor.source_tokenizer
-    classifier = make_classifier(config, tokenizer, ["no", "yes"], quiet)
+    classifier = make_classifier(config, tokenizer, ["no", "yes"])
     variables = {"params": classifier.init_params(jax.random.key(0))}
     with refused(7, "class"):
         classifier.predict(broken(variables), ["a", "b"], first_line=7)

@@ -27,7 +27,7 @@ def tiny(tmp_path_factory):
 def loaded(tiny):
     """A translator and its parameters."""
     config = workdir.load_config(tiny.workdir)
-    run = workdir.load_trained(tiny.workdir, config, print)
+    run = workdir.load_trained(tiny.workdir, config)
     translator, params = run.predictor, run.variables
     return translator, params
 
@@ -321,19 +321,18 @@ def test_the_translation_of_attention_may_be_blank(loaded):
 # -- limits
 
 
-def test_learned_positions_are_never_overrun_in_use(tiny):
+def test_learned_positions_are_never_overrun_in_use(tiny, said):
     config = workdir.load_config(tiny.workdir)
     config.model.positions = "learned"
     config.decode.max_extra = 500
     config.decode.beam_size = 1
-    warnings = []
-    translator = make_translator(config, *load_tokenizers(tiny.workdir), warnings.append)
+    translator = make_translator(config, *load_tokenizers(tiny.workdir))
     variables = {"params": translator.init_params(jax.random.key(0))}
     [[best]] = translator.translate(variables, ["a b c d " * 30])
     assert len(translator.target_tokenizer.encode([best.text])[0]) <= 32
     [(log_prob, tokens)] = translator.score(variables, ["a " * 90], ["b " * 90])
     assert (np.isfinite(log_prob), tokens) == (True, 32)
-    assert len(warnings) == 3
+    assert len(said) == 3
     assert all("model.max_length=32" in line for line in warnings)
 
 
@@ -359,7 +358,7 @@ def test_no_search_writes_unknown_padding_or_begin_however_probable(tiny, loaded
 
     def unknown(beam):
         config = workdir.load_config(tiny.workdir)
-        own = make_translator(config, *load_tokenizers(tiny.workdir), print)
+        own = make_translator(config, *load_tokenizers(tiny.workdir))
         found = own.translate({"params": params}, lines, beam)
         return sum("⁇" in best[0].text for best in found)
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from test_vmapped_runs import seeds
 
+from conftest import heard
 from places import ROOT
-from runs import Unigrams, quiet, toy_config, unigram_config
+from runs import Unigrams, toy_config, unigram_config
 from transformer import workdir
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
@@ -43,23 +44,23 @@ def on_devices(count, function, *paths):
 
 
 def train_unigrams(folder, steps=5):
-    trainer = Trainer([Run(Unigrams(), unigram_config(**{"train.steps": steps}), folder)], quiet)
+    trainer = Trainer([Run(Unigrams(), unigram_config(**{"train.steps": steps}), folder)])
     assert trainer.run()
     return trainer
 
 
 def go_on_with_unigrams(folder):
-    said = []
     config = unigram_config(**{"train.steps": 10})
-    assert Trainer([Run(Unigrams(), config, folder)], said.append).run()
+    with heard() as said:
+        assert Trainer([Run(Unigrams(), config, folder)]).run()
     assert "going on from step 5" in said
 
 
 def newest_weights(folder):
-    trainer = Trainer([Run(Unigrams(), unigram_config(), folder)], quiet)
+    trainer = Trainer([Run(Unigrams(), unigram_config(), folder)])
     with trainer.runs[0].checkpoints as checkpoints:
         step = checkpoints.steps()[-1]
-        state, _ = checkpoints.restore_newest(trainer.fresh_state(), quiet, "none")
+        state, _ = checkpoints.restore_newest(trainer.fresh_state(), "none")
         weights = checkpoints.restore_weights([step], {"w": state.params["w"]})["w"]
     assert weights.devices() == {jax.devices()[0]}
     assert state.params["w"].devices() == set(jax.devices())
@@ -87,11 +88,11 @@ def translator_config(folder, steps=4):
 
 def train_translator(folder, steps=4):
     config = translator_config(folder, steps)
-    task = TranslationTask(config, quiet)
+    task = TranslationTask(config)
     folder.mkdir(exist_ok=True)
     workdir.claim(folder, config)
     task.save_assets(folder)
-    assert Trainer([Run(task, config, folder)], quiet).run()
+    assert Trainer([Run(task, config, folder)]).run()
 
 
 def train_together(folder):
@@ -99,13 +100,13 @@ def train_together(folder):
     for trial in folder.iterdir():
         config = toy_config(folder.parent / "cache", seed=int(trial.name), **{"train.steps": 3})
         workdir.claim(trial, config)
-        TranslationTask(config, quiet).save_assets(trial)
+        TranslationTask(config).save_assets(trial)
 
 
 def translate(folder, *outputs):
     """Writes the translations of a few texts, and the digest of the weights."""
     config = workdir.load_config(folder)
-    run = workdir.load_trained(folder, config, quiet)
+    run = workdir.load_trained(folder, config)
     translator, variables = run.predictor, run.variables
     texts = translator.translate(variables, ["a b c", "d", "e f a"])
     bits = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(variables))
@@ -131,7 +132,7 @@ def test_a_translator_of_any_number_of_devices_is_used_and_goes_on_with_any_othe
             copy = tmp_path / f"copy_{trained}_{count}"
             shutil.copytree(folder, copy)
             on_devices(count, go_on, copy)
-            run = workdir.load_trained(copy, translator_config(copy, 6), quiet)
+            run = workdir.load_trained(copy, translator_config(copy, 6))
             variables, steps = run.variables, run.steps
             assert list(steps) == [6]
             weights.append(jax.tree.leaves(variables))

@@ -9,7 +9,7 @@ import time
 import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps
 
-from runs import SpoiltPlan, identical, lines, newest_state, quiet, unigram_config
+from runs import SpoiltPlan, identical, lines, newest_state, unigram_config
 from transformer.errors import UserError
 from transformer.run import Run
 from transformer.signals import StopSignals
@@ -43,15 +43,15 @@ def unbroken(tmp_path_factory):
     config = unigram_config(
         **{"train.log_every": 3, "train.ema_decay": 0.9, "optimizer.gradient_accumulation_steps": 2}
     )
-    assert Trainer([Run(Snapshots(bad=[6]), config, folder)], quiet).run()
+    assert Trainer([Run(Snapshots(bad=[6]), config, folder)]).run()
     return config, folder
 
 
-def ended(task, config, folder, log=quiet) -> bool:
+def ended(task, config, folder) -> bool:
     """Whether a run came to its end, and was not killed."""
     folder.mkdir(exist_ok=True)
     try:
-        return Trainer([Run(task, config, folder)], log).run()
+        return Trainer([Run(task, config, folder)]).run()
     except Killed:
         return False
 
@@ -70,10 +70,11 @@ def scored(folder) -> list[int]:
 
 
 @pytest.mark.parametrize(("what", "error"), [("evaluate", MemoryError), ("snapshot", RuntimeError)])
-def test_an_evaluation_that_fails_costs_its_score_and_no_step(what, error, unbroken, tmp_path):
+def test_an_evaluation_that_fails_costs_its_score_and_no_step(
+    what, error, unbroken, tmp_path, said
+):
     config, whole = unbroken
-    said = []
-    assert ended(Failing(what, error=error, bad=[6]), config, tmp_path, said.append)
+    assert ended(Failing(what, error=error, bad=[6]), config, tmp_path)
     kind = {"evaluate": "evaluation", "snapshot": "snapshot"}[what]
     reason = f"{kind} at step 5 failed, and training goes on: {error.__name__}: no room"
     assert [line for line in said if "failed" in line] == [reason]
@@ -117,20 +118,20 @@ def test_lines_of_an_evaluation_that_was_not_recorded_are_not_there_twice(
 
 
 @pytest.mark.parametrize("place", [0, 2])  # within the run, and at its end
-def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_path):
+def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_path, said):
     config, whole = unbroken
     step = [5, 10, 12][place]
     for attempt in range(5):
-        assert not Trainer([Run(Snapshots(), config, tmp_path)], quiet).runs[0].finished()
+        assert not Trainer([Run(Snapshots(), config, tmp_path)]).runs[0].finished()
         places = [0] if attempt else [place]
         assert not ended(Failing("evaluate", places, Killed, bad=[6]), config, tmp_path)
         assert saved_steps(tmp_path)[-1] == step
-    said = []
-    assert ended(Failing("evaluate", [], bad=[6]), config, tmp_path, said.append)
+    said.clear()
+    assert ended(Failing("evaluate", [], bad=[6]), config, tmp_path)
     [line] = [line for line in said if "left out" in line]
     assert line.startswith(f"the evaluation at step {step} failed 5 times and is left out")
     assert scored(tmp_path) == [other for other in (5, 10, 12) if other != step]
-    assert Trainer([Run(Snapshots(), config, tmp_path)], quiet).runs[0].finished()
+    assert Trainer([Run(Snapshots(), config, tmp_path)]).runs[0].finished()
     assert identical(*(newest_state(Snapshots(), config, each) for each in (tmp_path, whole)))
 
 
@@ -207,7 +208,7 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
 
 
 def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_again(
-    unbroken, tmp_path
+    unbroken, tmp_path, said
 ):
     config, whole = unbroken
     release = threading.Event()
@@ -218,8 +219,8 @@ def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_aga
             release.wait(60)
             return super().evaluate(params, split, final)
 
-    said, start = [], time.monotonic()
-    assert not ended(Long(bad=[6]), config, tmp_path, said.append)
+    start = time.monotonic()
+    assert not ended(Long(bad=[6]), config, tmp_path)
     assert time.monotonic() - start < 20
     release.set()
     assert "SIGINT: saving, then ending; once more ends at once" in said
@@ -230,10 +231,9 @@ def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_aga
     assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
-def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_path):
+def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_path, said):
     config, whole = unbroken
     release = threading.Event()
-    said = []
 
     class Compiling:
         """A step that takes a minute to compile for the shape of batch 7."""
@@ -250,7 +250,7 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_
                 release.wait(60)
             return self.step.lower(*args)
 
-    trainer = Trainer([Run(Snapshots(bad=[6]), config, tmp_path)], said.append)
+    trainer = Trainer([Run(Snapshots(bad=[6]), config, tmp_path)])
     trainer.train_step = Compiling(trainer.train_step)
     compile_step = trainer._compile
 
@@ -270,10 +270,10 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_
 
 def test_work_that_is_waited_for_returns_raises_and_calls_back():
     calls = []
-    with StopSignals(quiet) as signals:
+    with StopSignals() as signals:
         assert signals.wait_for(lambda: time.sleep(2.2) or 7, lambda: calls.append(1)) == 7
         with pytest.raises(ZeroDivisionError):
-            signals.wait_for(lambda: 1 // 0, quiet)
+            signals.wait_for(lambda: 1 // 0, lambda: None)
     assert len(calls) == 2
 
 
@@ -314,11 +314,10 @@ def test_the_host_runs_ahead_by_many_short_steps_and_by_no_long_one(seconds, ahe
         ({"train.minutes": 1e-9}, [1.0], "step 1: train.minutes=1e-09; best loss 1 at step 1"),
     ],
 )
-def test_one_line_says_why_the_training_ended(changes, scores, line, tmp_path):
-    said = []
+def test_one_line_says_why_the_training_ended(changes, scores, line, tmp_path, said):
     task = Snapshots([{"loss": loss} for loss in scores])
     half = -(-task.plan.epoch_length // 2)
-    assert ended(task, unigram_config(**changes), tmp_path, said.append)
+    assert ended(task, unigram_config(**changes), tmp_path)
     [found] = [each for each in said if each.startswith("training ended")]
     assert found == f"training ended at {line.format(half=half)}"
     assert said[-1] == found

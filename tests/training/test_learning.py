@@ -8,7 +8,6 @@ import jax
 import pytest
 
 from places import ROOT
-from runs import quiet
 from tiny_run import command
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_config
@@ -63,7 +62,7 @@ def test_a_translator_learns_a_toy_language_and_knows_nothing_of_it_before(tmp_p
     ended = command(f"--config={tmp_path / 'config.py'}", f"--workdir={folder}")
     assert ended.code == 0, ended.err
     assert bleu(folder) > 90  # seeds 0 to 4 have 99.3 to 100
-    task = TranslationTask.from_folder(folder, load_config(folder), quiet)
+    task = TranslationTask.from_folder(folder, load_config(folder))
     untrained = task.evaluate(task.init_params(jax.random.key(0)), "test", final=False)
     assert untrained["bleu"] < 10
 

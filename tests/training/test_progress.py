@@ -81,12 +81,13 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def said(monkeypatch):
+def elsewhere(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    return []
 
 
-def test_a_terminal_s_bar_moves_at_every_step_and_says_compiling_only_meanwhile(clock, monkeypatch):
+def test_a_terminal_s_bar_moves_at_every_step_and_says_compiling_only_meanwhile(
+    clock, monkeypatch, said
+):
     terminal, seen = Terminal(), 0
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
@@ -100,7 +101,7 @@ def test_a_terminal_s_bar_moves_at_every_step_and_says_compiling_only_meanwhile(
         text, seen = text[seen:], len(text)
         return text
 
-    with Progress(9, 0, pytest.fail, "tokens") as bar:
+    with Progress(9, 0, "tokens") as bar:
         assert "compiling" not in shown(bar)
         with bar.busy("compiling"):
             assert "compiling" in shown(bar)
@@ -116,6 +117,7 @@ def test_a_terminal_s_bar_moves_at_every_step_and_says_compiling_only_meanwhile(
             assert f"0:00:0{9 - step} left" in text  # a second each, without the compilation
         bar.update(3, NUMBERS)
         assert "loss 2.500  1,200 tokens/s  250 ms/step" in shown(bar)
+    assert said == []
 
 
 @pytest.mark.parametrize(
@@ -128,13 +130,13 @@ def test_a_terminal_s_bar_moves_at_every_step_and_says_compiling_only_meanwhile(
     ],
 )
 def test_a_narrow_terminal_s_bar_is_one_line_without_what_matters_least(
-    columns, shown, clock, monkeypatch
+    columns, shown, clock, monkeypatch, said
 ):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
-    with Progress(76_000, 54_000, pytest.fail, "tokens") as bar:
+    with Progress(76_000, 54_000, "tokens") as bar:
         clock.now += 80
         bar.update(54_321, NUMBERS | {"tokens_per_second": 12_345.0})
         bar._bar.refresh()
@@ -143,10 +145,12 @@ def test_a_narrow_terminal_s_bar_is_one_line_without_what_matters_least(
     assert len(re.findall("[━╸╺]", last)) >= progress.NARROWEST
     assert re.split("[━╸╺]+ +", last)[-1] == shown
     assert len(last) <= columns
+    assert said == []
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_elsewhere_there_is_a_line_at_each_log_interval_and_at_least_every_half_minute(clock, said):
-    with Progress(1000, 0, said.append, "tokens") as lines:
+    with Progress(1000, 0, "tokens") as lines:
         with lines.busy("compiling"):
             assert said == ["compiling ..."]
             for _ in range(61):
@@ -166,14 +170,16 @@ def test_elsewhere_there_is_a_line_at_each_log_interval_and_at_least_every_half_
         assert said[6] == "validation at step 64: loss 2  bleu 17.76"
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_no_line_says_compiling_where_nothing_is_compiled(said):
-    with Progress(9, 9, said.append, "tokens"):
+    with Progress(9, 9, "tokens"):
         pass
     assert said == []
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_the_time_left_counts_evaluations_and_ends_where_the_minutes_do(clock, said):
-    with Progress(100, 20, said.append, "tokens") as lines:
+    with Progress(100, 20, "tokens") as lines:
         for step in range(21, 31):
             clock.now += 1
             lines.step(step)

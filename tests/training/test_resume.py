@@ -22,7 +22,6 @@ from runs import (
     identical,
     lines,
     newest_state,
-    quiet,
     toy_config,
     unigram_config,
 )
@@ -58,7 +57,7 @@ def run(task, config, folder, end=None, at=-1) -> bool:
     plan = task.plan
     task.plan = SpoiltPlan(plan, on_read=lambda i: i == at and end(i))
     try:
-        return Trainer([Run(task, config, folder)], quiet).run()
+        return Trainer([Run(task, config, folder)]).run()
     except Killed:
         return False
     finally:
@@ -111,7 +110,7 @@ def test_a_run_that_goes_on_with_other_batches_ends_otherwise(unbroken, tmp_path
 
 def test_a_translator_with_dropout_stopped_in_its_second_epoch_ends_as_the_unbroken_one(tmp_path):
     config = toy_config(tmp_path / "cache", **{"evaluate.snapshot_statistics": 4})
-    task = TranslationTask(config, quiet)
+    task = TranslationTask(config)
     assert task.plan.epoch_length == 4
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert run(task, config, whole)
@@ -240,7 +239,7 @@ def test_the_command_killed_thirty_times_loses_two_steps_at_most_and_ends_as_the
     total = reached(whole)
     config = quickstart.get_config()
     config.update_from_flattened_dict({**OVERRIDES, "data.cache_dir": str(cache)})
-    task = TranslationTask(config, quiet)
+    task = TranslationTask(config)
     epoch = task.plan.epoch_length
     assert total == 4 * epoch
 

@@ -1,5 +1,6 @@
 """A signal is answered within a second and obeyed within a few, in processes of their own."""
 
+import logging
 import os
 import re
 import signal
@@ -33,6 +34,7 @@ def wait():
 EVALUATING = (
     BUSY
     + """
+from experiments.process import logging_to
 from runs import Unigrams, unigram_config
 from transformer.run import Run
 from transformer.signals import StopSignals
@@ -43,9 +45,9 @@ class Long(Unigrams):
         wait()
 
 folder = Path(sys.argv[1])
-with signals.EndSignals():
+with signals.EndSignals(), logging_to("stdout"):
     run = Run(Long(), unigram_config(), folder)
-    trainer = Trainer([run], lambda line: print(line, flush=True))
+    trainer = Trainer([run])
     ended = trainer.run()
 print("done", flush=True)
 signals.leave(0 if ended else 128 + trainer.stop_signal)
@@ -127,7 +129,8 @@ def test_a_signal_ends_a_process_that_is_busy_in_xla(program, number, tmp_path):
 
 def test_a_second_signal_ends_the_process_at_once_and_one_passed_on_does_not(tmp_path):
     program = BUSY + (
-        "with signals.StopSignals(lambda line: print(line, flush=True)) as stop:\n    wait()\n"
+        "from experiments.process import logging_to\n"
+        "with logging_to('stdout'), signals.StopSignals() as stop:\n    wait()\n"
     )
     process = Process("-c", program)
     process.wait_until(lambda p: "busy" in p.text)
@@ -212,14 +215,10 @@ def test_a_signal_to_the_command_is_answered_and_obeyed_in_every_phase(
     assert "Traceback" not in process.text
 
 
-def test_the_answer_to_a_signal_stands_before_what_is_said_of_its_end():
-    said = []
-
-    def say_slowly(line):
-        time.sleep(0.3)
-        said.append(line)
-
-    with StopSignals(say_slowly) as stop:
+def test_the_answer_to_a_signal_stands_before_what_is_said_of_its_end(said, monkeypatch):
+    [*_, handler] = logging.getLogger("transformer").handlers
+    monkeypatch.setattr(handler, "filter", lambda record: time.sleep(0.3) or True)  # say it slowly
+    with StopSignals() as stop:
         stop.wait_for_answer()  # there is none
         signal.raise_signal(signal.SIGINT)
         stop.wait_for_answer()

@@ -18,7 +18,6 @@ from runs import (
     identical,
     lines,
     newest_state,
-    quiet,
     toy_config,
     unigram_config,
 )
@@ -48,7 +47,7 @@ HPARAMS = {
 def trained(folder, task=None, **changes) -> Trainer:
     """Trains to the end; returns the trainer."""
     folder.mkdir(exist_ok=True)
-    trainer = Trainer([Run(task or Unigrams(), unigram_config(**changes), folder)], quiet)
+    trainer = Trainer([Run(task or Unigrams(), unigram_config(**changes), folder)])
     assert trainer.run()
     return trainer
 
@@ -303,7 +302,7 @@ def test_the_logged_rate_is_the_schedule_s_of_that_update(tmp_path):
     np.testing.assert_allclose(rates, np.repeat(noam, 3), rtol=1e-6)
 
 
-def test_rates_and_warnings_count_the_run_s_last_update_of_fewer_batches(tmp_path):
+def test_rates_and_warnings_count_the_run_s_last_update_of_fewer_batches(tmp_path, said):
     changes = {
         "optimizer.schedule": "cosine",
         "optimizer.warmup_steps": 1,
@@ -314,9 +313,9 @@ def test_rates_and_warnings_count_the_run_s_last_update_of_fewer_batches(tmp_pat
     rates = [line["learning_rate"] for line in lines(tmp_path, "train")]
     # Three updates: the peak, half of it and its end.
     np.testing.assert_allclose(rates, np.repeat([0.1, 0.05, 0.0], [4, 4, 2]), atol=1e-7)
-    said = []
     config = unigram_config(**{**changes, "optimizer.warmup_steps": 2})
-    warn_of_warmup(config.optimizer, 10, said.append)
+    said.clear()
+    warn_of_warmup(config.optimizer, 10)
     assert "3 updates are planned" in said[0]
 
 
@@ -325,7 +324,7 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     # Step 8 is the first bad one; 10 would be the next checkpoint.
     task = Unigrams(bad=range(7, 99))
     config = unigram_config(**{"train.max_nonfinite_steps": 4, "train.steps": 99})
-    trainer = Trainer([Run(task, config, tmp_path)], quiet)
+    trainer = Trainer([Run(task, config, tmp_path)])
     with pytest.raises(UserError) as error:
         trainer.run()
     assert "not finite in 4 steps in a row, up to step 11" in str(error.value)
@@ -339,17 +338,16 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     assert identical(last.opt_state, good.opt_state)
 
 
-def test_a_state_of_nonfinite_steps_alone_is_saved_only_where_the_run_ends(tmp_path):
+def test_a_state_of_nonfinite_steps_alone_is_saved_only_where_the_run_ends(tmp_path, said):
     # From 5 on nothing is learned: 10 and 15 would only push good checkpoints out.
     config = unigram_config(**{"train.max_nonfinite_steps": 99, "train.steps": 17})
-    said = []
-    assert Trainer([Run(Unigrams(bad=range(5, 99)), config, tmp_path)], said.append).run()
+    assert Trainer([Run(Unigrams(bad=range(5, 99)), config, tmp_path)]).run()
     assert saved_steps(tmp_path) == [5, 17]
     assert [line["step"] for line in lines(tmp_path, "validation")] == [5, 17]
     assert "nothing was learned since step 5: step 15 is not saved or evaluated" in said
     assert said[-1].startswith("training ended at step 17: train.steps=17")
     assert "12 steps were skipped: loss or gradient was not finite" in said[-1]
-    assert Trainer([Run(Unigrams(), config, tmp_path)], quiet).runs[0].finished()
+    assert Trainer([Run(Unigrams(), config, tmp_path)]).runs[0].finished()
 
 
 def test_a_run_goes_on_over_fewer_nonfinite_steps_and_counts_them(tmp_path):
@@ -401,7 +399,7 @@ def test_a_score_that_is_not_a_number_is_beaten_by_any():
 
 def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(tmp_path):
     trainer = Trainer(
-        [Run(Unigrams(LOSSES), unigram_config(**{"train.best_metric": "rouge"}), tmp_path)], quiet
+        [Run(Unigrams(LOSSES), unigram_config(**{"train.best_metric": "rouge"}), tmp_path)]
     )
     with pytest.raises(UserError, match=r"train\.best_metric='rouge' .* choose one of bleu, loss"):
         trainer.run()
@@ -448,14 +446,13 @@ def test_an_evaluation_interval_of_zero_is_an_epoch(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_path):
+def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_path, said):
     def send(i):
         if i == 7:
             os.kill(os.getpid(), number)
 
-    said = []
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-    trainer = Trainer([Run(Unigrams(on_read=send), unigram_config(), tmp_path)], said.append)
+    trainer = Trainer([Run(Unigrams(on_read=send), unigram_config(), tmp_path)])
     assert not trainer.run()
     assert saved_steps(tmp_path) == [5, 8]
     assert lines(tmp_path, "train")[-1]["step"] == 8
@@ -488,7 +485,7 @@ def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
 )
 def test_settings_that_make_no_run_are_refused_by_name(key, value, tmp_path):
     with pytest.raises(UserError, match=key.replace(".", r"\.")):
-        Trainer([Run(Unigrams(), unigram_config(**{key: value}), tmp_path)], quiet)
+        Trainer([Run(Unigrams(), unigram_config(**{key: value}), tmp_path)])
 
 
 def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
@@ -507,8 +504,8 @@ def toy(tmp_path_factory):
     """A translator of letters, and its trainer."""
     folder = tmp_path_factory.mktemp("toy")
     config = toy_config(folder / "cache")
-    task = TranslationTask(config, quiet)
-    return task, config, Trainer([Run(task, config, folder)], quiet)
+    task = TranslationTask(config)
+    return task, config, Trainer([Run(task, config, folder)])
 
 
 @pytest.mark.slow
@@ -571,8 +568,8 @@ def test_other_hyperparameters_do_not_compile_again(toy, tmp_path):
 
     losses = [loss_of(trainer.hparams)]
     compiled = trainer.train_step._cache_size()
-    other = TranslationTask(config, quiet)
-    losses.append(loss_of(Trainer([Run(other, config, tmp_path)], quiet).hparams))
+    other = TranslationTask(config)
+    losses.append(loss_of(Trainer([Run(other, config, tmp_path)]).hparams))
     for name in changes:
         key = name.split(".")[1]
         if key in trainer.hparams:
@@ -584,7 +581,7 @@ def test_other_hyperparameters_do_not_compile_again(toy, tmp_path):
 
 def test_a_hyperparameter_of_another_type_does_compile_again(tmp_path):
     task = Unigrams()
-    trainer = Trainer([Run(task, unigram_config(), tmp_path)], quiet)
+    trainer = Trainer([Run(task, unigram_config(), tmp_path)])
     for noise in (jnp.float32(0.2), jnp.float32(0.3), jnp.float16(0.2)):
         hparams = {**trainer.hparams, "noise": noise}
         trainer.train_step(
@@ -598,7 +595,7 @@ import sys
 sys.path[:0] = ["tests/support", "tests/support/equations", "tests", "."]
 from pathlib import Path
 import jax, numpy as np
-from runs import quiet, toy_config
+from runs import toy_config
 from transformer.tasks.translation import TranslationTask
 from transformer.run import Run
 from transformer.train import Trainer
@@ -606,10 +603,10 @@ from transformer.train import Trainer
 folder = Path(sys.argv[1])
 config = toy_config(folder)
 results = {}
-task = TranslationTask(config, quiet)
+task = TranslationTask(config)
 start = Run(task, config, folder / "1").fresh_state()
 for count in (1, 3, 8):
-    trainer = Trainer([Run(task, config, folder / str(count))], quiet, jax.devices()[:count])
+    trainer = Trainer([Run(task, config, folder / str(count))], jax.devices()[:count])
     state = jax.device_put(jax.tree.map(np.array, start), trainer.placement.replicated)
     losses = []
     for i in range(3):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from runs import identical, lines, newest_state, quiet, toy_config
+from runs import identical, lines, newest_state, toy_config
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -30,12 +30,12 @@ def folders(root, count):
 
 def trainer_of(tasks, configs, folders, devices=None):
     runs = [Run(*each) for each in zip(tasks, configs, folders, strict=True)]
-    return Trainer(runs, quiet, devices, snapshots=False)
+    return Trainer(runs, devices, snapshots=False)
 
 
 def together(root, configs, lead=None, devices=None):
     """What trains these configs as one program, below `root`."""
-    lead = TranslationTask(lead if lead is not None else configs[0], quiet)
+    lead = TranslationTask(lead if lead is not None else configs[0])
     tasks = [lead.with_config(config) for config in configs]
     return trainer_of(tasks, configs, folders(root, len(configs)), devices)
 
@@ -49,8 +49,8 @@ def test_each_run_is_what_it_would_have_been_alone(tmp_path):
     for i, (config, alone) in enumerate(
         zip(configs, folders(tmp_path / "alone", len(configs)), strict=True)
     ):
-        task = TranslationTask(config, quiet)
-        assert Trainer([Run(task, config, alone)], quiet).run()
+        task = TranslationTask(config)
+        assert Trainer([Run(task, config, alone)]).run()
         mine = tmp_path / "together" / str(i)
         for ours, theirs in zip(lines(mine), lines(alone), strict=True):
             assert ours.keys() == theirs.keys()
@@ -100,7 +100,7 @@ def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_p
         {"train.patience": 1, "optimizer.learning_rate": 0.0},  # never better than at first
     ]
     configs = [toy_config(tmp_path / "cache", **common, **each) for each in changes]
-    lead = Poisoned(configs[0], quiet)
+    lead = Poisoned(configs[0])
     tasks = [lead.with_config(config) for config in configs]
     trainer = trainer_of(tasks, configs, folders(tmp_path / "together", 3))
     assert trainer.run()
@@ -109,7 +109,7 @@ def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_p
     steps = [[line["step"] for line in lines(tmp_path / f"together/{i}", "train")] for i in (1, 2)]
     assert steps == [list(range(1, 9)), [1, 2, 3, 4]]
     [alone] = folders(tmp_path / "alone", 1)
-    assert Trainer([Run(TranslationTask(configs[1], quiet), configs[1], alone)], quiet).run()
+    assert Trainer([Run(TranslationTask(configs[1]), configs[1], alone)]).run()
     for ours, theirs in zip(lines(tmp_path / "together/1"), lines(alone), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
 

@@ -10,7 +10,7 @@ from flax.traverse_util import flatten_dict
 
 import reference
 from conftest import tiny_config, tiny_inputs
-from runs import quiet, toy_config
+from runs import toy_config
 from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
 from transformer.model.stack import stacked_modules
@@ -109,8 +109,8 @@ def test_a_run_s_own_step_decays_no_vector_of_a_scanned_stack(share_layers, tmp_
     steps = {}
     for decay in (0.0, 0.5):
         config = toy_config(tmp_path, **changes, **{"optimizer.weight_decay": decay})
-        task = TranslationTask(config, quiet)
-        trainer = Trainer([Run(task, config, tmp_path / str(decay))], quiet)
+        task = TranslationTask(config)
+        trainer = Trainer([Run(task, config, tmp_path / str(decay))])
         state, _ = trainer.train_step(
             trainer.fresh_state(), trainer.placement.put_batch(task.plan[0]), trainer.hparams
         )

@@ -158,7 +158,6 @@ def prepare(
     key: Sequence[Any],
     data: ConfigDict,
     settings: ConfigDict,
-    log: Callable[[str], None],
 ) -> tuple[list[Tokenizer], Encoded]:
     """Returns the tokenizers and the encoded training text, from the cache if they are there.
 
@@ -169,7 +168,6 @@ def prepare(
         fingerprint of its content, limits.
       data: `config.data`.
       settings: `config.tokenizer`.
-      log: called with a line for each damaged file of the cache.
 
     Raises:
       UserError: a vocabulary does not suit the text, or too many tokens are unknown.
@@ -184,14 +182,11 @@ def prepare(
             count=text.count,
             saved=text.saved,
             name=training_text(data),
-            log=log,
         )
         for text in texts
     ]
     described = " ".join([*map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
     folder = cache / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
-    encoded = Encoded.from_arrays(
-        cached_arrays(folder, lambda: encode(tokenizers).to_arrays(), log)
-    )
+    encoded = Encoded.from_arrays(cached_arrays(folder, lambda: encode(tokenizers).to_arrays()))
     check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost)
     return tokenizers, encoded

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -13,6 +14,8 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.storage.files import whole_file, write_json
+
+logger = logging.getLogger(__name__)
 
 DIGESTS = "digests.json"  # of the files of a folder, by name
 
@@ -40,7 +43,7 @@ class TokenStore:
 
 
 def cached_arrays(
-    folder: Path, make: Callable[[], Mapping[str, np.ndarray]], log: Callable[[str], None]
+    folder: Path, make: Callable[[], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Returns arrays, memory-mapped from a folder of the cache, which is made if it is missing.
 
@@ -49,12 +52,11 @@ def cached_arrays(
 
     Args:
       make: makes the arrays, by name.
-      log: called with a line if the folder is damaged and made again.
     """
     if folder.exists():
         if is_whole(folder):
             return load_arrays(folder)
-        log(f"{folder} is damaged: the text is encoded again")
+        logger.warning(f"{folder} is damaged: the text is encoded again")
         if folder.is_dir():
             shutil.rmtree(folder, ignore_errors=True)
         else:

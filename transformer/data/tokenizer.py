@@ -5,9 +5,10 @@ import functools
 import hashlib
 import io
 import json
+import logging
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes, write_json
+
+logger = logging.getLogger(__name__)
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
@@ -179,7 +182,6 @@ def train_tokenizer(
     count: int = 0,
     saved: Path | None = None,
     name: str = "the training text",
-    log: Callable[[str], None] = print,
 ) -> Tokenizer:
     """Returns a tokenizer trained on `texts`, from a run or the cache if it was trained before.
 
@@ -193,7 +195,6 @@ def train_tokenizer(
       count: how many they are; of more than `max_sentences`, about that many are drawn.
       saved: a file of a run; taken if it holds the tokenizer of such text and settings.
       name: of the texts, for messages.
-      log: called with a line for each damaged file of the cache.
 
     Raises:
       UserError: the kind is unknown, or the vocabulary's size does not suit the text.
@@ -211,7 +212,7 @@ def train_tokenizer(
         # Its name says what it must hold.
         if path.name == _cached_name(key, model := path.read_bytes()):
             return Tokenizer(model, origin)
-        log(f"{path} is damaged: the tokenizer is trained again")
+        logger.warning(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
     sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name)
     model = _train(sample, settings)

@@ -3,7 +3,8 @@
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,8 @@ from transformer.inference.hypotheses import not_finite
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
+logger = logging.getLogger(__name__)
+
 
 class Prediction(NamedTuple):
     """A class and the probability that the text is of it."""
@@ -39,7 +42,6 @@ class TextClassifier(Predictor):
       labels: names of the classes, by number.
       max_tokens: of a text, its begin included; what comes after them is not read.
       batch_size: texts read at once, at most.
-      warn: called with a line where a text is longer, or has no word that is known.
     """
 
     def __init__(
@@ -49,10 +51,9 @@ class TextClassifier(Predictor):
         labels: Sequence[str],
         max_tokens: int,
         batch_size: int,
-        warn: Callable[[str], None],
     ):
         self.model, self.tokenizer, self.labels = model, tokenizer, tuple(labels)
-        self.max_tokens, self.batch_size, self.warn = max_tokens, batch_size, warn
+        self.max_tokens, self.batch_size = max_tokens, batch_size
         self._classify = jax.jit(self.classify)
         self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
 
@@ -229,12 +230,12 @@ class TextClassifier(Predictor):
     def _warn_of(self, lines: Sequence[str], encoded: Sequence[Ids], first_line: int) -> None:
         for number, (line, ids) in enumerate(zip(lines, encoded, strict=True), first_line):
             if UNK_ID in ids and not self._knows_a_word(ids):
-                self.warn(
+                logger.warning(
                     f"line {number} has no word of the vocabulary ({shorten(line.strip())!r}): "
                     "its class is a guess"
                 )
             if len(ids) > self.max_tokens:
-                self.warn(
+                logger.warning(
                     f"line {number} has {len(ids) - 1} tokens: only the first "
                     f"{self.max_tokens - 1} are read (data.max_tokens={self.max_tokens})"
                 )

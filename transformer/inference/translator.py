@@ -1,6 +1,7 @@
 """A trained model in use: text in, text out."""
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,8 @@ from transformer.model.architecture import Architecture
 from transformer.model.attention import look_ahead_mask
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
+logger = logging.getLogger(__name__)
+
 
 class Translator(TokenPredictor):
     """Translates, scores and explains sentences with given variables.
@@ -35,7 +38,6 @@ class Translator(TokenPredictor):
       model: the network.
       source_tokenizer, target_tokenizer: what its ids mean.
       decode: `config.decode`.
-      warn: called with a line where a sentence is too long for the model.
     """
 
     def __init__(
@@ -44,13 +46,11 @@ class Translator(TokenPredictor):
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
         decode: ConfigDict,
-        warn: Callable[[str], None],
     ):
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.decode = decode
-        self.warn = warn
         self.max_length = model.config.max_length
         self._search = jax.jit(self._search_batch, static_argnums=(2, 3))
         # The same for the stacked variables of several runs.
@@ -344,7 +344,7 @@ class Translator(TokenPredictor):
         encoded = tokenizer.encode(lines)
         for i, ids in enumerate(encoded):
             if len(ids) + 1 > self.max_length:
-                self.warn(
+                logger.warning(
                     f"line {first_line + i} has {len(ids)} tokens: only the first "
                     f"{self.max_length - 1} are read (model.max_length={self.max_length})"
                 )

@@ -1,10 +1,11 @@
 """Asynchronous checkpoints: the newest and the best ones, each with its evaluation."""
 
+import logging
 import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from transformer.errors import UserError
 from transformer.metrics.registry import lower_is_better
 from transformer.storage import checkpoint_files as files
 from transformer.storage.checkpoint_files import DamageError, first_line
+
+logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
@@ -42,6 +45,7 @@ class Checkpoints:
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: tuple[int, Future] | None = None
         self._evaluations: dict[int, dict | DamageError | None] = {}  # those read or recorded
+        self._told: set[int] = set()  # the steps whose damage was told
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
             for path in folder.glob(f"*{files.PARTIAL}"):
@@ -116,17 +120,18 @@ class Checkpoints:
         """Returns whether an evaluation of a checkpoint is recorded and can be read."""
         return step in self.steps() and self._evaluation(step) is not None
 
-    def scores(self, warn: Callable[[str], None] = lambda line: None) -> dict[int, float]:
-        """Returns how good each evaluated checkpoint is, the larger the better.
-
-        Args:
-          warn: called with a line for each evaluation that is damaged.
-        """
+    def scores(self) -> dict[int, float]:
+        """Returns how good each evaluated checkpoint is, the larger the better."""
         sign = -1.0 if lower_is_better(self.best_metric) else 1.0
         return {
             step: sign * score if math.isfinite(score) else -math.inf
-            for step, score in self._known(warn).items()
+            for step, score in self._known().items()
         }
+
+    def warn_of_damage(self) -> None:
+        """Says once of each evaluation that it is damaged, and so without a score."""
+        for step in self.steps():
+            self._warn_of_damage(step)
 
     def best_step(self) -> int | None:
         """Returns the step of the best checkpoint, or None where none was evaluated."""
@@ -159,16 +164,15 @@ class Checkpoints:
         finally:
             self._writer.shutdown()
 
-    def restore_newest(
-        self, template: Any, warn: Callable[[str], None], fingerprint: str
-    ) -> tuple[Any, dict[str, Any]] | None:
+    def restore_newest(self, template: Any, fingerprint: str) -> tuple[Any, dict[str, Any]] | None:
         """Returns (state, progress) of the newest checkpoint that is undamaged, or None.
+
+        Once one before is read, those that are damaged are moved out of this folder, so that their
+        steps can be written again.
 
         Args:
           template: a state of the same structure, shapes and dtypes, on the devices where the
             state shall be.
-          warn: called with a line for each checkpoint that is damaged. Once one before is read,
-            it is moved out of this folder, so that its step can be written again.
           fingerprint: what `progress` must say of the tokenizers.
 
         Raises:
@@ -179,13 +183,14 @@ class Checkpoints:
         for step in reversed(self.steps()):
             try:
                 record = files.read_record(self._path(step))
-                progress = (self._evaluation(step, warn) or record)["progress"]
+                self._warn_of_damage(step)
+                progress = (self._evaluation(step) or record)["progress"]
                 # First, since a state of other tokenizers has other shapes.
                 check_fingerprint(progress, fingerprint, self.folder)
                 self._check_leaves(record["leaves"], files.named_leaves(template))
                 arrays = files.read_leaves(self._path(step), record, record["leaves"])
             except DamageError as error:
-                warn(
+                logger.warning(
                     f"checkpoint {self._path(step)} is damaged ({error}); going back to the one "
                     "before"
                 )
@@ -255,7 +260,7 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.folder / str(step)
 
-    def _evaluation(self, step: int, warn: Callable = lambda line: None) -> dict | None:
+    def _evaluation(self, step: int) -> dict | None:
         """What was recorded of a checkpoint's evaluation; None where nothing is to be had."""
         if step not in self._evaluations:
             try:
@@ -263,16 +268,20 @@ class Checkpoints:
             except DamageError as error:
                 self._evaluations[step] = error
         found = self._evaluations[step]
-        if isinstance(found, DamageError):
-            warn(f"the evaluation of checkpoint {self._path(step)} is damaged: {found}")
-            return None
-        return found
+        return None if isinstance(found, DamageError) else found
 
-    def _known(self, warn: Callable = lambda line: None) -> dict[int, float]:
+    def _warn_of_damage(self, step: int) -> None:
+        self._evaluation(step)
+        found = self._evaluations[step]
+        if isinstance(found, DamageError) and step not in self._told:
+            self._told.add(step)
+            logger.warning(f"the evaluation of checkpoint {self._path(step)} is damaged: {found}")
+
+    def _known(self) -> dict[int, float]:
         """The score of each checkpoint that was evaluated, by its step, oldest first."""
         steps, known = self.steps(), {}
         for step in steps:
-            if evaluation := self._evaluation(step, warn):
+            if evaluation := self._evaluation(step):
                 known |= {int(each): score for each, score in evaluation["known"].items()}
         return {step: known[step] for step in steps if step in known}
 

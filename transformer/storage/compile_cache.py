@@ -2,13 +2,15 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from transformer.storage.files import write_bytes
+
+logger = logging.getLogger(__name__)
 
 DIGEST_BYTES = 32
 SUFFIX = ".program"
@@ -22,11 +24,10 @@ class ProgramCache:
 
     Args:
       folder: appears with the first program.
-      log: called with a line where a program is damaged.
     """
 
-    def __init__(self, folder: Path, log: Callable[[str], None]):
-        self._path, self._log = folder, log
+    def __init__(self, folder: Path):
+        self._path = folder
 
     def get(self, key: str) -> bytes | None:
         """Returns the program of a key; None where there is none that is whole."""
@@ -38,7 +39,7 @@ class ProgramCache:
         digest, program = entry[:DIGEST_BYTES], entry[DIGEST_BYTES:]
         if digest == _digest(key, program):
             return program
-        self._log(f"{path} is damaged: the program is compiled again")
+        logger.warning(f"{path} is damaged: the program is compiled again")
         path.unlink(missing_ok=True)
         return None
 
@@ -55,13 +56,10 @@ def _digest(key: str, program: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + program).digest()
 
 
-def keep_programs(folder: Path, log: Callable[[str], None]) -> None:
+def keep_programs(folder: Path) -> None:
     """Lets XLA keep compiled programs in a folder, so that a second start is quick.
 
     They are native code: whoever can write there decides what runs here.
-
-    Args:
-      log: called with a line where a program is damaged, or none can be kept.
     """
     try:
         from jax._src import compilation_cache
@@ -70,11 +68,13 @@ def keep_programs(folder: Path, log: Callable[[str], None]) -> None:
     except (ImportError, AttributeError):
         unlike = True
     if unlike:
-        log(f"compiled programs are not kept: jax {jax.__version__} has no cache to check")
+        logger.warning(
+            f"compiled programs are not kept: jax {jax.__version__} has no cache to check"
+        )
         return
 
     def get_file_cache(path: str) -> tuple[Any, str]:
-        return ProgramCache(Path(path), log), path
+        return ProgramCache(Path(path)), path
 
     compilation_cache.get_file_cache = get_file_cache
     # XLA's own files next to them would be read unchecked.

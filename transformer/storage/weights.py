@@ -4,8 +4,9 @@ After the training the best single checkpoint is compared on validation with the
 few and the mean of those up to the best. The choice lies in the run's folder, for every mode.
 """
 
+import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from transformer.errors import UserError
 from transformer.metrics.registry import find, lower_is_better
 from transformer.storage.checkpoint import Checkpoints, all_damaged
 from transformer.storage.checkpoint_files import DamageError, patiently, read_sealed, write_sealed
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS = "weights.json"
 RULES = ("auto", "best", "last", "average")
@@ -39,9 +42,7 @@ def candidates(scores: Mapping[int, float], average: int) -> dict[str, list[int]
     return found
 
 
-def choose(
-    task: Any, config: ConfigDict, folder: Path, log: Callable[[str], None], keep: bool = True
-) -> dict[str, Any]:
+def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> dict[str, Any]:
     """Returns which weights of a trained run are used, and says so; scores them where it must.
 
     A choice that was made before is used as long as it fits.
@@ -59,10 +60,10 @@ def choose(
     with _opened(folder, config) as checkpoints:
         choice = _read(folder, config, checkpoints.steps())
         if isinstance(choice, str):
-            choice = _compare(task, config, checkpoints, log)
+            choice = _compare(task, config, checkpoints)
             if keep:
                 write_sealed(folder / WEIGHTS, choice)
-    log(_line(choice))
+    logger.info(_line(choice))
     return choice
 
 
@@ -71,7 +72,6 @@ def load(
     config: ConfigDict,
     template: Any,
     fingerprint: str,
-    warn: Callable[[str], None],
     steps: Sequence[int] = (),
 ) -> tuple[Any, list[int], dict[str, Any]]:
     """Returns the weights that are used, the steps they come from, and how far the run has come.
@@ -79,20 +79,12 @@ def load(
     Args:
       template: shapes and dtypes of the weights.
       fingerprint: what the run's progress must say of the tokenizers.
-      warn: called with a line for what is damaged, and where there is no choice that fits.
       steps: in place of the choice in the folder.
 
     Raises:
       UserError: there is no checkpoint, all are damaged, the system refuses to read one, or it
         goes with other tokenizers or another model.
     """
-    told: set[str] = set()
-
-    def tell(line):
-        if line not in told:
-            warn(line)
-        told.add(line)
-
     with _opened(folder, config) as checkpoints:
         checkpoints.check_fingerprint(fingerprint)
         chosen, damaged = list(steps), set()
@@ -100,15 +92,15 @@ def load(
             choice = _read(folder, config, checkpoints.steps())
             chosen = [] if isinstance(choice, str) else choice["steps"]
             if isinstance(choice, str):
-                used = _by_rule(checkpoints, config, tell)
-                tell(f"{choice}: using checkpoint {used[0]:,}, the best single one so far")
+                [best] = _by_rule(checkpoints, config)
+                logger.warning(f"{choice}: using checkpoint {best:,}, the best single one so far")
         while True:
-            used = chosen or _by_rule(checkpoints, config, tell, damaged)
+            used = chosen or _by_rule(checkpoints, config, damaged)
             try:
                 weights = checkpoints.restore_weights(used, template)
                 break
             except DamageError as error:
-                tell(f"checkpoint {error.step} is damaged ({error}); left out")
+                logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
                 damaged.add(error.step)
                 chosen = []
         read = (checkpoints.read_progress(step) for step in reversed(checkpoints.steps()))
@@ -153,16 +145,14 @@ def _read(folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, A
 
 
 def _by_rule(
-    checkpoints: Checkpoints,
-    config: ConfigDict,
-    warn: Callable[[str], None],
-    damaged: Collection[int] = (),
+    checkpoints: Checkpoints, config: ConfigDict, damaged: Collection[int] = ()
 ) -> list[int]:
     """The steps that the config asks for; where it asks for a comparison, the best single one."""
     steps = [step for step in checkpoints.steps() if step not in damaged]
     if not steps:
         raise all_damaged(checkpoints.folder)
-    scores = {s: score for s, score in checkpoints.scores(warn).items() if s in steps}
+    checkpoints.warn_of_damage()
+    scores = {s: score for s, score in checkpoints.scores().items() if s in steps}
     if config.evaluate.checkpoint == "last" or not scores:
         return steps[-1:]
     if config.evaluate.checkpoint == "average":
@@ -170,16 +160,15 @@ def _by_rule(
     return [_best(scores)]
 
 
-def _compare(
-    task: Any, config: ConfigDict, checkpoints: Checkpoints, log: Callable[[str], None]
-) -> dict[str, Any]:
+def _compare(task: Any, config: ConfigDict, checkpoints: Checkpoints) -> dict[str, Any]:
     """Scores the candidates on validation, as evaluations during the training do."""
     metric, template = config.train.best_metric, task.predictor.param_shapes()
     sign = -1.0 if lower_is_better(metric) else 1.0
-    scores = checkpoints.scores(log)
+    checkpoints.warn_of_damage()
+    scores = checkpoints.scores()
     choice = {**_rule(config), "newest_step": checkpoints.steps()[-1], "candidates": []}
     if not (_is_compared(config) and scores):
-        return choice | {"steps": _by_rule(checkpoints, config, log)}
+        return choice | {"steps": _by_rule(checkpoints, config)}
     found: dict[tuple[int, ...], float] = {}
     while True:
         compared = candidates(scores, config.evaluate.average_last_n)
@@ -194,7 +183,7 @@ def _compare(
                     found[tuple(steps)] = sign * measured if math.isfinite(measured) else -math.inf
             break
         except DamageError as error:
-            log(f"checkpoint {error.step} is damaged ({error}); left out")
+            logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
             del scores[error.step]  # pyright: ignore[reportArgumentType]  # of several, it is told which
             if not scores:
                 raise all_damaged(checkpoints.folder) from error

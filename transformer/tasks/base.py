@@ -3,7 +3,7 @@
 import abc
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +26,6 @@ class Task(abc.ABC):
 
     Args:
       config: the whole experiment.
-      warn: called with a line for what the user should know.
       like: another task, whose text is used if the config describes the same.
       folder: of the run, whose tokenizers are used if they are of the same text.
 
@@ -48,11 +47,10 @@ class Task(abc.ABC):
     def __init__(
         self,
         config: ConfigDict,
-        warn: Callable[[str], None] = print,
         like: "Task | None" = None,
         folder: Path | None = None,
     ):
-        self.config, self.warn = config, warn
+        self.config = config
         if like is not None and text_of(like.config) == text_of(config):
             self.text = like.text
         else:
@@ -61,9 +59,7 @@ class Task(abc.ABC):
         self.plan = self.make_plan()
 
     @classmethod
-    def from_folder(
-        cls, folder: Path, config: ConfigDict, warn: Callable[[str], None] = print
-    ) -> "Task":
+    def from_folder(cls, folder: Path, config: ConfigDict) -> "Task":
         """Returns the task of a run's folder, which scores its model but cannot train it.
 
         All it has are the tokenizers and the held-out text that the folder keeps: no source is
@@ -73,8 +69,8 @@ class Task(abc.ABC):
           UserError: a file of it is missing or damaged, or the config describes no model.
         """
         task = cls.__new__(cls)
-        task.config, task.warn = config, warn
-        task.predictor = cls.load(folder, config, warn)
+        task.config = config
+        task.predictor = cls.load(folder, config)
         task.text = task.read_kept_text(folder)
         return task
 
@@ -105,7 +101,7 @@ class Task(abc.ABC):
 
     @staticmethod
     @abc.abstractmethod
-    def load(folder: Path, config: ConfigDict, warn: Callable[[str], None]) -> Predictor:
+    def load(folder: Path, config: ConfigDict) -> Predictor:
         """Returns the model of a run's folder; its checkpoints are read elsewhere.
 
         Raises:

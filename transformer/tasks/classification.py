@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,7 +89,6 @@ class ClassificationTask(Task):
             config.data,
             config.tokenizer,
             folder and folder / TOKENIZER,
-            self.warn,
         )
         limit = config.data.max_tokens
         encoded = _encode(held, source.labels, tokenizer, limit)
@@ -103,12 +102,12 @@ class ClassificationTask(Task):
         return LabelledText(tokenizer, labels, held, encoded, kept_weights=weights)
 
     def make_predictor(self) -> TextClassifier:
-        return make_classifier(self.config, self.text.tokenizer, self.text.labels, self.warn)
+        return make_classifier(self.config, self.text.tokenizer, self.text.labels)
 
     @staticmethod
-    def load(folder: Path, config: ConfigDict, warn: Callable[[str], None]) -> TextClassifier:
+    def load(folder: Path, config: ConfigDict) -> TextClassifier:
         tokenizer = load_tokenizer(folder / TOKENIZER)
-        return make_classifier(config, tokenizer, load_labels(folder / LABELS), warn)
+        return make_classifier(config, tokenizer, load_labels(folder / LABELS))
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -343,7 +342,7 @@ def make_network(
 
 
 def make_classifier(
-    config: ConfigDict, tokenizer: Tokenizer, labels: Sequence[str], warn: Callable[[str], None]
+    config: ConfigDict, tokenizer: Tokenizer, labels: Sequence[str]
 ) -> TextClassifier:
     """Returns the classifier of a config, its tokenizer and the names of its classes.
 
@@ -352,7 +351,7 @@ def make_classifier(
     """
     network = make_network(config, tokenizer.vocab_size, len(labels))
     settings = config.data.max_tokens, config.decode.batch_size
-    return TextClassifier(network, tokenizer, labels, *settings, warn)
+    return TextClassifier(network, tokenizer, labels, *settings)
 
 
 def save_labels(path: Path, labels: Sequence[str]) -> None:

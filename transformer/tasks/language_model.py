@@ -1,9 +1,10 @@
 """Language models: running text or documents, a decoder alone and how well it predicts them."""
 
 import itertools
+import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks.base import TokenTask
 from transformer.tasks.numbers import model_fields
+
+logger = logging.getLogger(__name__)
 
 TOKENIZER = "tokenizer.model"
 PIECES = 200  # of a split whose likelihoods are kept one by one
@@ -56,10 +59,10 @@ class LanguageModelTask(TokenTask):
         config, documents = self.config, dict(open_documents(self.config.data))
         saved = folder and folder / TOKENIZER
         train, tokenizer = prepare_text(
-            documents.pop("train"), config.data, config.tokenizer, saved, self.warn
+            documents.pop("train"), config.data, config.tokenizer, saved
         )
         encoded = _encode(documents, tokenizer, config)
-        _check_held_out(encoded, self.warn)
+        _check_held_out(encoded)
         return LanguageText(tokenizer, train, encoded, documents)
 
     def read_kept_text(self, folder: Path) -> LanguageText:
@@ -80,7 +83,7 @@ class LanguageModelTask(TokenTask):
         return make_generator(self.config, self.text.tokenizer)
 
     @staticmethod
-    def load(folder: Path, config: ConfigDict, warn: Callable[[str], None]) -> Generator:
+    def load(folder: Path, config: ConfigDict) -> Generator:
         return make_generator(config, load_tokenizer(folder / TOKENIZER))
 
     @property
@@ -208,7 +211,7 @@ def _encode(
     return {split: encode_text(own, tokenizer, whole) for split, own in documents.items()}
 
 
-def _check_held_out(held_out: Mapping[str, Text], warn: Callable[[str], None]) -> None:
+def _check_held_out(held_out: Mapping[str, Text]) -> None:
     if "validation" not in held_out:
         raise UserError(
             "there is no validation text: set --config.data.validation_fraction above 0, or name "
@@ -219,7 +222,9 @@ def _check_held_out(held_out: Mapping[str, Text], warn: Callable[[str], None]) -
             raise UserError(f"the {split} text is empty: name a file with some")
         if text.unknown:
             share = text.unknown / len(text.store.tokens)
-            warn(f"warning: {share:.3%} of the tokens of {split} are not in the vocabulary")
+            logger.warning(
+                f"warning: {share:.3%} of the tokens of {split} are not in the vocabulary"
+            )
 
 
 def scores_of(nll: float, text: Text) -> dict[str, int | float]:

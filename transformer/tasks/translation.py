@@ -1,7 +1,7 @@
 """Translation: a corpus, a model and how well one renders the other."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,9 +59,7 @@ class TranslationTask(TokenTask):
                     f"name a file in --config.data.{split}_source"
                 )
         scored = {split: pairs[split] for split in SPLITS[1:]}
-        corpus = prepare_corpus(
-            pairs["train"], config.data, config.tokenizer, folder, self.warn, scored
-        )
+        corpus = prepare_corpus(pairs["train"], config.data, config.tokenizer, folder, scored)
         return TranslationText(pairs, corpus)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
@@ -78,11 +76,11 @@ class TranslationTask(TokenTask):
     def make_predictor(self) -> Translator:
         corpus = self._corpus
         tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
-        return make_translator(self.config, *tokenizers, self.warn)
+        return make_translator(self.config, *tokenizers)
 
     @staticmethod
-    def load(folder: Path, config: ConfigDict, warn: Callable[[str], None]) -> Translator:
-        return make_translator(config, *load_tokenizers(folder), warn)
+    def load(folder: Path, config: ConfigDict) -> Translator:
+        return make_translator(config, *load_tokenizers(folder))
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -270,7 +268,6 @@ def make_translator(
     config: ConfigDict,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
-    warn: Callable[[str], None],
 ) -> Translator:
     """Returns the translator of a config and its tokenizers.
 
@@ -295,7 +292,7 @@ def make_translator(
         **fields,
     )
     model = build_model(model_config)
-    return Translator(model, source_tokenizer, target_tokenizer, config.decode, warn)
+    return Translator(model, source_tokenizer, target_tokenizer, config.decode)
 
 
 def _check_scores(settings: ConfigDict) -> None:

@@ -29,7 +29,7 @@ def page(tmp_path_factory):
     """The explorer of a sentence, with a snapshot sentence at three checkpoints."""
     path = tmp_path_factory.mktemp("explorer") / "explorer.html"
     given, tracked = Example(("step 30",), (MAPS,)), Example(LABELS, FRAMES)
-    return write_explorer(path, given, [tracked], Options(), print)
+    return write_explorer(path, given, [tracked], Options())
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def long_page(tmp_path_factory):
     source = (*(f"▁word{i}" for i in range(59)), "</s>")
     path = tmp_path_factory.mktemp("explorer") / "long.html"
     maps = make_maps(source, ("<s>", *source[:-1]), layers=(2, 2), heads=8)
-    return write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
+    return write_explorer(path, Example(("step 1",), (maps,)), [], Options())
 
 
 def rows(page, **choice) -> np.ndarray:
@@ -99,7 +99,7 @@ def test_a_row_wholly_on_the_end_of_sentence_stays_zeros(chromium, tmp_path):
     weights[..., 2] = 1
     maps = AttentionMaps({"cross": weights}, ("▁a", "▁b", "</s>"), ("<s>", "▁c"), ("▁c", "</s>"))
     path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
     with opened(chromium, path) as shown:
         np.testing.assert_array_equal(rows(shown, end="hidden"), np.zeros((2, 2)))
 
@@ -371,7 +371,7 @@ def test_zero_is_the_pages_colour_and_lightness_goes_one_way(chromium, page, sch
 def test_hostile_tokens_are_text(chromium, tmp_path):
     maps = make_maps(HOSTILE, ("<s>", *HOSTILE[:-1]), layers=(1, 1), heads=1)
     path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
     for view in VIEWS:
         with opened(chromium, path, f"view={view}&row=2", viewport=PHONE) as shown:
             assert overflow(shown) <= 0
@@ -386,7 +386,7 @@ def test_a_text_of_one_side_has_its_page(chromium, tmp_path, sides):
     tokens = ("<s>", "▁one", "▁two")
     maps = make_maps((), tokens) if sides is not None else make_maps(tokens, ())
     path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
     for view in VIEWS:
         with opened(chromium, path, f"view={view}&row=3") as shown:
             assert shown.is_hidden("#end")

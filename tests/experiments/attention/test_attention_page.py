@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attention_examples import SOURCE, TARGET, make_maps
+from conftest import heard
 from experiments.attention import maps as attention_maps
 from experiments.attention import page as attention_page
 from experiments.attention import snapshot_figures
@@ -49,8 +50,8 @@ def example(*maps: AttentionMaps) -> Example:
 
 
 def write(path, given, tracked=(), **options) -> tuple[dict, list[str]]:
-    said = []
-    assert write_explorer(path, given, tracked, Options(**options), said.append) == path
+    with heard() as said:
+        assert write_explorer(path, given, tracked, Options(**options)) == path
     return page_data(path), said
 
 
@@ -221,7 +222,7 @@ def test_a_text_of_one_side_has_the_one_kind_and_is_its_own_title(sides, tmp_pat
 
 def test_every_picture_of_a_translation_names_the_same_row_by_the_same_token(tiny, tmp_path):
     """Its rows are compared with those that the model computes step by step as it writes."""
-    run = load_trained(tiny.workdir, load_config(tiny.workdir), print)
+    run = load_trained(tiny.workdir, load_config(tiny.workdir))
     translator, variables = run.predictor, run.variables
     seen = translator.attention(variables, "a b c", "d e f")
     rows = ["▁d", "▁e", "▁f", "</s>"]
@@ -278,7 +279,7 @@ def test_nothing_is_written_of_a_head_that_does_not_exist(asked, says, tmp_path)
     seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
     place = tmp_path / "figures"
     with pytest.raises(UserError, match=re.escape(says)):
-        draw_attention(seen, [20], place, tmp_path, Options(**asked), print)
+        draw_attention(seen, [20], place, tmp_path, Options(**asked))
     assert not place.exists()
 
 
@@ -288,7 +289,7 @@ def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):
     labels = {(20,): "step 20", (1000, 20): "mean of the checkpoints of steps 20, 1,000"}
     for steps, label in labels.items():
         options = Options(layer=3, head=1)
-        *_, page = draw_attention(seen, steps, tmp_path, tmp_path, options, print)
+        *_, page = draw_attention(seen, steps, tmp_path, tmp_path, options)
         assert page_data(page)["examples"][0]["frames"][0]["label"] == label
 
 
@@ -303,7 +304,7 @@ def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path
     maps = make_maps()
     seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
     for hide_eos, tokens in ((True, SOURCE[:-1]), (False, SOURCE)):
-        draw_attention(seen, [20], tmp_path, tmp_path, Options(hide_eos=hide_eos), print)
+        draw_attention(seen, [20], tmp_path, tmp_path, Options(hide_eos=hide_eos))
         assert drawn.pop().source_tokens == tokens
         with np.load(tmp_path / "attention.npz") as saved:
             assert tuple(saved["source_tokens"]) == SOURCE

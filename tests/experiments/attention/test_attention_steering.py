@@ -22,7 +22,7 @@ def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("explorer") / "explorer.html"
     maps = make_maps()
     tracked = [Example(tuple(f"step {i}" for i in range(n)), (maps,) * n) for n in (3, 2)]
-    return write_explorer(path, Example(("step 2",), (maps,)), tracked, Options(), print)
+    return write_explorer(path, Example(("step 2",), (maps,)), tracked, Options())
 
 
 def playing(page) -> tuple:
@@ -111,6 +111,6 @@ def test_what_the_address_names_and_the_sentence_lacks_is_answered(
     maps = make_maps(*sides)
     maps.value_norms.clear()
     path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), print)
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
     with opened(chromium, path, address) as shown:
         assert shown.inner_text("#notes") == says

@@ -58,7 +58,7 @@ def tokenizers(tmp_path_factory):
 
 def trained_table(folder):
     """The table of the run's newest checkpoint, and the predictor."""
-    run = workdir.load_trained(folder, workdir.load_config(folder), print)
+    run = workdir.load_trained(folder, workdir.load_config(folder))
     predictor, variables = run.predictor, run.variables
     return np.asarray(variables["params"]["target_embedding"]["table"]), predictor
 
@@ -137,13 +137,13 @@ def test_each_table_is_named_once_by_all_that_it_is_for(
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
     changes = {"architecture": kind, "tied_embeddings": tied, **layers}
     network = REGISTRY[kind](tiny_config(**changes))
-    tables = tables_of(Translator(network, tokenizer, tokenizer, settings, print))
+    tables = tables_of(Translator(network, tokenizer, tokenizer, settings))
     assert {name: len(table.vectors) for name, table in tables.items()} == of_translator
     decoder = REGISTRY[kind](tiny_config(**{**changes, "num_encoder_layers": 0}))
     assert list(tables_of(Generator(decoder, tokenizer, settings, 7, False))) == of_generator
     encoder = tiny_config(**{**changes, "num_decoder_layers": 0})
     network = Classifier(encoder, 3, "mean")
-    assert list(tables_of(TextClassifier(network, tokenizer, "abc", 7, 2, print))) == ["input"]
+    assert list(tables_of(TextClassifier(network, tokenizer, "abc", 7, 2))) == ["input"]
 
 
 def tables_of(predictor):
@@ -156,7 +156,7 @@ def tables_of(predictor):
 def test_the_rows_of_a_bag_for_bigrams_are_no_tokens(tokenizers):
     tokenizer = tokenizers["word"]
     network = BagOfEmbeddings(tokenizer.vocab_size, 3, width=5, bigram_buckets=13)
-    predictor = TextClassifier(network, tokenizer, "abc", 7, 2, print)
+    predictor = TextClassifier(network, tokenizer, "abc", 7, 2)
     assert predictor.param_shapes()["table"].shape == (tokenizer.vocab_size + 13, 5)
     assert tables_of(predictor)["input"].vectors.shape == (tokenizer.vocab_size, 5)
 

@@ -40,7 +40,7 @@ def aligned(tiny, tmp_path_factory):
 def by_hand(tiny):
     """Each test pair's links by every head, one pair after another, and their error rates."""
     config = workdir.load_config(tiny.workdir)
-    run = workdir.load_trained(tiny.workdir, config, print)
+    run = workdir.load_trained(tiny.workdir, config)
     translator, variables = run.predictor, run.variables
 
     @jax.jit
@@ -79,7 +79,7 @@ def test_scores_are_those_of_every_pair_read_alone(aligned, by_hand):
 
 def test_long_pairs_are_read_in_equal_parts_of_one_shape(tiny, monkeypatch):
     config = workdir.load_config(tiny.workdir)
-    translator = workdir.load_trained(tiny.workdir, config, print).predictor
+    translator = workdir.load_trained(tiny.workdir, config).predictor
     shapes = []
 
     def cross(variables, batch):

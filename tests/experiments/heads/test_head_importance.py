@@ -42,7 +42,7 @@ def ranked(tiny, tmp_path_factory):
     ended = command("--mode=heads", f"--workdir={folder}")
     assert ended.code == 0, ended.err
     config = workdir.load_config(folder)
-    variables = workdir.load_trained(folder, config, print).variables
+    variables = workdir.load_trained(folder, config).variables
     numbers = json.loads((folder / "figures" / "heads" / "head_importance.json").read_text())
     return ended, folder, numbers, tasks.REGISTRY[config.task](config), variables["params"]
 
@@ -156,7 +156,7 @@ def test_models_that_do_not_translate_are_ranked_too_several_at_once(module, tmp
     (tmp_path / "text").write_text("\n".join(tiny_language_model.LINES * 10))
     (tmp_path / "train.tsv").write_text("".join(f"{row}\n" for row in tiny_classifier.ROWS))
     config = complete(made["get_config"]())
-    task = tasks.REGISTRY[config.task](config, print)
+    task = tasks.REGISTRY[config.task](config)
     params, read = task.init_params(jax.random.key(1)), []
     ranking = rank(task, {"params": params}, read.append, at_once=2)
     assert (len(ranking.heads), ranking.bleu, ranking.decoded) == (2, None, 0)

@@ -67,7 +67,7 @@ def encoding(name, config=SIZES):
 
 @functools.cache
 def all_of(config):
-    return list(encodings(config, 0, None, pytest.fail))
+    return list(encodings(config, 0, None))
 
 
 def sinusoids(count, width):
@@ -125,7 +125,7 @@ def test_every_encoding_of_the_registry_has_its_pictures(tmp_path, undrawn):
 def test_an_encoding_that_someone_adds_has_a_picture_of_each_hook(tmp_path, undrawn, monkeypatch):
     monkeypatch.setitem(REGISTRY, "everything", Everything)
     keep_only(monkeypatch, ["everything"])
-    found = list(encodings(SIZES, 0, None, pytest.fail))[-2:]  # after none
+    found = list(encodings(SIZES, 0, None))[-2:]  # after none
     assert found[0].summary == "Acts in every place"
     files = list(plots.draw(found[:1], COUNT, tmp_path))
     hooks = ("add", "bias", "rotate", "score", "value_bias")
@@ -164,16 +164,14 @@ def test_parameters_that_someone_s_encoding_has_are_drawn(
 ):
     monkeypatch.setitem(REGISTRY, "someones", kind)
     keep_only(monkeypatch, ["someones"])
-    new = [one for one in encodings(SIZES, 0, None, pytest.fail) if one.name == "someones"]
+    new = [one for one in encodings(SIZES, 0, None) if one.name == "someones"]
     assert {one.origin for one in new} == {AS_INITIALISED}
     assert all(path.exists() for path in plots.draw(new, COUNT, tmp_path))
     own = dataclasses.replace(SIZES, positions="someones", scan_layers=scan_layers)
     tokens, mask = jnp.ones((1, 2), int), jnp.ones((1, 2), bool)
     params = Transformer(own).init(jax.random.key(0), tokens, tokens, mask, mask)["params"]
     params = jax.tree.map(lambda x: 3 * x, params)
-    found = list(
-        encodings(own, 0, SimpleNamespace(variables={"params": params}, steps=[20]), pytest.fail)
-    )
+    found = list(encodings(own, 0, SimpleNamespace(variables={"params": params}, steps=[20])))
     used = [one for one in found if one.name == "someones"]
     assert len(used) == pictures
     for one in used:
@@ -224,15 +222,14 @@ def test_a_decoder_is_drawn_with_its_past_alone():
     assert [-line.get_ydata()[-2] for line in curves[1]] == [1 / 16, 1 / 256, 1 / 4]
 
 
-def test_sizes_that_rule_an_encoding_out_cost_no_other_picture(monkeypatch):
+def test_sizes_that_rule_an_encoding_out_cost_no_other_picture(monkeypatch, said):
     keep_only(monkeypatch, ["rotary", "alibi"])
-    told = []
     odd = tiny_config(positions="none")  # heads of 11
-    names = {one.name for one in encodings(odd, 0, None, told.append)}
+    names = {one.name for one in encodings(odd, 0, None)}
     assert names == {"alibi", "none"}
-    assert len(told) == 1
-    assert "rotary is not drawn" in told[0]
-    assert "model.head_size" in told[0]
+    assert len(said) == 1
+    assert "rotary is not drawn" in said[0]
+    assert "model.head_size" in said[0]
 
 
 # -- trained parameters
@@ -250,11 +247,7 @@ def test_parameters_of_a_run_are_drawn_at_each_of_their_places(layers, monkeypat
     shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens, mask, mask)
     rng = np.random.default_rng(5)
     params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), shapes["params"])
-    found = list(
-        encodings(
-            own, 0, SimpleNamespace(variables={"params": params}, steps=[20, 1040]), pytest.fail
-        )
-    )
+    found = list(encodings(own, 0, SimpleNamespace(variables={"params": params}, steps=[20, 1040])))
     found.pop()  # none
     assert {one.origin for one in found} == {"trained, mean of steps 20, 1,040"}
     at = {(one.name, one.place): one for one in found}

@@ -10,6 +10,7 @@ import jax
 import pytest
 
 from configs import quickstart
+from conftest import heard
 from experiments.sweeps import errors as sweep_errors
 from experiments.sweeps import sweep
 from experiments.sweeps.plan import plan_trials
@@ -86,7 +87,7 @@ class Fakes:
     def _one(self, task, config, folder):
         return SimpleNamespace(config=config, close=self._close, total_steps=1)
 
-    def _trainer(self, runs, log, **more):
+    def _trainer(self, runs, **more):
         configs = [run.config for run in runs]
         return self._made(configs, runs=runs, failures={}, train_step=None)
 
@@ -104,9 +105,9 @@ def study_of(folder, count=4, **changes) -> Study:
 
 def work(folder, count=4, **changes):
     """Trains a sweep of seeds; returns its states, the reasons and what was said."""
-    study, said = study_of(folder, count, **changes), []
-    worker = sweep._Worker(study, folder, said.append)
-    worker.work()
+    study = study_of(folder, count, **changes)
+    with heard() as said:
+        sweep._Worker(study, folder).work()
     return [study.states()[n] for n in range(count)], study.notes(), said
 
 
@@ -301,8 +302,7 @@ def test_a_damaged_results_file_of_a_done_trial_does_not_stop_the_others(tmp_pat
     study.end(attempt, 1.0, "complete")
     trial.folder.mkdir(parents=True)
     (trial.folder / "results.json").write_text("{")
-    said = []
-    worker = sweep._Worker(study, tmp_path, said.append)
+    worker = sweep._Worker(study, tmp_path)
     worker.print_plan(list(study.trials.values()))
     worker.work()
     assert set(study.states().values()) == {"complete"}

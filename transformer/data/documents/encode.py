@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -104,7 +104,6 @@ def prepare_text(
     data: ConfigDict,
     settings: ConfigDict,
     saved: Path | None = None,
-    log: Callable[[str], None] = print,
 ) -> tuple[Text, Tokenizer]:
     """Returns the training text and its tokenizer, both from the cache if they are there.
 
@@ -113,7 +112,6 @@ def prepare_text(
       data: `config.data`.
       settings: `config.tokenizer`.
       saved: a run's tokenizer, taken if it is of this text.
-      log: called with a line for each damaged file of the cache.
 
     Raises:
       UserError: there is no text, the vocabulary does not suit it, too many tokens are unknown, or
@@ -130,7 +128,7 @@ def prepare_text(
 
     texts = [TokenizerText(Restartable(lambda: _lines(documents)), content, lines, saved)]
     key = ("documents", content, whole)
-    [tokenizer], encoded = prepare(texts, encode, key, data, settings, log)
+    [tokenizer], encoded = prepare(texts, encode, key, data, settings)
     text = _text_of(encoded)
     if not text.documents:
         raise UserError("no training text is left: name a file with some")

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +108,6 @@ def prepare_labelled(
     data: ConfigDict,
     settings: ConfigDict,
     saved: Path | None = None,
-    log: Callable[[str], None] = print,
 ) -> tuple[EncodedTexts, Tokenizer]:
     """Returns the training texts and their tokenizer, both from the cache if they are there.
 
@@ -118,7 +117,6 @@ def prepare_labelled(
       data: `config.data`.
       settings: `config.tokenizer`.
       saved: a run's tokenizer, taken if it is of this text.
-      log: called with a line for each damaged file of the cache.
 
     Raises:
       UserError: the vocabulary does not suit the texts, or too many tokens are unknown.
@@ -137,5 +135,5 @@ def prepare_labelled(
     plain = Restartable(lambda: (_plain(item.text) for item in items))
     texts = [TokenizerText(plain, content, count, saved)]
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
-    [tokenizer], encoded = prepare(texts, encode, key, data, settings, log)
+    [tokenizer], encoded = prepare(texts, encode, key, data, settings)
     return _texts_of(encoded), tokenizer

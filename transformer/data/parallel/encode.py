@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from transformer.data.encode import (
@@ -62,7 +62,6 @@ def prepare_corpus(
     data,
     settings,
     folder: Path | None = None,
-    log: Callable[[str], None] = print,
     held_out: Mapping[str, Iterable[Pair]] | None = None,
 ) -> Corpus:
     """Returns the training corpus; tokenizers and encoded text come from the cache if they can.
@@ -73,7 +72,6 @@ def prepare_corpus(
       data: `config.data`.
       settings: `config.tokenizer`.
       folder: of a run, whose tokenizers are taken if they are of this text.
-      log: called with a line for each damaged file of the cache.
       held_out: the pairs of other splits, to look for in the training text.
 
     Raises:
@@ -98,7 +96,7 @@ def prepare_corpus(
         return _encode(kept, tokenizers[0], tokenizers[-1], data.max_tokens)
 
     key = ("pairs", *fingerprints, data.max_tokens)
-    tokenizers, encoded = prepare(texts, encode, key, data, settings, log)
+    tokenizers, encoded = prepare(texts, encode, key, data, settings)
     too_long = encoded.notes["too_long"]
     report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
     check_kept(report)
