@@ -217,7 +217,7 @@ def print_results(results: dict[str, Any], task: str) -> None:
     print_table(table)
     for name in metrics:
         if f"{name}_signature" in first:
-            logger.info(f"{name}: {first[f'{name}_signature']}")
+            print(f"{name}: {first[f'{name}_signature']}", flush=True)
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:

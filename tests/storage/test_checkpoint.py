@@ -147,7 +147,7 @@ def test_steps_that_reuse_the_state_s_memory_do_not_spoil_a_save(folder):
     checkpoints.close()
 
 
-def test_checkpoints_of_other_tokenizers_are_refused_and_left_alone(folder):
+def test_checkpoints_of_other_tokenizers_are_refused_and_left_alone(folder, said):
     checkpoints = Checkpoints(folder, keep_last=2)
     for step in (1, 2):
         save(checkpoints, step, loss=1.0)

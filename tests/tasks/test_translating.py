@@ -333,7 +333,7 @@ def test_learned_positions_are_never_overrun_in_use(tiny, said):
     [(log_prob, tokens)] = translator.score(variables, ["a " * 90], ["b " * 90])
     assert (np.isfinite(log_prob), tokens) == (True, 32)
     assert len(said) == 3
-    assert all("model.max_length=32" in line for line in warnings)
+    assert all("model.max_length=32" in line for line in said)
 
 
 def test_input_of_wide_characters_is_told_its_encoding(tiny, tmp_path):
