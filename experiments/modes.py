@@ -26,7 +26,7 @@ class Mode(NamedTuple):
       help: a line for --help.
       flags: the fields of `Options` that it reads.
       tasks: that have it; all where it names none.
-      log: the stream of what it says meanwhile: beside its answers, or "stdout" if it has none.
+      log: the stream for what it says: "stderr" where "stdout" is for its answers.
     """
 
     name: str

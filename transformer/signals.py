@@ -154,7 +154,7 @@ class EndSignals(_Answering):
     answer = "ending"
 
     def _say(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)  # the loggers may not be set up yet
+        print(line, file=sys.stderr, flush=True)  # loggers may not be set up yet
 
     def _handle(self, number: int, frame: Any) -> None:
         if self.received is None:

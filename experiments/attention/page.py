@@ -115,7 +115,7 @@ def write_explorer(
 ) -> Path:
     """Writes the explorer of a sentence and, as far as there is room, of a run's snapshots.
 
-    A sentence too long for the page is cut, snapshots are thinned; both the page and a line tell.
+    A sentence too long for the page is cut, snapshots are thinned; both the page and the log tell.
 
     Args:
       given: the sentence that the page opens at.

@@ -1,6 +1,9 @@
 """Streams that are closed or full, a pipe nobody reads, too little memory: one line or silence."""
 
+import contextlib
 import errno
+import io
+import logging
 import os
 import subprocess
 import sys
@@ -13,7 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.display.figure_files import save_figure
-from experiments.process import explain
+from experiments.process import explain, logging_to
 from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
@@ -21,8 +24,12 @@ from transformer.inference.memory import check_search
 from transformer.storage.metrics_file import MetricsWriter
 
 MAIN = """
-import signal, sys
-from experiments.process import run_process
+import logging, signal, sys
+from experiments.process import logging_to, run_process
+
+def say(line):
+    with logging_to("stdout"):
+        logging.getLogger("transformer.x").info(line)
 
 def main():
     {}
@@ -52,10 +59,17 @@ def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
         ("print('x')", ">&- 2>&-", "0\n"),
         ("print('x'); print('y', file=sys.stderr)", "2>&-", "0\n"),
         ("print('x' * 10**6)", "| head -c 1", "0\n"),
+        ("say('x' * 10**6)", "| head -c 1", "0\n"),
         ("print('x'); signal.raise_signal(signal.SIGINT)", "", "SIGINT: ending\n130\n"),
         ("print('\\udcff'); print('\\udcff', file=sys.stderr)", "", "\\udcff\n0\n"),
         (
             "print('x')",
+            ">/dev/full",
+            "error: standard output: No space left on device: make room on its disk, or name "
+            "another place\n2\n",
+        ),
+        (
+            "say('x')",
             ">/dev/full",
             "error: standard output: No space left on device: make room on its disk, or name "
             "another place\n2\n",
@@ -74,6 +88,17 @@ def test_a_process_ends_in_silence_or_one_line_whatever_its_streams_are(program,
 
 def test_a_program_that_fails_still_has_a_traceback():
     assert "ZeroDivisionError" in shell("1 / 0", "").stderr.decode()  # the control
+
+
+def test_a_mode_s_lines_go_to_its_stream_as_it_is_then_and_to_no_other(capsys):
+    logger = logging.getLogger("experiments.x")
+    with logging_to("stdout"):
+        logger.info("a %d", 1)
+        logging.getLogger("transformer.storage.compile_cache").warning("b")
+        with contextlib.redirect_stdout(io.StringIO()) as bar:
+            logger.warning("c")
+    logger.info("d")
+    assert (*capsys.readouterr(), bar.getvalue()) == ("a 1\n", "b\n", "c\n")
 
 
 @pytest.mark.slow
