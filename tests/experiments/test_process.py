@@ -18,7 +18,7 @@ from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
 from transformer.inference.memory import check_search
-from transformer.storage.metrics_file import MetricsWriter
+from transformer.storage.step_files import MetricsWriter
 
 MAIN = """
 import signal, sys

@@ -17,7 +17,7 @@ from places import ROOT
 from tiny_run import STEPS, command, refused, shared_run
 from transformer import workdir
 from transformer.errors import UserError
-from transformer.storage.metrics_file import MetricsWriter
+from transformer.storage.step_files import MetricsWriter
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 

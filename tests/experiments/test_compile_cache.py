@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from transformer.storage.compile_cache import ProgramCache, keep_programs
+from experiments.compile_cache import ProgramCache, keep_programs
 
 PROGRAM = bytes(range(256)) * 5
 
@@ -62,7 +62,7 @@ CODE = """
 import sys
 from pathlib import Path
 import jax, jax.numpy as jnp
-from transformer.storage.compile_cache import keep_programs
+from experiments.compile_cache import keep_programs
 keep_programs(Path(sys.argv[1]), print)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 if len(sys.argv) > 2:
