@@ -88,8 +88,7 @@ class ClassificationTask(Task):
             folder and folder / TOKENIZER,
             self.warn,
         )
-        limit = config.data.max_tokens
-        encoded = _encode(held, source.labels, tokenizer, limit)
+        encoded = _encode(held, source.labels, tokenizer, config.data.max_tokens)
         return LabelledText(tokenizer, source.labels, held, encoded, train, source)
 
     def read_kept_text(self, folder: Path) -> LabelledText:
