@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from experiments import run, safety
+from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override, read_experiment
 from experiments.modes import MODES, TRAIN
 from experiments.options import Options
@@ -15,7 +16,6 @@ from experiments.process import exit_code, logging_to
 from experiments.sweeps.sweep import sweep
 from transformer.config import check, check_model
 from transformer.errors import UserError
-from transformer.storage.compile_cache import keep_programs
 from transformer.trials import refuse_sweep
 from transformer.workdir import load_config
 

@@ -102,7 +102,7 @@ def logging_to(stream: str) -> Iterator[None]:
     streams = {
         "transformer": stream,
         "experiments": stream,
-        "transformer.storage.compile_cache": "stderr",  # about no run, so never among its lines
+        "experiments.compile_cache": "stderr",  # about no run, so never among its lines
     }
     with contextlib.ExitStack() as before:
         for name, own in streams.items():

@@ -198,26 +198,28 @@ def _picture(what: str, folder: Path) -> Iterator[None]:
 def print_results(results: dict[str, Any], task: str) -> None:
     """Prints the scores as a table, one row per split, and the signatures below it.
 
-    Shown are the task's metrics that the results have, after the number of texts or tokens.
+    Its title names the steps whose weights are scored. Shown are the task's metrics that the
+    results have, after the number of texts or tokens.
     """
-    averaged = len(results["averaged_steps"])
-    mean = f"mean of {averaged} checkpoints, " if averaged > 1 else ""
-    title = f"step {results['step']:,}, {mean}{results['parameters']:,} parameters"
-    table = Table(title=title)
+    steps = results["averaged_steps"]
+    scored = f"step {steps[0]:,}"
+    if len(steps) > 1:
+        scored = f"mean of {len(steps)} checkpoints, steps {min(steps):,} to {max(steps):,}"
+    table = Table(title=f"{scored}, {results['parameters']:,} parameters")
     splits = numbers.splits_of(results)
     first = next(iter(splits.values()))
     metrics = {name: find(name) for name in COUNTS} | metrics_of(task, TABLE)
     metrics = {name: metric for name, metric in metrics.items() if name in first}
     table.add_column("split")
-    for name in metrics:
-        table.add_column(name.replace("_", " "), justify="right")
+    for metric in metrics.values():
+        table.add_column(metric.title, justify="right")
     for split, scores in splits.items():
         cells = (_cell(scores, m) if m.name in scores else "" for m in metrics.values())
         table.add_row(split, *cells)
     print_table(table)
-    for name in metrics:
+    for name, metric in metrics.items():
         if f"{name}_signature" in first:
-            print(f"{name}: {first[f'{name}_signature']}", flush=True)
+            print(f"{metric.title}: {first[f'{name}_signature']}", flush=True)
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:

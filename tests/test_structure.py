@@ -210,6 +210,50 @@ def test_no_two_rooms_import_one_another_not_even_around_others():
     assert expected <= circle(arrows(files))
 
 
+# Modules apart from their one importer that are no doors, and why.
+AT_HOME = {
+    "transformer.data.documents.sources": "each kind of text has its sources, batches and encode",
+    "transformer.metrics.text": "each metric of the registry has its function next to it",
+    "transformer.model.recurrent.model": "a door; `build` also checks names behind it",
+}
+
+
+def folder_of(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path if path.is_dir() else path.parent
+
+
+def strangers(files: dict[str, str]) -> set[str]:
+    """The modules that lie apart from their one importer and are no door, of {module: source}.
+
+    A door leads into its folder: it imports a module that no other folder does.
+    """
+    found = {module: imports(source) & files.keys() for module, source in files.items()}
+    importers = {module: [m for m, others in found.items() if module in others] for module in files}
+    folders = {module: {folder_of(own) for own in importers[module]} for module in files}
+    return {
+        module
+        for module, own in importers.items()
+        if len(own) == 1
+        and not within(module, "configs")  # pages that files of settings start from
+        and folders[module] != {folder_of(module)}
+        and not any(folders[other] == {folder_of(module)} for other in found[module])
+    }
+
+
+def test_a_module_of_one_importer_lies_in_its_folder_or_is_a_door():
+    files = {module_name(path): path.read_text() for path in CODE}
+    assert strangers(files) == AT_HOME.keys()
+    # As it would be if the loop alone imported a file of another folder, or one lost its second.
+    files["transformer.storage.clocks"] = ""
+    files["transformer.train"] += "\nimport transformer.storage.clocks"
+    files["experiments.attention.snapshots"] = ""
+    assert strangers(files) - AT_HOME.keys() == {
+        "transformer.storage.clocks",
+        "transformer.storage.step_files",
+    }
+
+
 def test_no_folder_is_long():
     folders = {path.parent for path in [*CODE, *TESTS]} - {ROOT}
     folders |= {path for path in (ROOT / "experiments" / "web").rglob("*") if path.is_dir()}

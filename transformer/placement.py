@@ -1,8 +1,12 @@
-"""How runs lie on the devices: one, whose batches they divide, or several as one program."""
+"""How runs lie on the devices and how far the host runs ahead of them.
+
+One run's batches are divided among the devices; several runs are one program.
+"""
 
 import abc
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -169,3 +173,27 @@ def _unless_ended(train_step: Callable) -> Callable:
         return new, jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), metrics)
 
     return step
+
+
+class StepQueue:
+    """Lets the host run ahead of the devices by many short steps, and by no long one.
+
+    A signal has to wait for all that are under way.
+    """
+
+    MAX_ACTIVE = 32
+    SHORT, LONG = 0.05, 1.0  # seconds
+
+    def __init__(self):
+        self._ahead = 1
+
+    def wait(self, results: Sequence[Any]) -> None:
+        """Waits for an earlier step, by the results of the steps up to the last one."""
+        if len(results) > self._ahead:
+            start = time.monotonic()
+            jax.block_until_ready(results[-1 - self._ahead])
+            seconds = time.monotonic() - start
+            if seconds > self.SHORT:
+                self._ahead = 0 if seconds > self.LONG else 1
+            else:
+                self._ahead = min(self.MAX_ACTIVE, 2 * self._ahead or 1)

@@ -3,8 +3,6 @@
 import dataclasses
 import logging
 import math
-import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,14 +18,13 @@ from transformer.metrics.registry import lower_is_better
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.stack import stacked_modules
 from transformer.storage.checkpoint import Checkpoints
-from transformer.storage.files import write_arrays, write_json
-from transformer.storage.metrics_file import MetricsWriter
+from transformer.storage.files import write_json
+from transformer.storage.step_files import MetricsWriter, snapshot_files, write_snapshot
 from transformer.tasks.base import Task
 from transformer.train_step import TrainState, init_state, make_train_step
 
 logger = logging.getLogger(__name__)
 
-SNAPSHOTS = "attention_snapshots"  # folder within a run's
 MAX_ATTEMPTS = 5  # to evaluate one state, before the run goes on without
 
 
@@ -313,9 +310,7 @@ class Run:
         """Writes what the attention heads look at after `step` steps, where the task has such."""
         if not found.arrays:
             return
-        folder = self.workdir / SNAPSHOTS
-        folder.mkdir(exist_ok=True)
-        write_arrays(folder / f"{step:08d}.npz", {"step": np.array(step), **found.arrays})
+        write_snapshot(self.workdir, step, found.arrays)
         self._metrics_writer.write(step, "heads", found.numbers)
 
     def record(self, step: int, scores: dict[str, Any]) -> dict[str, int | float]:
@@ -349,31 +344,10 @@ class Run:
             return 0
 
 
-class Stopwatch:
-    """Measures laps, in seconds."""
-
-    def __init__(self):
-        self._last = time.monotonic()
-
-    def lap(self) -> float:
-        """Returns the seconds since the last call."""
-        now = time.monotonic()
-        seconds, self._last = now - self._last, now
-        return seconds
-
-
 def total_steps(settings: ConfigDict, epoch_length: int) -> int:
     """Returns the steps of a run by `config.train` and the batches in an epoch."""
     by_epochs = math.ceil(settings.epochs * epoch_length) if settings.epochs else settings.steps
     return min(settings.steps, by_epochs)
-
-
-def snapshot_files(folder: Path) -> list[Path]:
-    """Returns the snapshots of a run's folder by their steps, and none of the files beside them."""
-    named = [
-        path for path in folder.glob(f"{SNAPSHOTS}/*.npz") if re.fullmatch(r"\d{8,}", path.stem)
-    ]
-    return sorted(named, key=lambda path: int(path.stem))
 
 
 def _check_train(config: ConfigDict) -> None:

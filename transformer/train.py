@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 from transformer import signals
 from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import TokenMetrics
-from transformer.placement import SingleRun, VmappedRuns
+from transformer.placement import SingleRun, StepQueue, VmappedRuns
 from transformer.progress import Progress, parameter_table
-from transformer.run import Run, Stopwatch
+from transformer.run import Run
 from transformer.signals import StoppedError, StopSignals
 from transformer.train_step import TrainState
 
@@ -320,28 +320,17 @@ class Trainer:
         logger.warning(f"{self.runs[i].workdir.name}: {error}")
 
 
-class StepQueue:
-    """Lets the host run ahead of the devices by many short steps, and by no long one.
-
-    A signal has to wait for all that are under way.
-    """
-
-    MAX_ACTIVE = 32
-    SHORT, LONG = 0.05, 1.0  # seconds
+class Stopwatch:
+    """Measures laps, in seconds."""
 
     def __init__(self):
-        self._ahead = 1
+        self._last = time.monotonic()
 
-    def wait(self, results: Sequence[Any]) -> None:
-        """Waits for an earlier step, by the results of the steps up to the last one."""
-        if len(results) > self._ahead:
-            start = time.monotonic()
-            jax.block_until_ready(results[-1 - self._ahead])
-            seconds = time.monotonic() - start
-            if seconds > self.SHORT:
-                self._ahead = 0 if seconds > self.LONG else 1
-            else:
-                self._ahead = min(self.MAX_ACTIVE, 2 * self._ahead or 1)
+    def lap(self) -> float:
+        """Returns the seconds since the last call."""
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        return seconds
 
 
 def warn_of_warmup(settings: ConfigDict, total_steps: int) -> None:

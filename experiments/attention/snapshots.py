@@ -31,7 +31,7 @@ import numpy as np
 
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
-from transformer.run import snapshot_files
+from transformer.storage.step_files import snapshot_files
 
 KINDS = ("encoder_self", "decoder_self", "cross")
 DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)

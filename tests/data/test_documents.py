@@ -61,10 +61,7 @@ def test_a_split_with_a_file_of_its_own_takes_nothing_from_the_training_text(tmp
     assert found["test"] == ["last"]
 
 
-def test_made_up_sources_give_their_sentences():
-    sizes = {"train_size": 5, "validation_size": 2, "test_size": 3}
-    found = open_documents(settings(source="grammar", **sizes))
-    assert [len(found[split]) for split in ("train", "validation", "test")] == [5, 2, 3]
+def test_the_quotations_are_the_same_in_every_split():
     assert set(open_documents(settings(source="quotations")).values()) == {QUOTATIONS}
 
 

@@ -13,6 +13,8 @@ import ted_archive
 from places import ROOT
 from source_settings import refused, settings
 from transformer.data import tfds
+from transformer.data.documents import sources as documents
+from transformer.data.labelled import sources as labelled
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import REGISTRY, open_source
 from transformer.errors import UserError
@@ -29,16 +31,87 @@ def test_a_negative_size_is_refused(source):
         open_source(settings(source=source, test_size=-1))
 
 
-@pytest.mark.parametrize("source", ["grammar", "copy", "reverse"])
-def test_generated_sources_have_the_sizes_asked_for_and_can_be_read_again(source):
-    sizes = {"train_size": 13, "validation_size": 5, "test_size": 3}
-    splits = open_source(settings(source=source, seed=7, **sizes))
-    assert {split: len(list(pairs)) for split, pairs in splits.items()} == {
-        "train": 13,
-        "validation": 5,
-        "test": 3,
-    }
-    assert list(splits["train"]) == list(splits["train"])
+# -- sources that need no text from elsewhere, of every kind
+
+ELSEWHERE = ("files", "tfds")
+SIZES = {"train": 60, "validation": 5, "test": 3}
+OPEN = {
+    "pairs": (REGISTRY, open_source),
+    "labelled": (labelled.REGISTRY, lambda keys: labelled.open_labelled(keys).splits),
+    "documents": ({**documents.REGISTRY, **REGISTRY}, documents.open_documents),
+}
+BUILT_IN = [
+    pytest.param(kind, source, id=f"{kind}-{source}")
+    for kind, (registry, _) in OPEN.items()
+    for source in registry
+    if source not in ELSEWHERE
+]
+GENERATED = [param for param in BUILT_IN if param.values != ("documents", "quotations")]
+
+
+def opened(kind, source, seed=7, **sizes):
+    """The splits of a source, each read twice to the same end."""
+    sizes = {f"{split}_size": size for split, size in {**SIZES, **sizes}.items()}
+    splits = OPEN[kind][1](settings(source=source, seed=seed, documents="line", **sizes))
+    read = {split: list(items) for split, items in splits.items()}
+    assert read == {split: list(items) for split, items in splits.items()}
+    return read
+
+
+def sides(item) -> list[str]:
+    """What of an item a model reads."""
+    if isinstance(item, str):
+        return [item]
+    return [item.source, item.target] if isinstance(item, Pair) else [item.text, item.label]
+
+
+@pytest.mark.parametrize(("kind", "source"), BUILT_IN)
+def test_a_built_in_source_has_all_splits_and_no_blank_text(kind, source):
+    splits = opened(kind, source)
+    assert set(splits) == set(SIZES)
+    texts = [text for items in splits.values() for item in items for text in sides(item)]
+    assert texts
+    assert [text for text in texts if not text.strip() or text != " ".join(text.split())] == []
+
+
+@pytest.mark.parametrize(("kind", "source"), GENERATED)
+def test_a_generated_source_has_the_sizes_asked_for_and_shares_no_text_between_splits(kind, source):
+    splits = opened(kind, source)
+    assert {split: len(items) for split, items in splits.items()} == SIZES
+    texts = [sides(item)[0] for items in splits.values() for item in items]
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize(("kind", "source"), GENERATED)
+def test_a_generated_source_is_a_function_of_its_seed_and_a_size_changes_its_own_split(
+    kind, source
+):
+    splits = opened(kind, source)
+    assert opened(kind, source) == splits
+    assert all(opened(kind, source, seed=8)[split] != splits[split] for split in SIZES)
+    longer = opened(kind, source, train=70)
+    assert longer["train"][:60] == splits["train"]
+    assert len(longer["train"]) == 70
+    assert (longer["validation"], longer["test"]) == (splits["validation"], splits["test"])
+
+
+@pytest.mark.parametrize("source", [p.values[1] for p in GENERATED if p.values[0] == "pairs"])
+def test_sequences_twice_as_long_or_else_test_pairs_joined_measure_length_generalization(source):
+    splits = opened("pairs", source)
+    keys = {f"{split}_size": size for split, size in SIZES.items()}
+    found = open_source(settings(source=source, seed=7, length_generalization_size=1, **keys))
+    [longer] = found.pop("length_generalization")
+    assert {split: list(items) for split, items in found.items()} == splits
+    if source in ("copy", "reverse"):
+        longest = max(len(pair.source.split()) for pair in splits["train"])
+        assert (longest, len(longer.source.split())) == (12, 24)
+    else:
+        first, second = splits["test"][:2]
+        joined = [f"{first.source} {second.source}", f"{first.target} {second.target}"]
+        assert sides(longer) == joined
+
+
+# -- TensorFlow Datasets
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from source_settings import refused, settings
+from transformer.data.labelled import toy_reviews
 from transformer.data.labelled.sources import open_labelled
-from transformer.data.synthetic import toy_reviews
 
 SIZES = {"train": 2000, "validation": 51, "test": 300}
 

@@ -21,7 +21,7 @@ from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
 from transformer.inference.memory import check_search
-from transformer.storage.metrics_file import MetricsWriter
+from transformer.storage.step_files import MetricsWriter
 
 MAIN = """
 import logging, signal, sys
@@ -94,7 +94,7 @@ def test_a_mode_s_lines_go_to_its_stream_as_it_is_then_and_to_no_other(capsys):
     logger = logging.getLogger("experiments.x")
     with logging_to("stdout"):
         logger.info("a %d", 1)
-        logging.getLogger("transformer.storage.compile_cache").warning("b")
+        logging.getLogger("experiments.compile_cache").warning("b")
         with contextlib.redirect_stdout(io.StringIO()) as bar:
             logger.warning("c")
     logger.info("d")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from configs import base
-from experiments import run
+from experiments import modes, run
 from experiments.report import numbers
 from places import ROOT
 from tiny_run import STEPS, command, refused, shared_run
@@ -109,16 +109,7 @@ for arguments in {commands!r}:
     near = sorted({{path for path in seen if path.startswith({outside!r})}})
     print(json.dumps([arguments[0], ended.code, ended.out + ended.err, near]))
 """
-MODES = (
-    "evaluate",
-    "report",
-    "heads",
-    "positions",
-    "embeddings",
-    "translate",
-    "score",
-    "attention",
-)
+MODES = [mode for mode in modes.TABLE if mode.fits("translation") and mode.name != modes.TRAIN]
 
 
 @pytest.fixture
@@ -154,8 +145,11 @@ def hostile(copy, tmp_path):
 def test_no_mode_reads_or_writes_where_a_stranger_s_config_says(hostile, tmp_path):
     outside = tmp_path / "outside"
     before = sorted(outside.rglob("*"))
-    commands = [[f"--mode={mode}", f"--workdir={hostile}"] for mode in MODES]
-    commands[-1].append("--sentence=a b")
+    commands = [
+        [f"--mode={mode.name}", f"--workdir={hostile}"]
+        + ["--sentence=a b"] * ("sentence" in mode.flags)
+        for mode in MODES
+    ]
     commands.append(
         ["--mode=train", f"--workdir={hostile}", "--config.train.steps=41"]
     )  # a control

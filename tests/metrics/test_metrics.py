@@ -9,7 +9,7 @@ import sacrebleu
 from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores, moses_lowercase
 from transformer.metrics.tokens import TokenMetrics, summarize
-from transformer.storage.metrics_file import MetricsWriter
+from transformer.storage.step_files import MetricsWriter
 
 HYPOTHESES = ["The cat sat on the mat.", "Two dogs run, fast!", "A man is here"]
 REFERENCES = ["The cat sat on a mat.", "Two dogs run fast!", "A man is here"]

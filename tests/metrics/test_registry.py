@@ -49,7 +49,8 @@ def final_table(folder) -> bool:
         run.print_results(
             results(invented=HERE, invented_ci=1.5, invented_signature="case:lc"), "translation"
         )
-    return "37.5% ± 1.50" in out.getvalue() and "invented: case:lc" in out.getvalue()
+    shown = (" edits ", "37.5% ± 1.50", "\nedits: case:lc\n")
+    return all(part in out.getvalue() for part in shown)
 
 
 def line_while_training(folder) -> bool:

@@ -1,6 +1,7 @@
 """Files that are whole or as they were."""
 
 import errno
+import json
 import os
 
 import numpy as np
@@ -52,3 +53,11 @@ def test_equal_arrays_make_equal_files(tmp_path):
     for name in "ab":
         write_arrays(tmp_path / name, {"x": np.arange(3)})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": "ä"})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": "ä"}

@@ -1,4 +1,4 @@
-"""A run that was trained on some devices is used, and goes on, on any other number of them."""
+"""A run of some devices trains, is used, and goes on as one of any other number of them."""
 
 import hashlib
 import json
@@ -150,3 +150,63 @@ def test_trials_that_trained_together_on_eight_devices_are_used_on_one(tmp_path)
             outputs.append(tmp_path / f"{number}_{count}.json")
             on_devices(count, translate, trial, outputs[-1])
         assert outputs[0].read_text() == outputs[1].read_text()
+
+
+# -- one step
+
+DEVICES = """
+import sys
+sys.path[:0] = ["tests/support", "tests/support/equations", "tests", "."]
+from pathlib import Path
+import jax, numpy as np
+from runs import toy_config
+from transformer.tasks.translation import TranslationTask
+from transformer.run import Run
+from transformer.train import Trainer
+
+folder = Path(sys.argv[1])
+config = toy_config(folder)
+results = {}
+task = TranslationTask(config)
+start = Run(task, config, folder / "1").fresh_state()
+for count in (1, 3, 8):
+    trainer = Trainer([Run(task, config, folder / str(count))], jax.devices()[:count])
+    state = jax.device_put(jax.tree.map(np.array, start), trainer.placement.replicated)
+    losses = []
+    for i in range(3):
+        batch = trainer.placement.put_batch(task.plan[i])
+        assert len(batch.source.sharding.device_set) == count
+        rows = batch.source.addressable_shards[0].data.shape[0]
+        assert rows == -(-len(task.plan[i].source) // count)
+        state, metrics = trainer.train_step(state, batch, trainer.hparams)
+        losses.append([float(x) for x in (metrics.loss.total, metrics.loss.count)])
+    assert jax.tree.leaves(state.params)[0].sharding.is_fully_replicated
+    results[f"{count} losses"] = np.array(losses)
+    for i, leaf in enumerate(jax.tree.leaves(state.params)):
+        results[f"{count} parameter {i}"] = np.array(leaf)
+    # The same step as the last, but for the number that dropout depends on.
+    before = jax.device_put(jax.tree.map(np.array, start), trainer.placement.replicated)
+    for number in (0, 1):
+        again = jax.tree.map(jax.numpy.copy, before).replace(step=before.step + number)
+        _, metrics = trainer.train_step(again, batch, trainer.hparams)
+        results[f"{count} dropout {number}"] = np.array(metrics.loss.total)
+np.savez(folder / "results.npz", **results)
+"""
+
+
+def test_any_number_of_devices_gives_the_losses_and_parameters_of_one(tmp_path):
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    environment["JAX_PLATFORMS"] = "cpu"
+    subprocess.run([sys.executable, "-c", DEVICES, tmp_path], env=environment, check=True)
+    found = np.load(tmp_path / "results.npz")
+    names = [name.removeprefix("1 ") for name in found if name.startswith("1 ")]
+    assert len(names) > 13
+    # Adam makes much of the rounding of gradients that are nearly zero.
+    tolerances = {"losses": (1e-5, 0.0), "dropout": (1e-5, 0.0), "parameter": (1e-3, 1e-4)}
+    for name in names:
+        rtol, atol = tolerances[name.split()[0]]
+        for devices in (3, 8):
+            theirs, ours = found[f"{devices} {name}"], found[f"1 {name}"]
+            np.testing.assert_allclose(theirs, ours, rtol, atol)
+    # Other zeros change the loss by far more than other devices do.
+    assert abs(found["1 dropout 0"] / found["1 dropout 1"] - 1) > 1e-4

@@ -11,9 +11,10 @@ from test_resume import Killed, Snapshots, assert_same_run, saved_steps
 
 from runs import SpoiltPlan, identical, lines, newest_state, unigram_config
 from transformer.errors import UserError
+from transformer.placement import StepQueue
 from transformer.run import Run
 from transformer.signals import StopSignals
-from transformer.train import StepQueue, Trainer
+from transformer.train import Trainer
 
 
 class Failing(Snapshots):
@@ -192,7 +193,7 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
         Run, "save", lambda self, step, *a: saves.append(step) or save(self, step, *a)
     )
     seconds = itertools.count()
-    monkeypatch.setattr("transformer.run.time.monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("transformer.train.time.monotonic", lambda: float(next(seconds)))
     for minutes in (0.0, 3.5 / 60):
         config = unigram_config(**{"train.save_minutes": minutes, "train.evaluate_every": 99})
         assert ended(Snapshots(), config, tmp_path / str(minutes))

@@ -205,7 +205,7 @@ def in_phase(phase: str, folder: Path, target: int, said: str) -> bool:
         "saving": lambda: reached(folder) >= target and saving(folder),
         "evaluation": lambda: evaluating(folder, target),
         "scoring": lambda: "training ended" in said or "wrote " in said,
-        "report": lambda: re.search(r"step \d+, .* parameters", said) is not None,
+        "report": lambda: re.search(r"steps? [\d, to]+ parameters", said) is not None,
     }[phase]()
 
 

@@ -17,7 +17,7 @@ from places import ROOT
 from tiny_run import STEPS, command, refused, shared_run
 from transformer import workdir
 from transformer.errors import UserError
-from transformer.storage.metrics_file import MetricsWriter
+from transformer.storage.step_files import MetricsWriter
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
@@ -85,14 +85,17 @@ def test_line_i_of_the_written_texts_is_sentence_i_whatever_it_holds(tmp_path):
     assert (tmp_path / "texts").read_text() == "a b\n\nc \nd\u2028e \nf\n"
 
 
-def test_the_table_says_of_how_many_checkpoints_the_scores_are(tiny, capsys):
+def test_the_table_names_the_steps_whose_weights_are_scored(tiny, capsys):
     results = workdir.load_results(tiny.workdir)
     run.print_results(results, "translation")
     assert "step 40, 4,112 parameters" in capsys.readouterr().out
-    later = {**results, "step": 1200, "averaged_steps": [1000, 1100, 1200]}
-    run.print_results(later, "translation")
-    title = "step 1,200, mean of 3 checkpoints, 4,112 parameters"
-    assert title in capsys.readouterr().out
+    later = {**results, "step": 1200}
+    for steps, scored in (
+        ([1000], "step 1,000"),
+        ([900, 1000, 1100], "mean of 3 checkpoints, steps 900 to 1,100"),
+    ):
+        run.print_results({**later, "averaged_steps": steps}, "translation")
+        assert f" {scored}, 4,112 parameters " in capsys.readouterr().out
 
 
 def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):

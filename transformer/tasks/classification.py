@@ -32,18 +32,15 @@ from transformer.metrics.classification import class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
-from transformer.storage.files import write_json
-from transformer.storage.reading import Each, read_json
+from transformer.tasks import class_files
 from transformer.tasks.base import Task
 from transformer.tasks.numbers import model_fields, rates_of
 
-TOKENIZER, LABELS = "tokenizer.model", "labels.json"
-CLASS_WEIGHTS_FILE = "class_weights.json"
+TOKENIZER = "tokenizer.model"
 CLASS_WEIGHTS = ("none", "balanced")
 SPLITS = ("validation", "test")
-MIN_PROBABILITY = np.finfo(
-    np.float32
-).tiny  # stands for what float32 rounds to zero, as in class_scores
+# Stands for what float32 rounds to zero, as in class_scores.
+MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 
 class LabelledText(NamedTuple):
@@ -90,15 +87,14 @@ class ClassificationTask(Task):
             config.tokenizer,
             folder and folder / TOKENIZER,
         )
-        limit = config.data.max_tokens
-        encoded = _encode(held, source.labels, tokenizer, limit)
+        encoded = _encode(held, source.labels, tokenizer, config.data.max_tokens)
         return LabelledText(tokenizer, source.labels, held, encoded, train, source)
 
     def read_kept_text(self, folder: Path) -> LabelledText:
         tokenizer, labels = self.predictor.tokenizer, self.predictor.labels
         held = {split: held_out.read_labelled(folder, split, labels) for split in SPLITS}
         encoded = _encode(held, labels, tokenizer, self.config.data.max_tokens)
-        weights = load_class_weights(folder / CLASS_WEIGHTS_FILE, labels)
+        weights = class_files.load_weights(folder, labels)
         return LabelledText(tokenizer, labels, held, encoded, kept_weights=weights)
 
     def make_predictor(self) -> TextClassifier:
@@ -107,7 +103,7 @@ class ClassificationTask(Task):
     @staticmethod
     def load(folder: Path, config: ConfigDict) -> TextClassifier:
         tokenizer = load_tokenizer(folder / TOKENIZER)
-        return make_classifier(config, tokenizer, load_labels(folder / LABELS))
+        return make_classifier(config, tokenizer, class_files.load_labels(folder))
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -248,9 +244,7 @@ class ClassificationTask(Task):
 
     def save_assets(self, workdir: Path) -> None:
         save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
-        save_labels(workdir / LABELS, self.text.labels)
-        weights = dict(zip(self.text.labels, self.class_weights.tolist(), strict=True))
-        write_json(workdir / CLASS_WEIGHTS_FILE, weights)
+        class_files.save(workdir, self.text.labels, self.class_weights)
         held_out.save(workdir, self.text.held_out)
 
     def describe(self) -> list[str]:
@@ -352,33 +346,3 @@ def make_classifier(
     network = make_network(config, tokenizer.vocab_size, len(labels))
     settings = config.data.max_tokens, config.decode.batch_size
     return TextClassifier(network, tokenizer, labels, *settings)
-
-
-def save_labels(path: Path, labels: Sequence[str]) -> None:
-    """Writes the names of the classes, in the order of their numbers."""
-    write_json(path, labels)
-
-
-def load_labels(path: Path) -> tuple[str, ...]:
-    """Returns the names of the classes that `save_labels` wrote.
-
-    Raises:
-      UserError: the file is missing or damaged.
-    """
-    labels = read_json(path, [str], "restore the file that was written with the checkpoints")
-    if len(set(labels)) < max(2, len(labels)):
-        raise UserError(f"{path} does not list two classes or more by name: restore the original")
-    return tuple(labels)
-
-
-def load_class_weights(path: Path, labels: Sequence[str]) -> Float[np.ndarray, "C"]:
-    """Returns the weight of each class in the loss that a run was trained with.
-
-    Raises:
-      UserError: the file is missing or damaged, or of other classes.
-    """
-    fix = "restore the file that was written with the checkpoints"
-    weights = read_json(path, Each(float), fix)
-    if tuple(weights) != tuple(labels):
-        raise UserError(f"{path} is not of the classes of {LABELS}: {fix}")
-    return np.array(list(weights.values()), np.float32)

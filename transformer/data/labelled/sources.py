@@ -13,9 +13,9 @@ from ml_collections import ConfigDict
 
 from transformer.data import tfds
 from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
+from transformer.data.labelled import toy_reviews
 from transformer.data.labels import Broken, Labelled, LabelledFile, labelled_file
 from transformer.data.splits import SPLITS, check_sizes
-from transformer.data.synthetic import toy_reviews
 from transformer.errors import UserError, shorten
 
 # Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.

@@ -61,11 +61,18 @@ def _joined(pairs: Iterable[Pair], count: int) -> list[Pair]:
 
 
 def _generated(
-    make: Callable[[int, dict[str, int]], dict[str, list[Pair]]], settings: ConfigDict
+    make: Callable[[int, dict[str, int]], dict[str, list[Pair]]],
+    settings: ConfigDict,
+    makes_longer: bool = False,
 ) -> Splits:
-    """Returns a synthetic corpus: `make` gets the seed and the number of pairs in each split."""
+    """Returns a synthetic corpus.
+
+    Args:
+      make: gets the seed and the number of pairs in each split.
+      makes_longer: whether it has a split "length_generalization" of its own.
+    """
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
-    if make is not grammar.generate and settings.length_generalization_size:
+    if makes_longer and settings.length_generalization_size:
         sizes["length_generalization"] = settings.length_generalization_size
     return make(settings.seed, sizes)
 
@@ -114,8 +121,8 @@ def _tfds(settings: ConfigDict) -> Splits:
 
 REGISTRY: dict[str, Callable[[Any], Splits]] = {
     "grammar": functools.partial(_generated, grammar.generate),
-    "copy": functools.partial(_generated, grammar.copy_sequences),
-    "reverse": functools.partial(_generated, grammar.reverse_sequences),
+    "copy": functools.partial(_generated, grammar.copy_sequences, makes_longer=True),
+    "reverse": functools.partial(_generated, grammar.reverse_sequences, makes_longer=True),
     "files": _files,
     "tfds": _tfds,
 }

@@ -1,12 +1,17 @@
-"""The numbers of a training, a line for each log event, and the same for TensorBoard."""
+"""The files that a training adds to step by step: its numbers, and snapshots of its attention."""
 
 import json
 import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 from tensorboardX import SummaryWriter
 
-from transformer.storage.files import write_text
+from transformer.storage.files import write_arrays, write_text
+
+SNAPSHOTS = "attention_snapshots"  # folder within a run's
 
 
 class MetricsWriter:
@@ -59,3 +64,18 @@ def _place_of(line: str) -> tuple[int | float, str]:
     except (ValueError, KeyError, TypeError, RecursionError):
         return math.inf, ""
     return (step if isinstance(step, int) else math.inf), split
+
+
+def write_snapshot(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes what the attention heads look at after `step` steps into a run's folder."""
+    place = folder / SNAPSHOTS
+    place.mkdir(exist_ok=True)
+    write_arrays(place / f"{step:08d}.npz", {"step": np.array(step), **arrays})
+
+
+def snapshot_files(folder: Path) -> list[Path]:
+    """Returns the snapshots of a run's folder by their steps, and none of the files beside them."""
+    named = [
+        path for path in folder.glob(f"{SNAPSHOTS}/*.npz") if re.fullmatch(r"\d{8,}", path.stem)
+    ]
+    return sorted(named, key=lambda path: int(path.stem))

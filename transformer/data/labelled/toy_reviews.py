@@ -1,4 +1,4 @@
-"""The embedded reviews: short toy_reviews on films, in which the order of the words decides.
+"""The toy reviews: short reviews of films by rule, in which the order of the words decides.
 
 A review of a kind other than "plain" holds one favourable and one unfavourable word. It has a twin
 of exactly the same words, in which those two have changed places and which says the opposite:

@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from transformer.storage.compile_cache import ProgramCache, keep_programs
+from experiments.compile_cache import ProgramCache, keep_programs
 
 PROGRAM = bytes(range(256)) * 5
 
@@ -59,7 +59,7 @@ CODE = """
 import logging, sys
 from pathlib import Path
 import jax, jax.numpy as jnp
-from transformer.storage.compile_cache import keep_programs
+from experiments.compile_cache import keep_programs
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 keep_programs(Path(sys.argv[1]))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

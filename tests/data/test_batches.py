@@ -4,7 +4,6 @@ import collections
 import hashlib
 import itertools
 import os
-import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -12,22 +11,15 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from configs import base
-from transformer.data import tokenizer as tokenizers
 from transformer.data.buckets import bucket_lengths, even_part
 from transformer.data.documents.batches import TextPlan
 from transformer.data.documents.encode import Text
 from transformer.data.labelled.batches import LabelledPlan
 from transformer.data.labelled.encode import EncodedTexts
-from transformer.data.pairs import Pair
-from transformer.data.parallel import encode as pipeline
 from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
-from transformer.data.parallel.encode import prepare_corpus
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.unknown import NOTHING_LOST
-from transformer.errors import UserError
-from transformer.tasks.translation import save_tokenizers
 
 
 def make_store(lengths, rng) -> TokenStore:
@@ -76,7 +68,7 @@ def test_batches_are_the_same_from_any_start_with_or_without_prefetch(start, pre
 def test_batches_are_the_same_in_another_process():
     code = (
         'import sys; sys.path[:0] = ["tests/support", "tests/data", "tests", "."]; '
-        "import test_pipeline as t; "
+        "import test_batches as t; "
         "print(t.digest(t.make_plan(), [3, 41, 10**5]))"
     )
     theirs = subprocess.run(
@@ -348,208 +340,3 @@ def test_make_batch_shifts_the_target_by_one():
 def test_make_batch_has_no_room_for_a_sentence_of_its_length():
     with pytest.raises((ValueError, IndexError)):
         make_batch([[5, 6, 7, 8]], [[5]], rows=1, length=4)
-
-
-# -- the corpus and its cache
-
-PAIRS = [Pair(f"a{'bcde'[i % 4]} {'x ' * (i % 7)}y", f"u{'vw'[i % 2]} {i}") for i in range(41)]
-
-
-def settings(tmp_path, **changes):
-    config = base.get_config()
-    config.data.cache_dir = str(tmp_path)
-    config.tokenizer.kind = "char"
-    config.tokenizer.vocab_size = 40
-    config.update_from_flattened_dict(changes)
-    return config.data, config.tokenizer
-
-
-def sentences(corpus) -> list[tuple[str, str]]:
-    return [
-        (corpus.source_tokenizer.decode(s), corpus.target_tokenizer.decode(t))
-        for s, t in zip(corpus.source, corpus.target, strict=True)
-    ]
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_the_corpus_is_the_text_pair_by_pair(joint, tmp_path):
-    corpus = prepare_corpus(PAIRS, *settings(tmp_path, **{"tokenizer.joint": joint}))
-    assert sentences(corpus) == [pair[:2] for pair in PAIRS]
-    assert (corpus.source_tokenizer is corpus.target_tokenizer) == joint
-    assert corpus.report.kept == len(PAIRS)
-    assert corpus.unknown_fraction == 0
-
-
-def test_what_cleaning_drops_is_in_no_later_reading(tmp_path):
-    bad = [Pair("", "b"), PAIRS[0], Pair("a", "b" * 90)]
-    pairs = [*PAIRS[:7], *bad, *(Pair(f" {s}\t", t) for s, t, _ in PAIRS[7:]), *bad]
-    corpus = prepare_corpus(pairs, *settings(tmp_path))
-    assert sentences(corpus) == [pair[:2] for pair in PAIRS]
-    same_text = prepare_corpus(PAIRS, *settings(tmp_path / "another cache"))
-    assert corpus.source_tokenizer.model == same_text.source_tokenizer.model
-
-
-@pytest.mark.parametrize("at_once", [1, 7, 41])
-def test_chunks_of_any_size_give_the_same_corpus(at_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "ENCODE_AT_ONCE", at_once)
-    corpus = prepare_corpus(PAIRS, *settings(tmp_path))
-    assert sentences(corpus) == [pair[:2] for pair in PAIRS]
-
-
-def test_a_second_start_reads_the_cache_and_gets_the_same(tmp_path, monkeypatch):
-    limits = settings(tmp_path, **{"data.max_tokens": 12})
-    first = prepare_corpus(PAIRS, *limits)
-    assert first.report.too_many_tokens
-
-    def never(*args):
-        raise AssertionError("encoded again")
-
-    monkeypatch.setattr(pipeline, "_encode", never)
-    second = prepare_corpus(PAIRS, *limits)
-    assert sentences(second) == sentences(first)
-    assert (second.report, second.unknown_fraction) == (first.report, first.unknown_fraction)
-    for changed, changes in ((PAIRS[1:], {}), (PAIRS, {"data.max_tokens": 13})):
-        with pytest.raises(AssertionError, match="encoded again"):
-            prepare_corpus(changed, *settings(tmp_path, **{"data.max_tokens": 12, **changes}))
-
-
-def test_what_a_killed_process_left_in_the_cache_is_no_harm(tmp_path, monkeypatch):
-    saved = []
-    save = np.save
-
-    def killed(*args):
-        saved.append(args)
-        if len(saved) == 3:
-            raise KeyboardInterrupt
-        save(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(np, "save", killed)
-        with pytest.raises(KeyboardInterrupt):
-            prepare_corpus(PAIRS, *settings(tmp_path))
-    assert not list(tmp_path.glob("*.tokens"))
-    # A kill that cannot be caught leaves a folder of another name.
-    (tmp_path / "tmpabc").mkdir()
-    save(tmp_path / "tmpabc" / "source.npy", np.zeros(3))
-    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path))) == [p[:2] for p in PAIRS]
-
-
-@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "missing", "digests", "a file"])
-def test_damaged_tokens_in_the_cache_are_made_again_with_a_line(damage, tmp_path, said):
-    whole = sentences(prepare_corpus(PAIRS, *settings(tmp_path)))
-    [folder] = tmp_path.glob("*.tokens")
-    path = folder / ("digests.json" if damage == "digests" else "target.npy")
-    data = path.read_bytes()
-    middle = len(data) // 2
-    bad = {"cut": data[:-4], "empty": b"", "digests": data[:middle] + b"\xff" + data[middle:]}
-    path.write_bytes(bad.get(damage, data[:-7] + bytes([data[-7] ^ 4]) + data[-6:]))
-    if damage == "missing":
-        path.unlink()
-    elif damage == "a file":
-        shutil.rmtree(folder)
-        folder.write_bytes(b"")
-    assert said == []
-    again = sentences(prepare_corpus(PAIRS, *settings(tmp_path)))
-    assert said == [f"{folder} is damaged: the text is encoded again"]
-    assert again == whole
-    # The damage is gone.
-    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path))) == whole
-    assert len(said) == 1
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_a_cleared_cache_leaves_a_run_its_own_tokenizers(joint, tmp_path, monkeypatch):
-    limits = {"tokenizer.joint": joint}
-    first = prepare_corpus(PAIRS, *settings(tmp_path / "cache", **limits))
-    run = tmp_path / "run"
-    run.mkdir()
-    save_tokenizers(run, first.source_tokenizer, first.target_tokenizer)
-
-    def never(*args, **options):
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(tokenizers, "_train", never)
-    again = prepare_corpus(PAIRS, *settings(tmp_path / "cleared", **limits), folder=run)
-    assert sentences(again) == sentences(first)
-    with pytest.raises(AssertionError, match="trained again"):
-        prepare_corpus(PAIRS[1:], *settings(tmp_path / "cleared", **limits), folder=run)
-
-
-def test_two_processes_may_encode_the_same_text(tmp_path, monkeypatch):
-    rename = os.rename
-    prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 127}))  # trains the tokenizer
-
-    def overtaken(*args):
-        monkeypatch.undo()
-        prepare_corpus(PAIRS, *settings(tmp_path))  # the other process, just before
-        return rename(*args)
-
-    monkeypatch.setattr(os, "rename", overtaken)
-    assert sentences(prepare_corpus(PAIRS, *settings(tmp_path))) == [p[:2] for p in PAIRS]
-    assert len(list(tmp_path.glob("*.tokens"))) == 2
-
-
-def test_a_cache_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
-    def refused(*args):
-        raise OSError("no space left on device")
-
-    prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 127}))  # trains the tokenizer
-    monkeypatch.setattr(os, "rename", refused)
-    with pytest.raises(OSError, match="no space"):
-        prepare_corpus(PAIRS, *settings(tmp_path))
-
-
-def test_pairs_with_too_many_tokens_are_dropped_and_counted(tmp_path):
-    pairs = [Pair("a " * n, "b " * m) for n, m in ((4, 5), (5, 4), (4, 4), (6, 6), (1, 3))]
-    limits = {"data.max_tokens": 5, "tokenizer.kind": "word"}
-    corpus = prepare_corpus(pairs, *settings(tmp_path, **limits))
-    # Four words and the end are five tokens.
-    assert sentences(corpus) == [("a a a a", "b b b b"), ("a", "b b b")]
-    assert (corpus.report.total, corpus.report.kept) == (5, 2)
-    assert corpus.report.too_many_tokens == 3
-
-
-def test_a_corpus_of_which_nothing_is_left_is_refused(tmp_path):
-    with pytest.raises(
-        UserError, match=r"no training text is left.*41 over --config\.data\.max_tokens"
-    ):
-        prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 2}))
-
-
-def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_fix(tmp_path):
-    # Of the words of each pair, "a" and "b", one has no place: five are 4 special ones and one.
-    pairs = [Pair("a a b", "a")] * 2
-    limits = {"tokenizer.kind": "word", "tokenizer.vocab_size": 5, "data.remove_duplicates": False}
-    with pytest.raises(UserError) as error:
-        prepare_corpus(pairs, *settings(tmp_path, **limits))
-    assert "25.0% of the training tokens are unknown" in str(error.value)
-    assert "1 words are not in the vocabulary: 'b' (2)" in str(error.value)
-    assert "data.max_oov_rate=1.0%" in str(error.value)
-    assert "raise --config.tokenizer.vocab_size" in str(error.value)
-    limits["data.max_oov_rate"] = 0.25
-    for _ in range(2):  # the second reads the cache
-        corpus = prepare_corpus(pairs, *settings(tmp_path, **limits))
-        assert corpus.unknown_fraction == 0.25
-        assert corpus.lost.frequent == (("b", 2),)
-
-
-def test_named_held_out_text_stays_whole_and_what_is_wrong_with_it_is_said(tmp_path):
-    bad = [Pair("a" * 3000, "b" * 3000), Pair("", "b"), Pair("a", "b" * 90), Pair("c", " ")]
-    held_out = {
-        "validation": [*bad[:2], PAIRS[3], Pair(f" {PAIRS[5].source} ", PAIRS[5].target), *bad[2:]],
-        "test": [Pair("neu", "new"), Pair(PAIRS[3].source, "other")],
-    }
-    found = prepare_corpus(PAIRS, *settings(tmp_path), held_out=held_out).held_out
-    assert found["validation"].describe("validation") == [
-        "validation: all 6 pairs are scored, though cleaning would drop 2 with an empty side, 1 "
-        "over --config.data.max_characters, 1 over --config.data.max_length_ratio; empty in line "
-        "2, 6",
-        "validation: 2 of 6 pairs occur in the training text",
-    ]
-    assert found["validation"].counts() == {
-        "of them with an empty side": 2,
-        "of them over --config.data.max_characters": 1,
-        "of them over --config.data.max_length_ratio": 1,
-        "of them in the training text": 2,
-    }
-    assert (found["test"].describe("test"), found["test"].counts()) == ([], {})

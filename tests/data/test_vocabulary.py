@@ -1,0 +1,165 @@
+"""A vocabulary has a size that works, and no letter of a text is lost to it."""
+
+import dataclasses
+import importlib
+import itertools
+import json
+import random
+import re
+
+import pytest
+from test_tokenizer import CHARACTERS, TEXTS, make, message
+
+from configs import own_text
+from transformer.data.tokenizer import (
+    BYTE_KINDS,
+    BYTES,
+    UNK_ID,
+    train_tokenizer,
+)
+from transformer.data.unknown import Lost, LostCounter
+
+# -- its size
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_vocabulary_too_large_is_refused_with_one_that_works_and_the_largest(kind, tmp_path):
+    text = message(tmp_path, kind=kind, vocab_size=5000)
+    assert "tokenizer.vocab_size=5000 is more than" in text
+    limit = int(re.search(r"at most (\d+):", text)[1])
+    advised = int(re.search(r"set --config\.tokenizer\.vocab_size=(\d+)$", text)[1])
+    # Half, unless that leaves no room for the characters.
+    assert advised == {"bpe": limit // 2, "unigram": CHARACTERS + 4}[kind] >= limit // 2
+    for size in (advised, limit):
+        assert make(tmp_path, kind=kind, vocab_size=size).vocab_size == size
+    message(tmp_path, kind=kind, vocab_size=limit + 1)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_vocabulary_too_small_is_refused_with_the_smallest_that_works(kind, tmp_path):
+    text = message(tmp_path, kind=kind, vocab_size=10)
+    assert "tokenizer.vocab_size=10 is less than" in text
+    assert "lower --config.tokenizer.character_coverage from 1.0" in text
+    limit = int(re.search(r"set --config.tokenizer.vocab_size=(\d+) or more", text)[1])
+    assert limit == CHARACTERS + 4
+    assert make(tmp_path, kind=kind, vocab_size=limit).vocab_size == limit
+    message(tmp_path, kind=kind, vocab_size=limit - 1)
+
+
+@pytest.mark.parametrize("kind", ["word", "char"])
+def test_words_and_characters_give_as_many_tokens_as_there_are(kind, tmp_path):
+    sizes = {"word": len(" ".join(TEXTS).split()), "char": CHARACTERS}
+    assert make(tmp_path, kind=kind, vocab_size=5000).vocab_size == 4 + sizes[kind]
+
+
+# -- no letter is lost
+
+COMMON = ["die katze sieht den hund", "der hund sieht die katze nicht"] * 800
+RARE = ["How are you? 42 (37%)", "Quelle: Šárka Říhová & Úřad; Xaver!"]
+UNSEEN = ["日本語", "привет, мир", "🚀 \U0001f1e8\U0001f1ff", "ﷺ", "tab\tulator", "\u05d0\u05d1"]
+
+
+@pytest.mark.parametrize("kind", BYTE_KINDS)
+def test_own_text_loses_no_letter_neither_of_the_training_text_nor_typed_later(kind, tmp_path):
+    settings = own_text.get_config().tokenizer
+    settings.update({"vocab_size": 307, "kind": kind, "normalization": "identity"})
+    tokenizer = train_tokenizer([*COMMON, *RARE], settings, tmp_path, "rare")
+    texts = [*COMMON[:2], *RARE, *UNSEEN]
+    encoded = tokenizer.encode(texts)
+    assert UNK_ID not in itertools.chain(*encoded)
+    assert [tokenizer.decode(ids) for ids in encoded] == texts
+    # Letters, digits and signs of the text are pieces; only others are spelt in bytes.
+    spelt = [any(map(is_byte, tokenizer.pieces(ids))) for ids in encoded]
+    assert spelt == [False] * 4 + [True] * len(UNSEEN)
+
+
+def is_byte(piece: str) -> bool:
+    return re.fullmatch("<0x[0-9A-F]{2}>", piece) is not None
+
+
+@pytest.mark.parametrize("size", [1300, 2000])
+@pytest.mark.parametrize("kind", BYTE_KINDS)
+def test_a_text_of_many_characters_leaves_room_for_longer_pieces(kind, size, tmp_path):
+    # As Chinese and English: 1,260 characters, most of them rare. 1,300 pieces cannot hold them.
+    rng = random.Random(0)
+    texts = ["".join(chr(0x4E00 + rng.randrange(60)) for _ in range(10)) for _ in range(6000)]
+    texts += [chr(0x5000 + i) for i in range(1200)] + COMMON
+    tokenizer = make(tmp_path, texts, kind=kind, vocab_size=size, byte_fallback=True)
+    pieces = tokenizer.pieces(range(260, tokenizer.vocab_size))
+    assert {"▁hund", *"acdehiknrstuz"} <= set(pieces)
+    assert (size - BYTES) // 2 - 5 <= sum(len(p) == 1 for p in pieces) <= (size - BYTES) // 2
+    encoded = tokenizer.encode(texts)
+    assert UNK_ID not in itertools.chain(*encoded)
+    assert [tokenizer.decode(ids) for ids in encoded] == texts
+    # The control: without bytes, characters that have no piece are refused.
+    wanted = "tokenizer.vocab_size=1100 is less than the characters of the training text: set"
+    assert wanted in message(tmp_path, texts=texts, kind=kind, vocab_size=1100)
+
+
+def test_bytes_that_spell_no_character_decode_to_something_harmless(tmp_path):
+    tokenizer = make(tmp_path, vocab_size=CHARACTERS + 4 + BYTES, byte_fallback=True)
+    [ids] = tokenizer.encode(["a😀б"])
+    for length in range(len(ids)):
+        for part in (ids[:length], ids[length:]):
+            text = tokenizer.decode(part)
+            assert text.encode().decode() == text
+            assert "⁇" not in text
+    for byte in range(4, 4 + BYTES):
+        tokenizer.decode([byte, ids[0], byte]).encode()
+
+
+@pytest.mark.parametrize("kind", BYTE_KINDS)
+def test_bytes_start_where_their_character_stands(kind, tmp_path):
+    tokenizer = make(tmp_path, kind=kind, vocab_size=CHARACTERS + 4 + BYTES, byte_fallback=True)
+    text = "eins б🛸 zwei"
+    [starts], [ids] = tokenizer.starts([text]), tokenizer.encode([text])
+    places = [start for start, piece in zip(starts, tokenizer.pieces(ids), strict=True)
+              if is_byte(piece)]  # fmt: skip
+    assert places == [5, 5, 6, 6, 6, 6]
+
+
+@pytest.mark.parametrize("kind", BYTE_KINDS)
+def test_too_small_a_vocabulary_for_bytes_is_one_line_with_the_smallest_that_works(kind, tmp_path):
+    text = message(tmp_path, kind=kind, vocab_size=100, byte_fallback=True)
+    least = CHARACTERS + 4 + BYTES
+    assert text == (
+        "tokenizer.vocab_size=100 is less than the characters of the training text and the 256 "
+        f"bytes that spell others: set --config.tokenizer.vocab_size={least} or more, or set "
+        "--config.tokenizer.byte_fallback=False"
+    )
+    assert make(tmp_path, kind=kind, vocab_size=least, byte_fallback=True).vocab_size == least
+
+
+@pytest.mark.parametrize("kind", ["word", "char"])
+def test_words_and_characters_have_no_bytes(kind, tmp_path):
+    tokenizer = make(tmp_path, kind=kind, byte_fallback=True)
+    assert tokenizer.kind == kind
+    assert not any(map(is_byte, tokenizer.pieces(range(tokenizer.vocab_size))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [("word", "3 words are not in the vocabulary: 'zwei' (3), 'drei' (2), 'vier' (1)"),
+     ("char", "2 characters are not in the vocabulary: 'ß' (2), '🚀' (1)")],
+)  # fmt: skip
+def test_what_a_vocabulary_lacks_is_counted_and_named(kind, what, tmp_path):
+    counter = LostCounter()
+    texts = ["eins zwei drei zwei", "drei zwei eins vier"] if kind == "word" else ["naß ß", "e🚀n"]
+    tokenizer = make(tmp_path, ["eins naen"], kind=kind)
+    counter.add(tokenizer, texts, tokenizer.encode(texts))
+    assert str(counter.lost()) == what
+    fields = json.loads(json.dumps(dataclasses.asdict(counter.lost())))
+    assert Lost.from_json(fields) == counter.lost()
+    assert Lost().describe() == []
+
+
+REAL = "own_text ted_ru_en transformer_base transformer_big multi30k multi30k_2cores imdb lm1b"
+
+
+@pytest.mark.parametrize("name", [*REAL.split(), "tutorial_en_de"])
+def test_every_config_of_real_text_spells_what_it_lacks(name):
+    settings = importlib.import_module(f"configs.{name}").get_config().tokenizer
+    assert settings.byte_fallback
+    assert settings.kind in BYTE_KINDS
+    # A text of two million characters: fewer than a hundred of them are left to the bytes.
+    assert 1 - settings.character_coverage < 5e-5
