@@ -35,10 +35,10 @@ def get_config() -> ConfigDict:
 
 def _model() -> ConfigDict:
     model = ConfigDict()
-    # transformer, or its baseline recurrent, for which of the keys below only the numbers of
+    # transformer | recurrent, its baseline, for which of the keys below only the numbers of
     # layers, d_model, max_length, tied_embeddings, dtype and the dropouts of embedding and
-    # residual (between layers) count. A classifier may be a bag of embeddings instead (Joulin et
-    # al. 2017), for which only the keys bag_* and the dropout of embedding count.
+    # residual (between layers) count | bag_of_embeddings (Joulin et al. 2017), of a classifier,
+    # for which only the keys bag_*, bigram_buckets and the dropout of embedding count.
     model.architecture = "transformer"
     model.cell = "lstm"  # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
     # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: the encoder's
@@ -57,13 +57,13 @@ def _model() -> ConfigDict:
     model.scan_layers = False  # compile one layer a stack, whatever its depth; slower on a CPU
     model.remat = False  # activations are computed again for the gradient (Chen et al. 2016)
     _add_positions(model)
-    model.activation = "relu"  # relu | gelu | silu, or gated: reglu | geglu | swiglu (Shazeer 2020)
+    model.activation = "relu"  # relu | gelu | silu; reglu | geglu | swiglu: gated (Shazeer 2020)
     model.norm = "layer"  # layer (Ba et al. 2016) | rms (Zhang and Sennrich 2019)
     model.norm_position = "post"  # post [3.1] | pre (Xiong et al. 2020) | both (Ding et al. 2021)
     model.norm_epsilon = 1e-6  # added to the variance
     model.tied_embeddings = "all"  # all three [3.4] | decoder: target and output | none
     model.attention_bias = False  # the paper's projections have none [3.2.2]
-    model.pooling = "mean"  # of a classifier: mean | first | attention (Yang et al. 2016)
+    model.pooling = "mean"  # mean | first | attention (Yang et al. 2016): of a classifier
     model.bag_of_embeddings_width = 16  # of the embeddings
     model.bag_of_embeddings_hidden = 16  # units of the hidden layer
     model.bigram_buckets = 0  # rows of the table that bigrams are hashed into; 0: none are read
@@ -72,14 +72,14 @@ def _model() -> ConfigDict:
     model.dropout_attention = 0.0  # on attention weights; not in the paper, in tensor2tensor
     model.dropout_activation = 0.0  # inside the feed-forward layer; not in the paper
     model.dropout_layer = 0.0  # whole layers (Fan et al. 2020); not in the paper
-    model.dtype = "float32"  # compute: float32 | bfloat16; parameters are always float32
+    model.dtype = "float32"  # float32 | bfloat16: of activations; parameters are always float32
     return model
 
 
 def _add_positions(model: ConfigDict) -> None:
     """Adds the positional encodings."""
-    # Encodings [3.5], or a sum such as sinusoidal+rotary: sinusoidal | split | learned | none |
-    # rotary | relative_bias | relative_shaw | alibi; see transformer/model/positions/
+    # sinusoidal [3.5] | split | learned [3.5] | none | rotary | relative_bias | relative_shaw |
+    # alibi, or a sum such as sinusoidal+rotary; see transformer/model/positions/
     model.positions = "sinusoidal"
     model.encoder_positions = ""  # of the encoder alone; '' is `positions`
     model.decoder_positions = ""  # of the decoder's self-attention alone; '' is `positions`
@@ -92,8 +92,8 @@ def _add_positions(model: ConfigDict) -> None:
 
 def _data() -> ConfigDict:
     data = ConfigDict()
-    # Of pairs: grammar | copy | reverse | files | tfds; of labelled texts: toy_reviews | files |
-    # tfds; of a language model: any of pairs (their sources) | quotations.
+    # grammar | copy | reverse | files | tfds: of pairs; toy_reviews | files | tfds: of labelled
+    # texts; quotations | any of pairs (their sources): of a language model.
     data.source = "grammar"
     data.seed = 0  # of generated corpora, and of what is held out of the training text
     # Pairs or labelled texts. Generated sources make this many; with files, a validation or test
@@ -113,7 +113,7 @@ def _data() -> ConfigDict:
     data.test_source = ""
     data.test_target = ""
     data.tsv_columns = (0, 1)
-    data.holdout = "hash"  # of the text, wherever it stands | end: the last lines, test last
+    data.holdout = "hash"  # hash: of the text, wherever it stands | end: the last lines, test last
     # Labelled texts in `<split>_source`, which is TSV, CSV or JSON lines by its suffix: .tsv, .csv
     # or .jsonl, perhaps with .gz behind. Both fields as numbers: columns, from zero, of a file
     # without a header line. Otherwise names: of the header's columns, or of the objects' keys.
@@ -229,9 +229,9 @@ def _decode() -> ConfigDict:
 
 def _evaluate() -> ConfigDict:
     evaluate = ConfigDict()
-    # Which weights are used after the training. best, last: of one checkpoint; average: the mean of
-    # the last average_last_n [6.1]; auto: whichever scores best on validation of the best one, that
-    # mean, and the mean of as many up to the best.
+    # The weights that are used after the training; best | last: of one checkpoint | average: the
+    # mean of the last average_last_n [6.1] | auto: whichever scores best on validation of the best
+    # one, that mean, and the mean of as many up to the best.
     evaluate.checkpoint = "auto"
     evaluate.average_last_n = 1  # checkpoints
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
@@ -241,7 +241,7 @@ def _evaluate() -> ConfigDict:
     # of this many of them.
     evaluate.snapshot_statistics = 64
     evaluate.snapshot_sentences = 3
-    evaluate.sacrebleu_tokenizer = "13a"  # for BLEU: 13a | intl | char | zh | none
+    evaluate.sacrebleu_tokenizer = "13a"  # 13a | intl | char | zh | none: for BLEU
     evaluate.moses = ""  # language code: also score lowercased, Moses-tokenised, as Multi30k papers
     evaluate.bootstrap = 1000  # resamples of the confidence interval
     return evaluate

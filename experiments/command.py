@@ -13,7 +13,7 @@ from experiments.config import Experiment, override, read_experiment
 from experiments.modes import MODES, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code, logging_to
-from experiments.sweeps.sweep import sweep
+from experiments.sweeps.sweep import check_names, sweep
 from transformer.config import check, check_model
 from transformer.errors import UserError
 from transformer.trials import refuse_sweep
@@ -98,6 +98,7 @@ def _read(command: Command, folder: Path) -> Experiment:
     for key, text in command.overrides:
         override(config, key, text)
     check(config)
+    check_names(config.sweep)
     if training and not experiment.is_sweep:  # whose trials may set what does not fit
         check_model(config)
     if command.config is None:

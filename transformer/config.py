@@ -15,21 +15,21 @@ from transformer.errors import UserError
 from transformer.metrics.registry import metrics_of
 from transformer.model import build
 from transformer.model.classifier import BAG, POOLINGS
-from transformer.model.config import ModelConfig, check_choice
+from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
+from transformer.model.config import RANGES as MODEL_RANGES
 from transformer.optim import OPTIMIZERS, SCHEDULES
 from transformer.storage.weights import RULES
 from transformer.tasks import REGISTRY
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
 from transformer.tasks.numbers import model_fields
 
-MAX_NUMBER = 2**31 - 1
 NEARLY_ONE = 0.999_999
-# (smallest, largest, keys): every number of configs/base.py but those of lists.
+# (smallest, largest, keys): every number of configs/base.py but those of lists; those of a
+# ModelConfig beside it.
 RANGES: tuple[tuple[float, float, str], ...] = (
     (
         1,
         MAX_NUMBER,
-        "model.d_model model.d_ff model.num_heads model.bias_distance model.shaw_distance "
         "model.bag_of_embeddings_hidden "
         "data.max_characters data.batch_tokens data.num_buckets decode.max_new_tokens "
         "data.batch_multiple tokenizer.max_sentences "
@@ -42,8 +42,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (
         0,
         MAX_NUMBER,
-        "seed model.head_size model.num_kv_heads model.num_encoder_layers "
-        "model.num_decoder_layers model.bigram_buckets data.length_generalization_size "
+        "seed model.bigram_buckets data.length_generalization_size "
         "sweep.seed sweep.baseline "
         "data.seed data.prefetch data.train_size data.validation_size data.test_size "
         "data.batch_sentences decode.seed decode.top_k optimizer.weight_decay "
@@ -60,18 +59,21 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
         "train.label_smoothing train.ema_decay data.validation_fraction data.test_fraction",
     ),
-    (0, 1, "data.max_oov_rate optimizer.epsilon model.norm_epsilon"),
+    (0, 1, "data.max_oov_rate optimizer.epsilon"),
     (1e-6, 1, "decode.top_p"),
     (0, 100, "decode.temperature"),
     (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
     (1, math.inf, "data.max_length_ratio"),
-    (2, MAX_NUMBER, "model.max_length data.max_tokens data.context model.bag_of_embeddings_width"),
-    (4, MAX_NUMBER, "model.bias_buckets"),
+    (2, MAX_NUMBER, "data.max_tokens data.context model.bag_of_embeddings_width"),
     (5, MAX_NUMBER, "tokenizer.vocab_size"),  # four are taken
     (-10, 10, "decode.alpha"),
+    *(
+        (smallest, largest, " ".join(f"model.{name}" for name in names.split()))
+        for smallest, largest, names in MODEL_RANGES
+    ),
 )
-# Names that are first used after the training, or after its start; others are checked where they
-# are used.
+# Names that are first used after the training, or after its start, and nowhere checked but here;
+# others are checked where they are used.
 CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
     "model.architecture": (*build.REGISTRY, BAG),
@@ -83,8 +85,6 @@ CHOICES: dict[str, Iterable[str]] = {
     "decode.length_penalty": PENALTIES,
     "decode.search": ("sample", "beam"),
     "evaluate.checkpoint": RULES,
-    "sweep.search": ("grid", "random", "tpe"),
-    "sweep.parallel": ("auto", "sequential", "vmap"),
 }
 # Of others sacremoses makes English without a word.
 MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
@@ -138,11 +138,7 @@ def check(config: ConfigDict) -> None:
     flat = flatten(config)
     for smallest, largest, keys in RANGES:
         for key in keys.split():
-            if not smallest <= flat[key] <= largest:
-                raise UserError(
-                    f"config.{key}={flat[key]} is out of range: it must be from {smallest} to "
-                    f"{largest}"
-                )
+            check_range(f"config.{key}", flat[key], smallest, largest)
     for key, choices in CHOICES.items():
         check_choice(f"config.{key}", flat[key], choices)
     check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))

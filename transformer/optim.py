@@ -12,8 +12,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from transformer.errors import UserError
-
 
 def noam(step, hparams, d_model):
     """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
@@ -53,7 +51,7 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
     "cosine": cosine,
     "constant": constant,
 }
-OPTIMIZERS = ("adam", "adamw")
+OPTIMIZERS = {"adam": False, "adamw": True}  # whether weights decay
 
 
 def learning_rate(
@@ -81,23 +79,17 @@ def make_optimizer(
     """Returns Adam or AdamW whose `update` takes `learning_rate` and `weight_decay` as keywords.
 
     Args:
+      name: a key of OPTIMIZERS.
       clip_norm: longest gradient, as a global norm, before Adam sees it; 0 never clips.
       accumulate: batches per update. If more than one, `update` also takes `weight` and `due`, see
         `_gathering`.
       stacked: names of modules whose parameters have an axis of layers before their own.
 
-    Raises:
-      UserError: the name is unknown.
-
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
     """
-    if name not in OPTIMIZERS:
-        raise UserError(
-            f"optimizer.name='{name}' is unknown: choose one of {', '.join(OPTIMIZERS)}"
-        )
     clip = [optax.clip_by_global_norm(clip_norm)] if clip_norm else []
     optimizer = optax.chain(
-        *clip, optax.scale_by_adam(beta1, beta2, epsilon), _descend(name == "adamw", stacked)
+        *clip, optax.scale_by_adam(beta1, beta2, epsilon), _descend(OPTIMIZERS[name], stacked)
     )
     return _gathering(optimizer) if accumulate > 1 else optimizer
 

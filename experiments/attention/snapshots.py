@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
@@ -40,13 +41,13 @@ DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.erro
 class Snapshot(NamedTuple):
     """What one evaluation left.
 
-    `statistics[kind][name]` is float32 [layers, H]. Of `sentences`, weights and value norms are
+    `statistics[kind][name]` is float32. Of `sentences`, weights and value norms are
     read from the file, as `SavedArrays`, whenever one is asked for.
     """
 
     step: int
     sentences: list[Attention]
-    statistics: dict[str, dict[str, np.ndarray]]
+    statistics: dict[str, dict[str, Float[np.ndarray, "layers H"]]]
 
 
 class SavedArrays(Mapping[str, np.ndarray]):
@@ -109,7 +110,7 @@ def _identity(sentence: Attention) -> tuple[set[str], list[str], list[str]]:
     return set(sentence.weights), sentence.source_tokens, sentence.target_tokens
 
 
-def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> Snapshot:
+def _read(path: Path, arrays: np.lib.npyio.NpzFile) -> Snapshot:
     names = {name.split("/")[1] for name in arrays if name.startswith("sentences/")}
     sentences = []
     for name in sorted(names, key=int):

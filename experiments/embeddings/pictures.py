@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Shaped
 from ml_collections import ConfigDict
 from rich.markup import escape
 from rich.table import Table
@@ -72,7 +73,7 @@ def embeddings(config: ConfigDict, folder: Path, options: Options) -> Iterator[P
     yield write_page(place / "embeddings.html", "embeddings.html", title=title, data=data)
 
 
-def make_maps(name: str, vectors: np.ndarray) -> Iterator[Map]:
+def make_maps(name: str, vectors: Float[np.ndarray, "V D"]) -> Iterator[Map]:
     """Yields the maps of a table: t-SNE of MIN_TOKENS to MAX_TOKENS tokens, and PCA of all.
 
     t-SNE is of directions, so that tokens of a high cosine are near each other.
@@ -178,7 +179,10 @@ def page_vocabulary(pieces: Sequence[str]) -> dict[str, Any]:
 
 
 def page_table(
-    name: str, vectors: np.ndarray, vocabulary: int, found: Mapping[str, np.ndarray]
+    name: str,
+    vectors: Float[np.ndarray, "V D"],
+    vocabulary: int,
+    found: Mapping[str, Shaped[np.ndarray, "V k"]],
 ) -> dict[str, Any]:
     """Returns what the page knows of a table beside its maps: neighbours, and cosines in percent.
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 from scipy import stats
 
 from experiments.measures.texts import Texts, UnreadableError, count_words, digest, read_lines
@@ -13,7 +14,7 @@ COLUMNS = 4  # true label, predicted label, its probability, text
 
 
 def read_predictions(folder: Path, scores: dict[str, Any]) -> Texts:
-    """What a run made of its test set; `counts` [texts, 1] are 1 of a right label, else 0.
+    """What a run made of its test set; `counts` are 1 of a right label, else 0.
 
     Args:
       folder: the run's.
@@ -35,18 +36,20 @@ def read_predictions(folder: Path, scores: dict[str, Any]) -> Texts:
     return Texts(right[:, None].astype(np.int64), right, count_words(texts), {PREDICTIONS: given})
 
 
-def accuracy(counts: np.ndarray) -> float:
-    """The fraction of right labels, 0 to 1, of texts with these counts [texts, 1]."""
+def accuracy(counts: Int[np.ndarray, "N 1"]) -> float:
+    """The fraction of right labels, 0 to 1, of texts with these counts."""
     return float(counts.mean())
 
 
-def mcnemar_test(counts: np.ndarray, baseline: np.ndarray) -> tuple[float, str]:
+def mcnemar_test(
+    counts: Int[np.ndarray, "N 1"], baseline: Int[np.ndarray, "N 1"]
+) -> tuple[float, str]:
     """The two-sided p-value of a difference in accuracy on one test set, and the test's signature.
 
     Were two classifiers alike, of the texts that only one of them has right each would have half.
 
     Args:
-      counts: int64 [texts, 1]: 1 of a right label, else 0; the baseline's is of the same texts.
+      counts: 1 of a right label, else 0; the baseline's is of the same texts.
 
     Source: McNemar 1947, exact as in Fagerland et al. 2013.
     """

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Bool, Int, Int64
 
 MAX_BUCKETS = 5
 
@@ -15,15 +16,15 @@ class Texts:
     """What a run made of the texts of its test set, in their order.
 
     Attributes:
-      counts: int64 [texts, n]: sums of rows make the main score of any corpus of these texts.
-      exact: bool [texts]: came out as it should, letter by letter or as its very label.
-      lengths: int64 [texts]: words of what was put in.
+      counts: sums of rows make the main score of any corpus of these texts.
+      exact: came out as it should, letter by letter or as its very label.
+      lengths: words of what was put in.
       given: a digest of what all runs must have alike, by the file that holds it.
     """
 
-    counts: np.ndarray
-    exact: np.ndarray
-    lengths: np.ndarray
+    counts: Int64[np.ndarray, "N n"]
+    exact: Bool[np.ndarray, "N"]
+    lengths: Int64[np.ndarray, "N"]
     given: dict[str, str]
 
 
@@ -57,23 +58,23 @@ def digest(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def count_words(texts: Iterable[str]) -> np.ndarray:
-    """int64 [texts]: how many words each has, between blanks."""
+def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "N"]:
+    """How many words each has, between blanks."""
     return np.array([len(text.split()) for text in texts], np.int64)
 
 
-def exact_fraction(texts: Texts, rows: np.ndarray) -> float:
+def exact_fraction(texts: Texts, rows: Int[np.ndarray, "rows"]) -> float:
     """Which share of these rows is exact, in percent."""
     return 100 * texts.exact[rows].mean()
 
 
-def length_buckets(lengths: np.ndarray) -> list[np.ndarray]:
+def length_buckets(lengths: Int[np.ndarray, "N"]) -> list[Int[np.ndarray, "_"]]:
     """The rows of texts of like length, up to five times about equally many.
 
     Texts of one length stay together, so fewer lengths make fewer buckets.
 
     Args:
-      lengths: int64 [texts], in words.
+      lengths: of the texts, in words.
 
     Returns:
       Row numbers of each bucket, the shortest texts first; none is empty.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import sacrebleu
+from jaxtyping import Float, Int, Int64, Real
 
 from experiments.measures.texts import Texts, UnreadableError, count_words, digest, read_lines
 from transformer.errors import UserError
@@ -54,14 +55,14 @@ def _tokenizer(signature: str) -> str:
 
 def count_ngrams(
     translations: Sequence[str], references: Sequence[str], tokenizer: str = "13a"
-) -> np.ndarray:
+) -> Int64[np.ndarray, "N 10"]:
     """All that BLEU counts, by sentence: sums of rows make the BLEU of any corpus of them.
 
     Args:
       tokenizer: sacreBLEU's.
 
     Returns:
-      int64 [sentences, 10]: words of the translation and of the reference; n-grams, n = 1 to 4,
+      Words of the translation and of the reference; n-grams, n = 1 to 4,
       that the reference has too; n-grams of the translation.
     """
     metric = sacrebleu.BLEU(tokenize=tokenizer, effective_order=True)
@@ -69,13 +70,13 @@ def count_ngrams(
     return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], np.int64)
 
 
-def bleu(counts: np.ndarray) -> float:
-    """BLEU, 0 to 100, of the corpus whose sentences have these counts [sentences, 10]."""
+def bleu(counts: Int[np.ndarray, "N 10"]) -> float:
+    """BLEU, 0 to 100, of the corpus whose sentences have these counts."""
     return float(bleu_of_sums(counts.sum(0, keepdims=True))[0])
 
 
-def bleu_of_sums(sums: np.ndarray) -> np.ndarray:
-    """BLEU, 0 to 100, of each corpus [corpora] with these sums of counts [corpora, 10].
+def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:
+    """BLEU, 0 to 100, of each corpus with these sums of counts.
 
     As sacreBLEU's with its smoothing "exp", which halves the precision of each order without a
     match once more; of one without n-grams it is 0.
@@ -90,7 +91,9 @@ def bleu_of_sums(sums: np.ndarray) -> np.ndarray:
 
 
 def randomisation_test(
-    counts: np.ndarray, baseline: np.ndarray, exchanges: int = EXCHANGES
+    counts: Int[np.ndarray, "N 10"],
+    baseline: Int[np.ndarray, "N 10"],
+    exchanges: int = EXCHANGES,
 ) -> tuple[float, str]:
     """The two-sided p-value of a difference in BLEU on one test set, and the signature of the test.
 
@@ -100,7 +103,7 @@ def randomisation_test(
     one sentence, of which every exchange differs by as much, then have the least p there is.
 
     Args:
-      counts: int64 [sentences, 10], see `count_ngrams`; the baseline's is of the same sentences.
+      counts: see `count_ngrams`; the baseline's is of the same sentences.
       exchanges: how many are drawn.
 
     Source: Riezler and Maxwell 2005, "On some pitfalls in automatic evaluation and significance

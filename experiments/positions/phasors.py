@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -48,13 +49,13 @@ class Phasors(NamedTuple):
     Attributes:
       name: a key of REGISTRY.
       summary: what it says of itself.
-      table: [L, D], what it adds at positions from zero.
+      table: what it adds at positions from zero.
       hands: which dimensions are on one circle.
     """
 
     name: str
     summary: str
-    table: np.ndarray
+    table: Float[np.ndarray, "L D"]
     hands: Hands
 
 
@@ -76,7 +77,7 @@ def phasors_of(config: ModelConfig) -> list[Phasors]:
     return drawn
 
 
-def hands_of(table: np.ndarray) -> Hands:
+def hands_of(table: Float[np.ndarray, "L D"]) -> Hands:
     """Returns the pairs of dimensions that are points on a unit circle; none unless all are.
 
     Position 0 is where the cosine is 1, and the hand begins there.

@@ -13,6 +13,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from jaxtyping import Float, Int, Real
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -173,7 +174,11 @@ FIGURES = {
 }
 
 
-def by_distance(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def by_distance(
+    matrix: Real[np.ndarray, "L L"],
+) -> tuple[
+    Int[np.ndarray, "N"], Float[np.ndarray, "N"], Real[np.ndarray, "N"], Real[np.ndarray, "N"]
+]:
     """Returns the distances, column minus row, and mean, smallest and largest of each diagonal."""
     distances = np.arange(1 - len(matrix), len(matrix))
     lines = [np.diagonal(matrix, distance) for distance in distances]
@@ -181,8 +186,10 @@ def by_distance(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     return distances, np.array(mean), np.array(low), np.array(high)
 
 
-def turning_angles(encoding: Encoding, count: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Returns radians [count, pairs], and the pairs of dimensions that turn into one another.
+def turning_angles(
+    encoding: Encoding, count: int
+) -> tuple[Float[np.ndarray, "L pairs"], list[tuple[int, int]]]:
+    """Returns radians, and the pairs of dimensions that turn into one another.
 
     Which they are is read off what becomes of unit vectors: a dimension's partner is the one that
     most of it goes to, and the first of a pair is the lower.
@@ -198,7 +205,9 @@ def turning_angles(encoding: Encoding, count: int) -> tuple[np.ndarray, list[tup
     return np.stack(angles, axis=1), pairs
 
 
-def heat_map(axes: Axes, table: np.ndarray, ends: tuple | None = None) -> None:
+def heat_map(
+    axes: Axes, table: Real[np.ndarray, "rows columns"], ends: tuple | None = None
+) -> None:
     """Draws a table in signed colours, -1 to 1 where that fits its numbers.
 
     Args:

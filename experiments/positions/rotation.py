@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Float64
 from matplotlib.axes import Axes
 
 from experiments.display.figure_files import save_figure
@@ -25,10 +26,12 @@ OFFSET = 5  # tokens
 SHOWN_WIDTH = 16  # dimensions of the matrices that are drawn: each of their cells can be seen
 EPSILON = float(np.finfo(np.float32).eps)
 LINE_STYLES = ("-", "--", ":", "-.")
+# By the name of the encoding and the pairs of dimensions; of each position from zero.
+Errors = Mapping[str, Mapping[str, Float[np.ndarray, "_"]]]
 
 
-def offset_rotation(width: int, offset: int) -> np.ndarray:
-    """Returns M_k, float64 [D, D], for sines at dimensions 2i and their cosines at 2i + 1."""
+def offset_rotation(width: int, offset: int) -> Float64[np.ndarray, "D D"]:
+    """Returns M_k for sines at dimensions 2i and their cosines at 2i + 1."""
     even = np.arange(0, width, 2)
     angles = offset / MAX_WAVELENGTH ** (even / width)
     rotation = np.zeros((width, width))
@@ -38,7 +41,7 @@ def offset_rotation(width: int, offset: int) -> np.ndarray:
     return rotation
 
 
-def split_rotation(width: int, offset: int) -> np.ndarray:
+def split_rotation(width: int, offset: int) -> Float64[np.ndarray, "D D"]:
     """Returns the same map for sines at dimensions i below D / 2 and their cosines at i + D / 2."""
     order = np.concatenate([np.arange(0, width, 2), np.arange(1, width, 2)])
     return offset_rotation(width, offset)[np.ix_(order, order)]
@@ -48,11 +51,13 @@ def split_rotation(width: int, offset: int) -> np.ndarray:
 ROTATIONS = {"2i and 2i + 1": offset_rotation, "i and i + D/2": split_rotation}
 
 
-def offset_errors(table: np.ndarray, rotation: np.ndarray, offset: int) -> np.ndarray:
+def offset_errors(
+    table: Float[np.ndarray, "L D"], rotation: Float[np.ndarray, "D D"], offset: int
+) -> Float[np.ndarray, "L-{offset}"]:
     """Returns for each p the largest error, over dimensions, of pe(p + k) = M_k pe(p).
 
     Args:
-      table: [L, D], an encoding of positions from zero.
+      table: an encoding of positions from zero.
       rotation: M_k.
       offset: k, in tokens, less than L.
     """
@@ -60,7 +65,7 @@ def offset_errors(table: np.ndarray, rotation: np.ndarray, offset: int) -> np.nd
     return np.abs(table[offset:] - table[:-offset] @ rotation.T).max(axis=1)
 
 
-def errors_of(tables: Mapping[str, np.ndarray], offset: int) -> dict[str, dict[str, np.ndarray]]:
+def errors_of(tables: Mapping[str, Float[np.ndarray, "L D"]], offset: int) -> Errors:
     """Returns the errors by position of each encoding with each of ROTATIONS."""
     return {
         name: {
@@ -71,7 +76,7 @@ def errors_of(tables: Mapping[str, np.ndarray], offset: int) -> dict[str, dict[s
     }
 
 
-def describe(errors: Mapping[str, Mapping[str, np.ndarray]], offset: int) -> Iterable[str]:
+def describe(errors: Errors, offset: int) -> Iterable[str]:
     """Yields lines that tell the largest errors over all positions."""
     last = len(next(iter(next(iter(errors.values())).values()))) - 1
     yield (
@@ -87,7 +92,7 @@ def describe(errors: Mapping[str, Mapping[str, np.ndarray]], offset: int) -> Ite
     yield f"rounding the largest angle, {angle} radians, may move it by {angle / 2:.0f} eps"
 
 
-def draw(errors: Mapping[str, Mapping[str, np.ndarray]], offset: int, picture: Path) -> Path:
+def draw(errors: Errors, offset: int, picture: Path) -> Path:
     """Draws the map in both orders of dimensions, and the errors; returns `picture`."""
     figure = new_figure(WIDTH, 7.2)
     title = (
@@ -118,7 +123,7 @@ def draw(errors: Mapping[str, Mapping[str, np.ndarray]], offset: int, picture: P
     return save_figure(figure, picture)
 
 
-def _draw_errors(axes: Axes, errors: Mapping[str, Mapping[str, np.ndarray]], offset: int) -> None:
+def _draw_errors(axes: Axes, errors: Errors, offset: int) -> None:
     for number, (name, found) in enumerate(errors.items()):
         for pairs, style in zip(ROTATIONS, LINE_STYLES, strict=False):
             axes.plot(

@@ -10,6 +10,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int, Real
 
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
@@ -55,16 +56,16 @@ class Encoding:
         # Of a class without words, a dataclass tells its fields.
         return "" if text.startswith(f"{encoding.__name__}(") else text.split(". ")[0].rstrip(".")
 
-    def table(self, count: int) -> np.ndarray:
-        """Returns [count, D], what is added to the embedding at each position from zero."""
+    def table(self, count: int) -> Real[np.ndarray, "L D"]:
+        """Returns what is added to the embedding at each position from zero."""
         return self._call("add", jnp.zeros((1, count, self.config.d_model)), jnp.arange(count))[0]
 
-    def bias(self, count: int) -> np.ndarray:
-        """Returns [H, count, count], what is added to the scores of queries (rows) and keys."""
+    def bias(self, count: int) -> Real[np.ndarray, "H L L"]:
+        """Returns what is added to the scores of queries (rows) and keys."""
         return self._call("bias", jnp.arange(count), jnp.arange(count))
 
-    def rotated(self, vectors: np.ndarray, count: int) -> np.ndarray:
-        """Returns [N, count, K], what becomes of queries or keys [N, K] at each position.
+    def rotated(self, vectors: Real[np.ndarray, "N K"], count: int) -> Real[np.ndarray, "N L K"]:
+        """Returns what becomes of queries or keys at each position.
 
         It is the first head's.
         """
@@ -72,8 +73,10 @@ class Encoding:
         heads = jnp.broadcast_to(jnp.asarray(vectors, jnp.float32)[:, None, None], shape)
         return self._call("rotate", heads, jnp.arange(count))[:, :, 0]
 
-    def vectors(self, hook: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns distances [M], key minus query in tokens, and a vector [H, M, K] for each.
+    def vectors(
+        self, hook: str, count: int
+    ) -> tuple[Int[np.ndarray, "M"], Real[np.ndarray, "H M K"]]:
+        """Returns distances, key minus query in tokens, and a vector for each.
 
         Of `score`, it is what queries are compared with beside the keys: the hook must be linear in
         the query. Of `value_bias`, it is what is read beside the values.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from experiments.attention.maps import visible
 from transformer.data.parallel.batches import make_batch
@@ -79,7 +80,7 @@ def _mean_of_last_layer(predictor: Any) -> Callable:
 
 
 def attention_map(
-    weights: np.ndarray, row_tokens: Sequence[str], column_tokens: Sequence[str]
+    weights: Float[np.ndarray, "L M"], row_tokens: Sequence[str], column_tokens: Sequence[str]
 ) -> AttentionMap:
     """Returns weights from 0 to 1, queries in rows, as a heat map of named rows and columns."""
     rows, columns = list(map(_label, row_tokens)), list(map(_label, column_tokens))

@@ -17,6 +17,7 @@ from transformer.errors import UserError
 from transformer.model.build import build_model
 from transformer.model.layers import DropoutRates
 from transformer.tasks.classification import make_network
+from transformer.tasks.translation import check_vocabularies
 
 # What a compiled training step takes as arguments, so that it may differ between runs.
 NUMBERS = (
@@ -50,9 +51,7 @@ def describe(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key.split('.')[-1]}={value}" for key, value in values.items())
 
 
-def plan_trials(
-    config: ConfigDict, trials: Iterable[Mapping[str, Any]], folder: Path
-) -> list[PlannedTrial]:
+def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> list[PlannedTrial]:
     """Returns the trials of a sweep, checked.
 
     Args:
@@ -72,7 +71,7 @@ def plan_trials(
         if text in seen:
             raise UserError(
                 f"trial {number} of the sweep is the same as trial {seen[text]} "
-                f"({describe(values)}): leave one out"
+                f"({describe(trial.values)}): leave one out"
             )
         seen[text] = number
         planned.append(trial)
@@ -81,10 +80,8 @@ def plan_trials(
     return planned
 
 
-def plan_trial(
-    config: ConfigDict, values: Mapping[str, Any], number: int, folder: Path
-) -> PlannedTrial:
-    """Returns one trial, checked.
+def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) -> PlannedTrial:
+    """Returns one trial, checked, of what a config file says that it sets.
 
     Raises:
       UserError: see `plan_trials`.
@@ -102,7 +99,8 @@ def plan_trial(
         own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)
         check_model(own)
-        _check_vocabulary(own)
+        if own.task == "translation":
+            check_vocabularies(own, own.tokenizer.joint)
     except UserError as error:
         raise UserError(f"trial {number} of the sweep: {error}") from None
     return PlannedTrial(number, dict(values), own.lock(), trial_folder(folder, number))
@@ -117,13 +115,6 @@ def at_number(trial: PlannedTrial, number: int) -> PlannedTrial:
     """Returns the trial under another number."""
     folder = trial_folder(trial.folder.parents[1], number)
     return dataclasses.replace(trial, number=number, folder=folder)
-
-
-def _check_vocabulary(config: ConfigDict) -> None:
-    """Raises UserError if one table of embeddings is for two vocabularies."""
-    one_table = config.task == "translation" and model_config(config).one_table
-    if one_table and not config.tokenizer.joint:
-        raise UserError("model.tied_embeddings='all' needs tokenizer.joint=True")
 
 
 def state_bytes(config: ConfigDict) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
+from jaxtyping import Float, Int
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -27,14 +28,13 @@ TOKEN_FONT = 8.5  # points
 TOKEN_GAP, BOX_GAP, COLUMN_GAP, MARGIN = 0.04, 0.02, 0.15, 0.1  # inches
 
 
-def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
+def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
     """The confusion matrix: shares of each true class in colour, numbers of texts in figures.
 
     Args:
-      confusion: [C, C], true classes in rows.
+      confusion: true classes in rows.
       labels: names of the classes.
     """
-    confusion = np.asarray(confusion)
     size = max(2.0, CELL * len(labels))
     figure = new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
     axes = figure.subplots()
@@ -97,14 +97,17 @@ def reliability_figure(curves: dict[str, Reliability]) -> Figure:
 
 
 def embedding_map(
-    embeddings: np.ndarray, truth: Sequence[int], labels: Sequence[str], seed: int = 0
+    embeddings: Float[np.ndarray, "N E"],
+    truth: Int[np.ndarray, "N"],
+    labels: Sequence[str],
+    seed: int = 0,
 ) -> Figure:
     """A map of texts, in which those that the classifier sees as alike lie near each other.
 
     See `vector_space.tsne`. Of many texts, `MAX_MAP` drawn at random are shown.
 
     Args:
-      embeddings: [N, E], what the classifier pooled of each text.
+      embeddings: what the classifier pooled of each text.
       truth: number of each text's class, from zero.
       labels: names of the classes.
       seed: of the draw and of t-SNE.
@@ -112,7 +115,7 @@ def embedding_map(
     Raises:
       ValueError: fewer than three texts.
     """
-    embeddings, classes = np.asarray(embeddings, np.float32), np.asarray(truth)
+    embeddings, classes = np.asarray(embeddings, np.float32), truth
     if len(embeddings) < 3:
         raise ValueError(f"{len(embeddings)} texts are no map: three are needed")
     if len(embeddings) > MAX_MAP:
@@ -156,7 +159,7 @@ class ReadText(NamedTuple):
     """
 
     tokens: Sequence[str]
-    weights: np.ndarray
+    weights: Float[np.ndarray, "N"]
     truth: str
     predicted: str
 

@@ -130,7 +130,7 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     mapped = task.examples("test", MAPPED)
     if len(mapped) > 2:
         vectors = classifier.embeddings(variables, [item.text for item in mapped])
-        truth = [labels.index(item.label) for item in mapped]
+        truth = np.array([labels.index(item.label) for item in mapped])
         drawn["map"] = class_figures.embedding_map(vectors, truth, labels)
     for name, figure in drawn.items():
         save_figure(figure, figures / f"{name}.png")

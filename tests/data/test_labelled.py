@@ -208,11 +208,6 @@ def test_too_much_to_hold_out_is_refused(files, way):
         files({"a.tsv": HUNDRED}, **NUMBERS, test_size=97, holdout=way)
 
 
-def test_an_unknown_holdout_strategy_is_refused(files):
-    with refused("--config.data.holdout='start'", "hash, end"):
-        files({"a.tsv": HUNDRED}, **NUMBERS, holdout="start")
-
-
 # Columns that are not the labels.
 
 

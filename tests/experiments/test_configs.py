@@ -5,18 +5,31 @@ import importlib
 import inspect
 import io
 import os
+import re
 import subprocess
 import sys
 import tokenize
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from ml_collections import ConfigDict
 
 from configs import base
+from experiments.sweeps.study import SAMPLERS
+from experiments.sweeps.sweep import PARALLEL
 from places import ROOT
+from transformer import config
+from transformer.data import tokenizer
+from transformer.data.documents import sources as documents
+from transformer.data.labelled import sources as labelled
+from transformer.data.parallel import sources as parallel
+from transformer.model import config as model_config
+from transformer.model import layers
 from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
+from transformer.model.positions import registry as positions
+from transformer.model.recurrent import attention, cells
 from transformer.tasks.classification import make_network
 from transformer.tasks.numbers import model_fields
 
@@ -117,3 +130,55 @@ def test_every_key_of_base_is_explained_by_a_comment():
     groups = {key for key, value in base.get_config().items() if isinstance(value, ConfigDict)}
     assert seen - groups == set(flat_types(base.get_config()))
     assert seen - groups - explained == set()
+
+
+# The names that a key may have, of the keys whose comment lists them.
+CHOICES = {
+    **{key: set(names) for key, names in config.CHOICES.items() if key != "task"},
+    "model.cell": set(cells.REGISTRY),
+    "model.recurrent_attention": set(attention.REGISTRY),
+    "model.query_key_norm": set(model_config.QUERY_KEY_NORMS),
+    "model.activation": set(layers.ACTIVATIONS),
+    "model.norm": set(model_config.NORMS),
+    "model.norm_position": set(model_config.NORM_POSITIONS),
+    "model.tied_embeddings": set(model_config.TIED_EMBEDDINGS),
+    "model.dtype": set(model_config.DTYPES),
+    "model.positions": set(positions.REGISTRY),
+    "data.source": {"any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY},
+    "data.documents": set(documents.DOCUMENTS),
+    "tokenizer.kind": set(tokenizer.KINDS),
+    "sweep.search": {"grid", *SAMPLERS},
+    "sweep.parallel": set(PARALLEL),
+}
+
+
+def listed(comment: str) -> set[str]:
+    """The first word of each part of `a (Source) | b: explained | c`, up to a semicolon."""
+    plain = re.sub(r"\(.*?\)|\[.*?\]", "", comment)
+    lists = [clause.split("|") for clause in plain.split(";") if "|" in clause]
+    return {re.findall(r"\w+", part)[0] for parts in lists for part in parts}
+
+
+def test_a_comment_of_base_lists_the_choices_that_there_are():
+    lists, above = {}, ""
+    for line in inspect.getsource(base).splitlines():
+        code, _, comment = line.partition("# ")
+        assigned = re.match(r" +(\w+\.\w+) = ", code)
+        if assigned and (names := listed(comment) or listed(above)):
+            lists[assigned[1]] = names
+        above = "" if code.strip() else f"{above} {comment}"
+    assert lists.pop("evaluate.sacrebleu_tokenizer") <= set(sacrebleu.BLEU.TOKENIZERS)
+    assert lists == CHOICES
+
+
+def test_the_page_of_variants_lists_the_choices_that_there_are():
+    page = (ROOT / "docs/sweeps.md").read_text()
+    keys = {key.split(".")[-1] for key in flat_types(base.get_config())}
+    rows = re.findall(r"^\| `model\..*", page, re.MULTILINE)
+    assert any("`alibi`" in row for row in rows)  # a control
+    for row in rows:
+        _, chosen, names, _ = row.split("|")
+        of_keys = (CHOICES.get(f"model.{key}", set()) for key in re.findall(r"\w+", chosen))
+        told = {part for name in re.findall(r"`(.+?)`", names) for part in name.split("+")}
+        assert (told - keys) | {"none"} == set().union({"none"}, *of_keys), chosen
+    assert set(re.findall(r"`(?:--config.sweep.search=)?(\w+)`", page)) >= set(SAMPLERS)

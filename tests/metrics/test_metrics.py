@@ -47,6 +47,13 @@ def test_exact_matches_are_counted_in_percent():
     assert corpus_scores(REFERENCES, REFERENCES)["exact_match"] == 100
 
 
+@pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], ["a", "b"]), ([], ["a"])])
+def test_what_cannot_be_scored_is_refused_with_its_numbers(hypotheses, references):
+    counts = f"{len(hypotheses)} hypotheses and {len(references)} references"
+    with pytest.raises(ValueError, match=f"{counts} cannot be scored"):
+        corpus_scores(hypotheses, references)
+
+
 def test_perfect_translations_score_100_and_different_ones_next_to_nothing():
     perfect = corpus_scores(REFERENCES, REFERENCES)
     assert (perfect["bleu"], perfect["chrf"]) == (pytest.approx(100), pytest.approx(100))

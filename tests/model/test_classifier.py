@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from conftest import tiny_config
-from source_settings import refused
 from transformer.model.classifier import (
     POOLINGS,
     AttentionPooling,
@@ -139,11 +138,6 @@ def test_attention_weights_are_sown_and_sum_to_one_over_the_tokens():
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
     assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
     assert np.ptp(weights[0]) > 1e-3  # control: they are no plain mean
-
-
-def test_an_unknown_pooling_is_refused():
-    with refused("model.pooling='max' is unknown", "attention, first, mean"):
-        Classifier(ENCODER, C, "max").init(jax.random.key(0), TOKENS, MASK)
 
 
 @pytest.mark.parametrize("name", MODELS)

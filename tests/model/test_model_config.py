@@ -91,7 +91,7 @@ def test_a_size_below_one_is_refused(field):
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
 def test_a_model_may_lack_one_side_but_not_both(kind, field):
     assert getattr(tiny_config(architecture=kind, **{field: 0}), field) == 0
-    assert f"model.{field} is -1" in message(architecture=kind, **{field: -1})
+    assert f"model.{field}=-1" in message(architecture=kind, **{field: -1})
     assert "both 0" in message(architecture="recurrent", num_encoder_layers=0, num_decoder_layers=0)
 
 

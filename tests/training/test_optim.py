@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.errors import UserError
 from transformer.optim import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer
 
 # d_model 16, factor or peak 2, warmup 4, 20 updates in all.
@@ -242,8 +241,3 @@ def test_the_mean_of_accumulated_gradients_is_clipped_not_each():
     assert distance(history[-1], by_loop([mean, small], rates=[0.1] * 2)[-1]) > 1e-3
     each = jax.tree.map(lambda *g: sum(g) / 3, *(shortened(step, 1.0) for step in steps))
     assert distance(history[-1], by_loop([each, small], rates=[0.1] * 2)[-1]) > 1e-3
-
-
-def test_an_unknown_optimizer_is_named_with_the_choices():
-    with pytest.raises(UserError, match=r"'sgd' is unknown: choose one of adam, adamw"):
-        make_optimizer("sgd", BETA1, BETA2, EPSILON, 0.0, 1)

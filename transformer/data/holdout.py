@@ -16,7 +16,6 @@ from transformer.errors import UserError
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
-STRATEGIES = ("hash", "end")  # of `data.holdout`
 
 
 class TooFewError(UserError):
@@ -48,30 +47,13 @@ def hold_out(
     Args:
       text: held nowhere, but read by each iteration of the training split.
       sizes: of the splits to take, in items.
-      settings: `config.data`, for `holdout`, one of `STRATEGIES`, and `seed`.
+      settings: `config.data`, for `holdout`, a key of `STRATEGIES`, and `seed`.
       key: what an item is known by; items whose key is empty are not taken.
 
     Raises:
       UserError: the text is empty or too small, or cannot be read.
     """
-    if settings.holdout not in STRATEGIES:
-        raise UserError(
-            f"--config.data.holdout={settings.holdout!r} is unknown: choose one of "
-            f"{', '.join(STRATEGIES)}"
-        )
-    if settings.holdout == "end":
-        return _from_end(text, sizes, key)
-    groups, count = _smallest(text, sum(sizes.values()), settings.seed, key)
-    check_not_empty(text, count)
-    taken = _fill(groups, sizes)
-    full = not any(sizes[split] and not keys for split, keys in taken.items())
-    _check_sizes(text, sizes, count, full)
-    held = {
-        split: [item for _, item in sorted(itertools.chain(*(groups[rank] for rank in ranks)))]
-        for split, ranks in taken.items()
-    }
-    gone = frozenset(n for rank in itertools.chain(*taken.values()) for n, _ in groups[rank])
-    return {"train": _Without(text, gone) if gone else text, **held}
+    return STRATEGIES[settings.holdout](text, sizes, settings.seed, key)
 
 
 def splits_held_out(settings: ConfigDict) -> list[str]:
@@ -98,8 +80,24 @@ def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -
     )
 
 
+def _by_hash(
+    text: Text[Item], sizes: Mapping[str, int], seed: int, key: Callable[[Item], str]
+) -> dict[str, Iterable[Item]]:
+    groups, count = _smallest(text, sum(sizes.values()), seed, key)
+    check_not_empty(text, count)
+    taken = _fill(groups, sizes)
+    full = not any(sizes[split] and not keys for split, keys in taken.items())
+    _check_sizes(text, sizes, count, full)
+    held = {
+        split: [item for _, item in sorted(itertools.chain(*(groups[rank] for rank in ranks)))]
+        for split, ranks in taken.items()
+    }
+    gone = frozenset(n for rank in itertools.chain(*taken.values()) for n, _ in groups[rank])
+    return {"train": _Without(text, gone) if gone else text, **held}
+
+
 def _from_end(
-    text: Text[Item], sizes: Mapping[str, int], key: Callable[[Item], str]
+    text: Text[Item], sizes: Mapping[str, int], seed: int, key: Callable[[Item], str]
 ) -> dict[str, Iterable[Item]]:
     wanted, count = sum(sizes.values()), 0
     last: collections.deque[tuple[int, Item]] = collections.deque(maxlen=wanted)
@@ -112,6 +110,9 @@ def _from_end(
     held = {split: list(itertools.islice(items, size)) for split, size in sizes.items()}
     taken = frozenset(number for number, _ in last)
     return {"train": _Without(text, taken) if taken else text, **held}
+
+
+STRATEGIES = {"hash": _by_hash, "end": _from_end}  # of `data.holdout`
 
 
 def _smallest(

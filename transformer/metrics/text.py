@@ -53,7 +53,15 @@ def corpus_scores(
       tokenizer: sacreBLEU's, for BLEU.
       moses: language code; adds `bleu_moses_lowercase`.
       bootstrap: resamples; 0 for no interval.
+
+    Raises:
+      ValueError: there is no text, or not one reference for each hypothesis.
     """
+    if not hypotheses or len(hypotheses) != len(references):
+        raise ValueError(
+            f"{len(hypotheses)} hypotheses and {len(references)} references cannot be scored: "
+            "give one reference for each hypothesis, and at least one"
+        )
     corpus = Corpus(hypotheses, references, tokenizer, moses, bootstrap)
     scores: dict[str, Any] = {}
     for name, compute in FUNCTIONS.items():
@@ -71,7 +79,7 @@ def corpus_scores(
 def exact_match(corpus: Corpus) -> Score:
     """The percentage of translations that equal their reference."""
     matches = sum(map(str.__eq__, corpus.hypotheses, corpus.references))
-    return Score(100.0 * matches / max(1, len(corpus.references)))
+    return Score(100.0 * matches / len(corpus.references))
 
 
 @text_metric

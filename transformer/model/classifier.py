@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.model.architecture import Architecture, Network
 from transformer.model.attention import masked_softmax, padding_mask
 from transformer.model.build import build_model
-from transformer.model.config import ModelConfig, check_choice
+from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
 
 POOLINGS = ("mean", "first", "attention")
@@ -59,11 +59,8 @@ class Classifier(Network):
     Args:
       config: of any architecture, without a decoder.
       num_classes: C.
-      pooling: "mean" over all tokens | "first" token alone (Devlin et al. 2019, section 3) |
-        "attention", see `AttentionPooling`.
-
-    Raises:
-      UserError: the pooling is unknown.
+      pooling: one of POOLINGS: "mean" over all tokens | "first" token alone (Devlin et al. 2019,
+        section 3) | "attention", see `AttentionPooling`.
     """
 
     config: ModelConfig
@@ -71,7 +68,6 @@ class Classifier(Network):
     pooling: str
 
     def setup(self):
-        check_choice("model.pooling", self.pooling, POOLINGS)
         self.encoder = build_model(self.config)
         if self.pooling == "attention":
             self.attention_pooling = AttentionPooling(self.config.dtype)

@@ -9,6 +9,15 @@ NORM_POSITIONS = ("post", "pre", "both")
 QUERY_KEY_NORMS = ("none", "l2", "layer")
 TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
+MAX_NUMBER = 2**31 - 1
+# (smallest, largest, fields): every number of a ModelConfig but the sizes of vocabularies.
+RANGES: tuple[tuple[float, float, str], ...] = (
+    (1, MAX_NUMBER, "d_model d_ff num_heads bias_distance shaw_distance"),
+    (0, MAX_NUMBER, "head_size num_kv_heads num_encoder_layers num_decoder_layers"),
+    (0, 1, "norm_epsilon"),
+    (2, MAX_NUMBER, "max_length"),
+    (4, MAX_NUMBER, "bias_buckets"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +70,15 @@ class ModelConfig:
     dtype: str
 
     def __post_init__(self):
-        for name in ("d_model", "d_ff", "num_heads", "max_length", "source_vocab_size",
-                     "target_vocab_size", "shaw_distance", "bias_distance"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise UserError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
-        self._check_layers()
+        vocabularies = (1, MAX_NUMBER, "source_vocab_size target_vocab_size")
+        for smallest, largest, names in (*RANGES, vocabularies):
+            for name in names.split():
+                check_range(f"model.{name}", getattr(self, name), smallest, largest)
+        if not (self.has_encoder or self.has_decoder):
+            raise UserError(
+                "model.num_encoder_layers and model.num_decoder_layers are both 0: one must be "
+                "at least 1"
+            )
         check_choice("model.norm", self.norm, NORMS)
         check_choice("model.norm_position", self.norm_position, NORM_POSITIONS)
         check_choice("model.query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
@@ -117,15 +130,11 @@ class ModelConfig:
         """Whether a sub-layer's input is normalised, so that the residual stream itself is not."""
         return self.norm_position in ("pre", "both")
 
-    def _check_layers(self) -> None:
-        for name in ("num_encoder_layers", "num_decoder_layers"):
-            if getattr(self, name) < 0:
-                raise UserError(f"model.{name} is {getattr(self, name)}: it must be at least 0")
-        if not (self.has_encoder or self.has_decoder):
-            raise UserError(
-                "model.num_encoder_layers and model.num_decoder_layers are both 0: one must be "
-                "at least 1"
-            )
+
+def check_range(key: str, value: float, smallest: float, largest: float) -> None:
+    """Raises UserError where `value` is not from `smallest` to `largest`."""
+    if not smallest <= value <= largest:
+        raise UserError(f"{key}={value} is out of range: it must be from {smallest} to {largest}")
 
 
 def check_choice(key: str, value: str, choices) -> None:

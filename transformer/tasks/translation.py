@@ -274,11 +274,7 @@ def make_translator(
     Raises:
       UserError: the config describes no model.
     """
-    if config.model.tied_embeddings == "all" and source_tokenizer.model != target_tokenizer.model:
-        raise UserError(
-            "model.tied_embeddings='all' needs one vocabulary for both languages: set "
-            "--config.tokenizer.joint=True, or --config.model.tied_embeddings=decoder"
-        )
+    check_vocabularies(config, source_tokenizer.model == target_tokenizer.model)
     for side in ("encoder", "decoder"):
         if not config.model[f"num_{side}_layers"]:
             raise UserError(
@@ -293,6 +289,15 @@ def make_translator(
     )
     model = build_model(model_config)
     return Translator(model, source_tokenizer, target_tokenizer, config.decode)
+
+
+def check_vocabularies(config: ConfigDict, joint: bool) -> None:
+    """Raises UserError if one table of embeddings is for two vocabularies."""
+    if config.model.tied_embeddings == "all" and not joint:
+        raise UserError(
+            "model.tied_embeddings='all' needs one vocabulary for both languages: set "
+            "--config.tokenizer.joint=True, or --config.model.tied_embeddings=decoder"
+        )
 
 
 def _check_scores(settings: ConfigDict) -> None:

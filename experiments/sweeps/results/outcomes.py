@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from scipy import stats
 
 from experiments.display.training_curves import Curve
@@ -136,8 +137,8 @@ class Setting:
         assert found is not None, f"a run lacks {path}"
         return found
 
-    def curve(self, metric: str) -> tuple[list[float], np.ndarray]:
-        """Steps, and values [seeds, steps] of validation, at the steps that every seed has.
+    def curve(self, metric: str) -> tuple[list[float], Float[np.ndarray, "seeds steps"]]:
+        """Steps, and values of validation, at the steps that every seed has.
 
         Where only some seeds have a step, their mean would jump for no reason but their absence.
         """

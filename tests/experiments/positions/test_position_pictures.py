@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import json
 import re
-from types import SimpleNamespace
 
 import flax.linen as nn
 import jax
@@ -35,6 +34,7 @@ from transformer.model.positions import registry
 from transformer.model.positions.base import NoPositions
 from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import Transformer
+from transformer.workdir import load_config, load_trained
 
 # 7 positions, 3 heads of 10 and a width of 26, of which 13 pairs turn.
 COUNT = 7
@@ -160,7 +160,7 @@ class Compact(NoPositions):
 @pytest.mark.parametrize("scan_layers", [False, True])
 @pytest.mark.parametrize(("kind", "pictures"), [(Tuned, 2), (Compact, 4)])
 def test_parameters_that_someone_s_encoding_has_are_drawn(
-    kind, pictures, scan_layers, tmp_path, undrawn, monkeypatch
+    kind, pictures, scan_layers, trained, tmp_path, undrawn, monkeypatch
 ):
     monkeypatch.setitem(REGISTRY, "someones", kind)
     keep_only(monkeypatch, ["someones"])
@@ -171,7 +171,7 @@ def test_parameters_that_someone_s_encoding_has_are_drawn(
     tokens, mask = jnp.ones((1, 2), int), jnp.ones((1, 2), bool)
     params = Transformer(own).init(jax.random.key(0), tokens, tokens, mask, mask)["params"]
     params = jax.tree.map(lambda x: 3 * x, params)
-    found = list(encodings(own, 0, SimpleNamespace(variables={"params": params}, steps=[20])))
+    found = list(encodings(own, 0, trained(params, 20)))
     used = [one for one in found if one.name == "someones"]
     assert len(used) == pictures
     for one in used:
@@ -236,7 +236,7 @@ def test_sizes_that_rule_an_encoding_out_cost_no_other_picture(monkeypatch, said
 
 
 @pytest.mark.parametrize("layers", ["each its own", "scanned", "shared"])
-def test_parameters_of_a_run_are_drawn_at_each_of_their_places(layers, monkeypatch):
+def test_parameters_of_a_run_are_drawn_at_each_of_their_places(layers, trained, monkeypatch):
     keep_only(monkeypatch, WITH_PARAMETERS)
     fields = {"scan_layers": layers == "scanned", "share_layers": layers == "shared"}
     names = "learned+relative_bias+relative_shaw"
@@ -247,7 +247,7 @@ def test_parameters_of_a_run_are_drawn_at_each_of_their_places(layers, monkeypat
     shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens, mask, mask)
     rng = np.random.default_rng(5)
     params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), shapes["params"])
-    found = list(encodings(own, 0, SimpleNamespace(variables={"params": params}, steps=[20, 1040])))
+    found = list(encodings(own, 0, trained(params, 20, 1040)))
     found.pop()  # none
     assert {one.origin for one in found} == {"trained, mean of steps 20, 1,040"}
     at = {(one.name, one.place): one for one in found}
@@ -364,6 +364,15 @@ def test_the_page_holds_the_tables_bit_for_bit(tmp_path):
 @pytest.fixture(scope="module")  # so that it is made while pictures are drawn
 def tiny(tmp_path_factory):
     return shared_run(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny):
+    """Makes a trained run of parameters and the steps that they are the mean of."""
+    run = load_trained(tiny.workdir, load_config(tiny.workdir))
+    return lambda params, *steps: dataclasses.replace(
+        run, variables={"params": params}, steps=steps
+    )
 
 
 @pytest.fixture

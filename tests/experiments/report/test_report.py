@@ -39,7 +39,8 @@ from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention
 from transformer.config import flatten
 from transformer.data.pairs import CleaningReport
-from transformer.workdir import load_config, load_results
+from transformer.inference.translator import Translator
+from transformer.workdir import TrainedRun, load_config, load_results
 
 WIDE = 2800  # pixels of a picture
 HOSTILE = '<script>alert("1")</script> & <b>'
@@ -81,7 +82,7 @@ def embedded(picture) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(picture.source.partition(",")[2])))
 
 
-class Reader:
+class Reader(Translator):
     """A translator whose words are tokens, and which weighs the source's by their places.
 
     `read` are the shapes of what it was given.
@@ -153,7 +154,7 @@ def test_references_that_are_cut_are_not_scored_and_the_same_tokens_are_the_same
     reader = Reader()
     reader.max_length = 4
     found = [sentence(reference=text) for text in ("a b c", "a b c d", "a")]
-    references = score_references(SimpleNamespace(predictor=reader, variables={}), found)
+    references = score_references(TrainedRun(reader, {}), found)
     assert references == [Reference(-1.0, 4, False), None, Reference(-1.0, 2, True)]
     assert judged(found[2], -1.0, decode("none"), is_found=True).kind == EXACT
 
@@ -266,9 +267,7 @@ def test_errors_are_judged_by_the_search_that_made_the_scores(tiny):
     assert results["decode"] == config.decode.to_dict()
 
     def told(results):
-        groups = report._groups(
-            config, tiny.workdir, results, SimpleNamespace(predictor=Reader(), variables={}), ""
-        )
+        groups = report._groups(config, tiny.workdir, results, TrainedRun(Reader(), {}), "")
         [note] = [note for group in groups for note in group.notes if "length penalty" in note]
         return note, dict(numbers.decode_table(config, results).rows)
 
@@ -383,7 +382,7 @@ def test_a_heat_map_has_a_cell_for_each_weight_that_shows():
 def test_the_heat_map_is_the_mean_of_the_last_layer_and_long_texts_are_never_read():
     reader, long = Reader(), "a " * MAX_TOKENS
     sources, translations = ["a b", long, "a", "a b c d"], ["a", "a", long, "a b"]
-    maps = cross_attention(SimpleNamespace(predictor=reader, variables={}), sources, translations)
+    maps = cross_attention(TrainedRun(reader, {}), sources, translations)
     assert [drawn is not None for drawn in maps] == [True, False, False, True]
     assert reader.read == [(2, MAX_TOKENS)]
     assert [token for _, token in maps[0].rows] == ["x", "</s>"]
@@ -393,9 +392,7 @@ def test_the_heat_map_is_the_mean_of_the_last_layer_and_long_texts_are_never_rea
 
 def test_no_heat_map_is_drawn_without_attention():
     for attention, drawn in (("none", False), ("additive", True)):
-        [found] = cross_attention(
-            SimpleNamespace(predictor=Reader("recurrent", attention), variables={}), ["a"], ["b"]
-        )
+        [found] = cross_attention(TrainedRun(Reader("recurrent", attention), {}), ["a"], ["b"])
         assert (found is not None) == drawn
 
 

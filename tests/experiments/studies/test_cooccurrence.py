@@ -34,7 +34,7 @@ def trained(seed, shuffled=False):
     """Cosines of the built-in words before and after training."""
     words, together = built_in()
     rng = np.random.default_rng(seed)
-    first = rng.normal(size=(len(words), 13)).astype(np.float32)
+    first = jnp.asarray(rng.normal(size=(len(words), 13)), jnp.float32)
     if shuffled:
         order = rng.permutation(len(words))
         together = together[order][:, order]
@@ -75,7 +75,8 @@ def test_the_loss_is_that_of_the_docstring():
     vectors, together = rng.normal(size=(7, 5)), np.triu(rng.random((7, 7)) < 0.5, 1)
     together = together | together.T | np.eye(7, dtype=bool)
     expected = loss_of_the_docstring(vectors, together)
-    assert float(pair_loss(jnp.asarray(vectors), together)) == pytest.approx(expected, rel=1e-5)
+    loss = pair_loss(jnp.asarray(vectors), jnp.asarray(together))
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
     assert loss_of_the_docstring(vectors, ~together) != pytest.approx(expected, rel=0.01)
 
 
@@ -102,7 +103,7 @@ def test_the_gradient_is_that_of_finite_differences():
 
 def gradient_of(vectors, together):
     """The gradient in float32, as training takes it."""
-    return jax.grad(pair_loss)(jnp.asarray(vectors, jnp.float32), together)
+    return jax.grad(pair_loss)(jnp.asarray(vectors, jnp.float32), jnp.asarray(together))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -19,6 +19,7 @@ from experiments.sweeps.study import Study
 from tiny_run import command
 from tiny_sweep import rows, write_config
 from transformer.errors import RunError, UserError
+from transformer.run import Run
 
 FULL_MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes."
 
@@ -85,7 +86,9 @@ class Fakes:
         return made
 
     def _one(self, task, config, folder):
-        return SimpleNamespace(config=config, close=self._close, total_steps=1)
+        made = Run.__new__(Run)  # without checkpoints and an optimizer
+        made.config, made.close, made.total_steps = config, self._close, 1
+        return made
 
     def _trainer(self, runs, **more):
         configs = [run.config for run in runs]

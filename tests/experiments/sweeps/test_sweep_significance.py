@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def scored(scores) -> Sweep:
         Setting(
             {"k": i},
             [
-                Outcome(Trial(0, {"k": i, "seed": s}, None, "complete"), results, None, {})
+                Outcome(Trial(0, {"k": i, "seed": s}, Path(), "complete"), results, None, {})
                 for s, results in enumerate({"test": {"perplexity": x}} for x in row)
             ],
         )
@@ -73,14 +74,14 @@ def share_below(p_values) -> float:
 
 def test_the_p_value_over_seeds_is_that_of_students_paired_test():
     ours, theirs = [31.2, 30.1, 32.0], [30.0, 29.5, 29.9]
-    found, signature = paired_t_test(np.subtract(ours, theirs))
+    found, signature = paired_t_test(np.subtract(ours, theirs).tolist())
     assert found == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, rel=1e-9)
     assert signature == "t-test|paired|two-sided|seeds:3"
     assert paired_t_test([0.0, 0.0])[0] == 1.0
     # Of mean 2.48 deviations over three seeds, by a table of t.
     assert needed_deviations(3) == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
     at_the_level = np.array([-1.0, 0.0, 1.0]) + needed_deviations(3)
-    assert paired_t_test(at_the_level)[0] == pytest.approx(0.05)
+    assert paired_t_test(at_the_level.tolist())[0] == pytest.approx(0.05)
 
 
 def test_differences_without_deviation_have_the_p_value_of_all_changes_of_sign():

@@ -25,9 +25,9 @@ class RelativeBias(NoPositions):
 
     @classmethod
     def check(cls, config: ModelConfig, setting: str) -> None:
-        if not 4 <= config.bias_buckets < config.bias_distance:
+        if config.bias_buckets >= config.bias_distance:
             raise UserError(
-                f"model.bias_buckets={config.bias_buckets} must be at least 4 and less than "
+                f"model.bias_buckets={config.bias_buckets} must be less than "
                 f"model.bias_distance={config.bias_distance}"
             )
 

@@ -1,0 +1,12 @@
+"""The checker of shapes and types while tests run: it takes for a type what static checkers take.
+
+These take an int for a float (PEP 484), and `io`'s own streams for TextIO and BinaryIO.
+"""
+
+import io
+from typing import BinaryIO, TextIO
+
+from beartype import BeartypeConf, FrozenDict, beartype
+
+STREAMS = {TextIO: TextIO | io.TextIOBase, BinaryIO: BinaryIO | io.IOBase}
+checked = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict(STREAMS)))
