@@ -207,7 +207,7 @@ def train_tokenizer(
         return tokenizer
     key = _digest(f"{described}{sentencepiece.__version__}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
-        # Its name has the expected digest.
+        # Its name contains the digest of its content.
         if path.name == _cached_name(key, model := path.read_bytes()):
             return Tokenizer(model, origin)
         log(f"{path} is damaged: the tokenizer is trained again")

@@ -22,17 +22,17 @@ from transformer.storage.checkpoint_files import DamageError, first_line
 class Checkpoints:
     """The checkpoints below a run's folder, named by step.
 
-    A checkpoint holds the training state and `progress`, a JSON object of what the loop
-    remembers. It appears under its final name when all of it is written, so a kill while saving
-    leaves the ones before it as they were. Its evaluation is recorded later, in its folder.
+    A checkpoint holds the training state and `progress`, a JSON object with the progress of the
+    loop. It gets its final name only when it is complete, so a kill while saving does not damage
+    earlier checkpoints. Its evaluation is recorded later, in its folder.
 
-    Kept are the newest, the newest `keep_last` that were evaluated, the best, and so many that
-    were evaluated up to the best. One that was not evaluated goes when the next is there: then a
-    stop changes nothing that is averaged.
+    These checkpoints are kept: the newest, the newest `keep_last` evaluated ones, the best, and the
+    last `keep_last` evaluated ones up to the best. A checkpoint that was not evaluated is deleted
+    after the next save, so that an interruption does not change which checkpoints are averaged.
 
     Args:
-      folder: absolute; made where it is missing, unless `read_only`.
-      best_metric: what checkpoints are compared by.
+      folder: absolute; created if it is missing, unless `read_only`.
+      best_metric: the metric by which checkpoints are compared.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Checkpoints:
                 files.delete(self._path(later))
 
     def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
-        """Starts to write a checkpoint in the background; waits for one that is still written.
+        """Starts to write a checkpoint in the background, after any earlier write has ended.
 
         Raises:
-          UserError: the disk refuses; the checkpoints before are intact.
+          UserError: the write failed; earlier checkpoints are intact.
         """
         self.wait()
-        # The step that follows may reuse the state's memory before it is written.
+        # The next step may reuse the state's memory before it is written.
         copy = jax.tree.map(lambda x: (jnp if isinstance(x, jax.Array) else np).array(x), state)
         write = self._writer.submit(files.write, self._path(step), copy, dict(progress))
         self._writing = step, write
@@ -88,21 +88,22 @@ class Checkpoints:
     def record_evaluation(
         self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
     ) -> None:
-        """Records an evaluation of a checkpoint, when that is on the disk.
+        """Records an evaluation of a checkpoint, once the checkpoint is on disk.
 
         Args:
-          numbers: its scores, `best_metric` among them; one that is not finite is the worst.
-          progress: replaces what was saved with the state.
+          numbers: its scores, including `best_metric`; a score that is not finite counts as the
+            worst.
+          progress: replaces the progress that was saved with the state.
 
         Raises:
-          UserError: the disk refuses; the checkpoints are intact.
+          UserError: the write failed; the checkpoints are intact.
         """
         self.wait()
         known = {**self._known(), step: numbers[self.best_metric]}
         content = {
             "numbers": dict(numbers),
             "progress": dict(progress),
-            # Of all that are there, so that damage to one file loses no score.
+            # Of all checkpoints, so that no score is lost if one file is damaged.
             "known": {str(each): score for each, score in known.items()},
         }
         try:
@@ -117,7 +118,7 @@ class Checkpoints:
         return step in self.steps() and self._evaluation(step) is not None
 
     def scores(self, warn: Callable[[str], None] = lambda line: None) -> dict[int, float]:
-        """Returns how good each evaluated checkpoint is, the larger the better.
+        """Returns the score of each evaluated checkpoint, signed so that larger is better.
 
         Args:
           warn: called with a line for each evaluation that is damaged.
@@ -129,12 +130,12 @@ class Checkpoints:
         }
 
     def best_step(self) -> int | None:
-        """Returns the step of the best checkpoint, or None where none was evaluated."""
+        """Returns the step of the best checkpoint, or None if none was evaluated."""
         scores = self.scores()
         return max(scores, key=scores.__getitem__, default=None)
 
     def wait(self) -> None:
-        """Returns when nothing is being written any more.
+        """Waits until all writes have ended.
 
         Raises:
           UserError: the disk refused.
@@ -149,7 +150,7 @@ class Checkpoints:
         self._prune()
 
     def close(self) -> None:
-        """Waits for what is being written and gives up the thread.
+        """Waits until all writes have ended, and ends the thread.
 
         Raises:
           UserError: the disk refused.
@@ -165,22 +166,21 @@ class Checkpoints:
         """Returns (state, progress) of the newest checkpoint that is undamaged, or None.
 
         Args:
-          template: a state of the same structure, shapes and dtypes, on the devices where the
-            state shall be.
-          warn: called with a line for each checkpoint that is damaged. Once one before is read,
-            it is moved out of this folder, so that its step can be written again.
-          fingerprint: what `progress` must say of the tokenizers.
+          template: a state of the same structure, shapes and dtypes, on the target devices.
+          warn: called with a line for each checkpoint that is damaged. Once an earlier one is read,
+            the damaged one is moved out of this folder, so that its step can be written again.
+          fingerprint: the fingerprint of the tokenizers that `progress` must have.
 
         Raises:
-          UserError: it goes with other tokenizers or another model, the system refuses to read
-            it, or there are some and all are damaged.
+          UserError: it belongs to other tokenizers or another model, it cannot be read, or there
+            are checkpoints and all are damaged.
         """
         damaged = []
         for step in reversed(self.steps()):
             try:
                 record = files.read_record(self._path(step))
                 progress = (self._evaluation(step, warn) or record)["progress"]
-                # First, since a state of other tokenizers has other shapes.
+                # Checked first, since the state has other shapes with other tokenizers.
                 check_fingerprint(progress, fingerprint, self.folder)
                 self._check_leaves(record["leaves"], files.named_leaves(template))
                 arrays = files.read_leaves(self._path(step), record, record["leaves"])
@@ -200,15 +200,15 @@ class Checkpoints:
     def restore_weights(self, steps: Sequence[int], template: Any) -> Any:
         """Returns the mean of the weights of some checkpoints, on the default device.
 
-        Weights are the moving average where the run has one, otherwise the parameters. Nothing
-        else is read. Two trees are in memory at most, however many steps there are.
+        Weights are the moving average if the run has one, otherwise the parameters. Nothing else is
+        read. At most two trees are in memory, for any number of steps.
 
         Args:
           template: shapes and dtypes of the weights.
 
         Raises:
           DamageError: one of the checkpoints is.
-          UserError: one is of another model, or the system refuses to read it.
+          UserError: one is of another model, or cannot be read.
         """
         total: dict[str, np.ndarray] = {}
         for step in steps:
@@ -225,9 +225,9 @@ class Checkpoints:
         return _place(mean, shapes)
 
     def read_progress(self, step: int) -> dict[str, Any] | None:
-        """Returns the progress of a checkpoint's evaluation, or None where it is damaged.
+        """Returns the progress of a checkpoint's evaluation, or None if it is damaged.
 
-        Where there is no evaluation, it is the progress that was saved with the state.
+        If there is no evaluation, returns the progress that was saved with the state.
 
         Raises:
           UserError: the system refuses to read it.
@@ -238,7 +238,7 @@ class Checkpoints:
             return None
 
     def check_fingerprint(self, fingerprint: str) -> None:
-        """Raises UserError where the newest checkpoint was trained with other tokenizers."""
+        """Raises UserError if the newest checkpoint was trained with other tokenizers."""
         readable = (self.read_progress(step) for step in reversed(self.steps()))
         if progress := next(filter(None, readable), None):
             check_fingerprint(progress, fingerprint, self.folder)
@@ -256,7 +256,7 @@ class Checkpoints:
         return self.folder / str(step)
 
     def _evaluation(self, step: int, warn: Callable = lambda line: None) -> dict | None:
-        """What was recorded of a checkpoint's evaluation; None where nothing is to be had."""
+        """The record of a checkpoint's evaluation; None if there is none or it is damaged."""
         if step not in self._evaluations:
             try:
                 self._evaluations[step] = files.read_evaluation(self._path(step))
@@ -278,7 +278,7 @@ class Checkpoints:
 
     def _prune(self) -> None:
         steps, scores = self.steps(), self.scores()
-        # What is damaged may be the best.
+        # A damaged one may be the best.
         kept = {s for s in steps if isinstance(self._evaluations.get(s), DamageError)}
         evaluated = list(scores)
         best = self.best_step()
@@ -302,7 +302,7 @@ class Checkpoints:
             self._evaluations.pop(step, None)
 
     def _check_leaves(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-        """Raises UserError where a checkpoint does not have the leaves of the model at hand."""
+        """Raises UserError if a checkpoint does not have the leaves of the model."""
         there = {name: (tuple(leaf["shape"]), leaf["dtype"]) for name, leaf in found.items()}
         here = {name: (tuple(x.shape), str(x.dtype)) for name, x in expected.items()}
         for name in sorted(there.keys() | here.keys()):
@@ -330,7 +330,7 @@ def all_damaged(folder: Path) -> UserError:
 
 
 def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Path) -> None:
-    """Raises UserError where a checkpoint was trained with other tokenizers than those at hand."""
+    """Raises UserError if a checkpoint was trained with other tokenizers."""
     if progress["fingerprint"] != fingerprint:
         raise UserError(
             f"the checkpoints in {folder} were trained with the tokenizer "
@@ -340,7 +340,7 @@ def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Pat
 
 
 def _place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
-    """The arrays as a tree, each on the devices of the template's."""
+    """The arrays as a tree, each on the devices of the template's leaf."""
     placed = [
         jax.device_put(arrays[name], getattr(like, "sharding", None))
         for name, like in files.named_leaves(template).items()
