@@ -56,7 +56,7 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
         _log(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.known_results(folder), config.task)
         _log(
-            "Raise --config.train.steps or --config.train.epochs to go on, or use another "
+            "Raise --config.train.steps or --config.train.epochs to continue, or use another "
             "--workdir to start from the beginning."
         )
         return None
@@ -101,7 +101,7 @@ def evaluate(config: ConfigDict, folder: Path) -> None:
     place = folder / EVALUATIONS / _name_of(others)
     workdir.make_writable(place)
     print_results(score(task, config, folder, place, {"settings": others}), config.task)
-    _log(f"wrote {place / 'results.json'}; those of {folder} stay as they are")
+    _log(f"wrote {place / 'results.json'}; the results of {folder} are unchanged")
 
 
 def _name_of(settings: Mapping[str, Any]) -> str:

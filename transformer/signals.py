@@ -90,7 +90,7 @@ class StopSignals(_Answering):
       log: prints a line.
     """
 
-    answer = "saving, then ending; once more ends at once"
+    answer = "saving, then stopping; repeat it to stop at once"
 
     def __init__(self, log: Callable[[str], None]):
         super().__init__(log)

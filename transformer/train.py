@@ -91,7 +91,7 @@ class Trainer:
             warn_of_warmup(lead.config.optimizer, lead.total_steps, self.log)
         step, states = self._restore()
         if step:
-            self.log(f"going on from step {step}")
+            self.log(f"resuming from step {step}")
         elif len(self.runs) == 1:
             self.log(parameter_table(states[0].params))
         for run in self.runs:
@@ -280,7 +280,7 @@ class Trainer:
             self._signals.wait_for_answer()
             saved = f"saved step {step}" if step else "nothing was trained yet"
             self.log(
-                f"{signals.name(self.stop_signal)}: {saved}; start the same command again to go on"
+                f"{signals.name(self.stop_signal)}: {saved}; start the same command again to resume"
             )
             return False
         nonfinite_steps = np.ravel(jax.device_get(state.nonfinite_steps))

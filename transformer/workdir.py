@@ -212,7 +212,7 @@ def load_config(folder: Path) -> ConfigDict:
     path = folder / "config.json"
     if not path.exists():
         refuse_sweep(folder)
-        raise UserError(f"{folder} holds no run (no config.json): train first, or check --workdir")
+        raise UserError(f"{folder} has no run (no config.json): train first, or check --workdir")
     fix = "restore the original"
     saved = read_json(path, dict, fix)
     try:

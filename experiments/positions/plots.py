@@ -134,8 +134,8 @@ def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
     figure, top, left, right = _three_panels(encoding)
     distances, vectors = encoding.vectors(hook, count)
     what = {
-        "score": "a query is multiplied with, beside the key",
-        "value_bias": "is read beside the value",
+        "score": "is added to the key for the score",
+        "value_bias": "is added to the value",
     }
     ends = (-0.5, vectors.shape[-1] - 0.5, distances[-1] + 0.5, distances[0] - 0.5)
     heat_map(top, vectors[0], ends)
@@ -158,7 +158,7 @@ def nothing_figure(encoding: Encoding, count: int) -> Figure:
     axes = figure.subplots()
     heat_map(axes, encoding.table(count))
     axes.set(xlabel=DIMENSION, ylabel=POSITION, title="added to the embedding: nothing")
-    words = "nothing is told of positions:\nadds nothing, turns nothing, biases no score"
+    words = "no information about positions:\nno hook changes anything"
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center")
     return figure
 

@@ -31,11 +31,11 @@ REPORT, DATA = "report.html", "data.json"
 PICTURES = {
     "confusion.png": "Confusion matrix of the test set: rows are true classes",
     "reliability.png": "Reliability: accuracy against confidence on the test set",
-    "map.png": "Texts of the test set by what the model makes of them (t-SNE)",
+    "map.png": "Features of the texts of the test set (t-SNE)",
     "reading.png": "What attention pooling reads: darker is more",
     "attention_snapshots/*.png": "Attention of a few fixed sentences while training",
     "alignment/*.png": "Cross-attention against gold word links",
-    "heads/*.png": "What the attention heads are worth",
+    "heads/*.png": "Importance of the attention heads",
     "positions/*.png": "Positional encodings",
     "embeddings/*.png": "Token embeddings",
 }

@@ -65,9 +65,9 @@ def translations(
         drawn, notes = cross_attention(trained, *sides), []
     if any(drawn):
         notes.append(
-            "Next to each: its cross-attention, the mean over the heads of the last layer. A row "
-            "is a token that is written, and shows where the model looks meanwhile; a column is a "
-            "token of the source that is read. Stronger colour is more."
+            "Next to each sentence: its cross-attention, the mean over the heads of the last "
+            "layer. Each row is a written token, and shows the attention while it is written; each column "
+            "is a source token. Stronger colour is more weight."
         )
     samples = [
         Example(f"Sentence {each.line}", _pair_lines(each), own)
@@ -254,7 +254,7 @@ def classification(
     samples = [*enumerate(rows, 1)][:: max(1, len(rows) // SAMPLES)][:SAMPLES]
     notes = [f"{len(wrong):,} of {len(rows):,} texts are taken for another class."]
     if wrong:
-        notes.append("The model is surest of these:")
+        notes.append("The errors with the highest probability:")
     mistakes = [example(number, row) for _, number, row in wrong[:MISTAKES]]
     title = f"Sample texts of the {split} set"
     return [

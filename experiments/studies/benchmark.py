@@ -46,12 +46,12 @@ def main() -> None:
     """Runs the benchmark that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", default="1,4,16", help="sizes of the batch of runs")
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of each member")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of each run")
     parser.add_argument("--processes", type=int, default=0, help="whole runs; 0 for none")
     parser.add_argument("--run-steps", type=int, default=100, help="training steps of a whole run")
     options = parser.parse_args()
     device = jax.devices()[0]
-    title = f"{jax.device_count()} x {device.device_kind}, {options.steps} steps of each member"
+    title = f"{jax.device_count()} x {device.device_kind}, {options.steps} steps of each run"
     table = Table(title=title)
     for column in ("runs", "vmap, s", "sequential, s", "speed-up", "MB per run"):
         table.add_column(column, justify="right")

@@ -91,13 +91,15 @@ def plan_trial(
     """
     try:
         if not isinstance(values, Mapping):
-            raise UserError(f"{values!r} is no dict of dotted keys and values")
+            raise UserError(f"{values!r} is not a dict of dotted keys and values")
         own = ConfigDict(config.to_dict())
         for key, value in values.items():
             if key.startswith("sweep."):
                 raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
             if key == "task":
-                raise UserError("config.task cannot differ: scores of unlike tasks do not compare")
+                raise UserError(
+                    "config.task cannot differ: scores of different tasks are not comparable"
+                )
             assign(own, key, value)
         own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)

@@ -131,7 +131,7 @@ class _Worker:
         groups = group_trials(planned, largest)
         states = self.study.states()
         done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
-        how = "together, as one program" if self.vmapped else "in turn, through one compiled step"
+        how = "vmapped, as one program" if self.vmapped else "sequential, with one compiled step"
         noun = "group" if len(groups) == 1 else "groups"
         self.log(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
         for group in groups:
@@ -224,7 +224,7 @@ class _Worker:
             self._queue.limit(taken[0][0], size)
         halves = taken[:size], taken[size:]
         names = [", ".join(str(trial.number) for trial, _ in half) for half in halves]
-        self.log(f"{reason}: training {names[0]} and {names[1]} apart, from what was saved")
+        self.log(f"{reason}: training {names[0]} and {names[1]} separately, from their checkpoints")
         for half in halves:
             if (stopped_by := self._train(half)) is not None:
                 return stopped_by
@@ -293,7 +293,7 @@ class _Worker:
             self._fail(trial, attempt, str(error))
             return None
         if pruned:
-            self.log(f"{trial.name} is pruned: the others stood better at this step")
+            self.log(f"{trial.name} is pruned: below the median at this step")
             self.study.end(attempt, None, "pruned")
         else:
             self._score(trial, attempt, task)

@@ -58,7 +58,7 @@ def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
     axes.tick_params(length=0)
     bar = figure.colorbar(mesh, ax=axes, ticks=[0, 0.5, 1], fraction=0.046)
     bar.ax.set_yticklabels(["0%", "50%", "100%"])
-    bar.set_label("share of the true class")
+    bar.set_label("fraction of the true class")
     return figure
 
 
@@ -114,7 +114,7 @@ def embedding_map(
     """
     embeddings, classes = np.asarray(embeddings, np.float32), np.asarray(truth)
     if len(embeddings) < 3:
-        raise ValueError(f"{len(embeddings)} texts are no map: three are needed")
+        raise ValueError(f"{len(embeddings)} texts are too few for a map: three are needed")
     if len(embeddings) > MAX_MAP:
         shown = np.random.default_rng(seed).choice(len(embeddings), MAX_MAP, replace=False)
         embeddings, classes = embeddings[shown], classes[shown]

@@ -125,7 +125,9 @@ def test_where_averaging_helps_the_mean_is_used_and_where_it_harms_the_best(
         assert choice["steps"] == steps
         assert (scores["last"] < scores["best"]) == (folder == averaging_helps)
         assert len(said) == 1
-        assert said[0].startswith("uses the mean of the last 3" if len(steps) > 1 else "uses the b")
+        assert said[0].startswith(
+            "using the mean of the last 3" if len(steps) > 1 else "using the b"
+        )
         assert f"{scores['best']:.4g} loss" in said[0]
         assert f"{scores['last']:.4g} loss" in said[0]
         assert choice.items() <= json.loads((folder / "weights.json").read_text()).items()

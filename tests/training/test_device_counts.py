@@ -52,7 +52,7 @@ def go_on_with_unigrams(folder):
     said = []
     config = unigram_config(**{"train.steps": 10})
     assert Trainer([Run(Unigrams(), config, folder)], said.append).run()
-    assert "going on from step 5" in said
+    assert "resuming from step 5" in said
 
 
 def newest_weights(folder):

@@ -222,8 +222,8 @@ def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_aga
     assert not ended(Long(bad=[6]), config, tmp_path, said.append)
     assert time.monotonic() - start < 20
     release.set()
-    assert "SIGINT: saving, then ending; once more ends at once" in said
-    assert said[-1] == "SIGINT: saved step 5; start the same command again to go on"
+    assert "SIGINT: saving, then stopping; repeat it to stop at once" in said
+    assert said[-1] == "SIGINT: saved step 5; start the same command again to resume"
     assert saved_steps(tmp_path) == [5]
     assert scored(tmp_path) == []
     assert ended(Snapshots(bad=[6]), config, tmp_path)
@@ -262,7 +262,7 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_
     trainer._compile = forget_shapes
     assert not trainer.run()
     release.set()
-    assert said[-1] == "SIGTERM: saved step 7; start the same command again to go on"
+    assert said[-1] == "SIGTERM: saved step 7; start the same command again to resume"
     assert saved_steps(tmp_path) == [5, 7]
     assert ended(Snapshots(bad=[6]), config, tmp_path)
     assert_same_run(Snapshots(), config, whole, tmp_path)

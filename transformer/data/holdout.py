@@ -92,7 +92,7 @@ def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -
         return
     asked = " and ".join(f"--config.data.{split}_size={n}" for split, n in sizes.items())
     raise TooFewError(
-        f"{text.source} has {count:,} examples, and too few different ones, to held out {asked}: "
+        f"{text.source} has {count:,} examples, and too few different ones, to hold out {asked}: "
         "lower the sizes, or name files in "
         + " and ".join(f"--config.data.{split}_source" for split in sizes)
     )

@@ -113,7 +113,7 @@ class LabelledFile:
                     continue
             try:
                 if isinstance(cells, csv.Error):
-                    raise _BrokenError(f"no CSV ({cells})")
+                    raise _BrokenError(f"not CSV ({cells})")
                 if len(cells) != width:
                     raise _BrokenError(f"{len(cells)} column(s), where the first line has {width}")
                 yield _labelled(*(cells[place] for place in places))
@@ -124,7 +124,7 @@ class LabelledFile:
         """Returns the columns of text and label, and whether the first line is a header."""
         where = f"{self.source}, line {number}"
         if isinstance(first, csv.Error):
-            raise UserError(f"{where}: no CSV ({first}): fix the line")
+            raise UserError(f"{where}: not CSV ({first}): fix the line")
         keys = zip(("text_field", "label_field"), self.fields, strict=True)
         if all(field.isdecimal() for field in self.fields):
             text, label = map(int, self.fields)
@@ -214,7 +214,7 @@ def _values(line: str, fields: tuple[str, str]) -> Iterator[Any]:
     except (ValueError, RecursionError) as error:
         raise _BrokenError(f"no JSON ({error})") from None
     if not isinstance(record, dict):
-        raise _BrokenError(f"no JSON object, but {type(record).__name__}")
+        raise _BrokenError(f"not a JSON object but {type(record).__name__}")
     for field in fields:
         if field not in record:
             raise _BrokenError(
@@ -235,9 +235,9 @@ def _labelled(text: Any, label: Any) -> Labelled:
         label = json.dumps(label)
     for name, value in (("text", text), ("label", label)):
         if not isinstance(value, str):
-            raise _BrokenError(f"the {name} is no string, but {json.dumps(value)[:40]}")
+            raise _BrokenError(f"the {name} is not a string but {json.dumps(value)[:40]}")
         if not value.strip():
             raise _BrokenError(f"the {name} is empty")
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise _BrokenError(f"the {name} has half a character, {ascii(value)[:40]}")
+            raise _BrokenError(f"the {name} has a lone surrogate, {ascii(value)[:40]}")
     return Labelled(text.strip(), label.strip())

@@ -98,8 +98,8 @@ def open_splits(
             ) from error
         except (KeyError, ValueError, AssertionError) as error:
             raise UserError(
-                f"data.tfds_{split}={expression!r} is no split of {builder.info.full_name}: choose "
-                f"from {', '.join(builder.info.splits)}, or a part such as 'train[98%:]'"
+                f"data.tfds_{split}={expression!r} is not a split of {builder.info.full_name}: "
+                f"choose from {', '.join(builder.info.splits)}, or a part such as 'train[98%:]'"
             ) from error
         where = f"data.tfds_{split}={expression!r} of {builder.info.full_name}"
         readers = tuple(
@@ -187,7 +187,7 @@ def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
         near = difflib.get_close_matches(name, known, n=5)
         hint = f"did you mean {' or '.join(near)}?" if near else "see tensorflow.org/datasets"
         raise UserError(
-            f"data.tfds_name={name!r} is no dataset of TFDS ({_first_line(error)}): {hint}"
+            f"data.tfds_name={name!r} is not a dataset of TFDS ({_first_line(error)}): {hint}"
         ) from error
 
 

@@ -166,7 +166,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
             raise RuntimeError
         return Tokenizer(model)
     except RuntimeError:
-        raise UserError(f"{path} is no sentencepiece model: restore the original") from None
+        raise UserError(f"{path} is not a sentencepiece model: restore the original") from None
 
 
 def train_tokenizer(

@@ -118,8 +118,8 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
             "ECE",
             higher_is_better=False,
             shown=(TABLE, SWEEPS),
-            about="ECE: the expected calibration error, how far the probability of what is "
-            "predicted is from how often that is right, on average; lower is better.",
+            about="ECE: the expected calibration error, the mean gap between the "
+            "confidence of predictions and their accuracy; lower is better.",
         ),
     ),
 }

@@ -102,7 +102,7 @@ def load(
             chosen = [] if isinstance(choice, str) else choice["steps"]
             if isinstance(choice, str):
                 used = _by_rule(checkpoints, config, tell)
-                tell(f"{choice}: using checkpoint {used[0]:,}, the best single one so far")
+                tell(f"{choice}: using checkpoint {used[0]:,}, the best so far")
         while True:
             used = chosen or _by_rule(checkpoints, config, tell, damaged)
             try:
@@ -144,13 +144,13 @@ def _read(folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, A
         fits = _rule(config).items() <= choice.items() and choice["newest_step"] == steps[-1]
         if fits and choice["steps"] and set(choice["steps"]) <= set(steps):
             return choice
-        return f"the choice of weights in {path} does not fit the run any more"
+        return f"the choice of weights in {path} no longer fits the run"
     except DamageError as error:
         if path.exists():
             return f"the choice of weights in {folder} is damaged ({error})"
     except (KeyError, TypeError):
         return f"the choice of weights in {path} cannot be read"
-    return f"no weights were chosen in {folder}, which is done at the end of the training"
+    return f"no weights were chosen in {folder}, which happens at the end of the training"
 
 
 def _by_rule(
@@ -217,21 +217,21 @@ def _line(choice: Mapping[str, Any]) -> str:
     if not choice["candidates"]:
         listed = ", ".join(f"{step:,}" for step in steps)
         mean = "the mean of checkpoints" if len(steps) > 1 else "checkpoint"
-        return f"uses {mean} {listed}: evaluate.checkpoint={choice['rule']}"
+        return f"using {mean} {listed}: evaluate.checkpoint={choice['rule']}"
 
     def shown(candidate):
-        return "no number" if candidate["score"] is None else f"{candidate['score']:.4g} {metric}"
+        return "not finite" if candidate["score"] is None else f"{candidate['score']:.4g} {metric}"
 
     used = next(each for each in choice["candidates"] if each["steps"] == steps)
     others = [each for each in choice["candidates"] if each["steps"] != steps]
-    line = f"uses {_described(used)}: {shown(used)} on validation"
-    return "; ".join([line, *(f"{_described(each)} has {shown(each)}" for each in others)])
+    line = f"using {_described(used)}: {shown(used)} on validation"
+    return "; ".join([line, *(f"{_described(each)}: {shown(each)}" for each in others)])
 
 
 def _described(candidate: Mapping[str, Any]) -> str:
     steps = candidate["steps"]
     if candidate["what"] == BEST:
-        return f"the best single checkpoint, {steps[0]:,}"
+        return f"the best checkpoint (step {steps[0]:,})"
     end = "the last" if candidate["what"] == LAST else "the"
     return f"the mean of {end} {len(steps)}" + (
         " up to the best" if candidate["what"] == UP_TO_BEST else ""

@@ -108,7 +108,7 @@ def _cut(text: "_TextFile", fractions: Mapping[str, float]) -> Documents:
     if bounds[0] < 1 or bounds[-2] >= bounds[-1]:
         what = "characters" if whole else "documents"
         raise UserError(
-            f"{text.path} has {len(units):,} {what}, too few to set some aside: name files in "
+            f"{text.path} has {len(units):,} {what}, too few to hold some out: name files in "
             + " and ".join(f"--config.data.{split}_source" for split in fractions)
         )
     parts = [units[start:end] for start, end in itertools.pairwise([0, *bounds])]

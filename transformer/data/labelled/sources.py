@@ -47,7 +47,7 @@ class LabelledSource:
         for split, sizes in self.sizes.items():
             counts = ", ".join(f"{label}: {sizes[label]:,}" for label in self.labels)
             lines.append(f"{split}: {sum(sizes.values()):,} texts ({counts})")
-        passed = [f"{path}: passed over {n:,} broken lines" for path, n in self.broken.items()]
+        passed = [f"{path}: skipped {n:,} broken lines" for path, n in self.broken.items()]
         return lines + passed
 
 
