@@ -1,4 +1,4 @@
-"""Every key of an experiment, once: its default, its unit and the source it follows.
+"""All keys of an experiment with their default, unit and source.
 
 The defaults are the base model of "Attention Is All You Need" (Vaswani et al. 2017; sections in
 brackets below) on the built-in grammar. An experiment's file changes only what differs:

@@ -1,4 +1,4 @@
-"""Where a run trains: versions, hardware and the code's commit, for whoever reads of it later."""
+"""The environment of a training run: versions, hardware and the commit of the code."""
 
 import datetime
 import functools

@@ -1,4 +1,4 @@
-"""How attention heads changed over a run: curves of their statistics, and strips of maps.
+"""Attention heads over a training run: curves of their statistics, and strips of maps.
 
 In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a panel
 for each of its statistics, in which a line is a head and its colour the layer; `strip_<n>.png`

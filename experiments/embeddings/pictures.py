@@ -1,4 +1,4 @@
-"""What a trained model makes of its tokens, the mode `embeddings`: maps and nearest neighbours."""
+"""The mode `embeddings`: maps and nearest neighbours of token embeddings."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -177,7 +177,7 @@ def page_vocabulary(pieces: Sequence[str]) -> dict[str, Any]:
 def page_table(
     name: str, vectors: np.ndarray, vocabulary: int, found: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
-    """Returns what the page knows of a table beside its maps: neighbours, and cosines in percent.
+    """Returns the page's other data of a table: neighbours, and cosines in percent.
 
     Args:
       vocabulary: number of its tokenizer's vocabulary, from zero.

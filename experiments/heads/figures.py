@@ -1,4 +1,4 @@
-"""The picture of what each head is worth: maps of layers and heads, and gradient against truth."""
+"""Pictures of head importance: maps of layers and heads, and gradient against ablation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

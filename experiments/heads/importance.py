@@ -1,18 +1,18 @@
-"""Which heads matter: the mode `heads` ranks them by gradient and by switching each off.
+"""The mode `heads`: ranks attention heads by gradient and by ablation.
 
-What each head reads is multiplied by a gate of 1, see `transformer.model.stack`. One backward pass
-over the test set gives the derivative of every text's loss L_x, the sum over its tokens, by every
-gate. With n tokens in all,
+The output of each head is multiplied by a gate of 1, see `transformer.model.stack`. One backward
+pass over the test set gives the derivative of every text's loss L_x, a sum over its tokens, with
+respect to every gate. With n tokens in total,
 
     importance = sum_x |dL_x / dgate| / n,    estimate = -sum_x dL_x / dgate / n,
 
-where the first is the expectation of Michel et al. but for the mean length of a text, and the
-second is how far the tangent of the mean loss rises where the gate goes from 1 to 0. Beside them
-stands what happens when that gate alone is 0: the changes of mean loss, of accuracy and, of
+where the first is the expectation of Michel et al. divided by the mean length of a text, and the
+second is the first-order estimate of the change of the mean loss if the gate goes from 1 to 0. They
+are compared with the ablation of each single head: the changes of mean loss, of accuracy and, for
 translators, of the BLEU of greedy translations of the first `evaluate.max_sentences`.
 
-A text is a sentence pair of a translator, a row of `data.context` tokens of a language model and a
-text of a classifier, whose loss has one class in place of tokens.
+A text is a sentence pair of a translator, a row of `data.context` tokens of a language model, or a
+text of a classifier, whose loss is that of one class instead of tokens.
 
 Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
 (gates) and 3.2 (ablating one), and equation 2 (importance).
@@ -143,7 +143,7 @@ def work(task: Task) -> int:
 
 
 def rank(task: Task, variables: Variables, done: Done, at_once: int) -> Ranking:
-    """Returns what every head is worth.
+    """Returns the importance of every head.
 
     Args:
       variables: the trained ones, without gates.
@@ -202,7 +202,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
 
 
 def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
-    """The variables with gates beside them."""
+    """The variables with gates."""
     model = task.predictor.model
     part = "encoder" if isinstance(model, Classifier) else ""
     return {**variables, "gates": gate_variables(gates, model.config, part)}

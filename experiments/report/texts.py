@@ -66,8 +66,8 @@ def translations(
     if any(drawn):
         notes.append(
             "Next to each sentence: its cross-attention, the mean over the heads of the last "
-            "layer. Each row is a written token, and shows the attention while it is written; each column "
-            "is a source token. Stronger colour is more weight."
+            "layer. Each row is a written token, and shows the attention while it is written; "
+            "each column is a source token. Stronger colour is more weight."
         )
     samples = [
         Example(f"Sentence {each.line}", _pair_lines(each), own)

@@ -248,7 +248,7 @@ def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path, state):
     assert "p" not in cells
     table = build_table(sweep)
     assert table.rows[1][table.titles.index("BLEU")].order == ""  # and so it sorts last
-    assert "In brackets: means of the seeds that are left" in " ".join(notes(sweep))
+    assert "In brackets: means over the remaining seeds" in " ".join(notes(sweep))
     names = [text.get_text() for text in build_figures(sweep)["scores"].axes[0].get_yticklabels()]
     assert names[1].replace("\n", " ") == "architecture=k1 (2 of 3 seeds)"
     # The control: all three are there.
