@@ -1,4 +1,4 @@
-"""Training a run to its end and scoring it: the modes `train` and `evaluate`."""
+"""The modes `train` and `evaluate`: trains a run to its end and scores it."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ MAX_NAME_LENGTH = 120  # of a folder there, in characters
 
 
 def train(config: ConfigDict, folder: Path) -> int | None:
-    """Trains, or goes on with, the run of `folder`, then scores it and draws its pictures.
+    """Trains or resumes the run of `folder`, then scores it and draws its pictures.
 
     Returns:
       The signal that ended the training early, or None.
@@ -179,7 +179,7 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
 
 @contextlib.contextmanager
 def _picture(what: str, folder: Path) -> Iterator[None]:
-    """Lets a picture fail with a line, but for want of room: then nothing else has any either."""
+    """Lets a picture fail with a line, except if the disk is full, which affects all files."""
     try:
         yield
     except Exception as error:

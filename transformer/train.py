@@ -251,7 +251,7 @@ class Trainer:
             raise
         except Exception as error:
             reason = (str(error).strip().splitlines() or [""])[0][:200]
-            self.log(f"{what} failed, and training goes on: {type(error).__name__}: {reason}")
+            self.log(f"{what} failed, and training continues: {type(error).__name__}: {reason}")
             return None
         finally:
             self._spend()

@@ -72,7 +72,7 @@ def refuse_sweep(folder: Path) -> None:
         if trials
         else "none of its trials has begun"
     )
-    again = f". To go on with the sweep, type: {command}" if command else ""
+    again = f". To resume the sweep, type: {command}" if command else ""
     raise UserError(f"{folder} holds a sweep, not a run: {name}{again}")
 
 

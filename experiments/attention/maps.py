@@ -68,7 +68,7 @@ def draw(
 def build_figure(
     maps: AttentionMaps, kind: str, layer: int, only_head: int | None = None
 ) -> Figure:
-    """The figure of one layer: a panel a head, then one colour bar, which is the last axes.
+    """The figure of one layer: a panel per head, then one colour bar, which is the last axes.
 
     All heads share their tokens, so only the first panel of a row and the last of a column carry
     labels. Beyond some 60 tokens only every n-th token is named, and beyond `MAX_CELLS` a cell is

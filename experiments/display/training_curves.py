@@ -37,7 +37,7 @@ class Panel:
 
 RATE = Metric("learning_rate", "learning rate")
 AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
-SAME = 1e-4  # losses are the same that differ by no more than this share
+SAME = 1e-4  # relative difference up to which losses count as the same
 # Marks of minutes on the axis of steps: their maximum number, and minimum distance as a fraction of
 # the axis.
 MAX_MARKS, MARKS_APART = 9, 0.09

@@ -49,7 +49,7 @@ from transformer.tasks.base import Task
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_trained, make_writable
 
-Done = Callable[[int], None]  # told how many texts were read since the last call
+Done = Callable[[int], None]  # called with the number of texts read since the last call
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was
 # measured at 0.6 of the time, both for losses and for translations.
 AT_ONCE = 16
@@ -66,7 +66,7 @@ class HeadScores:
       kind: of attention, a key of `attention_arrays.KINDS`.
       layer, head: from 1.
       importance, estimate: from gradients, see this module.
-      loss, accuracy: their changes where the head is off; of accuracy as a share.
+      loss, accuracy: their changes if the head is ablated; accuracy is a fraction.
       bleu: its change, of 100; None of models that do not translate.
     """
 
@@ -88,7 +88,7 @@ class Ranking:
       split, unit, tokens: the set that losses are means over, what they count of it, and how many.
       decoded: sentences that BLEU is of, 0 of models that do not translate.
       by_importance, by_estimate: Spearman's rank correlation with the change of the loss; None
-        where there are too few heads, or all are alike.
+        if there are too few heads, or all are equal.
       bleu_by_importance: the same of importance with the change of BLEU, which is below zero where
         they agree; None of models that do not translate, too.
     """
@@ -147,7 +147,7 @@ def rank(task: Task, variables: Variables, done: Done, at_once: int) -> Ranking:
 
     Args:
       variables: the trained ones, without gates.
-      done: told how many texts were read since the last call.
+      done: called with the number of texts read since the last call.
       at_once: models with one head off that run together.
     """
     ones = unit_gates(task.predictor.model.config)
@@ -232,7 +232,8 @@ def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple
 
 
 def _sums(task: Task, variables: Variables, stacked: Any, done: Done, at_once: int) -> TokenSums:
-    """The sums over the split of all models, each with its gates: arrays, a number a model."""
+    """The sums over the split for all models, each with its gates: arrays of one number per
+    model."""
     models = len(jax.tree.leaves(stacked)[0])
 
     @jax.jit

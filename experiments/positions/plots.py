@@ -1,4 +1,4 @@
-"""Pictures of positional encodings: what each adds, turns or biases, and what becomes of distance.
+"""Pictures of positional encodings: additions, rotations and biases, and their use of distance.
 
 Everything is asked of the classes in `transformer.model.positions` through their hooks, so that an
 encoding that is added to their REGISTRY has its pictures, too.
@@ -27,7 +27,7 @@ SIGNED, CYCLIC = (
     "RdBu_r",
     "twilight_shifted",
 )  # blue is below zero, red above; angles end where they begin
-# A weight of e^-8, 0.03%, is as good as none: biases beyond it look alike.
+# A weight of e^-8, 0.03%, is practically zero, so biases beyond it need not be distinguishable.
 MAX_BIAS = 8.0
 MAX_HEADS = 16  # panels
 ROUND_FIGURES = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
@@ -239,7 +239,7 @@ def _bias_curves(axes: Axes, encoding: Encoding, biases: np.ndarray) -> None:
 
 
 def _curves_of_heads(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
-    """A curve a head, told apart by lightness and dashes."""
+    """A curve per head, distinguished by lightness and dashes."""
     colours = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))
     for head, curve in enumerate(curves):
         style = {"color": colours[head], "linestyle": LINE_STYLES[head % len(LINE_STYLES)]}

@@ -48,7 +48,7 @@ def main_score(task: str, results: dict[str, Any]) -> str:
     scores = results[split]
     text, interval = _cell(measure, scores), f"{measure.name}_ci" in scores
     count = next((f"{scores[name]:,} {name}" for name in COUNTS if name in scores), None)
-    if count is None:  # a classifier's, of which there are so many of each class
+    if count is None:  # a classifier's, which counts texts by class
         count = f"{sum(own['texts'] for own in scores['classes'].values()):,} texts"
     sure = "± is half a 95% bootstrap interval over them" if interval else "no interval is known"
     title, unit = metric.title[0].upper() + metric.title[1:], metric.unit
@@ -177,7 +177,7 @@ def cleaning_table(data: dict[str, Any]) -> Table | None:
     read = cleaning["read"]
     counts = {"read": read, **cleaning["dropped"], "kept": cleaning["kept"]}
     rows = [[name, f"{count:,}", f"{count / max(1, read):.2%}"] for name, count in counts.items()]
-    return Table("Cleaning of the training text", ["pairs", "number", "share"], rows)
+    return Table("Cleaning of the training text", ["pairs", "number", "fraction"], rows)
 
 
 def batch_table(data: dict[str, Any]) -> Table:

@@ -1,4 +1,4 @@
-"""The report of a run: one page, to send to somebody, with all that a run left to judge it by.
+"""The report of a run: one page with everything needed to judge it.
 
 It is made of the files in the run's folder and its checkpoint alone, so that it can be made again
 where the data is not.
@@ -108,7 +108,7 @@ def write(
     """
     environment = records.read_environment(folder / ENVIRONMENT)
     data = records.read_data(folder / DATA)
-    # What is shown is the run's config: what a mode is told does not train it again.
+    # The report shows the run's config: the flags of a mode do not change the training.
     recorded = load_config(folder)
     split = numbers.main_split(results)
     pictures, left_out = _pictures(folder / "figures")

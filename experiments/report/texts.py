@@ -1,4 +1,4 @@
-"""The part of a report that each task has its own: what a run makes of texts, good and bad."""
+"""The part of a report that depends on the task: good and bad outputs of a run."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -127,7 +127,7 @@ def _errors(
     for kind, name in kinds.items():
         count = sum(each.kind == kind for each in judged)
         rows.append([name, f"{count:,}", f"{count / max(1, len(judged)):.1%}"])
-    table = Table("Outcome per sentence", ["", "sentences", "share"], rows)
+    table = Table("Outcome per sentence", ["", "sentences", "fraction"], rows)
     return Group("errors", title, notes, [table], _error_examples(judged))
 
 
@@ -160,7 +160,7 @@ def _worst_translations(sentences: Sequence[Sentence]) -> Group:
 
 
 def _longest_translations(sentences: Sequence[Sentence]) -> Group:
-    """The slowest, told by what makes them so: it is the same on every machine."""
+    """The slowest sentences, by number of decoding steps, which is the same on every machine."""
     title = "The slowest translations"
     notes = [
         "A search takes at least as many steps of the decoder as its translation has tokens, and "

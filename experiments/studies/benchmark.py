@@ -1,4 +1,4 @@
-"""How fast many runs train: as one program, one after another, and each in a process of its own.
+"""Measures the speed of many runs: as one program, one after another, and in separate processes.
 
     python -m experiments.studies.benchmark --runs=1,4,16 --steps=20 --processes=16
 
@@ -6,7 +6,7 @@ The models are quickstart's and differ in their seeds. First the steps alone: ev
 the same number, together and in turn, once to compile and then several times, the two ways
 alternating; the median is printed. Then, with `--processes`, whole runs of `--run-steps` steps with
 all that belongs to them (start, text, compilation, evaluation, scores), once as the points of one
-sweep and once as so many commands.
+sweep and once as separate commands.
 """
 
 import argparse

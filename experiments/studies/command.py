@@ -1,4 +1,4 @@
-"""What the small commands share: flags, and one line and exit code 2 for a user's mistake."""
+"""Shared code of the small commands: flags, and one line and exit code 2 for a user error."""
 
 import argparse
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The trials of a sweep, each a whole config, checked before any of them trains."""
+"""The trials of a sweep, each a complete config, checked before any of them trains."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ NUMBERS = (
     "optimizer.weight_decay",
     "train.label_smoothing",
 )
-# Numbers of which zero compiles to another step than the rest.
+# Numbers for which zero compiles to a different step.
 RATES = ("train.ema_decay", *(f"model.dropout_{name}" for name in DropoutRates._fields))
 
 

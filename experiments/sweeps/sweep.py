@@ -1,4 +1,4 @@
-"""A sweep: many runs that differ in a few keys, trained by any number of workers, and the summary.
+"""Trains the runs of a sweep with any number of workers, and writes the summary.
 
 Every worker is the same command on the same --workdir. The study (`sweep_study.Study`) says which
 trials are taken and which are done; a lock on each trial's folder, which the system lets go when
@@ -183,7 +183,7 @@ class _Worker:
         """Trains, scores and tells the study; returns the signal that ended it, if one did.
 
         An error of one trial ends that trial alone: those that train together are divided until
-        it is found, and go on from what they saved.
+        it is found, and resume from their checkpoints.
 
         Args:
           again: whether what memory held before was let go for this attempt.

@@ -169,7 +169,7 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     text = path.read_text()
     other = config.copy_and_resolve_references()
     other.evaluate.average_last_n = 2
-    expect("does not fit", other)
+    expect("no longer fits", other)
     path.write_text(text.replace("1,", "2,", 1))
     expect("is damaged")
     path.write_text("[]")

@@ -75,7 +75,7 @@ def test_an_evaluation_that_fails_costs_its_score_and_no_step(what, error, unbro
     said = []
     assert ended(Failing(what, error=error, bad=[6]), config, tmp_path, said.append)
     kind = {"evaluate": "evaluation", "snapshot": "snapshot"}[what]
-    reason = f"{kind} at step 5 failed, and training goes on: {error.__name__}: no room"
+    reason = f"{kind} at step 5 failed, and training continues: {error.__name__}: no room"
     assert [line for line in said if "failed" in line] == [reason]
     assert identical(*(newest_state(Snapshots(), config, each) for each in (tmp_path, whole)))
     assert lines(tmp_path, "train") == lines(whole, "train")

@@ -102,8 +102,8 @@ def end_fraction(
 
     Source: Clark et al. 2019, section 3.2, for the separator of BERT.
     """
-    share = jnp.where(ends[:, None, None], weights, 0.0).sum(axis=-1)
-    return _sum_rows(share, mask.any(axis=-1))
+    on_ends = jnp.where(ends[:, None, None], weights, 0.0).sum(axis=-1)
+    return _sum_rows(on_ends, mask.any(axis=-1))
 
 
 def diagonality(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:

@@ -218,8 +218,8 @@ def _check_held_out(held_out: Mapping[str, Text], warn: Callable[[str], None]) -
         if not len(text.store.tokens):
             raise UserError(f"the {split} text is empty: name a file with some")
         if text.unknown:
-            share = text.unknown / len(text.store.tokens)
-            warn(f"warning: {share:.3%} of the tokens of {split} are not in the vocabulary")
+            fraction = text.unknown / len(text.store.tokens)
+            warn(f"warning: {fraction:.3%} of the tokens of {split} are not in the vocabulary")
 
 
 def scores_of(nll: float, text: Text) -> dict[str, int | float]:

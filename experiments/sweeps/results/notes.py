@@ -1,4 +1,4 @@
-"""What a reader of a sweep's table must know: how each number was made, and what it can show."""
+"""The notes below a sweep's table: the method and the limits of each number."""
 
 from experiments.sweeps.results.outcomes import CONFIDENCE, Comparison, Sweep
 from experiments.sweeps.results.significance import LEVEL, needed_deviations

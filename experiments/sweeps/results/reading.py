@@ -1,4 +1,4 @@
-"""Reading what the runs of a sweep left, and refusing what does not compare."""
+"""Reads the results of a sweep's runs, and refuses scores that are not comparable."""
 
 import json
 from collections.abc import Sequence
@@ -142,7 +142,7 @@ def _check_signatures(trials: Sequence[Trial], results: Sequence[dict[str, Any]]
                     raise UserError(
                         f"trials {number} and {trial.number} have different signatures of {split} "
                         f"{key.removesuffix('_signature')}: {first!r} and {signature!r}: such "
-                        "scores do not compare; sweep them apart"
+                        "scores are not comparable; sweep them apart"
                     )
 
 

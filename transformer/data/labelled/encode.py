@@ -72,7 +72,7 @@ def encode_labelled(
 
     Args:
       labels: names of the classes, by number.
-      max_tokens: of a text; what comes after them is not read.
+      max_tokens: maximum tokens of a text; the rest is not read.
     """
     return _texts_of(_encode(items, labels, tokenizer, max_tokens))
 
