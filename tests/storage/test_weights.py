@@ -180,7 +180,7 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
         progress = {"fingerprint": task.fingerprint()}
         checkpoints.save(4, {"params": run[2]}, progress)
-    expect("does not fit")
+    expect("no longer fits")
 
 
 def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps):

@@ -1,4 +1,4 @@
-"""A sweep's numbers are those of a hand count or of sacreBLEU; scores that are not comparable are refused."""
+"""A sweep's numbers equal a hand count or sacreBLEU; scores that are not comparable are refused."""
 
 import csv
 import dataclasses
