@@ -1,4 +1,4 @@
-"""Every key of an experiment, once: its default, its unit and the source it follows.
+"""All keys of an experiment with their default, unit and source.
 
 The defaults are the base model of "Attention Is All You Need" (Vaswani et al. 2017; sections in
 brackets below) on the built-in grammar. An experiment's file changes only what differs:
@@ -35,14 +35,14 @@ def get_config() -> ConfigDict:
 
 def _model() -> ConfigDict:
     model = ConfigDict()
-    # transformer | recurrent, its baseline, for which of the keys below only the numbers of
-    # layers, d_model, max_length, tied_embeddings, dtype and the dropouts of embedding and
-    # residual (between layers) count | bag_of_embeddings (Joulin et al. 2017), of a classifier,
-    # for which only the keys bag_*, bigram_buckets and the dropout of embedding count.
+    # transformer | recurrent, its baseline, which uses only these keys below: the numbers of
+    # layers, d_model, max_length, tied_embeddings, dtype and the dropouts of embedding and residual
+    # (between layers) | bag_of_embeddings, for classifiers (Joulin et al. 2017), which uses only
+    # the keys bag_*, bigram_buckets and the dropout of embedding.
     model.architecture = "transformer"
     model.cell = "lstm"  # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
-    # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: the encoder's
-    # final states are all that the decoder gets
+    # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: the decoder gets
+    # only the encoder's final states
     model.recurrent_attention = "additive"
     model.d_model = 512  # width of the residual stream [3.2.2]
     model.d_ff = 2048  # inner width of the feed-forward layers [3.3]
@@ -54,7 +54,7 @@ def _model() -> ConfigDict:
     model.num_encoder_layers = 6  # [3.1]; a language model has none
     model.num_decoder_layers = 6  # [3.1]; a classifier has none
     model.share_layers = False  # all layers of a stack have the same parameters (Lan et al. 2020)
-    model.scan_layers = False  # compile one layer a stack, whatever its depth; slower on a CPU
+    model.scan_layers = False  # compile one layer per stack for any depth; slower on a CPU
     model.remat = False  # activations are computed again for the gradient (Chen et al. 2016)
     _add_positions(model)
     model.activation = "relu"  # relu | gelu | silu; reglu | geglu | swiglu: gated (Shazeer 2020)
@@ -66,7 +66,7 @@ def _model() -> ConfigDict:
     model.pooling = "mean"  # mean | first | attention (Yang et al. 2016): of a classifier
     model.bag_of_embeddings_width = 16  # of the embeddings
     model.bag_of_embeddings_hidden = 16  # units of the hidden layer
-    model.bigram_buckets = 0  # rows of the table that bigrams are hashed into; 0: none are read
+    model.bigram_buckets = 0  # rows of the table that bigrams are hashed into; 0: no bigrams
     model.dropout_embedding = 0.1  # on embeddings plus positions [5.4]
     model.dropout_residual = 0.1  # on each sub-layer's output [5.4]
     model.dropout_attention = 0.0  # on attention weights; not in the paper, in tensor2tensor
@@ -81,13 +81,13 @@ def _add_positions(model: ConfigDict) -> None:
     # sinusoidal [3.5] | split | learned [3.5] | none | rotary | relative_bias | relative_shaw |
     # alibi, or a sum such as sinusoidal+rotary; see transformer/model/positions/
     model.positions = "sinusoidal"
-    model.encoder_positions = ""  # of the encoder alone; '' is `positions`
-    model.decoder_positions = ""  # of the decoder's self-attention alone; '' is `positions`
-    model.cross_positions = "none"  # between target and source: not what acts on embeddings
+    model.encoder_positions = ""  # of the encoder; '' is `positions`
+    model.decoder_positions = ""  # of the decoder's self-attention; '' is `positions`
+    model.cross_positions = "none"  # between target and source: none that acts on embeddings
     model.bias_buckets = 32  # relative_bias: buckets of distances (Raffel et al. 2020)
     model.bias_distance = 128  # relative_bias: tokens; longer distances share one bias
     model.shaw_distance = 16  # relative_shaw: tokens; longer distances share one vector
-    model.max_length = 512  # positions of a learned table, and the longest sentence, in tokens
+    model.max_length = 512  # maximum length in tokens, and the size of a learned table of positions
 
 
 def _data() -> ConfigDict:
@@ -95,9 +95,9 @@ def _data() -> ConfigDict:
     # grammar | copy | reverse | files | tfds: of pairs; toy_reviews | files | tfds: of labelled
     # texts; quotations | any of pairs (their sources): of a language model.
     data.source = "grammar"
-    data.seed = 0  # of generated corpora, and of what is held out of the training text
-    # Pairs or labelled texts. Generated sources make this many; with files, a validation or test
-    # set that has no file of its own is held out of the training text.
+    data.seed = 0  # of generated corpora, and of random holdout
+    # Pairs or labelled texts of generated sources. With files, a validation or test set without a
+    # file of its own is held out of the training text.
     data.train_size = 20_000
     data.validation_size = 500
     data.test_size = 500
@@ -113,13 +113,13 @@ def _data() -> ConfigDict:
     data.test_source = ""
     data.test_target = ""
     data.tsv_columns = (0, 1)
-    data.holdout = "hash"  # hash: of the text, wherever it stands | end: the last lines, test last
+    data.holdout = "hash"  # hash: of the text, not its position | end: the last lines, test last
     # Labelled texts in `<split>_source`, which is TSV, CSV or JSON lines by its suffix: .tsv, .csv
     # or .jsonl, perhaps with .gz behind. Both fields as numbers: columns, from zero, of a file
     # without a header line. Otherwise names: of the header's columns, or of the objects' keys.
     data.text_field = "text"
     data.label_field = "label"
-    data.skip_broken = False  # pass over broken lines and count them, instead of refusing the file
+    data.skip_broken = False  # skip and count broken lines, instead of refusing the file
     # tfds: dataset name, fields (source, target), (text, label) or (text,), folder ('' is TFDS's
     # own), splits.
     data.tfds_name = ""
@@ -135,7 +135,8 @@ def _data() -> ConfigDict:
 def _add_rows(data: ConfigDict) -> None:
     """Adds how texts become batches."""
     # Language models: what a document is, and the tokens of a sequence, which holds several of
-    # them or a part of one. A split without a file is this fraction of the training text, its end.
+    # them or a part of one. A split without a file is this fraction of the training text, cut off
+    # at its end.
     data.documents = "line"  # line | paragraph (blank lines between) | file
     data.context = 256
     data.each_position = False  # one sequence per position: no look-ahead mask needed, slower
@@ -151,10 +152,10 @@ def _add_rows(data: ConfigDict) -> None:
     data.max_oov_rate = 0.01  # refuse to start above this fraction of unknown tokens
     # Batches.
     data.batch_tokens = 4096  # per side, padding included
-    data.batch_sentences = 0  # sequences of a batch at most; 0: only batch_tokens counts
+    data.batch_sentences = 0  # maximum sequences per batch; 0: limited only by batch_tokens
     data.num_buckets = 8  # static lengths of batches; each compiles once
-    data.batch_multiple = 8  # batch sizes are multiples of this: devices divide it
-    data.prefetch = 8  # batches kept ready
+    data.batch_multiple = 8  # batch sizes are multiples of this; devices must divide it
+    data.prefetch = 8  # batches prepared ahead
     data.cache_dir = ""  # tokenizers and token arrays by content; '' is ~/.cache/transformer
 
 
@@ -199,7 +200,7 @@ def _train() -> ConfigDict:
     train.ema_decay = 0.0  # of weights, per update, for evaluation; 0: none
     train.log_every = 100  # steps
     train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved before each
-    train.save_minutes = 10.0  # between checkpoints at most; 0: only before evaluations
+    train.save_minutes = 10.0  # maximum minutes between checkpoints; 0: only before evaluations
     train.keep_last = 5  # checkpoints; at least evaluate.average_last_n
     # On validation: any of the task's metrics in transformer/metrics/registry.py.
     train.best_metric = "bleu"
@@ -222,7 +223,7 @@ def _decode() -> ConfigDict:
     decode.seed = 0  # of the samples
     decode.temperature = 1.0  # divides the logits; 0 takes the most probable token
     decode.top_k = 0  # sample from the k most probable tokens (Fan et al. 2018); 0: from all
-    decode.top_p = 1.0  # from the fewest of such a probability (Holtzman et al. 2020)
+    decode.top_p = 1.0  # from the smallest set with this probability (Holtzman et al. 2020)
     decode.max_new_tokens = 200  # tokens after a prompt
     return decode
 
@@ -236,9 +237,9 @@ def _evaluate() -> ConfigDict:
     evaluate.average_last_n = 1  # checkpoints
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
     evaluate.max_sentences = 500  # decoded during training; final scores use all
-    # What attention heads look at, saved at each evaluation below attention_snapshots/, but not by
-    # runs of a sweep: statistics over this many validation texts (0: no snapshots), and the weights
-    # of this many of them.
+    # Attention snapshots, saved at each evaluation in attention_snapshots/, but not by runs of a
+    # sweep: statistics over this many validation texts (0: no snapshots), and the weights of this
+    # many of them.
     evaluate.snapshot_statistics = 64
     evaluate.snapshot_sentences = 3
     evaluate.sacrebleu_tokenizer = "13a"  # 13a | intl | char | zh | none: for BLEU
@@ -257,7 +258,7 @@ def _sweep() -> ConfigDict:
     # sequential: runs that share a compiled step train one after another | vmap: as one program |
     # auto: vmap on accelerators, sequential on a CPU.
     sweep.parallel = "auto"
-    sweep.max_vmapped_runs = 64  # runs of one vmapped program at most
+    sweep.max_vmapped_runs = 64  # maximum runs of one vmapped program
     sweep.retry_failed = False  # also train again the trials that failed in an earlier start
-    sweep.prune = False  # stop runs that stand below the median of those before them (sequential)
+    sweep.prune = False  # stop runs below the median of earlier ones at the same step (sequential)
     return sweep

@@ -8,9 +8,9 @@
 
 DIR holds train.tsv.gz, one review per line after its label: its last 5,000 lines are the test set,
 the 2,500 before them the validation set. The bag of embeddings trains for a minute and a half on
-two busy cores and is right on 88.5% of the test set; seed 0. With `official`, text comes from
-TensorFlow Datasets, and the test set is the published one: 25,000 reviews, none of a film of the
-training set. A tenth of the training set chooses the checkpoint:
+two busy cores and has a test accuracy of 88.5% (seed 0). With `official`, text comes from
+TensorFlow Datasets, and the test set is the published one: 25,000 reviews of films that are not in
+the training set. The checkpoint is chosen on a tenth of the training set:
 
     python launch.py --config=configs/imdb.py:bigrams,official --workdir=runs/imdb_official
 """

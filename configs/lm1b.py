@@ -2,10 +2,10 @@
 
     python launch.py --config=configs/lm1b.py --workdir=runs/lm1b
 
-For a GPU or TPU with a day's time. The corpus comes through TensorFlow Datasets, 1.7 GB to
-download; its sentences are packed into sequences of 256 tokens, and none attends to another.
-Sizes and budget are those of Flax's example, which reports 3.127 nats per subword; the perplexity
-of another vocabulary is not comparable with it, bits per byte are.
+This config is for about a day on a GPU or TPU. The corpus is a download of 1.7 GB through
+TensorFlow Datasets. Its sentences are packed into sequences of 256 tokens, but do not attend to
+each other. Sizes and budget are those of Flax's example, which reports 3.127 nats per subword.
+Perplexities with different vocabularies are not comparable, bits per byte are.
 """
 
 from configs import base

@@ -1,4 +1,4 @@
-"""Multi30k for an hour of two cores: the model of `multi30k.py`, brought to its goal sooner.
+"""Multi30k in an hour on two cores: the model of `multi30k.py` with a shorter training.
 
     python launch.py --config=configs/multi30k_2cores.py --workdir=runs/multi30k \\
         --config.data.path=DIR
@@ -6,9 +6,9 @@
 53 minutes on two cores of a Xeon with AVX-512: 38.9 BLEU cased (sacreBLEU 13a), 39.2 tokenised and
 lowercased, on test_2016_flickr (one seed; docs/results/multi30k.md).
 
-It departs from the recipe to fit a small budget: pre-norm with a cosine to zero over the steps
-there is time for, batches of half the size, and fewer subwords, since the output layer is half of
-the arithmetic.
+It departs from the recipe to fit a small budget: pre-norm, a cosine schedule to zero over the
+available steps, batches of half the size, and fewer subwords, since the output layer is half of the
+computation.
 """
 
 from configs import multi30k

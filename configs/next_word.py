@@ -1,10 +1,11 @@
-"""A few quotations, memorised: each next word from all words before it.
+"""Memorises a few quotations: predicts each word from all words before it.
 
     python launch.py --config=configs/next_word.py --workdir=runs/next_word
 
-Seconds on two cores. A look-ahead mask lets one pass over a sentence make all of its predictions;
-`--config.data.each_position=True` makes one sequence per prediction, as would be needed without.
-The losses are the same; configs/sweeps/next_word.py shows both, and how long each takes.
+It takes seconds on two cores. With a look-ahead mask, one pass over a sentence makes all of its
+predictions; `--config.data.each_position=True` makes one sequence per prediction, as necessary
+without the mask. The losses are the same; configs/sweeps/next_word.py compares both and their
+times.
 """
 
 from configs import base

@@ -1,12 +1,13 @@
-"""A translator for your own parallel text: line i of one file translates line i of the other.
+"""A translator for your own parallel text: line i of one file is the translation of line i of the
+other.
 
     python launch.py --config=configs/own_text.py --workdir=runs/own \\
         --config.data.path=DIR --config.data.train_source=FILE --config.data.train_target=FILE
 
-Five hundred pairs each are held out for validation and test; name files of your own with
-`--config.data.validation_source=...` and so on. The model is meant for some ten thousand pairs up
-to some hundred thousand; its time and score depend on the text and were not measured. With few
-pairs lower `--config.tokenizer.vocab_size`.
+By default, 500 pairs are held out for validation and 500 for test; to use your own files, set
+`--config.data.validation_source=...` and so on. The model is meant for ten thousand to a few
+hundred thousand pairs; time and score depend on the text and were not measured. With few pairs,
+lower `--config.tokenizer.vocab_size`.
 """
 
 from configs import base

@@ -87,7 +87,7 @@ def _read(command: Command, folder: Path) -> Experiment:
         refuse_sweep(folder)
         raise UserError(
             "--config is missing: name the experiment, such as configs/quickstart.py; --workdir "
-            f"alone goes on with a run, and {folder} holds none"
+            f"alone resumes a run, and {folder} has none"
         )
     if command.config is None:
         experiment = Experiment(load_config(folder), None, None)

@@ -1,4 +1,4 @@
-"""XLA's compiled programs, kept on disk: one that is damaged is compiled again and never run."""
+"""A cache of XLA's compiled programs on disk; damaged programs are never run but compiled again."""
 
 import hashlib
 import inspect
@@ -17,20 +17,20 @@ SUFFIX = ".program"
 
 
 class ProgramCache:
-    """Programs as files of a folder, each behind a digest of its key and its content.
+    """Programs as files of a folder, each with a digest of its key and its content.
 
-    It has the methods of JAX's `CacheInterface`. JAX's own cache writes in place, and runs what it
-    finds.
+    It has the methods of JAX's `CacheInterface`. JAX's own cache writes in place, and runs files
+    without a check.
 
     Args:
-      folder: appears with the first program.
+      folder: created with the first program.
     """
 
     def __init__(self, folder: Path):
         self._path = folder
 
     def get(self, key: str) -> bytes | None:
-        """Returns the program of a key; None where there is none that is whole."""
+        """Returns the program of a key; None if there is none or it is damaged."""
         path = self._file(key)
         try:
             entry = path.read_bytes()
@@ -44,7 +44,7 @@ class ProgramCache:
         return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Writes the program of a key, all of it or nothing."""
+        """Writes the program of a key atomically."""
         self._path.mkdir(parents=True, exist_ok=True)
         write_bytes(self._file(key), _digest(key, value) + value)
 
@@ -57,7 +57,7 @@ def _digest(key: str, program: bytes) -> bytes:
 
 
 def keep_programs(folder: Path) -> None:
-    """Lets XLA keep compiled programs in a folder, so that a second start is quick.
+    """Makes XLA cache compiled programs in a folder, so that a second start is fast.
 
     They are native code: whoever can write there decides what runs here.
     """

@@ -1,4 +1,4 @@
-"""An experiment's config: read from a file, and set from text."""
+"""Reads an experiment's config from a file, and sets keys from text."""
 
 import importlib.machinery
 import importlib.util

@@ -1,4 +1,4 @@
-"""What a model costs: parameters and floating-point operations."""
+"""The cost of a model: parameters and floating-point operations."""
 
 import jax
 import numpy as np

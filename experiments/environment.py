@@ -1,4 +1,4 @@
-"""Where a run trains: versions, hardware and the code's commit, for whoever reads of it later."""
+"""The environment of a training run: versions, hardware and the commit of the code."""
 
 import datetime
 import functools
@@ -24,7 +24,7 @@ PACKAGES = (
 def record(folder: Path) -> None:
     """Writes what `describe` returns into a run's folder, with the time, before it trains.
 
-    It is of the last start: what a run that goes on wrote at an earlier one is replaced.
+    It describes the last start: a resumed run replaces the record of earlier starts.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     write_json(folder / ENVIRONMENT, {"started": now, **describe()})

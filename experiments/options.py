@@ -15,20 +15,20 @@ def _flag(text: str, default: Any = None) -> Any:
 class Options:
     """The value of each of these flags; which modes read it says the table of modes."""
 
-    trial: int | None = _flag("of a sweep: the number of the one trial to train")
+    trial: int | None = _flag("number of the only trial of the sweep to train")
     input: str | None = _flag(
-        "file to read, one text per line; standard input by default, for align the test set"
+        "input file, one text per line; default: standard input (align: the test set)"
     )
-    output: str | None = _flag("file to write; standard output by default")
-    links: str | None = _flag("file of the gold links of --input, in Pharaoh format")
-    prompt: str | None = _flag("what the one text to write starts with, in place of --input")
-    sentence: str | None = _flag("the sentence to draw")
-    translation: str | None = _flag("its translation; the model's own by default")
-    hide_eos: bool = _flag("leave out the end-of-sentence column, and renormalise", False)
-    layer: int | None = _flag("the layer to draw and open, from 1; all by default")
-    head: int | None = _flag("the head to draw and open, from 1; all by default")
+    output: str | None = _flag("output file; default: standard output")
+    links: str | None = _flag("file with the gold links of --input, in Pharaoh format")
+    prompt: str | None = _flag("prompt for a single text, in place of --input")
+    sentence: str | None = _flag("sentence whose attention to draw")
+    translation: str | None = _flag("translation of --sentence; the model's own by default")
+    hide_eos: bool = _flag("leave out the end-of-sentence column and renormalise", False)
+    layer: int | None = _flag("draw only this layer (from 1), and open the explorer there")
+    head: int | None = _flag("draw only this head (from 1), and open the explorer there")
     token: str | None = _flag(
-        "print the nearest neighbours of this token or word, and draw nothing"
+        "print the nearest neighbours of this token or word, without pictures"
     )
 
     def needed_sentence(self) -> str:
@@ -38,5 +38,5 @@ class Options:
           UserError: none was given.
         """
         if self.sentence is None:
-            raise UserError("--sentence is missing: give the sentence to draw")
+            raise UserError("--sentence is missing: give sentence whose attention to draw")
         return self.sentence

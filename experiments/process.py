@@ -1,4 +1,4 @@
-"""A command as a process: its streams, what ends it early, and the one line about an error."""
+"""A command as a process: its streams, signals, and one-line error messages."""
 
 import contextlib
 import errno

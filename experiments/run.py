@@ -1,4 +1,4 @@
-"""Training a run to its end and scoring it: the modes `train` and `evaluate`."""
+"""The modes `train` and `evaluate`: trains a run to its end and scores it."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ MAX_NAME_LENGTH = 120  # of a folder there, in characters
 
 
 def train(config: ConfigDict, folder: Path) -> int | None:
-    """Trains, or goes on with, the run of `folder`, then scores it and draws its pictures.
+    """Trains or resumes the run of `folder`, then scores it and draws its pictures.
 
     Returns:
       The signal that ended the training early, or None.
@@ -59,7 +59,7 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
         logger.info(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.known_results(folder), config.task)
         logger.info(
-            "Raise --config.train.steps or --config.train.epochs to go on, or use another "
+            "Raise --config.train.steps or --config.train.epochs to continue, or use another "
             "--workdir to start from the beginning."
         )
         return None
@@ -104,7 +104,7 @@ def evaluate(config: ConfigDict, folder: Path) -> None:
     place = folder / EVALUATIONS / _name_of(others)
     workdir.make_writable(place)
     print_results(score(task, config, folder, place, {"settings": others}), config.task)
-    logger.info(f"wrote {place / 'results.json'}; those of {folder} stay as they are")
+    logger.info(f"wrote {place / 'results.json'}; the results of {folder} are unchanged")
 
 
 def _name_of(settings: Mapping[str, Any]) -> str:
@@ -182,7 +182,7 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
 
 @contextlib.contextmanager
 def _picture(what: str, folder: Path) -> Iterator[None]:
-    """Lets a picture fail with a line, but for want of room: then nothing else has any either."""
+    """Lets a picture fail with a line, except if the disk is full, which affects all files."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a run's folder may not choose: it may be a stranger's, and is to be safe to open.
+"""Checks that make it safe to open a run's folder from somebody else.
 
 A config says where text and caches lie, and a cache holds machine code. So nothing of it that
 names a place is used but by training, which says what it reads; the cache is the user's own.
@@ -23,7 +23,7 @@ def forget_places(config: ConfigDict, training: bool) -> None:
     """Sets what names a place in the config of a run's folder to its default.
 
     Args:
-      training: whether the text's places stay, for a run that goes on.
+      training: whether to keep the paths of the text, for a run that resumes.
     """
     defaults = flatten(base.get_config())
     for key in flatten(config):
@@ -32,7 +32,8 @@ def forget_places(config: ConfigDict, training: bool) -> None:
 
 
 def describe_text(config: ConfigDict, folder: Path) -> str | None:
-    """Returns a line on what a run that goes on reads, as its own config says; None of nothing."""
+    """Returns a line with the text that a resumed run reads by its own config; None if there is
+    none."""
     data, texts = config.data, []
     if data.source == "files":
         names = [value for key, value in data.items() if key.endswith(("_source", "_target"))]

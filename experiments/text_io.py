@@ -1,4 +1,4 @@
-"""Text that goes through a trained model a line at a time."""
+"""Applies a trained model to text, line by line."""
 
 import contextlib
 import copy
@@ -240,10 +240,10 @@ def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
 
 
 def print_table(table: Table, keys: int = 1) -> None:
-    """Prints a table of which nothing is cut, however narrow the terminal.
+    """Prints a table without cutting anything, for any width of the terminal.
 
     What is too wide for the terminal wraps between words; where even that does not fit, the columns
-    go on in further tables below. A file or a pipe is as wide as the table.
+    continue in further tables below. A file or a pipe is as wide as the table.
 
     Args:
       keys: the first columns, which say what a row is and stand in each of these tables.
@@ -295,7 +295,7 @@ def _columns(table: Table, part: list[_Size], room: int) -> list[Column]:
     spare = room - sum(FRAME_OF_CELL + size.word for size in part)
     columns = []
     for i, size in enumerate(part):
-        # Where not even the words fit, the last column's go on in the next line.
+        # If not even the words fit, those of the last column continue on the next line.
         last = i == len(part) - 1
         more = min(spare, size.cell - size.word) if spare >= 0 else last * max(spare, 1 - size.word)
         spare -= more

@@ -6,32 +6,32 @@ Letters of dimensions, in jaxtyping signatures and einsum strings:
     L  query or target length      H  attention heads
     M  key or source length        K  size of one head, d_model / num_heads
     V  vocabulary                  F  inner width of the feed-forward layer, d_ff
-    P  hypotheses a sentence in beam search
+    P  hypotheses per sentence in beam search
 
 Masks are boolean, True where a query may attend to a key. They are combined as booleans and
 applied once, in `model.attention.masked_softmax`; a query that may attend to nothing
 gets zeros.
 
-Reading order, with the paper beside it:
+Reading order, with the sections of the paper:
 
     model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention, 3.2.3 masks
-                          attention_variants.py: what may differ, nothing of it on by default
+                          attention_variants.py: variants, all off by default
     model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual and norm
     model/positions/      3.5 positional encoding
     model/stack.py        3.1 encoder and decoder layers; gates on their heads
     model/transformer.py  3.1 the whole model; stepwise decoding
-    model/build.py        the architectures by name; architecture.py: what is asked of any of them
-    model/recurrent/      what it is compared with: cells, attention, the whole model
+    model/build.py        the architectures by name; architecture.py: their interface
+    model/recurrent/      the recurrent baseline: cells, attention, the whole model
     model/classifier.py   an encoder whose output is pooled; the mean of embeddings
     losses.py optim.py    5.4 label smoothing, 5.3 optimizer and schedule
     decode.py             6.1 beam search
-    data/                 text to batches: tokenizer, length buckets, and per kind of text its
-                          sources and batches (parallel/ labelled/ documents/); synthetic/ corpora
+    data/                 text to batches: tokenizer, length buckets; sources and batches of
+                          each kind of text (parallel/ labelled/ documents/); synthetic/ corpora
     tasks/                loss and scores of each kind of experiment
-    train.py              the loop, which knows no task, of one run or several as one
-    workdir.py config.py  a run's folder, and its config's values checked
+    train.py              the loop, for any task, of one run or several vmapped runs
+    workdir.py config.py  a run's folder; checks of a config
     storage/              checkpoints and files
     inference/            text in, text or scores out
-    analysis/             what heads attend to: attention, statistics, word alignment
-    metrics/              their registry; means over tokens, scores of translations and of classes
+    analysis/             attention weights and statistics of heads, word alignment
+    metrics/              the registry; means over tokens, scores of translations and classes
 """

@@ -1,4 +1,4 @@
-"""The values of a config: completed from `configs/base.py`, and checked before anything trains."""
+"""Completes a config from `configs/base.py`, and checks its values before training."""
 
 import difflib
 import math
@@ -24,8 +24,8 @@ from transformer.tasks.classification import CLASS_WEIGHTS, make_network
 from transformer.tasks.numbers import model_fields
 
 NEARLY_ONE = 0.999_999
-# (smallest, largest, keys): every number of configs/base.py but those of lists; those of a
-# ModelConfig beside it.
+# (smallest, largest, keys): every number of configs/base.py except those in lists and those of a
+# ModelConfig, which stand there.
 RANGES: tuple[tuple[float, float, str], ...] = (
     (
         1,
@@ -72,8 +72,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         for smallest, largest, names in MODEL_RANGES
     ),
 )
-# Names that are first used after the training, or after its start, and nowhere checked but here;
-# others are checked where they are used.
+# Names that are first used after the start of the training; others are checked where they are used.
 CHOICES: dict[str, Iterable[str]] = {
     "task": REGISTRY,
     "model.architecture": (*build.REGISTRY, BAG),
@@ -86,7 +85,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "decode.search": ("sample", "beam"),
     "evaluate.checkpoint": RULES,
 }
-# Of others sacremoses makes English without a word.
+# For other languages sacremoses silently uses English.
 MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
 
 
@@ -102,7 +101,7 @@ def flatten(config: ConfigDict) -> dict[str, Any]:
 
 
 def assign(config: ConfigDict, key: str, value: Any) -> None:
-    """Sets a key to a value of the type that the key has; lists and tuples are one.
+    """Sets a key to a value of the key's type; lists and tuples count as one type.
 
     Raises:
       UserError: there is no such key (the nearest is named), or the value is of another type.
@@ -116,10 +115,10 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
 
 
 def complete(values: object) -> ConfigDict:
-    """Returns the config of `configs/base.py`, locked, with these values in it.
+    """Returns the config of `configs/base.py` with these values, locked.
 
     Raises:
-      UserError: see `assign`; or these are no values.
+      UserError: see `assign`; or `values` is not a config.
     """
     if not isinstance(values, ConfigDict):
         raise UserError(f"{type(values).__name__} instead of a config: return base.get_config()")
@@ -130,7 +129,7 @@ def complete(values: object) -> ConfigDict:
 
 
 def check(config: ConfigDict) -> None:
-    """Checks the values of a config, as far as that needs no text and no model.
+    """Checks those values of a config that can be checked without text and model.
 
     Raises:
       UserError: a number is out of its range, or a name is unknown.
@@ -161,10 +160,10 @@ def check(config: ConfigDict) -> None:
 
 
 def check_model(config: ConfigDict) -> None:
-    """Checks that there is a model of a config, as far as that needs no text.
+    """Checks that a config describes a valid model, as far as possible without text.
 
     Raises:
-      UserError: a name is unknown, or numbers do not fit each other.
+      UserError: a name is unknown, or numbers are incompatible.
     """
     if config.task == "classification":
         make_network(config, config.tokenizer.vocab_size, 2)
@@ -173,7 +172,7 @@ def check_model(config: ConfigDict) -> None:
 
 
 def model_config(config: ConfigDict) -> ModelConfig:
-    """Returns the model's, with vocabularies of the size that is asked for."""
+    """Returns the model's config, with vocabularies of the configured size."""
     fields = model_fields(config)
     if config.task == "language_model":
         fields["num_encoder_layers"] = 0
@@ -190,7 +189,7 @@ def value_of(config: ConfigDict, key: str) -> Any:
     flat = flatten(config)
     if key not in flat:
         near = difflib.get_close_matches(key, flat, 1, 0.5)
-        # A name may be right and its group forgotten.
+        # The name may be right and the group missing.
         near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
         hint = f": did you mean config.{near[0]}?" if near else ": configs/base.py lists all keys"
         raise UserError(f"there is no key config.{key}{hint}")
@@ -198,7 +197,7 @@ def value_of(config: ConfigDict, key: str) -> Any:
 
 
 def set_value(config: ConfigDict, key: str, value: Any) -> None:
-    """Sets a dotted key, whatever type it has."""
+    """Sets a dotted key without a check of its type."""
     *groups, name = key.split(".")
     for group in groups:
         config = config[group]
@@ -206,6 +205,6 @@ def set_value(config: ConfigDict, key: str, value: Any) -> None:
 
 
 def wrong_type(key: str, value: Any, like: Any) -> UserError:
-    """Returns the error of a value that is not of the type of another."""
+    """Returns the error for a value whose type differs from that of `like`."""
     kind = "list" if isinstance(like, list) else type(like).__name__
     return UserError(f"config.{key}={value!r} must be of type {kind}, as {like!r} is")

@@ -1,8 +1,8 @@
-"""Beam search [6.1] and sampling over any step function; they know no model.
+"""Beam search [6.1] and sampling with any step function, independent of the model.
 
 A step takes the last token of each of P hypotheses of each of B sentences, and a cache, and
-returns the logits of the next token, and the cache. The cache is whatever the model remembers; it
-needs one method, `reorder(parents)`, which lets hypothesis p go on from hypothesis parents[p].
+returns the logits of the next token, and the cache. The cache is any state of the model; it needs
+one method, `reorder(parents)`, after which hypothesis p continues hypothesis parents[p].
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.errors import UserError
 
-NOT_FINITE = -1  # drawn if the logits are not numbers
-NEVER = -1.0e9  # log-probability of what must not happen; finite, so that sums stay numbers
+NOT_FINITE = -1  # drawn if the logits are not finite
+NEVER = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
 
 
 @runtime_checkable
 class Cache(Protocol):
-    """What a model remembers between steps."""
+    """The state of a model between steps."""
 
     def reorder(self, parents: Int[Array, "B P"]) -> "Cache": ...
 
@@ -32,7 +32,7 @@ class Hypotheses(NamedTuple):
     """The translations found for each sentence, best first.
 
     `tokens` end with end-of-sentence and are padded with it; `lengths` count it; `scores` are
-    log-probabilities over the length penalty. An empty place has length zero.
+    log-probabilities over the length penalty. An empty slot has length zero.
     """
 
     tokens: Int[Array, "B P steps"]
@@ -59,9 +59,9 @@ PENALTIES = {"gnmt": gnmt_penalty, "average": average_penalty, "none": no_penalt
 
 
 class _State(NamedTuple):
-    """`live` hypotheses are still written; `done` ones ended, and are kept best first.
+    """`live` hypotheses are unfinished; `done` ones are finished, sorted best first.
 
-    `finished` is remembered, so that a sentence does not depend on how long its neighbours take.
+    `finished` is stored, so that a sentence does not depend on the length of its neighbours.
     """
 
     index: Int[Array, ""]
@@ -91,22 +91,23 @@ def beam_search(
 
     At each step the `beam_size` best continuations are taken; those that end a sentence leave the
     beam, and the best that do not end one fill it again. A sentence is finished when `beam_size`
-    translations are complete and the best of them has a higher score than any hypothesis that is
-    still written has so far: improbable ones, which end early, would otherwise close the search
-    before the most probable one is complete. With a beam of one this is greedy search; with a
-    beam as wide as there are prefixes it is exhaustive.
+    translations are complete and the best of them has a higher score than the current score of any
+    unfinished hypothesis: otherwise improbable hypotheses, which end early, would end the search
+    before the most probable one is complete. With a beam of one this is greedy search; with a beam
+    as wide as there are prefixes it is exhaustive.
 
     Args:
       max_lengths: longest translation of each sentence in tokens, its end included, from 1 to
-        `steps`; at its limit a hypothesis can only end.
+        `steps`; at the limit a hypothesis must end.
       beam_size: hypotheses per sentence.
       steps: static bound of the loop.
-      bos_id, eos_id: ids of the tokens before the first and after the last.
+      bos_id, eos_id: ids of begin-of-sentence and end-of-sentence.
       penalty: a key of PENALTIES.
       alpha: its exponent.
-      forbidden: ids that are never written, but by a prompt; scores are as if they could be.
-      prompts: what every hypothesis starts with, in place of `bos_id`. `max_lengths` count it;
-        scores and their penalty do not.
+      forbidden: ids that are never generated, except as part of a prompt; the other scores are not
+        renormalised.
+      prompts: the prefix of every hypothesis, in place of `bos_id`. `max_lengths` count it; scores
+        and their penalty do not.
 
     Raises:
       UserError: the penalty is unknown.
@@ -117,7 +118,7 @@ def beam_search(
         )
     batch = max_lengths.shape[0]
     tokens = jnp.full((batch, beam_size, steps), eos_id, jnp.int32)
-    # All hypotheses start equal, so all but one of them are out of the race.
+    # All hypotheses start equal, so all except the first are excluded.
     log_probs = jnp.full((batch, beam_size), NEVER).at[:, 0].set(0.0)
     nothing = Hypotheses(
         tokens, jnp.zeros((batch, beam_size), jnp.int32), jnp.full((batch, beam_size), NEVER)
@@ -138,7 +139,7 @@ def beam_search(
 def _advance(
     state: _State, step, max_lengths, bos_id, eos_id, penalty, alpha, forbidden, prompts
 ) -> _State:
-    """One token further, for every sentence that is not finished."""
+    """Extends every unfinished sentence by one token."""
     beam_size = state.live_tokens.shape[1]
     previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
     first = bos_id if prompts is None else prompts.tokens[:, :1]
@@ -190,12 +191,12 @@ def _advance(
 
 
 def among(ids: Sequence[int], vocab_size: int) -> Bool[Array, "V"]:
-    """Returns which tokens of a vocabulary have one of these ids."""
+    """Returns a mask over the vocabulary, True at these ids."""
     return jnp.zeros(vocab_size, bool).at[jnp.asarray(ids, jnp.int32)].set(True)
 
 
 def _follow_prompts(log_probs, state: _State, prompts: "Prompts") -> Float[Array, "B P V"]:
-    """The log-probabilities, with which a hypothesis follows its prompt to the end of that."""
+    """The log-probabilities with which each hypothesis follows its prompt until the prompt ends."""
     place = state.index + 1
     prompted = jnp.take(prompts.tokens, place, axis=1, mode="clip")[:, None, None]
     is_prompted = jnp.arange(log_probs.shape[-1]) == prompted
@@ -204,7 +205,7 @@ def _follow_prompts(log_probs, state: _State, prompts: "Prompts") -> Float[Array
 
 
 def _best(hypotheses: Hypotheses, count: int) -> Hypotheses:
-    """Returns the `count` hypotheses of the highest scores, best first."""
+    """Returns the `count` hypotheses with the highest scores, best first."""
     scores, order = jax.lax.top_k(hypotheses.scores, count)
     return Hypotheses(
         jnp.take_along_axis(hypotheses.tokens, order[:, :, None], axis=1),
@@ -214,9 +215,9 @@ def _best(hypotheses: Hypotheses, count: int) -> Hypotheses:
 
 
 class Prompts(NamedTuple):
-    """What texts start with: `tokens` up to `lengths`, at least one; what follows is free.
+    """The prompts of texts: the first `lengths` of `tokens`, at least one; the rest is generated.
 
-    The first is read and never predicted, as begin-of-sentence is.
+    The first token is read and never predicted, like begin-of-sentence.
     """
 
     tokens: Int[Array, "B steps"]
@@ -224,12 +225,12 @@ class Prompts(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Texts that are being written.
+    """Texts that are being generated.
 
     Attributes:
-      index: how many tokens the model has read; so many, and one more, are in `tokens`.
-      tokens: what is written; 0 after the end of a text.
-      ended: whether end-of-sentence was written.
+      index: how many tokens the model has read; `tokens` has one more.
+      tokens: the generated tokens; 0 after the end of a text.
+      ended: whether end-of-sentence was generated.
     """
 
     index: Int[Array, ""]
@@ -239,7 +240,7 @@ class Sample(NamedTuple):
 
 
 class SamplingRule(NamedTuple):
-    """Of what the next token is drawn; see `keep_probable`. Traced numbers."""
+    """The parameters of sampling, traced numbers; see `keep_probable`."""
 
     temperature: float | Float[Array, ""]
     top_k: int | Int[Array, ""]
@@ -247,7 +248,7 @@ class SamplingRule(NamedTuple):
 
 
 def start_sample(cache: Any, prompts: Prompts) -> Sample:
-    """Returns texts of which the prompts are written and nothing is read."""
+    """Returns texts that consist of the prompts, none of which is read yet."""
     written = jnp.arange(prompts.tokens.shape[1]) < prompts.lengths[:, None]
     tokens = jnp.where(written, prompts.tokens, 0)
     return Sample(jnp.int32(0), cache, tokens, jnp.zeros(len(tokens), bool))
@@ -263,14 +264,14 @@ def sample(
     eos_id: int,
     forbidden: Sequence[int] = (),
 ) -> Sample:
-    """Returns the texts when `until` tokens are read, or all texts have ended.
+    """Samples until `until` tokens are read or all texts have ended, and returns the texts.
 
-    What is drawn for a text depends on its key and the place alone, not on how often this was
-    called on the way, nor on the other texts.
+    The tokens drawn for a text depend only on its key and the position, not on the number of calls
+    or the other texts.
 
     Args:
       lengths: tokens of each prompt.
-      until: less than the steps that there is room for.
+      until: less than the number of steps in `tokens`.
       keys: of each text.
       eos_id: id of end-of-sentence; negative if texts do not end.
       forbidden: ids that are never drawn; the others' probabilities are made to sum to one.
@@ -296,9 +297,9 @@ def sample(
 
 
 def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) -> Int[Array, "B"]:
-    """Returns a token of each row, drawn by the rule; the most probable at temperature 0.
+    """Returns a token for each row, drawn by the rule; the most probable one at temperature 0.
 
-    It is NOT_FINITE where the logits are no scores to draw by.
+    The token is NOT_FINITE if the logits of its row are not finite.
     """
     drawn = jax.vmap(jax.random.categorical)(keys, keep_probable(logits, rule))
     best = jnp.argmax(logits, axis=-1)
@@ -307,11 +308,11 @@ def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) ->
 
 
 def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
-    """Returns logits over the temperature, where what must not be drawn is minus infinity.
+    """Returns logits over the temperature, with minus infinity for tokens that must not be drawn.
 
-    First all but the `top_k` most probable tokens go (Fan et al. 2018, section 5.4; 0 keeps all);
-    of the rest, made to sum to one, stay the fewest whose probability is at least `top_p`
-    (Holtzman et al. 2020, section 3.1). The most probable token always stays.
+    First the `top_k` most probable tokens are kept (Fan et al. 2018, section 5.4; 0 keeps all).
+    Then the rest is renormalised, and the smallest set with a probability of at least `top_p` is
+    kept (Holtzman et al. 2020, section 3.1). The most probable token is always kept.
     """
     vocab_size = logits.shape[-1]
     scaled = logits.astype(jnp.float32) / jnp.maximum(rule.temperature, 1e-6)

@@ -1,6 +1,6 @@
-"""What a user can put right, and how it is said."""
+"""Errors that the user can fix, and the format of their messages."""
 
-MAX_VALUE_LENGTH = 200  # characters of a user's value that a message quotes
+MAX_VALUE_LENGTH = 200  # maximum characters of a user's value in a message
 MAX_LINE_LENGTH = 1200  # characters of a message
 
 
@@ -13,11 +13,11 @@ class UserError(Exception):
 
 
 class RunError(UserError):
-    """What is wrong lies in this one run: others of a sweep may go on."""
+    """An error of this one run: other runs of a sweep can continue."""
 
 
 def shorten(text: object, most: int = MAX_VALUE_LENGTH) -> str:
-    """Returns a text of at most `most` characters: of a longer one the middle is left out."""
+    """Returns a text of at most `most` characters; the middle of a longer text is left out."""
     text = str(text)
     if len(text) <= most:
         return text
@@ -26,10 +26,10 @@ def shorten(text: object, most: int = MAX_VALUE_LENGTH) -> str:
 
 
 def one_line(message: str) -> str:
-    """Returns a message as one line that a terminal can show, and whose end, the fix, is there.
+    """Returns a message as one printable line; a long one is cut in the middle, not at its end.
 
-    Ends of lines become spaces; control characters and halves of characters are written as
-    escapes, so that a value cannot move the cursor.
+    Line breaks become spaces; control characters and lone surrogates become escapes, so that a
+    value cannot move the cursor.
     """
     words = " ".join(message.split())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)

@@ -16,7 +16,7 @@ class TokenSums(NamedTuple):
     """Sums over the weighted tokens of a batch, in float32; divide by `weight` for means.
 
     `loss` is what training minimises; `nll` the negative log-likelihood in nats, without
-    smoothing; `correct` counts tokens that were the most probable.
+    smoothing; `correct` counts tokens that were predicted as the most probable.
     """
 
     loss: Float[Array, ""]
@@ -35,15 +35,15 @@ def cross_entropy(
     """Returns the sums of the smoothed loss of logits = features table^T.
 
     The label's probability is 1 - smoothing, and smoothing is spread evenly over all V tokens,
-    the label among them (Szegedy et al. 2016, section 7). In expectation over that distribution,
+    including the label (Szegedy et al. 2016, section 7). In expectation over that distribution,
 
         loss = (1 - smoothing) * (logsumexp(logits) - logits[label])
              + smoothing * (logsumexp(logits) - mean(logits)),
 
     which needs no one-hot array. Only `loss` has a gradient.
 
-    The logits of a batch are its largest array by far, so target positions are taken a few at a
-    time, and the gradient, which is known as soon as the logits are, is computed with them.
+    The logits are by far the largest array of a batch. Therefore they are computed for a few target
+    positions at a time, together with their gradient.
 
     Args:
       weights: 1 for tokens that count, 0 for padding.
@@ -59,13 +59,13 @@ def class_cross_entropy(
     class_weights: Float[Array, "C"],
     smoothing: float | Float[Array, ""],
 ) -> TokenSums:
-    """Returns the sums over texts of the smoothed loss of their classes, see `cross_entropy`.
+    """Returns the sums of the smoothed classification loss over texts, see `cross_entropy`.
 
-    The loss of a text is multiplied by the weight of its class. The other sums are of all texts
-    alike, and so is `weight`, their number.
+    The loss of a text is multiplied by the weight of its class. The other sums are unweighted, and
+    `weight` is the number of texts.
 
     Args:
-      labels: classes from zero; negative in rows that are no text.
+      labels: classes from zero; negative for rows of padding.
     """
     there = labels >= 0
     own = jnp.maximum(labels, 0)
@@ -122,11 +122,11 @@ _chunked_loss.defvjp(_forward, _backward)
 
 
 def _chunks(features, table, labels, weights):
-    """Cuts [B, L, ...] along L into [chunks, B, l, ...]: B stays whole, devices divide it."""
+    """Cuts [B, L, ...] along L into [chunks, B, l, ...]: B is not cut, since devices divide it."""
     batch, length = labels.shape
     most = max(1, CHUNK_LOGITS // (batch * table.shape[0]))
     count = -(-length // most)
-    chunk = -(-length // count)  # alike, so that little is padding
+    chunk = -(-length // count)  # equal lengths, so that there is little padding
 
     def cut(x):
         padding = [(0, 0), (0, count * chunk - length)] + [(0, 0)] * (x.ndim - 2)

@@ -22,7 +22,7 @@ def noam(step, hparams, d_model):
 def inverse_sqrt(step, hparams, d_model):
     """Linear to the peak in `warmup_steps`, then falling with the square root of the step.
 
-    The shape of `noam`, its height given by the peak: fairseq's `inverse_sqrt`.
+    The same shape as `noam`, scaled by the peak; fairseq's `inverse_sqrt`.
     """
     warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
     return hparams["learning_rate"] * jnp.minimum(step / warmup, jnp.sqrt(warmup / step))
@@ -80,10 +80,10 @@ def make_optimizer(
 
     Args:
       name: a key of OPTIMIZERS.
-      clip_norm: longest gradient, as a global norm, before Adam sees it; 0 never clips.
+      clip_norm: maximum global norm of the gradient before Adam; 0 disables clipping.
       accumulate: batches per update. If more than one, `update` also takes `weight` and `due`, see
         `_gathering`.
-      stacked: names of modules whose parameters have an axis of layers before their own.
+      stacked: names of modules whose parameters have a leading axis of layers.
 
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
     """
@@ -95,12 +95,12 @@ def make_optimizer(
 
 
 class Gathered(NamedTuple):
-    """State of an optimizer whose updates are each made of the gradients of several batches.
+    """State of an optimizer with gradient accumulation.
 
     Attributes:
       inner: the optimizer's own.
-      gradient: summed over the tokens since the last update.
-      weight: how many these are.
+      gradient: the sum over the tokens since the last update.
+      weight: the number of these tokens.
     """
 
     inner: Any
@@ -111,13 +111,13 @@ class Gathered(NamedTuple):
 def _gathering(
     optimizer: optax.GradientTransformationExtraArgs,
 ) -> optax.GradientTransformationExtraArgs:
-    """Divides the gradient of all tokens since the last update by their number.
+    """Accumulates gradients, and divides their sum by the number of tokens since the last update.
 
-    So several batches make the update that one batch of all their rows would have made, also where
-    their numbers of tokens differ. Its `update` takes the mean gradient of a batch, and further
+    So several batches give the same update as one batch of all their rows, even if they have
+    different numbers of tokens. `update` takes the mean gradient of a batch, and also
 
-      weight: the batch's tokens; 0 leaves it out, whatever its gradient.
-      due: whether the parameters move now, if there are tokens at all.
+      weight: the batch's number of tokens; 0 ignores the batch and its gradient.
+      due: whether to update the parameters now, if there are any tokens.
     """
 
     def init(params):
@@ -142,12 +142,12 @@ def _gathering(
 
         return jax.lax.cond(due & (tokens > 0), move, stay)
 
-    # optax's type of `update` has no numbers by name.
+    # optax's type of `update` has no such keywords.
     return optax.GradientTransformationExtraArgs(init, cast(Any, update))
 
 
 def update_count(state: Any) -> Int[Array, ""]:
-    """Returns how often parameters have moved, by the state of an optimizer of `make_optimizer`."""
+    """Returns the number of updates so far, from the state of an optimizer of `make_optimizer`."""
     return optax.tree.get(state, "count")
 
 
@@ -157,7 +157,7 @@ def _descend(decay: bool, stacked: Collection[str]) -> optax.GradientTransformat
     def update(directions, state, params=None, *, learning_rate, weight_decay=0.0, **_):
         def step(path, direction, param):
             own_axes = param.ndim - any(key.key in stacked for key in path)
-            # Vectors (biases, norms) are not decayed: pulling them to zero regularises nothing.
+            # Vectors (biases, norms) are not decayed: pulling them to zero does not regularise.
             decayed = weight_decay * param if decay and own_axes > 1 else 0.0
             return -learning_rate * (direction + decayed)
 

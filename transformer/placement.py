@@ -1,6 +1,6 @@
-"""How runs lie on the devices and how far the host runs ahead of them.
+"""The placement of runs on devices, and how far the host may run ahead of them.
 
-One run's batches are divided among the devices; several runs are one program.
+One run's batches are divided among the devices; several runs are one vmapped program.
 """
 
 import abc
@@ -21,7 +21,7 @@ from transformer.train_step import TrainState
 
 
 class Placement(abc.ABC):
-    """What the training loop does with arrays of one run or of several.
+    """The interface by which the training loop handles the arrays of one or several runs.
 
     Args:
       devices: those to use.
@@ -33,13 +33,13 @@ class Placement(abc.ABC):
 
     @abc.abstractmethod
     def compile(self, train_step: Callable) -> Callable:
-        """Returns the step of one run, see `make_train_step`, as the program of all."""
+        """Returns the compiled step of all runs, given the step of one, see `make_train_step`."""
 
     @abc.abstractmethod
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
     ) -> tuple:
-        """Returns what that program takes: the state and the batch are the first two.
+        """Returns the arguments of that program; the first two are the state and the batch.
 
         Args:
           active: numbers of the runs that take the step.
@@ -47,7 +47,7 @@ class Placement(abc.ABC):
 
     @abc.abstractmethod
     def put(self, trees: Sequence[Any]) -> Any:
-        """Returns a tree of each run, as one on the devices."""
+        """Returns one tree on the devices, given a tree of each run."""
 
     @abc.abstractmethod
     def put_batch(self, batch: Any) -> Any:
@@ -63,11 +63,11 @@ class Placement(abc.ABC):
 
     @abc.abstractmethod
     def join(self, trees: Sequence[Any]) -> Any:
-        """Returns the tree of all runs whose parts these are, on the host."""
+        """Returns the tree of all runs on the host, given the part of each."""
 
 
 class SingleRun(Placement):
-    """One run: each device has its state, and a part of a batch's rows."""
+    """One run: each device has the whole state and some of a batch's rows."""
 
     def __init__(self, devices: Sequence[Any], count: int):
         mesh = Mesh(np.array(devices), ("data",))
@@ -90,7 +90,7 @@ class SingleRun(Placement):
         return jax.device_put(trees[0], self.replicated)
 
     def put_batch(self, batch: Any) -> Any:
-        """Returns the batch, rows divided, with empty rows where they lack."""
+        """Returns the batch with its rows divided among the devices, filled up with empty rows."""
 
         def pad(x):
             lacking = -len(x) % self.device_count
@@ -99,7 +99,7 @@ class SingleRun(Placement):
         return jax.device_put(jax.tree.map(pad, batch), self.by_rows)
 
     def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
-        """Yields those of the one plan."""
+        """Yields the batches of the one plan."""
         return plans[0].start_at(start, prefetch)
 
     def split(self, tree: Any) -> Sequence[Any]:
@@ -112,9 +112,9 @@ class SingleRun(Placement):
 
 
 class VmappedRuns(Placement):
-    """Several runs as one program, vmapped: they are divided among devices that divide them.
+    """Several vmapped runs, divided among the devices if their number divides that of the runs.
 
-    A run that has ended, or failed, stays as it is while the others go on.
+    A run that has ended or failed does not change while the others continue.
     """
 
     def __init__(self, devices: Sequence[Any], count: int):
@@ -128,7 +128,7 @@ class VmappedRuns(Placement):
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
     ) -> tuple:
-        """Returns states, batches and numbers, and which of the runs take the step."""
+        """Returns states, batches, hyperparameters, and a mask of the runs that take the step."""
         mask = jax.device_put(np.isin(np.arange(self.count), active), self.by_run)
         return state, self.put_batch(batch), hparams, mask
 
@@ -165,7 +165,7 @@ class _StackedPlans:
 
 
 def _unless_ended(train_step: Callable) -> Callable:
-    """The step of a run that changes nothing once the run has ended."""
+    """The step of a run, which changes nothing once the run has ended."""
 
     def step(state, batch, hparams, active):
         new, metrics = train_step(state, batch, hparams)

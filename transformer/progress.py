@@ -1,4 +1,4 @@
-"""What a person sees while a run trains or translates: a bar on a terminal, lines elsewhere."""
+"""The progress of training or translation: a bar on a terminal, lines elsewhere."""
 
 import contextlib
 import datetime
@@ -19,25 +19,25 @@ from transformer.metrics import registry
 
 logger = logging.getLogger(__name__)
 
-REFRESH = 0.1  # seconds between two looks of the bar
-SILENCE = 30.0  # seconds without a line at most, where there is no terminal
+REFRESH = 0.1  # seconds between two updates of the bar
+SILENCE = 30.0  # maximum seconds between lines, if there is no terminal
 COMPILING = "compiling"
-NARROWEST = 10  # characters of the bar, which has those that the numbers leave
+NARROWEST = 10  # minimum characters of the bar, which fills the space that the numbers leave
 
 
 @contextlib.contextmanager
 def line_progress(
     total: int | None, hidden: bool, what: str = "line"
 ) -> Iterator[Callable[[int], None]]:
-    """Shows how many lines of a text are done, where stderr is a terminal.
+    """Shows how many lines of a text are done, if stderr is a terminal.
 
     Args:
       total: lines of the text; None if it is unknown.
-      hidden: show nothing on a terminal either, where the results show how far they are.
+      hidden: show nothing, not even on a terminal; for results that show the progress themselves.
       what: is counted.
 
     Yields:
-      What to call with the number of lines that were done since the last call.
+      A function to call with the number of lines done since the last call.
     """
     bar = RichProgress(
         TextColumn(what),
@@ -89,7 +89,7 @@ class Progress:
         self._bar.stop()
 
     def step(self, step: int, seconds_left: float = math.inf) -> None:
-        """Shows that a step is done; is called after each, and cheap.
+        """Shows that a step is done; cheap, to be called after each step.
 
         Args:
           seconds_left: after which the run ends in any case.
@@ -116,7 +116,7 @@ class Progress:
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Shows what the run does meanwhile, other than steps."""
+        """Shows the current activity while the run does something other than steps."""
         self._busy, self._since = what, time.monotonic()
         if self._terminal:
             self._show(self._since, (what,))
@@ -127,7 +127,7 @@ class Progress:
             yield
         finally:
             now = time.monotonic()
-            if what == COMPILING:  # tells nothing of how long the steps to come take
+            if what == COMPILING:  # says nothing about the duration of future steps
                 self._begin += now - self._since
                 self._compiled = True
             if self._terminal:
@@ -162,17 +162,17 @@ class Progress:
 
 
 def _text(parts: Iterable[str]) -> str:
-    """Parts apart from each other, and from what is before them."""
+    """Joins the parts with separators, and separates them from the preceding text."""
     return "".join(f"  {part}" for part in parts)
 
 
 def _duration(seconds: float) -> str:
-    """The time that a step takes."""
+    """The duration of a step as text."""
     return f"{seconds:.2f} s/step" if seconds >= 1 else f"{1000 * seconds:.3g} ms/step"
 
 
 def parameter_table(params: Mapping[str, Any]) -> str:
-    """Returns the number of parameters of each part of a model and of all, a line each.
+    """Returns the number of parameters of each part of a model and the total, one line each.
 
     The layers of a stack, `name_0`, `name_1` and so on, are one line that says how many they are.
     """

@@ -1,4 +1,4 @@
-"""What a run leaves in JSON next to its checkpoints, read with its shape checked."""
+"""The JSON files that a run writes next to its checkpoints, with their structure checked."""
 
 import datetime
 from pathlib import Path
@@ -51,7 +51,7 @@ ENVIRONMENT = {
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
-    """Returns a run's scores, or None where it has none yet.
+    """Returns a run's scores, or None if it has none yet.
 
     Raises:
       UserError: the file is damaged.
@@ -98,7 +98,7 @@ def _wrong_search(decode: dict[str, Any]) -> str | None:
 
 
 def read_data(path: Path) -> dict[str, Any] | None:
-    """Returns what a task made of its text, see `Task.data_summary`; None where that is missing.
+    """Returns the statistics of a run's text, see `Task.data_summary`; None if the file is missing.
 
     Raises:
       UserError: the file is damaged.
@@ -113,7 +113,7 @@ def read_data(path: Path) -> dict[str, Any] | None:
 
 
 def read_environment(path: Path) -> dict[str, Any] | None:
-    """Returns where a run trained, see `environment.record`; None where that is missing.
+    """Returns the environment of a training, see `environment.record`; None if the file is missing.
 
     Raises:
       UserError: the file is damaged.

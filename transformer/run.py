@@ -1,4 +1,4 @@
-"""One run's books: what it remembers beside its state, where it writes, when it ends."""
+"""The bookkeeping of one run: its progress, its files, and when it ends."""
 
 import dataclasses
 import logging
@@ -25,12 +25,12 @@ from transformer.train_step import TrainState, init_state, make_train_step
 
 logger = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 5  # to evaluate one state, before the run goes on without
+MAX_ATTEMPTS = 5  # attempts to evaluate one state, before the run continues without its scores
 
 
 @dataclasses.dataclass
 class RunProgress:
-    """What the loop remembers beside the state; saved with every checkpoint.
+    """The progress of a run apart from its state; saved with every checkpoint.
 
     `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` is what was
     trained since the last line; `line_sums`, see `TokenMetrics.to_list`, is filled in checkpoints
@@ -49,9 +49,9 @@ class RunProgress:
     line_sums: list[float] = dataclasses.field(default_factory=list)
 
     def record(self, step: int, metric: str, value: float) -> None:
-        """Notes an evaluation."""
+        """Records an evaluation."""
         sign = -1.0 if lower_is_better(metric) else 1.0
-        # A best that is not a number would never be beaten.
+        # If the best were NaN, no score would ever be better.
         if self.best is None or math.isnan(self.best) or sign * value > sign * self.best:
             self.best, self.best_step, self.evaluations_since_best = value, step, 0
         else:
@@ -59,7 +59,7 @@ class RunProgress:
 
 
 class Run:
-    """The books of one run, whether it trains alone or with others.
+    """The bookkeeping of one run, which trains alone or with others.
 
     Args:
       task: what is learned.
@@ -67,7 +67,7 @@ class Run:
       workdir: the run's folder, absolute.
 
     Attributes:
-      total_steps: at which the run ends, unless time or patience end it before.
+      total_steps: the step at which the run ends, unless time or patience ends it earlier.
       progress: see `RunProgress`.
     """
 
@@ -92,11 +92,11 @@ class Run:
             config.train.best_metric,
         )
         self.progress = RunProgress(task.fingerprint())
-        self.saved_step = 0  # of the newest checkpoint, from which the run would go on
+        self.saved_step = 0  # of the newest checkpoint, from which the run would resume
         self._writer: MetricsWriter | None = None
 
     def make_train_step(self) -> Callable:
-        """Returns the pure training step; runs of one structure may share it, compiled."""
+        """Returns the pure training step; runs with the same structure can share it, compiled."""
         settings = self.config.optimizer
         return make_train_step(
             self.task.loss,
@@ -127,7 +127,7 @@ class Run:
         return init_state(params, self.optimizer, bool(self.config.train.ema_decay))
 
     def restore(self, template: TrainState) -> TrainState | None:
-        """Returns the newest checkpoint's state, and remembers what was saved beside it.
+        """Returns the newest checkpoint's state, and restores the progress that was saved with it.
 
         Raises:
           UserError: see `Checkpoints.restore_newest`.
@@ -145,8 +145,8 @@ class Run:
     def start_writing(self) -> None:
         """Opens the run's metrics for what comes after the newest checkpoint.
 
-        Lines and snapshots of later steps go; if its evaluation is still to come, what one that was
-        broken off has written as well.
+        Lines and snapshots of later steps are deleted; if the checkpoint is not evaluated yet, so
+        are those of an interrupted evaluation.
         """
         step = self.saved_step
         evaluated = self.checkpoints.evaluated(step)
@@ -161,13 +161,13 @@ class Run:
         return self._writer
 
     def close(self) -> None:
-        """Ends all writing, when it is done."""
+        """Waits until everything is written, and closes the files."""
         if self._writer:
             self._writer.close()
         self.checkpoints.close()
 
     def finished(self) -> bool:
-        """Returns whether nothing is left to train or to evaluate after the newest checkpoint."""
+        """Returns whether the newest checkpoint needs no more training or evaluation."""
         newest = self.checkpoints.steps()[-1:]
         saved = self.checkpoints.read_progress(newest[0]) if newest else None
         if saved is None or not self.ended(newest[0], RunProgress(**saved)):
@@ -175,7 +175,7 @@ class Run:
         return self.checkpoints.evaluated(newest[0]) or self._attempts(newest[0]) >= MAX_ATTEMPTS
 
     def ended(self, step: int, progress: RunProgress | None = None) -> bool:
-        """Returns whether nothing is left to train after `step` steps.
+        """Returns whether the training ends after `step` steps.
 
         Args:
           progress: in place of this run's own.
@@ -183,7 +183,7 @@ class Run:
         return self.why_ended(step, progress) is not None
 
     def why_ended(self, step: int, progress: RunProgress | None = None) -> str | None:
-        """Returns the setting that ends the run after `step` steps, or None where none does."""
+        """Returns the setting that ends the run after `step` steps, or None if none does."""
         settings, progress = self.config.train, progress or self.progress
         if step >= self.total_steps:
             by_epochs = self.total_steps < settings.steps
@@ -197,7 +197,7 @@ class Run:
         return None
 
     def ending(self, step: int, nonfinite_steps: int) -> str:
-        """Returns a line that says why the run ended, what was best, and what was skipped."""
+        """Returns a line with the reason for the end, the best score and the skipped steps."""
         line = f"training ended at step {step:,}: {self.why_ended(step) or 'it was pruned'}"
         if self.progress.best is not None:
             metric, best = self.config.train.best_metric, self.progress.best
@@ -207,12 +207,12 @@ class Run:
         return line
 
     def seconds_left(self) -> float:
-        """Returns how long `train.minutes` lets the run go on."""
+        """Returns the seconds that `train.minutes` leaves for the run."""
         minutes = self.config.train.minutes
         return max(0.0, minutes * 60 - self.progress.seconds) if minutes else math.inf
 
     def spend(self, seconds: float, steps: int | None = None) -> None:
-        """Counts time; `steps` where it was training."""
+        """Counts time; `steps` if it was spent on training steps."""
         self.progress.seconds += seconds
         if steps is not None:
             self.progress.training_seconds += seconds
@@ -222,7 +222,7 @@ class Run:
     def log(
         self, step: int, metrics: TokenMetrics, consecutive_nonfinite: int, nonfinite_steps: int
     ) -> dict[str, float]:
-        """Writes a line of what was trained since the last one; returns its numbers.
+        """Writes a line with the metrics since the last one; returns its numbers.
 
         Args:
           metrics: of all batches since then.
@@ -267,16 +267,16 @@ class Run:
         self.saved_step = step
 
     def pending(self) -> TokenMetrics | None:
-        """Returns what was trained since the last line when the run was saved, if anything."""
+        """Returns the saved metrics of the steps since the last line, if any."""
         sums = self.progress.line_sums
         return TokenMetrics.from_list(sums) if sums else None
 
     def due(self, step: int) -> bool:
-        """Returns whether the state after `step` steps is to be saved and evaluated."""
+        """Returns whether the state after `step` steps should be saved and evaluated."""
         return step > 0 and (step % self.evaluate_every == 0 or self.ended(step))
 
     def needs_evaluation(self, step: int, consecutive_nonfinite: int) -> bool:
-        """Returns whether a state that is due was not evaluated yet, and is worth it.
+        """Returns whether a state that is due was not evaluated yet and should be.
 
         Args:
           consecutive_nonfinite: of the state.
@@ -290,7 +290,8 @@ class Run:
             )
             return False
         last = max(self.checkpoints.scores(), default=0)
-        # The newest few are averaged, and the same weights again would push good ones out.
+        # The newest few are averaged, and a copy of the same weights would replace a good
+        # checkpoint.
         if not self.ended(step) and last and consecutive_nonfinite >= step - last:
             line = f"nothing was learned since step {last}: step {step} is not saved or evaluated"
             logger.warning(line)
@@ -298,23 +299,23 @@ class Run:
         return True
 
     def begin_evaluation(self, step: int) -> None:
-        """Waits until a state is on the disk, and counts the attempt to evaluate it there."""
+        """Waits until a state is on disk, and records the attempt to evaluate it there."""
         self.checkpoints.wait()
         write_json(self._attempts_path(step), self._attempts(step) + 1)
 
     def give_up_evaluation(self, step: int) -> None:
-        """Takes back an attempt that only a signal ended."""
+        """Removes the record of an attempt that was ended by a signal."""
         write_json(self._attempts_path(step), self._attempts(step) - 1)
 
     def write_snapshot(self, step: int, found: Snapshot) -> None:
-        """Writes what the attention heads look at after `step` steps, where the task has such."""
+        """Writes the attention snapshot after `step` steps, if the task has one."""
         if not found.arrays:
             return
         write_snapshot(self.workdir, step, found.arrays)
         self._metrics_writer.write(step, "heads", found.numbers)
 
     def record(self, step: int, scores: dict[str, Any]) -> dict[str, int | float]:
-        """Writes a line of an evaluation, and records it with the checkpoint; returns its numbers.
+        """Writes an evaluation as a line, and records it with the checkpoint; returns its numbers.
 
         Raises:
           UserError: `train.best_metric` is not among them.
@@ -345,7 +346,7 @@ class Run:
 
 
 def total_steps(settings: ConfigDict, epoch_length: int) -> int:
-    """Returns the steps of a run by `config.train` and the batches in an epoch."""
+    """Returns the number of steps of a run, given `config.train` and the batches in an epoch."""
     by_epochs = math.ceil(settings.epochs * epoch_length) if settings.epochs else settings.steps
     return min(settings.steps, by_epochs)
 

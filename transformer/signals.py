@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: answered with a line at once, whatever the program is busy with."""
+"""SIGINT and SIGTERM, which get a printed answer at once, even while XLA compiles."""
 
 import contextlib
 import logging
@@ -14,11 +14,11 @@ from typing import Any, NoReturn, TypeVar
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SAME = 1.0  # seconds within which a second signal is the first, passed on by another program
-GRACE = 3.0  # seconds that an interrupted program has to end by itself
+SAME = 1.0  # seconds within which a second signal counts as a copy of the first
+GRACE = 3.0  # seconds that an interrupted program may take to end by itself
 
 T = TypeVar("T")
-_left: list[threading.Thread] = []  # at work on what nobody waits for any more
+_left: list[threading.Thread] = []  # threads with work whose result is no longer needed
 
 
 class StoppedError(Exception):
@@ -34,10 +34,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class _Answering:
-    """Within it, a signal is answered by a line, and a second one ends the process at once.
+    """A context in which a signal is answered by a line, and a second one ends the process at once.
 
-    Python runs its handlers between two instructions of the main thread, which may be a minute
-    away while XLA compiles. So a thread of its own reads of each signal from a pipe.
+    Python runs its handlers between two instructions of the main thread, which may take a minute
+    while XLA compiles. So a separate thread reads each signal from a pipe.
     """
 
     answer = ""
@@ -83,29 +83,29 @@ class _Answering:
         """Is called in the watching thread."""
 
     def _handle(self, number: int, frame: Any) -> None:
-        """Is called in the main thread, as soon as Python comes to it."""
+        """Called in the main thread as soon as Python can run it."""
 
     def _answered(self, number: int) -> None:
-        """Is called in the watching thread, after the line."""
+        """Called in the watching thread, after the line."""
 
 
 class StopSignals(_Answering):
-    """Within it, SIGINT and SIGTERM are remembered in `received` and end nothing by themselves."""
+    """A context in which SIGINT and SIGTERM are stored in `received` and end nothing by themselves."""
 
-    answer = "saving, then ending; once more ends at once"
+    answer = "saving, then stopping; repeat it to stop at once"
 
     def __init__(self):
         super().__init__()
         self._events: queue.SimpleQueue = queue.SimpleQueue()
 
     def wait_for(self, work: Callable[[], T], waiting: Callable[[], None]) -> T:
-        """Returns what `work()` does, which another thread calls: so a signal need not wait for it.
+        """Returns the result of `work()`, called in another thread: signals do not wait for it.
 
         Args:
           waiting: called once a second.
 
         Raises:
-          StoppedError: a signal came first. What the work comes to is of no account then.
+          StoppedError: a signal came first. The result of the work is then ignored.
           Exception: what `work` raises.
         """
         if self.received is not None:
@@ -135,7 +135,7 @@ class StopSignals(_Answering):
         raise StoppedError
 
     def wait_for_answer(self) -> None:
-        """Waits until a signal that was received is answered, so that lines stand in order."""
+        """Waits until a received signal is answered, so that lines are printed in order."""
         if self.received is not None:
             self._said.wait(SAME)
 
@@ -145,11 +145,11 @@ class StopSignals(_Answering):
     def _handle(self, number: int, frame: Any) -> None:
         if self.received is None:
             self.received = number
-        self._events.put(None)  # a queue that may be used within a handler
+        self._events.put(None)  # a queue that is safe in a signal handler
 
 
 class EndSignals(_Answering):
-    """Within it, SIGINT and SIGTERM raise `Interrupted`; soon the process ends in any case."""
+    """A context in which SIGINT and SIGTERM raise `Interrupted`; soon after, the process ends."""
 
     answer = "ending"
 
@@ -172,14 +172,14 @@ def name(number: int) -> str:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process; at once where a thread is still within what nothing can stop."""
+    """Ends the process; at once if a thread is still in a call that cannot be stopped."""
     if any(thread.is_alive() for thread in _left):
         end(code)
     sys.exit(code)
 
 
 def end(code: int) -> NoReturn:
-    """Ends the process without waiting for any thread, when all that was said is out."""
+    """Flushes all output, and ends the process without waiting for any thread."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

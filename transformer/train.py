@@ -1,4 +1,4 @@
-"""The training loop. It knows steps, checkpoints and clocks, but no tokens, masks or BLEU."""
+"""The training loop: steps, checkpoints and time, independent of the task."""
 
 import functools
 import logging
@@ -24,26 +24,27 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Trains one run, or several as one program, in the same order of steps, saves and scores.
+    """Trains one run, or several as one program, with the same order of steps, saves and scores.
 
     A state is saved, then evaluated, then the evaluation is recorded with it. So a run that is
-    broken off anywhere goes on from its newest checkpoint as if it had not been.
+    interrupted anywhere resumes from its newest checkpoint with the same result.
 
-    Several runs take each step together. Each has its own folder, which is an ordinary run's, and
-    is the same run, to rounding, as when it trains alone. One that ends early, or fails, stays as
-    it is while the others go on.
+    Several runs take each step together. Each has its own folder, an ordinary run's folder, and has
+    the same result, up to rounding, as if it trained alone. A run that ends early or fails does not
+    change while the others continue.
 
     Args:
-      runs: each keeps its own books. Several differ in numbers that are arguments of the step:
-        `tasks[0].with_config` made the tasks of all, so that they share a model.
+      runs: each does its own bookkeeping. Several differ only in numbers that are arguments of the
+        step, and share a model: `tasks[0].with_config` made the tasks of all.
       devices: those to use, see `placement`; all, by default.
-      train_step: that of another trainer of runs of the same structure, so that it compiles once.
-      snapshots: whether each evaluation also writes what the attention heads look at.
+      train_step: the step of another trainer whose runs have the same structure, so that it
+        compiles once.
+      snapshots: whether each evaluation also writes an attention snapshot.
 
     Attributes:
-      failures: why a run of several could not go on, by its number.
-      on_evaluation: called with (step, numbers) after each evaluation, where one run is trained;
-        true ends it there.
+      failures: the reason why a run of several failed, by the run's number.
+      on_evaluation: called with (step, numbers) after each evaluation of a single run; if it
+        returns true, the run ends.
       on_failure: called with a run's number and the reason when one of several fails.
     """
 
@@ -83,7 +84,7 @@ class Trainer:
         On SIGINT or SIGTERM all states are saved and the training ends early.
 
         Raises:
-          RunError: the loss of the one run stays not finite.
+          RunError: the loss of the only run is not finite in too many steps.
           UserError: the disk is full, or a checkpoint does not belong to these tokenizers.
         """
         lead = self.runs[0]
@@ -91,7 +92,7 @@ class Trainer:
             warn_of_warmup(lead.config.optimizer, lead.total_steps)
         step, states = self._restore()
         if step:
-            logger.info(f"going on from step {step}")
+            logger.info(f"resuming from step {step}")
         elif len(self.runs) == 1:
             logger.info(parameter_table(states[0].params))
         for run in self.runs:
@@ -108,10 +109,10 @@ class Trainer:
     def _restore(self) -> tuple[int, list[TrainState]]:
         """The newest step that all unfinished runs have, and each run's state.
 
-        What they have of later steps is given up.
+        Checkpoints of later steps are dropped.
         """
         while True:
-            # One alone says itself that nothing is left of it.
+            # A single run that is finished reports so itself.
             done = {i for i, run in enumerate(self.runs) if self.runs[1:] and run.finished()}
             self._trained = [i for i in range(len(self.runs)) if i not in done]
             steps = [set(self.runs[i].checkpoints.steps()) for i in self._trained or [0]]
@@ -123,7 +124,7 @@ class Trainer:
                 fresh = run.fresh_state()
                 restored = run.restore(fresh)
                 states.append(fresh if restored is None else restored)
-            # A checkpoint that was damaged has been put aside.
+            # A damaged checkpoint has been moved away.
             if all(int(states[i].step) == start for i in self._trained):
                 return start, states
 
@@ -171,7 +172,7 @@ class Trainer:
         return [i for i in due if self.runs[i].needs_evaluation(step, bad[i])]
 
     def _compile(self, arguments: tuple, progress: Progress) -> None:
-        """Compiles the step for a batch of new shapes; a signal finds the state as it was."""
+        """Compiles the step for a batch of new shapes; a signal leaves the state unchanged."""
         shapes = tuple(x.shape for x in jax.tree.leaves(arguments[1]))
         if shapes not in self._shapes:
             with progress.busy("compiling"):
@@ -182,12 +183,12 @@ class Trainer:
             self._spend()
 
     def _log(self, state: TrainState, step: int, progress: Progress) -> None:
-        """Writes a line of what the devices have counted since the last one."""
+        """Writes a line with the metrics that the devices have summed since the last one."""
         each = self.placement.split(self._merge_pending())
         self._pending.clear()
         bad = jax.device_get((state.consecutive_nonfinite, state.nonfinite_steps))
         consecutive_nonfinite, nonfinite_steps = map(np.ravel, bad)
-        self._spend(steps=0)  # for what was still under way
+        self._spend(steps=0)  # for the steps in flight
         shown = []
         for i in self._trained:
             try:
@@ -204,7 +205,7 @@ class Trainer:
             progress.update(step, {**_mean(shown), "tokens_per_second": total})
 
     def _save(self, state: TrainState, step: int, which: Sequence[int]) -> None:
-        """Starts to save the states of these runs, unless they are."""
+        """Starts to save the states of these runs, unless they are saved already."""
         which = [i for i in which if self.runs[i].saved_step != step]
         if which:
             states = self.placement.split(state)
@@ -214,9 +215,9 @@ class Trainer:
             self._spend()
 
     def _evaluate(self, state, step: int, which: Sequence[int], progress: Progress) -> bool:
-        """Scores the validation set; returns whether the run shall go on.
+        """Scores the validation set; returns whether the run should continue.
 
-        An evaluation that fails, as for want of memory, leaves the step without scores.
+        An evaluation that fails, for example out of memory, leaves the step without scores.
         """
         chosen = [self.runs[i] for i in which]
         for run in chosen:
@@ -238,11 +239,11 @@ class Trainer:
         return not self.on_evaluation(step, numbers[0])
 
     def _try(self, work: Callable[[], Any], what: str, progress: Progress) -> Any:
-        """Returns what `work` does; None, after a line with the reason, where it fails.
+        """Returns the result of `work`; if it fails, prints the reason and returns None.
 
         Raises:
           StoppedError: a signal came.
-          UserError: `work` does.
+          UserError: `work` raised it.
         """
         try:
             with progress.busy(what):
@@ -251,28 +252,28 @@ class Trainer:
             raise
         except Exception as error:
             reason = (str(error).strip().splitlines() or [""])[0][:200]
-            line = f"{what} failed, and training goes on: {type(error).__name__}: {reason}"
+            line = f"{what} failed, and training continues: {type(error).__name__}: {reason}"
             logger.warning(line)
             return None
         finally:
             self._spend()
 
     def _spend(self, steps: int | None = None) -> float:
-        """Counts the time since the last call, of training where steps were; returns it."""
+        """Counts the time since the last call, as training time if there were steps; returns it."""
         seconds = self._watch.lap()
         for i in self._trained:
             self.runs[i].spend(seconds, steps)
         return seconds
 
     def _take_up_pending(self) -> None:
-        """Goes on with the sums of a line that was not yet written when the runs were saved."""
+        """Continues the sums of a line that was not yet written when the runs were saved."""
         pending = [run.pending() for run in self.runs]
         if found := [sums for sums in pending if sums]:
             nothing = jax.tree.map(np.zeros_like, found[0])
             self._pending = [self.placement.join([sums or nothing for sums in pending])]
 
     def _merge_pending(self) -> TokenMetrics:
-        """The sums since the last line, on the host. One after another: so they round alike."""
+        """The sums since the last line, on the host, added in batch order for equal rounding."""
         self._pending = [functools.reduce(TokenMetrics.merge, jax.device_get(self._pending))]
         return self._pending[0]
 
@@ -281,7 +282,7 @@ class Trainer:
             self._signals.wait_for_answer()
             saved = f"saved step {step}" if step else "nothing was trained yet"
             logger.info(
-                f"{signals.name(self.stop_signal)}: {saved}; start the same command again to go on"
+                f"{signals.name(self.stop_signal)}: {saved}; start the same command again to resume"
             )
             return False
         nonfinite_steps = np.ravel(jax.device_get(state.nonfinite_steps))
@@ -299,7 +300,7 @@ class Trainer:
         return task.evaluate_runs(params, "validation")
 
     def _snapshot(self, step: int, params: Any, which: Sequence[int], progress: Progress) -> None:
-        """Writes what the attention heads look at, where that is wanted."""
+        """Writes the attention snapshots, if requested."""
         if not self.snapshots:
             return
         each = self.placement.split(params)
@@ -312,7 +313,7 @@ class Trainer:
                 self.runs[i].write_snapshot(step, found)
 
     def _fail(self, i: int, error: RunError) -> None:
-        """Notes that a run cannot go on; where it is the only one, nothing can."""
+        """Records that a run has failed; if it is the only one, raises the error."""
         if len(self.runs) == 1:
             raise error
         self.failures[i] = str(error)
@@ -334,7 +335,7 @@ class Stopwatch:
 
 
 def warn_of_warmup(settings: ConfigDict, total_steps: int) -> None:
-    """Says so where most of the run would pass while the learning rate still rises."""
+    """Warns if the learning rate would rise during most of the run."""
     updates = math.ceil(total_steps / settings.gradient_accumulation_steps)
     if updates < 2 * settings.warmup_steps:
         logger.warning(

@@ -16,12 +16,11 @@ from transformer.metrics.tokens import TokenMetrics
 
 @flax.struct.dataclass
 class TrainState:
-    """All that a training step changes.
+    """The state that a training step changes.
 
     `step` counts batches from zero, so it is also the number of the next batch. `nonfinite_steps`
     counts those skipped because loss or gradient was not finite, `consecutive_nonfinite` the latest
-    in a row. These are int32 scalars; if a tree is only described, their place holds something
-    else.
+    in a row. These are int32 scalars; in a tree of shapes they are not scalars.
     """
 
     step: Any
@@ -39,7 +38,7 @@ def init_state(
     params: Any, optimizer: optax.GradientTransformationExtraArgs, ema: bool
 ) -> TrainState:
     """Returns the state before the first step."""
-    # No two fields may share memory: the step reuses that of each.
+    # No two fields may share memory, because the step donates their buffers.
     step, nonfinite_steps, consecutive_nonfinite = (jnp.zeros((), jnp.int32) for _ in range(3))
     average = jax.tree.map(jnp.copy, params) if ema else {}
     return TrainState(
@@ -58,9 +57,9 @@ def make_train_step(
 
     `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps (in
     updates), batches (int32, of the whole run), weight_decay, ema_decay and the task's own.
-    `accumulate` batches make an update, fewer at the run's end. A batch whose loss or gradient is
-    not finite is left out of it and changes nothing but the counts. Dropout depends on (seed, step)
-    alone, so a run can go on from any state.
+    `accumulate` batches make one update; the last update of a run may have fewer. A batch whose
+    loss or gradient is not finite is skipped: it changes only the counts. Dropout depends on (seed,
+    step) alone, so a run can resume from any state.
     """
 
     def train_step(state: TrainState, batch: Any, hparams: dict) -> tuple[TrainState, TokenMetrics]:
@@ -90,7 +89,7 @@ def make_train_step(
             averaged = moved_average(ema, params, number, hparams["ema_decay"])
             moved = number > optim.update_count(state.opt_state)
             ema = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, ema)
-        # A batch that is left out may still be the last of an update that others are part of.
+        # A skipped batch may still be the last one of an update with other batches.
         kept = finite | (accumulate > 1)
         params, opt_state, ema = jax.tree.map(
             lambda new, old: jnp.where(kept, new, old),
@@ -117,18 +116,19 @@ def moved_average(
 ) -> Any:
     """Returns the exponential moving average of the parameters after each update so far.
 
-    Those after update i of t weigh in with decay^(t - i), divided by the sum of all weights: so
-    the first average is the first parameters, and those that were drawn at random have no part.
-    (Kingma and Ba 2015, section 3, correct the bias of their averages likewise.) From one average
-    to the next that is a step towards the parameters by (1 - decay) / (1 - decay^t).
+    The parameters after update i of t have the weight decay^(t - i), divided by the sum of all
+    weights. So the first average is the parameters after the first update, and the initial
+    parameters have no weight. (Kingma and Ba 2015, section 3, correct the bias of their averages
+    likewise.) This is a step from the previous average towards the parameters by (1 - decay) / (1 -
+    decay^t).
 
     Args:
-      average: after the update before; of any value at the first.
+      average: after the previous update; ignored at the first.
       number: t, from one.
       decay: in [0, 1).
     """
     new = 1.0 - decay
-    # Of decays near one, decay^t in float32 would leave few digits of 1 - decay^t.
+    # For decays near one, 1 - decay^t would lose most digits in float32.
     rate = new / -jnp.expm1(number * jnp.log1p(-new))
 
     def move(average, param):

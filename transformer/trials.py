@@ -1,4 +1,4 @@
-"""What trials lie in a sweep's folder, for those who name it where a run is meant."""
+"""The trials in a sweep's folder, for messages if it is given in place of a run's folder."""
 
 import json
 import shlex
@@ -18,7 +18,7 @@ MAX_TOLD = 10
 
 
 class Found(NamedTuple):
-    """A trial: its folder, whose name is its number, what tells it apart, and its score."""
+    """A trial: its folder, whose name is its number, its settings and its score."""
 
     folder: Path
     settings: dict[str, Any]
@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 
 def write_command(folder: Path, command: str) -> None:
-    """Keeps the command that trains a sweep in its folder."""
+    """Writes the command that trains a sweep to its folder."""
     write_json(folder / COMMAND, {"command": command})
 
 
@@ -59,7 +59,7 @@ def find_trials(folder: Path) -> list[Found]:
 
 
 def refuse_sweep(folder: Path) -> None:
-    """Raises UserError, which names the trials, where a folder is a sweep's and no run's."""
+    """Raises UserError, which names the trials, if a folder is a sweep's and not a run's."""
     command = _read(folder / COMMAND).get("command")
     trials = find_trials(folder)
     if not trials and command is None:
@@ -72,7 +72,7 @@ def refuse_sweep(folder: Path) -> None:
         if trials
         else "none of its trials has begun"
     )
-    again = f". To go on with the sweep, type: {command}" if command else ""
+    again = f". To resume the sweep, type: {command}" if command else ""
     raise UserError(f"{folder} holds a sweep, not a run: {name}{again}")
 
 
@@ -90,7 +90,7 @@ def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What a JSON file holds; empty where it is missing, damaged or not an object."""
+    """The content of a JSON file; empty if it is missing, damaged or not an object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

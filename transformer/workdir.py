@@ -1,4 +1,4 @@
-"""A run's folder: the config that made it, and what a finished run left there."""
+"""A run's folder: its config, its lock and the trained model in it."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ from transformer.storage.files import write_json
 from transformer.storage.reading import read_json
 from transformer.trials import refuse_sweep
 
-# What may change when a run goes on: how long, how it is scored and where its text lies.
+# Keys that may change when a run resumes: its length, its scoring and the paths of its text.
 FREE_KEYS = (
     "name",
     "decode.",
@@ -44,11 +44,11 @@ FREE_KEYS = (
 )
 
 
-# Keys that name a place, which a stranger's folder may not choose; see `experiments.safety`.
+# Keys that name a path, which a downloaded folder may not choose; see `experiments.safety`.
 PLACES = re.compile(r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage")
-# What may lie elsewhere: checkpoints are large, and it is read alone by all modes but training.
+# May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
 MAY_BE_LINKED = "checkpoints"
-ESSENTIAL = ("task", "model", "data", "tokenizer")  # without them a config is not a run's
+ESSENTIAL = ("task", "model", "data", "tokenizer")  # a run's config has these
 
 
 PredictorT = TypeVar("PredictorT", bound=Predictor)
@@ -56,14 +56,13 @@ PredictorT = TypeVar("PredictorT", bound=Predictor)
 
 @dataclasses.dataclass(frozen=True)
 class TrainedRun(Generic[PredictorT]):
-    """What a run's folder gives to whoever uses its model.
+    """The trained model of a run's folder.
 
     Attributes:
       predictor: the model in use.
-      variables: what it is applied with, `{"params": ...}`.
-      steps: of the checkpoints that the parameters are the mean of, or the only one.
-      progress: how far the run had come, see `transformer.run.RunProgress`; empty if the folder
-        does not say.
+      variables: the variables to apply it with, `{"params": ...}`.
+      steps: the steps of the checkpoints whose mean the parameters are, or of the only one.
+      progress: the progress of the run, see `transformer.run.RunProgress`; empty if unknown.
     """
 
     predictor: PredictorT
@@ -74,9 +73,9 @@ class TrainedRun(Generic[PredictorT]):
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps all other processes from training in the folder, which is made where it is missing.
+    """Keeps other processes from training in the folder, which is created if it is missing.
 
-    The system lets go of the lock when the process ends, however it ends; the file stays.
+    The system releases the lock when the process ends, even if it is killed; the file stays.
 
     Raises:
       UserError: another process trains there.
@@ -93,9 +92,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def make_writable(folder: Path) -> None:
-    """Makes a folder where it is missing; raises OSError where no file can be made in it.
+    """Creates a folder if it is missing; raises OSError if no file can be created in it.
 
-    So a mode that computes for long can fail before it does.
+    So a long computation can fail before it starts.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
@@ -103,12 +102,12 @@ def make_writable(folder: Path) -> None:
 
 
 def newest_step(folder: Path) -> int:
-    """Returns the step of a run's newest checkpoint, or 0 where it has none."""
+    """Returns the step of a run's newest checkpoint, or 0 if it has none."""
     return max((int(p.name) for p in folder.glob("checkpoints/*") if p.name.isdigit()), default=0)
 
 
 def claim(folder: Path, config: ConfigDict) -> None:
-    """Makes the folder a run of this config.
+    """Writes the config to the folder, which makes it a run's folder.
 
     Raises:
       UserError: see `check_same_run`.
@@ -120,7 +119,7 @@ def claim(folder: Path, config: ConfigDict) -> None:
 
 
 def _drop_partial_files(folder: Path) -> None:
-    """Deletes what processes that are dead began to write; see `files.whole_file`."""
+    """Deletes partial files of processes that have ended; see `files.whole_file`."""
     for place, folders, names in os.walk(folder):
         if place == str(folder) and "checkpoints" in folders:
             folders.remove("checkpoints")
@@ -132,7 +131,7 @@ def _drop_partial_files(folder: Path) -> None:
 
 def _is_alive(process: int) -> bool:
     """Whether another process of this machine has this number."""
-    if process == os.getpid():  # which has not begun to write
+    if process == os.getpid():  # which has not started to write
         return False
     try:
         os.kill(process, 0)
@@ -144,14 +143,14 @@ def _is_alive(process: int) -> bool:
 
 
 def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> None:
-    """Checks that the folder holds a run of this config, or none yet, and nothing that leads out.
+    """Checks that the folder has a run of this config or none, and no links out of it.
 
     Args:
-      training: whether where the text lies must be the same as well.
+      training: whether the paths of the text must be the same as well.
 
     Raises:
-      UserError: it is a file, or holds a run of another config, whose differing keys are named,
-        or a link to elsewhere.
+      UserError: it is a file, or has a run of another config (the error names the keys that
+        differ), or a link out of it.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--workdir {folder} is a file: name a folder")
@@ -174,10 +173,10 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
 
 
 def check_links(folder: Path) -> None:
-    """Raises UserError where a symbolic link leads out of a run's folder.
+    """Raises UserError if a symbolic link leads out of a run's folder.
 
-    What is read or written there would be somewhere else. The folder itself may be a link, and so
-    may its `checkpoints`.
+    Otherwise files elsewhere could be read or written. The folder itself may be a link, and so may
+    its `checkpoints`.
     """
     root = folder.resolve()
     for place, folders, files in os.walk(root):
@@ -194,7 +193,7 @@ def check_links(folder: Path) -> None:
 
 
 def other_settings(folder: Path, config: ConfigDict) -> dict[str, Any]:
-    """Returns {dotted key: value} of what scoring would do otherwise than the run did, sorted."""
+    """Returns {dotted key: value} of the scoring settings that differ from the run's, sorted."""
     theirs, ours = flatten(load_config(folder)), flatten(config)
     return {
         key: ours[key]
@@ -207,13 +206,13 @@ def load_config(folder: Path) -> ConfigDict:
     """Returns the config that made a run; keys that are newer than the run have their default.
 
     Raises:
-      UserError: the folder is no run, or its config cannot be read, or a link leads out of it.
+      UserError: the folder has no run, or its config cannot be read, or a link leads out of it.
     """
     check_links(folder)
     path = folder / "config.json"
     if not path.exists():
         refuse_sweep(folder)
-        raise UserError(f"{folder} holds no run (no config.json): train first, or check --workdir")
+        raise UserError(f"{folder} has no run (no config.json): train first, or check --workdir")
     fix = "restore the original"
     saved = read_json(path, dict, fix)
     try:
@@ -221,7 +220,7 @@ def load_config(folder: Path) -> ConfigDict:
         check(config)
     except (ValueError, UserError) as error:
         raise UserError(f"{path} cannot be read ({error}): {fix}") from None
-    # Keys that it lacks have defaults, but a run's config has each of these.
+    # Other missing keys get their defaults, but a run's config has each of these.
     if missing := [name for name in ESSENTIAL if name not in saved]:
         raise UserError(f"{path} cannot be read ({missing[0]} is missing): {fix}")
     return config
@@ -231,13 +230,13 @@ def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) ->
     """Returns a run's model with its weights.
 
     Args:
-      steps: of the checkpoints to use, in place of those that the run has chosen.
+      steps: the steps of the checkpoints to use, in place of the run's own choice.
 
     Raises:
       UserError: tokenizer or checkpoint is missing, or config, tokenizer and checkpoint do not
         belong together.
     """
-    folder = folder.absolute()  # as Orbax needs it
+    folder = folder.absolute()  # Orbax needs an absolute path
     check_same_run(folder, config)
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: check --workdir")
@@ -254,7 +253,7 @@ def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) ->
 
 
 def load_results(folder: Path) -> dict[str, Any] | None:
-    """Returns the scores of a finished run, or None where it has none yet.
+    """Returns the scores of a finished run, or None if it has none yet.
 
     Raises:
       UserError: the file is damaged.
@@ -263,7 +262,7 @@ def load_results(folder: Path) -> dict[str, Any] | None:
 
 
 def known_results(folder: Path) -> dict[str, Any]:
-    """Returns the scores of a run that is known to be scored, see `load_results`."""
+    """Returns the scores of a run that has been scored, see `load_results`."""
     results = load_results(folder)
     assert results is not None, f"{folder} is not scored"
     return results
@@ -276,5 +275,5 @@ def is_scored(folder: Path, step: int) -> bool:
 
 
 def is_finished(folder: Path, step: int) -> bool:
-    """Returns whether nothing is left to do for a run that was trained to `step`."""
+    """Returns whether a run that was trained to `step` is scored and has its report."""
     return is_scored(folder, step) and (folder / "report.html").exists()

@@ -1,4 +1,4 @@
-"""All positions of a sentence at once, or one at a time? The same losses at another cost.
+"""Predicts all positions of a sentence at once or one at a time: equal losses, different cost.
 
 python launch.py --config=configs/sweeps/next_word.py --workdir=runs/next_word_sweep
 """

@@ -4,8 +4,8 @@
     python launch.py --config=configs/sweeps/norm.py:multi30k --workdir=runs/norm \\
         --config.data.path=DIR
 
-Post-norm is the paper's; Xiong et al. 2020 find that it needs a long warm-up and small rates, the
-more the deeper it is.
+The paper uses post-norm; Xiong et al. 2020 find that it needs a long warm-up and small learning
+rates, especially in deep models.
 """
 
 from configs.sweeps import sizes

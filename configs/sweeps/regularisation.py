@@ -4,7 +4,7 @@
     python launch.py --config=configs/sweeps/regularisation.py:multi30k \\
         --workdir=runs/regularisation --config.data.path=DIR
 
-On little text, so that there is something to overfit.
+The training set is small, so that models can overfit.
 """
 
 from configs.sweeps import sizes

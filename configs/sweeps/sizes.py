@@ -1,4 +1,4 @@
-"""The base of the shipped sweeps: a model for two cores, and one for a GPU."""
+"""The base of the included sweeps: a model for two cores, and one for a GPU."""
 
 from configs import multi30k, quickstart
 

@@ -2,8 +2,8 @@
 
     python launch.py --config=configs/sweeps/toy_reviews.py --workdir=runs/order_of_words
 
-Of every kind of review but "plain", each text has a twin of the same words and the other class: a
-mean of embeddings is right on half of them, whatever it has learned.
+Of every kind of review but "plain", each text has a twin of the same words and the other class, so
+a mean of embeddings is always right on exactly half of them.
 """
 
 from configs import toy_reviews

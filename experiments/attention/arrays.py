@@ -1,8 +1,8 @@
 """The attention of one text as arrays, with the tokens that name their rows and columns.
 
-A row of an encoder is named by its token, one of a decoder by the token that is written in it, as
-in figure 3 of Bahdanau et al. 2015, and not by the token before, which is read in it. A column is
-named by the token that is read.
+A row of an encoder is labelled with its token. A row of a decoder is labelled with the token that
+is written in it, as in figure 3 of Bahdanau et al. 2015, and not with the token that is read in it.
+A column is labelled with the token that is read.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
-"""Pictures of where each attention head looks: one figure a layer and kind, one panel a head.
+"""Heat maps of attention: one figure per layer and kind of attention, one panel per head.
 
 Rows are queries, columns are keys, both named as `attention_arrays` says. The colour scale is fixed
-at 0 to 1, so that panels, layers and figures compare with each other.
+at 0 to 1, so that panels, layers and figures are comparable.
 
 Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen heads.
 """
@@ -68,11 +68,11 @@ def draw(
 def build_figure(
     maps: AttentionMaps, kind: str, layer: int, only_head: int | None = None
 ) -> Figure:
-    """The figure of one layer: a panel a head, then one colour bar, which is the last axes.
+    """The figure of one layer: a panel per head, then one colour bar, which is the last axes.
 
     All heads share their tokens, so only the first panel of a row and the last of a column carry
     labels. Beyond some 60 tokens only every n-th token is named, and beyond `MAX_CELLS` a cell is
-    the largest weight of a square of tokens, of which the title says the side.
+    the largest weight of a square of tokens; the title gives its side.
 
     Args:
       maps: the maps to draw from.
@@ -119,13 +119,13 @@ def build_figure(
 
 
 def _largest(weights: np.ndarray, side: int) -> np.ndarray:
-    """The largest weight of each square of so many rows and columns; the last may be cut."""
+    """The largest weight of each square of `side` rows and columns; the last may be cut."""
     rows, columns = (np.arange(0, count, side) for count in weights.shape)
     return np.maximum.reduceat(np.maximum.reduceat(weights, rows, axis=0), columns, axis=1)
 
 
 def _rule(axes: Axes, shape: tuple[int, int]):
-    """Hairlines between the cells, where cells are large enough to be told apart by eye."""
+    """Hairlines between the cells, if cells are large enough to be distinguishable."""
     for spine in axes.spines.values():
         spine.set(linewidth=0.5, color="0.5")
     axes.tick_params(length=2, width=0.5, pad=2)

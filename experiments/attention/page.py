@@ -80,7 +80,7 @@ def draw_attention(
 
     Args:
       steps: the checkpoints that the model is the mean of.
-      run: folder of the run, whose snapshots the explorer shows beside the text.
+      run: folder of the run, whose snapshots the explorer also shows.
       options: `layer` and `head` are drawn alone, and are where the explorer opens; `hide_eos`
         is of both, though the explorer can bring it back; the arrays, `save_maps`, have all.
 
@@ -196,7 +196,7 @@ def _most_frames(examples: Sequence[Example]) -> int:
 
 
 def _frames_that_fit(examples: Sequence[Example], room: int) -> int:
-    """The largest number of checkpoints an example at which all fit into so many characters."""
+    """The largest number of checkpoints per example with which all fit into `characters`."""
     for count in range(_most_frames(examples), 0, -1):
         if sum(_size(e.frames[0]) * min(count, len(e.frames)) for e in examples) <= room:
             return count
@@ -204,7 +204,8 @@ def _frames_that_fit(examples: Sequence[Example], room: int) -> int:
 
 
 def _size(maps: AttentionMaps, length: int | None = None) -> int:
-    """The characters that the maps take, or would over so many tokens a side: 4 for 3 bytes."""
+    """The characters that the maps take, or would take at a given number of tokens: 4 for 3
+    bytes."""
     total = 0
     for kind, weights in maps.weights.items():
         queries, keys = (min(length or count, count) for count in weights.shape[2:])
@@ -215,13 +216,13 @@ def _size(maps: AttentionMaps, length: int | None = None) -> int:
 
 
 def _thin(example: Example, count: int) -> Example:
-    """The example at so many of its checkpoints; of one alone, the last."""
+    """The example at `count` of its checkpoints; if it is one, the last."""
     labels, frames = (_evenly(each, count) for each in (example.labels, example.frames))
     return example._replace(labels=tuple(labels), frames=tuple(frames))
 
 
 def _evenly(items: Sequence[Any], count: int) -> list[Any]:
-    """So many of the items from the first to the last; of one alone, the last."""
+    """Evenly chosen items from the first to the last; if it is one, the last."""
     total = len(items)
     chosen = np.linspace(total - 1, 0, min(count, total)).round().astype(int)[::-1]
     return [items[i] for i in chosen]

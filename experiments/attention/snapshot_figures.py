@@ -1,8 +1,8 @@
-"""How attention heads changed over a run: curves of their statistics, and strips of maps.
+"""Attention heads over a training run: curves of their statistics, and strips of maps.
 
 In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a panel
 for each of its statistics, in which a line is a head and its colour the layer; `strip_<n>.png`
-shows the n-th tracked sentence, n from 1: a row is a head, a column a checkpoint.
+shows the n-th tracked sentence, n from 1: each row is a head, each column a checkpoint.
 """
 
 import itertools
@@ -32,7 +32,7 @@ from transformer.analysis.attention import Attention
 PANELS = {
     "relative_entropy": "entropy / largest possible",
     "diagonality": "diagonality",
-    "end_fraction": "share on </s>",
+    "end_fraction": "fraction on </s>",
     "distance": "mean distance (tokens)",
     # `--mode=align` scores the test set instead.
     "aer": "alignment error rate\n(tracked pairs, by output)",
@@ -76,7 +76,7 @@ def draw(folder: Path) -> list[Path]:
 
 
 def curves_figure(snapshots: Sequence[Snapshot]) -> Figure:
-    """Returns the figure of all heads' statistics over the steps, a column a kind."""
+    """Returns the figure of all heads' statistics over the steps, a column per kind."""
     kinds = [kind for kind in KINDS if any(kind in snapshot.statistics for snapshot in snapshots)]
     panels = [
         {kind: name for kind in kinds for name in row if _curves(snapshots, kind, name)}
@@ -231,10 +231,10 @@ def _cell(queries: Sequence[str], keys: Sequence[str]) -> float:
 
 
 def _name_maps(axes: Axes, strip: Strip, down: int, across: int, gap: int) -> None:
-    """Writes the step over each column of maps, and the head beside each row.
+    """Writes the step over each column of maps, and the head next to each row.
 
     Args:
-      down, across: from one map to the next, in cells, of which `gap` lie between them.
+      down, across: from one map to the next, in cells, including a `gap` between them.
     """
     text = {"textcoords": "offset points", "fontsize": 8, "annotation_clip": False}
     for column, step in enumerate(strip.steps):

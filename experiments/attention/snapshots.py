@@ -1,4 +1,4 @@
-"""Reading the snapshots of a run: what its attention heads looked at, evaluation by evaluation.
+"""Reads the attention snapshots of a run, one for each evaluation.
 
 Each evaluation during training leaves `attention_snapshots/<step, 8 digits>.npz` in the run's
 folder, which `np.load` reads without pickle. It holds

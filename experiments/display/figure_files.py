@@ -1,4 +1,4 @@
-"""Figures as files that are whole or as they were."""
+"""Writes figures to files atomically."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The course of a run as one picture: loss, scores and learning rate over the steps."""
+"""The training curves of a run: loss, scores and learning rate over the steps."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from transformer.metrics.registry import PANELS, Metric, select
 Curve = tuple[list[float], list[float]]
 
 WIDTH, PANEL_HEIGHT, DOTS_PER_INCH = 6.5, 2.1, 200  # inches: the text width of a page
-# Okabe and Ito's colours stay apart for the colour-blind, and unlike in grey print.
+# Okabe and Ito's colours are distinguishable for the colour-blind and in grey print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKER_SHAPES = "osD^vP"
 FEW = 40  # points that still show as single marks
@@ -37,8 +37,9 @@ class Panel:
 
 RATE = Metric("learning_rate", "learning rate")
 AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
-SAME = 1e-4  # losses are the same that differ by no more than this share
-# Minutes to mark on the axis of steps: at most so many, and at least a fraction of the axis apart.
+SAME = 1e-4  # relative difference up to which losses count as the same
+# Marks of minutes on the axis of steps: their maximum number, and minimum distance as a fraction of
+# the axis.
 MAX_MARKS, MARKS_APART = 9, 0.09
 
 

@@ -1,4 +1,4 @@
-"""Vectors on a plane, and which of them lie near one another."""
+"""Projections of vectors to a plane, and their nearest neighbours."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,7 +11,7 @@ ROWS_AT_ONCE = 512  # of the matrix of similarities
 
 
 def perplexity(count: int) -> float:
-    """Returns the perplexity at which so many points are mapped.
+    """Returns the t-SNE perplexity for a number of points.
 
     Beyond a third of the points, all would be neighbours of all.
     """

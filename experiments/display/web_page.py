@@ -1,4 +1,4 @@
-"""Pages that are one file: their styles, scripts, numbers and pictures stand inside.
+"""Pages in a single file with their styles, scripts, numbers and pictures.
 
 The templates lie in `experiments/web` and its folders; each extends `page.html`, which has what
 all share.
@@ -25,7 +25,7 @@ TEMPLATES = Path(__file__).parents[1] / "web"
 
 
 def write_page(path: Path, template: str, **values: Any) -> Path:
-    """Writes a page that needs no network and no file beside it.
+    """Writes a page that needs no network and no other file.
 
     Values are escaped; a template writes data for its script as `{{ name | json }}`.
 
@@ -81,7 +81,7 @@ def _encode(array: np.ndarray, kind: Any) -> dict[str, Any]:
 
 
 def shortened(text: str, most: int) -> str:
-    """Returns a text of at most so many characters, the last of which tells that more came."""
+    """Returns a text cut to a maximum number of characters, with a mark at the cut."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -1,4 +1,4 @@
-"""Pictures of token embeddings on a plane: a mark a token, and the names of as many as fit."""
+"""Pictures of token embeddings on a plane: a mark per token, and as many names as fit."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, cast

@@ -1,4 +1,4 @@
-"""What a trained model makes of its tokens, the mode `embeddings`: maps and nearest neighbours."""
+"""The mode `embeddings`: maps and nearest neighbours of token embeddings."""
 
 import difflib
 import logging
@@ -184,7 +184,7 @@ def page_table(
     vocabulary: int,
     found: Mapping[str, Shaped[np.ndarray, "V k"]],
 ) -> dict[str, Any]:
-    """Returns what the page knows of a table beside its maps: neighbours, and cosines in percent.
+    """Returns the page's other data of a table: neighbours, and cosines in percent.
 
     Args:
       vocabulary: number of its tokenizer's vocabulary, from zero.

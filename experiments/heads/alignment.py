@@ -1,4 +1,4 @@
-"""The mode `align`: every cross-attention head as a word aligner, scored, and the best one used."""
+"""The mode `align`: scores every cross-attention head as a word aligner, and uses the best one."""
 
 import contextlib
 import logging
@@ -148,7 +148,7 @@ def _align(config: ConfigDict, folder: Path, options: Options, pairs: Sequence[P
 
 
 def print_scores(scores: dict[Head, Score]) -> None:
-    """Prints a row for each head and mean of heads, the scores by both kinds of rows beside it."""
+    """Prints a row for each head and mean of heads, with the scores by both kinds of rows."""
     table = Table(
         title="heads of cross-attention as word aligners",
         caption="AER: alignment error rate. output, input: a target word's links are those of the "

@@ -1,4 +1,4 @@
-"""Pictures of heads as word aligners: the error rate of each, and the links that the best makes.
+"""Pictures of heads as word aligners: the error rate of each, and the links of the best.
 
 Colours are of Okabe and Ito 2008, "Color Universal Design", which people who see fewer colours
 tell apart; the kind of line says the same.

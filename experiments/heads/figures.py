@@ -1,4 +1,4 @@
-"""The picture of what each head is worth: maps of layers and heads, and gradient against truth."""
+"""Pictures of head importance: maps of layers and heads, and gradient against ablation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -40,7 +40,8 @@ NAMED = 3  # points of the scatter that are named
 def build_figure(
     heads: Sequence[Mapping[str, Any]], correlation: float | None, unit: str
 ) -> Figure:
-    """A row of maps a kind of attention, a column a measure, and gradient against truth below.
+    """A row of maps per kind of attention, a column per measure, and gradient against ablation
+    below.
 
     All maps of a column share their colours: red is a head that the model needs, blue one that it
     is better without. A few heads count for more than all others, so colours follow the root.
@@ -141,7 +142,7 @@ def _draw_scatter(
         place, beside = (head["importance"], head["loss"]), (5, -8 if number % 2 else 3)
         style = {"xytext": beside, "textcoords": "offset points", "fontsize": 7}
         axes.annotate(f"{head['layer']}.{head['head']}", place, **style)
-    # A hundredth of the largest change is still told from none.
+    # A hundredth of the largest change is still distinguishable from zero.
     axes.set_yscale("symlog", linthresh=max(abs(head["loss"]) for head in heads) / 100 or 1.0)
     axes.set_xlabel(MEASURES["importance"].title.replace("\n", " ").format(unit=unit), fontsize=8.5)
     axes.set_ylabel(MEASURES["loss"].title.format(unit=unit), fontsize=8.5)

@@ -1,18 +1,18 @@
-"""Which heads matter: the mode `heads` ranks them by gradient and by switching each off.
+"""The mode `heads`: ranks attention heads by gradient and by ablation.
 
-What each head reads is multiplied by a gate of 1, see `transformer.model.stack`. One backward pass
-over the test set gives the derivative of every text's loss L_x, the sum over its tokens, by every
-gate. With n tokens in all,
+The output of each head is multiplied by a gate of 1, see `transformer.model.stack`. One backward
+pass over the test set gives the derivative of every text's loss L_x, a sum over its tokens, with
+respect to every gate. With n tokens in total,
 
     importance = sum_x |dL_x / dgate| / n,    estimate = -sum_x dL_x / dgate / n,
 
-where the first is the expectation of Michel et al. but for the mean length of a text, and the
-second is how far the tangent of the mean loss rises where the gate goes from 1 to 0. Beside them
-stands what happens when that gate alone is 0: the changes of mean loss, of accuracy and, of
+where the first is the expectation of Michel et al. divided by the mean length of a text, and the
+second is the first-order estimate of the change of the mean loss if the gate goes from 1 to 0. They
+are compared with the ablation of each single head: the changes of mean loss, of accuracy and, for
 translators, of the BLEU of greedy translations of the first `evaluate.max_sentences`.
 
-A text is a sentence pair of a translator, a row of `data.context` tokens of a language model and a
-text of a classifier, whose loss has one class in place of tokens.
+A text is a sentence pair of a translator, a row of `data.context` tokens of a language model, or a
+text of a classifier, whose loss is that of one class instead of tokens.
 
 Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
 (gates) and 3.2 (ablating one), and equation 2 (importance).
@@ -49,7 +49,7 @@ from transformer.tasks.base import Task
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_trained, make_writable
 
-Done = Callable[[int], None]  # told how many texts were read since the last call
+Done = Callable[[int], None]  # called with the number of texts read since the last call
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was
 # measured at 0.6 of the time, both for losses and for translations.
 AT_ONCE = 16
@@ -66,7 +66,7 @@ class HeadScores:
       kind: of attention, a key of `attention_arrays.KINDS`.
       layer, head: from 1.
       importance, estimate: from gradients, see this module.
-      loss, accuracy: their changes where the head is off; of accuracy as a share.
+      loss, accuracy: their changes if the head is ablated; accuracy is a fraction.
       bleu: its change, of 100; None of models that do not translate.
     """
 
@@ -88,7 +88,7 @@ class Ranking:
       split, unit, tokens: the set that losses are means over, what they count of it, and how many.
       decoded: sentences that BLEU is of, 0 of models that do not translate.
       by_importance, by_estimate: Spearman's rank correlation with the change of the loss; None
-        where there are too few heads, or all are alike.
+        if there are too few heads, or all are equal.
       bleu_by_importance: the same of importance with the change of BLEU, which is below zero where
         they agree; None of models that do not translate, too.
     """
@@ -143,11 +143,11 @@ def work(task: Task) -> int:
 
 
 def rank(task: Task, variables: Variables, done: Done, at_once: int) -> Ranking:
-    """Returns what every head is worth.
+    """Returns the importance of every head.
 
     Args:
       variables: the trained ones, without gates.
-      done: told how many texts were read since the last call.
+      done: called with the number of texts read since the last call.
       at_once: models with one head off that run together.
     """
     ones = unit_gates(task.predictor.model.config)
@@ -202,7 +202,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
 
 
 def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
-    """The variables with gates beside them."""
+    """The variables with gates."""
     model = task.predictor.model
     part = "encoder" if isinstance(model, Classifier) else ""
     return {**variables, "gates": gate_variables(gates, model.config, part)}
@@ -232,7 +232,8 @@ def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple
 
 
 def _sums(task: Task, variables: Variables, stacked: Any, done: Done, at_once: int) -> TokenSums:
-    """The sums over the split of all models, each with its gates: arrays, a number a model."""
+    """The sums over the split for all models, each with its gates: arrays of one number per
+    model."""
     models = len(jax.tree.leaves(stacked)[0])
 
     @jax.jit

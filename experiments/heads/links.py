@@ -1,4 +1,4 @@
-"""The word links that heads of cross-attention make, and how well they agree with the truth."""
+"""The word links of cross-attention heads, and their scores against gold links."""
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from transformer.storage.files import whole_file
 NO_LINK = -1
 MEAN = "mean"
 SCORES = ("error_rate", "precision", "recall")
-PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # all heads' weights of so many are held
+PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # pairs whose weights of all heads are in memory
 
 
 class Head(NamedTuple):
@@ -69,7 +69,7 @@ class HeadLinks(NamedTuple):
     Attributes:
       scores: of each head, then the mean of its layer, then of all layers.
       chosen: for each pair, which source word each head links each target word to; `NO_LINK` for
-        none, and of several that are attended to alike the first. Heads are in the scores' order.
+        none, and of several with equal weight the first. Heads are in the scores' order.
     """
 
     scores: dict[Head, Score]

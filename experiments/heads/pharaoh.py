@@ -49,7 +49,7 @@ def _parse(line: str, size: tuple[int, int], place: str) -> GoldLinks:
         link = LINK.fullmatch(text)
         if link is None:
             raise UserError(
-                f"{place}: {text[:40]!r} is no link: write source-target, two word numbers from "
+                f"{place}: {text[:40]!r} is not a link: write source-target, two word numbers from "
                 "zero such as 0-0, or 0p0 for a link that is only possible"
             )
         i, j = int(link[1]), int(link[3])

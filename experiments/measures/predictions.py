@@ -1,4 +1,4 @@
-"""Predicted labels of a sweep's runs: which are right, and whether two classifiers differ."""
+"""Predicted labels of a sweep's runs: accuracy, and a significance test of two classifiers."""
 
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,8 @@ def mcnemar_test(
 ) -> tuple[float, str]:
     """The two-sided p-value of a difference in accuracy on one test set, and the test's signature.
 
-    Were two classifiers alike, of the texts that only one of them has right each would have half.
+    If two classifiers were equally good, each would be right on half of the texts that only one has
+    right.
 
     Args:
       counts: 1 of a right label, else 0; the baseline's is of the same texts.

@@ -1,4 +1,4 @@
-"""How the sweeps of each task are judged: an entry of `REGISTRY` is all that a task adds."""
+"""The measures by which sweeps of each task are compared; each task adds an entry of `REGISTRY`."""
 
 import dataclasses
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What a run made of each text of its test set: the part of all tasks that keep such texts."""
+"""The outputs of a run for each text of its test set, for all tasks that save them."""
 
 import dataclasses
 import hashlib
@@ -19,7 +19,7 @@ class Texts:
       counts: sums of rows make the main score of any corpus of these texts.
       exact: came out as it should, letter by letter or as its very label.
       lengths: words of what was put in.
-      given: a digest of what all runs must have alike, by the file that holds it.
+      given: a digest of the content that must be equal in all runs, by file.
     """
 
     counts: Int64[np.ndarray, "N n"]
@@ -64,7 +64,7 @@ def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "N"]:
 
 
 def exact_fraction(texts: Texts, rows: Int[np.ndarray, "rows"]) -> float:
-    """Which share of these rows is exact, in percent."""
+    """The percentage of these rows that is exact."""
     return 100 * texts.exact[rows].mean()
 
 

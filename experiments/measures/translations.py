@@ -1,4 +1,4 @@
-"""Translations of a sweep's runs: what BLEU counts of each, and whether two systems differ."""
+"""Translations of a sweep's runs: BLEU counts, and a significance test of two systems."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,10 +97,11 @@ def randomisation_test(
 ) -> tuple[float, str]:
     """The two-sided p-value of a difference in BLEU on one test set, and the signature of the test.
 
-    Were two systems alike, their translations of a sentence could as well be exchanged. The p-value
-    is the fraction of random exchanges in which BLEU differs at least so much, whichever is ahead.
-    `sacrebleu --paired-ar` counts only those in which it differs more: two systems that differ in
-    one sentence, of which every exchange differs by as much, then have the least p there is.
+    If two systems were equally good, their translations of a sentence could be exchanged. The
+    p-value is the fraction of random exchanges in which BLEU differs at least so much, whichever is
+    ahead. `sacrebleu --paired-ar` counts only those in which it differs more: two systems that
+    differ in one sentence, of which every exchange differs by as much, then have the least p there
+    is.
 
     Args:
       counts: see `count_ngrams`; the baseline's is of the same sentences.

@@ -1,4 +1,4 @@
-"""Sinusoids as rotating phasors: how a row of the heat map arises, as GIF and as a page.
+"""Sinusoids as rotating phasors, which show the origin of the heat map: a GIF and a page.
 
 Two dimensions that are the sine and the cosine of one angle are a point on a circle, and each
 position moves the hand that points to it by the same angle: the first by a radian, each next one by

@@ -1,4 +1,4 @@
-"""Pictures of positional encodings: what each adds, turns or biases, and what becomes of distance.
+"""Pictures of positional encodings: additions, rotations and biases, and their use of distance.
 
 Everything is asked of the classes in `transformer.model.positions` through their hooks, so that an
 encoding that is added to their REGISTRY has its pictures, too.
@@ -28,7 +28,7 @@ SIGNED, CYCLIC = (
     "RdBu_r",
     "twilight_shifted",
 )  # blue is below zero, red above; angles end where they begin
-# A weight of e^-8, 0.03%, is as good as none: biases beyond it look alike.
+# A weight of e^-8, 0.03%, is practically zero, so biases beyond it need not be distinguishable.
 MAX_BIAS = 8.0
 MAX_HEADS = 16  # panels
 ROUND_FIGURES = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
@@ -135,8 +135,8 @@ def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
     figure, top, left, right = _three_panels(encoding)
     distances, vectors = encoding.vectors(hook, count)
     what = {
-        "score": "a query is multiplied with, beside the key",
-        "value_bias": "is read beside the value",
+        "score": "is added to the key for the score",
+        "value_bias": "is added to the value",
     }
     ends = (-0.5, vectors.shape[-1] - 0.5, distances[-1] + 0.5, distances[0] - 0.5)
     heat_map(top, vectors[0], ends)
@@ -159,7 +159,7 @@ def nothing_figure(encoding: Encoding, count: int) -> Figure:
     axes = figure.subplots()
     heat_map(axes, encoding.table(count))
     axes.set(xlabel=DIMENSION, ylabel=POSITION, title="added to the embedding: nothing")
-    words = "nothing is told of positions:\nadds nothing, turns nothing, biases no score"
+    words = "no information about positions:\nno hook changes anything"
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center")
     return figure
 
@@ -248,7 +248,7 @@ def _bias_curves(axes: Axes, encoding: Encoding, biases: np.ndarray) -> None:
 
 
 def _curves_of_heads(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
-    """A curve a head, told apart by lightness and dashes."""
+    """A curve per head, distinguished by lightness and dashes."""
     colours = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))
     for head, curve in enumerate(curves):
         style = {"color": colours[head], "linestyle": LINE_STYLES[head % len(LINE_STYLES)]}

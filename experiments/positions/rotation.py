@@ -1,4 +1,4 @@
-"""The linear map from a position's encoding to that of the position k tokens on.
+"""The linear map from a position's encoding to that of the position k tokens later.
 
 For sines and cosines of angles w p there is one for all positions p: it turns each pair by w k,
 

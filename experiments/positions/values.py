@@ -1,4 +1,4 @@
-"""What positional encodings do, as numbers: asked of the model's own classes, hook by hook."""
+"""The effects of positional encodings as numbers, computed with the model's own classes."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ class Encoding:
       config: of a model that has it.
       params: its parameters there.
       origin: where these come from; '' where it has none.
-      place: where in the model, such as "decoder layer 1"; '' where all places are alike.
+      place: where in the model, such as "decoder layer 1"; '' if all places are equal.
       past_only: whether keys stand on one side of their query, as in a decoder's self-attention.
     """
 
@@ -78,8 +78,9 @@ class Encoding:
     ) -> tuple[Int[np.ndarray, "M"], Real[np.ndarray, "H M K"]]:
         """Returns distances, key minus query in tokens, and a vector for each.
 
-        Of `score`, it is what queries are compared with beside the keys: the hook must be linear in
-        the query. Of `value_bias`, it is what is read beside the values.
+        Of `score`, it is added to the keys that queries are compared with: the hook must be linear
+        in
+        the query. Of `value_bias`, it is added to the values.
         """
         heads, width = self.config.num_heads, self.config.head_width
         query = jnp.array([count - 1 if self.past_only else count // 2])

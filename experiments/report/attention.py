@@ -1,4 +1,4 @@
-"""Small heat maps of attention for a page: numbers that its picture is drawn from, and no file."""
+"""Small heat maps of attention for a page, drawn from numbers without image files."""
 
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ AXES = ("written ↓", "read →")  # what rows and columns are, in the corner b
 class AttentionMap(NamedTuple):
     """A heat map as a picture of its page draws it: places and sizes in the picture's units.
 
-    `rows` and `columns` are (place, token); `cells` are (x, y, share of the full colour), `cell`
+    `rows` and `columns` are (place, token); `cells` are (x, y, fraction of the full colour), `cell`
     wide and high; `axes` says what rows and columns are.
     """
 
@@ -57,7 +57,7 @@ def cross_attention(
             (predictor.target_tokenizer, translations),
         )
     )
-    # Each has its end beside its tokens.
+    # Each includes its end-of-sentence.
     drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
     if not drawn or not has_cross_attention(predictor.model.config):
         return maps

@@ -1,4 +1,4 @@
-"""Whose fault a wrong translation is: the model's, or that of the search that looked for it."""
+"""Search errors and model errors of translations."""
 
 import contextlib
 import math
@@ -79,7 +79,7 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
     """Returns the sentences of a split with what a run made of them.
 
     Raises:
-      UserError: the texts are missing, damaged, or of unlike numbers of lines.
+      UserError: the texts are missing or damaged, or have different numbers of lines.
     """
     place = folder / "translations"
     names = [f"{split}{kind}.txt" for kind in (".source", ".reference", "")]

@@ -48,7 +48,7 @@ def main_score(task: str, results: dict[str, Any]) -> str:
     scores = results[split]
     text, interval = _cell(measure, scores), f"{measure.name}_ci" in scores
     count = next((f"{scores[name]:,} {name}" for name in COUNTS if name in scores), None)
-    if count is None:  # a classifier's, of which there are so many of each class
+    if count is None:  # a classifier's, which counts texts by class
         count = f"{sum(own['texts'] for own in scores['classes'].values()):,} texts"
     sure = "± is half a 95% bootstrap interval over them" if interval else "no interval is known"
     title, unit = metric.title[0].upper() + metric.title[1:], metric.unit
@@ -117,7 +117,7 @@ def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:
         return None
     decode = decode_of(config, results)
     rows = [[f"decode.{name}", _shown(decode[name])] for name in SEARCHED_WITH]
-    told = "" if DECODE in results else ", by the config: results.json does not tell"
+    told = "" if DECODE in results else ", by the config: results.json does not record it"
     return Table(f"The search that made the scored translations{told}", ["", ""], rows)
 
 
@@ -131,9 +131,9 @@ def cost_table(results: dict[str, Any], unit: str) -> Table:
         ["time of the run", duration(results["wall_seconds"])],
     ]
     if speed := results.get("tokens_per_second"):
-        rows.append([f"{unit} a second while training", f"{speed:,.0f}"])
+        rows.append([f"{unit} per second during training", f"{speed:,.0f}"])
     if work := results.get("flops_per_token"):
-        rows.append(["operations to train on a token, without attention's own", f"{work:,}"])
+        rows.append(["training FLOPs per token, without those of attention", f"{work:,}"])
     return Table("Cost of the run", ["", ""], rows)
 
 
@@ -177,7 +177,7 @@ def cleaning_table(data: dict[str, Any]) -> Table | None:
     read = cleaning["read"]
     counts = {"read": read, **cleaning["dropped"], "kept": cleaning["kept"]}
     rows = [[name, f"{count:,}", f"{count / max(1, read):.2%}"] for name, count in counts.items()]
-    return Table("Cleaning of the training text", ["pairs", "number", "share"], rows)
+    return Table("Cleaning of the training text", ["pairs", "number", "fraction"], rows)
 
 
 def batch_table(data: dict[str, Any]) -> Table:
@@ -192,7 +192,7 @@ def batch_table(data: dict[str, Any]) -> Table:
         rows.append(["padding of them", f"{data['padding_fraction']:.1%}"])
     rows.append(["shapes, rows × tokens", shapes])
     broken = data.get("broken_lines", {})
-    rows += [[f"broken lines passed over in {path}", f"{n:,}"] for path, n in broken.items()]
+    rows += [[f"broken lines skipped in {path}", f"{n:,}"] for path, n in broken.items()]
     return Table("Tokens and batches", ["", ""], rows)
 
 

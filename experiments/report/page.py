@@ -1,4 +1,4 @@
-"""The report of a run: one page, to send to somebody, with all that a run left to judge it by.
+"""The report of a run: one page with everything needed to judge it.
 
 It is made of the files in the run's folder and its checkpoint alone, so that it can be made again
 where the data is not.
@@ -30,11 +30,11 @@ REPORT, DATA = "report.html", "data.json"
 PICTURES = {
     "confusion.png": "Confusion matrix of the test set: rows are true classes",
     "reliability.png": "Reliability: accuracy against confidence on the test set",
-    "map.png": "Texts of the test set by what the model makes of them (t-SNE)",
+    "map.png": "Features of the texts of the test set (t-SNE)",
     "reading.png": "What attention pooling reads: darker is more",
     "attention_snapshots/*.png": "Attention of a few fixed sentences while training",
     "alignment/*.png": "Cross-attention against gold word links",
-    "heads/*.png": "What the attention heads are worth",
+    "heads/*.png": "Importance of the attention heads",
     "positions/*.png": "Positional encodings",
     "embeddings/*.png": "Token embeddings",
 }
@@ -107,7 +107,7 @@ def write(
     """
     environment = records.read_environment(folder / ENVIRONMENT)
     data = records.read_data(folder / DATA)
-    # What is shown is the run's config: what a mode is told does not train it again.
+    # The report shows the run's config: the flags of a mode do not change the training.
     recorded = load_config(folder)
     split = numbers.main_split(results)
     pictures, left_out = _pictures(folder / "figures")

@@ -1,4 +1,4 @@
-"""The part of a report that each task has its own: what a run makes of texts, good and bad."""
+"""The part of a report that depends on the task: good and bad outputs of a run."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -65,9 +65,9 @@ def translations(
         drawn, notes = cross_attention(trained, *sides), []
     if any(drawn):
         notes.append(
-            "Next to each: its cross-attention, the mean over the heads of the last layer. A row "
-            "is a token that is written, and shows where the model looks meanwhile; a column is a "
-            "token of the source that is read. Stronger colour is more."
+            "Next to each sentence: its cross-attention, the mean over the heads of the last "
+            "layer. Each row is a written token, and shows the attention while it is written; "
+            "each column is a source token. Stronger colour is more weight."
         )
     samples = [
         Example(f"Sentence {each.line}", _pair_lines(each), own)
@@ -127,7 +127,7 @@ def _errors(
     for kind, name in kinds.items():
         count = sum(each.kind == kind for each in judged)
         rows.append([name, f"{count:,}", f"{count / max(1, len(judged)):.1%}"])
-    table = Table("Outcome per sentence", ["", "sentences", "share"], rows)
+    table = Table("Outcome per sentence", ["", "sentences", "fraction"], rows)
     return Group("errors", title, notes, [table], _error_examples(judged))
 
 
@@ -160,7 +160,7 @@ def _worst_translations(sentences: Sequence[Sentence]) -> Group:
 
 
 def _longest_translations(sentences: Sequence[Sentence]) -> Group:
-    """The slowest, told by what makes them so: it is the same on every machine."""
+    """The slowest sentences, by number of decoding steps, which is the same on every machine."""
     title = "The slowest translations"
     notes = [
         "A search takes at least as many steps of the decoder as its translation has tokens, and "
@@ -254,7 +254,7 @@ def classification(
     samples = [*enumerate(rows, 1)][:: max(1, len(rows) // SAMPLES)][:SAMPLES]
     notes = [f"{len(wrong):,} of {len(rows):,} texts are taken for another class."]
     if wrong:
-        notes.append("The model is surest of these:")
+        notes.append("The errors with the highest probability:")
     mistakes = [example(number, row) for _, number, row in wrong[:MISTAKES]]
     title = f"Sample texts of the {split} set"
     return [

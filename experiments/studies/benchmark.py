@@ -1,4 +1,4 @@
-"""How fast many runs train: as one program, one after another, and each in a process of its own.
+"""Measures the speed of many runs: as one program, one after another, and in separate processes.
 
     python -m experiments.studies.benchmark --runs=1,4,16 --steps=20 --processes=16
 
@@ -6,7 +6,7 @@ The models are quickstart's and differ in their seeds. First the steps alone: ev
 the same number, together and in turn, once to compile and then several times, the two ways
 alternating; the median is printed. Then, with `--processes`, whole runs of `--run-steps` steps with
 all that belongs to them (start, text, compilation, evaluation, scores), once as the points of one
-sweep and once as so many commands.
+sweep and once as separate commands.
 """
 
 import argparse
@@ -46,12 +46,12 @@ def main() -> None:
     """Runs the benchmark that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", default="1,4,16", help="sizes of the batch of runs")
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of each member")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of each run")
     parser.add_argument("--processes", type=int, default=0, help="whole runs; 0 for none")
     parser.add_argument("--run-steps", type=int, default=100, help="training steps of a whole run")
     options = parser.parse_args()
     device = jax.devices()[0]
-    title = f"{jax.device_count()} x {device.device_kind}, {options.steps} steps of each member"
+    title = f"{jax.device_count()} x {device.device_kind}, {options.steps} steps of each run"
     table = Table(title=title)
     for column in ("runs", "vmap, s", "sequential, s", "speed-up", "MB per run"):
         table.add_column(column, justify="right")

@@ -1,4 +1,4 @@
-"""What the small commands share: flags, and one line and exit code 2 for a user's mistake."""
+"""Shared code of the small commands: flags, and one line and exit code 2 for a user error."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         number = int(text) if text.isdecimal() else least - 1
         if not least <= number <= most:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no whole number between {least:,} and {most:,}"
+                f"{text!r} is not a whole number between {least:,} and {most:,}"
             )
         return number
 

@@ -1,4 +1,4 @@
-"""What an error means for a sweep: whose it is, whether memory ran out, and one line about it."""
+"""Classifies errors in a sweep: user errors, lack of memory, and their messages."""
 
 import errno
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class SweepError(UserError):
 
 
 def concerns_all(error: Exception) -> bool:
-    """Whether it is of no use to go on with other trials after this error."""
+    """Whether other trials would fail with the same error."""
     return any(
         isinstance(each, SweepError | BrokenPipeError)
         or (isinstance(each, OSError) and each.errno in OF_ALL)

@@ -1,4 +1,4 @@
-"""Which trials of a sweep are those that its study has, and in what two sweeps differ."""
+"""Matches the trials of a sweep with those of its study, and lists differences of sweeps."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from configs import base
 from experiments.sweeps.plan import PlannedTrial, at_number
 from transformer.config import flatten
 
-# What may change when a sweep goes on: how it is run and compared, and where its text lies.
+# Keys that may change when a sweep resumes: how it is run and compared, and the paths of its text.
 FREE_KEYS = (
     *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
     *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
@@ -20,7 +20,7 @@ MAX_TOLD, MAX_LENGTH = 8, 60  # differing keys, and characters of a value, in a 
 
 
 def fixed_keys(config: ConfigDict) -> dict[str, Any]:
-    """Returns the keys and values that must not change when a sweep goes on."""
+    """Returns the keys and values that must not change when a sweep resumes."""
     return {k: v for k, v in flatten(config).items() if not k.startswith(FREE_KEYS)}
 
 

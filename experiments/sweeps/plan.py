@@ -1,4 +1,4 @@
-"""The trials of a sweep, each a whole config, checked before any of them trains."""
+"""The trials of a sweep, each a complete config, checked before any of them trains."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ NUMBERS = (
     "optimizer.weight_decay",
     "train.label_smoothing",
 )
-# Numbers of which zero compiles to another step than the rest.
+# Numbers for which zero compiles to a different step.
 RATES = ("train.ema_decay", *(f"model.dropout_{name}" for name in DropoutRates._fields))
 
 
@@ -88,13 +88,15 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
     """
     try:
         if not isinstance(values, Mapping):
-            raise UserError(f"{values!r} is no dict of dotted keys and values")
+            raise UserError(f"{values!r} is not a dict of dotted keys and values")
         own = ConfigDict(config.to_dict())
         for key, value in values.items():
             if key.startswith("sweep."):
                 raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
             if key == "task":
-                raise UserError("config.task cannot differ: scores of unlike tasks do not compare")
+                raise UserError(
+                    "config.task cannot differ: scores of different tasks are not comparable"
+                )
             assign(own, key, value)
         own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)

@@ -1,4 +1,4 @@
-"""The trials that are left of a sweep, as a worker takes them: a lock on each that it trains."""
+"""The queue of a sweep's remaining trials: a worker locks each trial that it trains."""
 
 import contextlib
 import time
@@ -36,7 +36,7 @@ class Queue:
         self._limits: dict[str, int] = {}  # by structure
 
     def limit(self, trial: PlannedTrial, size: int) -> None:
-        """Takes no more than so many trials at once that are alike this one."""
+        """Limits the number of trials taken at once that share this one's program."""
         self._limits[structure(trial.config)] = size
 
     def take(self, locks: contextlib.ExitStack) -> Taken:

@@ -1,4 +1,4 @@
-"""Where the study of a sweep is stored, under which name, and whether it can be reached."""
+"""The storage of a sweep's study: its name, and a check of the connection."""
 
 import contextlib
 import uuid

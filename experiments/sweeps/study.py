@@ -1,4 +1,4 @@
-"""The store of a sweep: an Optuna study, which says what each trial has come to."""
+"""The Optuna study of a sweep, which stores the state of each trial."""
 
 import contextlib
 import itertools
@@ -175,7 +175,7 @@ class Study:
     def report(self, attempt: Attempt, value: float, step: int) -> bool:
         """Tells a score during the training; returns whether the trial shall be pruned."""
         with self.reached(), warnings.catch_warnings():
-            # A run that goes on from a checkpoint comes by the same steps again.
+            # A run that resumes from a checkpoint reports the same steps again.
             warnings.filterwarnings("ignore", "The reported value is ignored")
             attempt.report(value, step)
             return bool(self.config.sweep.prune and attempt.should_prune())

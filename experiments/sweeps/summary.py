@@ -1,4 +1,4 @@
-"""The end of a sweep: its results are written, and what is not in them is said."""
+"""The end of a sweep: writes the results, and reports which trials are missing."""
 
 import logging
 import shlex

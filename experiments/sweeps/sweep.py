@@ -1,4 +1,4 @@
-"""A sweep: many runs that differ in a few keys, trained by any number of workers, and the summary.
+"""Trains the runs of a sweep with any number of workers, and writes the summary.
 
 Every worker is the same command on the same --workdir. The study (`sweep_study.Study`) says which
 trials are taken and which are done; a lock on each trial's folder, which the system lets go when
@@ -137,7 +137,7 @@ class _Worker:
         groups = group_trials(planned, largest)
         states = self.study.states()
         done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
-        how = "together, as one program" if self.vmapped else "in turn, through one compiled step"
+        how = "vmapped, as one program" if self.vmapped else "sequential, with one compiled step"
         noun = "group" if len(groups) == 1 else "groups"
         logger.info(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
         for group in groups:
@@ -191,7 +191,7 @@ class _Worker:
         """Trains, scores and tells the study; returns the signal that ended it, if one did.
 
         An error of one trial ends that trial alone: those that train together are divided until
-        it is found, and go on from what they saved.
+        it is found, and resume from their checkpoints.
 
         Args:
           again: whether what memory held before was let go for this attempt.
@@ -232,7 +232,9 @@ class _Worker:
             self._queue.limit(taken[0][0], size)
         halves = taken[:size], taken[size:]
         names = [", ".join(str(trial.number) for trial, _ in half) for half in halves]
-        logger.warning(f"{reason}: training {names[0]} and {names[1]} apart, from what was saved")
+        logger.warning(
+            f"{reason}: training {names[0]} and {names[1]} separately, from their checkpoints"
+        )
         for half in halves:
             if (stopped_by := self._train(half)) is not None:
                 return stopped_by
@@ -299,7 +301,7 @@ class _Worker:
             self._fail(trial, attempt, str(error))
             return None
         if pruned:
-            logger.info(f"{trial.name} is pruned: the others stood better at this step")
+            logger.info(f"{trial.name} is pruned: below the median at this step")
             self.study.end(attempt, None, "pruned")
         else:
             self._score(trial, attempt, task)

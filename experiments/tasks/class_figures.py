@@ -1,4 +1,4 @@
-"""Pictures of a classifier: its confusions, its calibration, a map of texts, and what it reads.
+"""Pictures of a classifier: confusion matrix, calibration, a map of texts, and pooling weights.
 
 Each function returns a figure outside pyplot, with an Agg canvas; its `savefig` writes it.
 """
@@ -20,7 +20,7 @@ from experiments.display.vector_space import tsne
 from transformer.metrics.classification import Reliability
 
 CELL = 0.75  # inches, of the confusion matrix
-DARK = 0.55  # share of the scale from which text on a cell is white
+DARK = 0.55  # fraction of the scale from which text on a cell is white
 MAX_MAP = 2000  # points of a map: more hide one another, and t-SNE takes minutes
 ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and the width they may take
 ROW_OF_NEXT = 1.4  # rows from the last of a text to the first of the next
@@ -29,7 +29,7 @@ TOKEN_GAP, BOX_GAP, COLUMN_GAP, MARGIN = 0.04, 0.02, 0.15, 0.1  # inches
 
 
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
-    """The confusion matrix: shares of each true class in colour, numbers of texts in figures.
+    """The confusion matrix: fractions of each true class in colour, numbers of texts in figures.
 
     Args:
       confusion: true classes in rows.
@@ -38,17 +38,17 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
     size = max(2.0, CELL * len(labels))
     figure = new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
     axes = figure.subplots()
-    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    mesh = axes.imshow(shares, cmap=COLOUR_MAP, vmin=0, vmax=1)
-    for (row, column), share in np.ndenumerate(shares):
+    fractions = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    mesh = axes.imshow(fractions, cmap=COLOUR_MAP, vmin=0, vmax=1)
+    for (row, column), fraction in np.ndenumerate(fractions):
         axes.text(
             column,
             row,
-            f"{confusion[row, column]:,}\n{share:.1%}",
+            f"{confusion[row, column]:,}\n{fraction:.1%}",
             ha="center",
             va="center",
             fontsize=9 if len(labels) < 8 else 6,
-            color="white" if share > DARK else "black",
+            color="white" if fraction > DARK else "black",
         )
     names = [visible_label(label) for label in labels]
     axes.set_xticks(range(len(labels)), names, rotation=0 if len(labels) < 4 else 90, **AS_TEXT)
@@ -58,7 +58,7 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
     axes.tick_params(length=0)
     bar = figure.colorbar(mesh, ax=axes, ticks=[0, 0.5, 1], fraction=0.046)
     bar.ax.set_yticklabels(["0%", "50%", "100%"])
-    bar.set_label("share of the true class")
+    bar.set_label("fraction of the true class")
     return figure
 
 
@@ -88,7 +88,7 @@ def reliability_figure(curves: dict[str, Reliability]) -> Figure:
         )
         below.stairs(curve.count / curve.count.sum(), np.arange(bins + 1) / bins, **style)
     above.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
-    below.set(xlabel="confidence", ylabel="share of texts", ylim=(0, None))
+    below.set(xlabel="confidence", ylabel="fraction of texts", ylim=(0, None))
     for text in above.legend(frameon=False, fontsize=8, loc="upper left").get_texts():
         text.set(**AS_TEXT)
     for axes in (above, below):
@@ -102,7 +102,7 @@ def embedding_map(
     labels: Sequence[str],
     seed: int = 0,
 ) -> Figure:
-    """A map of texts, in which those that the classifier sees as alike lie near each other.
+    """A map of texts, in which texts with similar features are close to each other.
 
     See `vector_space.tsne`. Of many texts, `MAX_MAP` drawn at random are shown.
 
@@ -117,7 +117,7 @@ def embedding_map(
     """
     embeddings, classes = np.asarray(embeddings, np.float32), truth
     if len(embeddings) < 3:
-        raise ValueError(f"{len(embeddings)} texts are no map: three are needed")
+        raise ValueError(f"{len(embeddings)} texts are too few for a map: three are needed")
     if len(embeddings) > MAX_MAP:
         shown = np.random.default_rng(seed).choice(len(embeddings), MAX_MAP, replace=False)
         embeddings, classes = embeddings[shown], classes[shown]
@@ -140,7 +140,7 @@ def embedding_map(
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_color("0.8")
-    # Solid marks in the legend: at a few points' size, faint ones cannot be told apart.
+    # Solid marks in the legend: at a few points' size, faint ones are not distinguishable.
     legend = figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
     handles = filter(None, legend.legend_handles)
     for handle, text in zip(handles, legend.get_texts(), strict=True):
@@ -165,20 +165,21 @@ class ReadText(NamedTuple):
 
 
 class _Box(NamedTuple):
-    """A token's box: left edge and width in inches, row from zero, and share of the scale."""
+    """A token's box: left edge and width in inches, row from zero, and fraction of the scale."""
 
     x: float
     row: float
     width: float
     name: str
-    share: float
+    fraction: float
 
 
 def reading_figure(texts: Sequence[ReadText]) -> Figure:
     """Texts as rows of boxes, each the darker the more of the weight its token has.
 
-    The scale of each text goes from zero to its largest weight, which stands beside it, after the
-    true and the predicted class; a wrong one is printed in bold. A long text takes several rows.
+    The scale of each text goes from zero to its largest weight, which is printed next to it, after
+    the true and the predicted class; a wrong one is printed in bold. A long text takes several
+    rows.
     """
     fonts, covered = fonts_for(frozenset("".join(token for t in texts for token in t.tokens)))
     style = {"fontsize": TOKEN_FONT, "family": fonts, **AS_TEXT}
@@ -208,7 +209,7 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
     axes.text(left, 0.5 * ROW, "tokens", va="center", color="0.4", **style)
     for box in (box for line in boxes for box in line):
         corner = (left + box.x, (box.row + 1.08) * ROW)
-        colour = colormaps[COLOUR_MAP](box.share)
+        colour = colormaps[COLOUR_MAP](box.fraction)
         axes.add_patch(Rectangle(corner, box.width, 0.84 * ROW, color=colour, linewidth=0))
         axes.text(
             corner[0] + box.width / 2,
@@ -216,7 +217,7 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
             box.name,
             ha="center",
             va="center_baseline",
-            color="white" if box.share > DARK else "black",
+            color="white" if box.fraction > DARK else "black",
             **style,
         )
     return cast(Figure, axes.figure)

@@ -1,4 +1,4 @@
-"""Using a trained classifier: the modes `classify` and `attention`."""
+"""The modes of classifiers: `classify` and `attention`."""
 
 import logging
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ MAPPED = 500  # texts of the map: t-SNE then takes seconds
 def classify(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes the most probable class of each line and its probability; a blank line stays blank.
 
-    With `decode.num_best` over one, each line becomes so many, of as many classes as there are,
+    With `decode.num_best` over one, each line becomes that many lines, at most one per class,
     `number<TAB>class<TAB>probability`, numbered from one. Returns the lines written.
     """
     run = load_trained(folder, config)

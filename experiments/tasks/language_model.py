@@ -1,4 +1,4 @@
-"""Using a trained language model: the modes `generate`, `score` and `attention`."""
+"""The modes of language models: `generate`, `score` and `attention`."""
 
 import logging
 from pathlib import Path
@@ -40,8 +40,8 @@ def generate_lines(config: ConfigDict, folder: Path, lines: Lines, output: TextI
     """Writes each line with what the model writes after it; returns the lines written.
 
     What is written may hold ends of lines: they stand as `\\n`, so that a text stays a line. With
-    `decode.num_best` over one, each line becomes so many, `number<TAB>text`, numbered from one;
-    those of a beam search, best first, have their score between the two.
+    `decode.num_best` over one, each line becomes that many lines, `number<TAB>text`, numbered from
+    one; those of a beam search, best first, have their score between the two.
     """
     run = load_trained(folder, config)
     written, numbered = 0, config.decode.num_best > 1

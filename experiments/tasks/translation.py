@@ -1,4 +1,4 @@
-"""Using a trained translator: the modes `translate`, `score`, `attention` and `align`."""
+"""The modes of translators: `translate`, `score`, `attention` and `align`."""
 
 import logging
 from pathlib import Path
@@ -25,7 +25,7 @@ EXAMPLES = 5  # translations shown after training, and for the first of them its
 def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes the translation of each line; a blank line stays blank. Returns the lines written.
 
-    With `decode.num_best` over one, each line becomes so many, `number<TAB>score<TAB>text`,
+    With `decode.num_best` over one, each line becomes that many lines, `number<TAB>score<TAB>text`,
     numbered from one.
     """
     run = load_trained(folder, config)

@@ -100,19 +100,19 @@ BROKEN = [
     ("a.tsv", "a\tx\n\nb\nb\ty\n", NUMBERS, (3, "1 column(s)")),
     ("a.tsv", "a\tx\nb\ty\n \tz\n", NUMBERS, (3, "the label is empty")),
     ("a.csv", "text,label\nx,a\n,b\ny,b\n", {}, (3, "the text is empty")),
-    ("a.csv", 'text,label\n"x\n\n",a\n"y"z,b\ny,b\n', {}, (5, "no CSV")),
+    ("a.csv", 'text,label\n"x\n\n",a\n"y"z,b\ny,b\n', {}, (5, "not CSV")),
     ("a.csv", "text,label\nx,a\ny,b\none,two,three\n", {}, (4, "3 column(s)")),
     ("a.jsonl", GOOD + '{"text": "z", "label"\n', {}, (3, "no JSON")),
-    ("a.jsonl", GOOD + '["z", "a"]\n', {}, (3, "no JSON object, but list")),
+    ("a.jsonl", GOOD + '["z", "a"]\n', {}, (3, "not a JSON object but list")),
     ("a.jsonl", GOOD + '\n{"label": "a", "body": "z"}\n', {}, (4, "no field 'text'", "'body'")),
-    ("a.jsonl", GOOD + '{"label": "a", "text": null}\n', {}, (3, "the text is no string")),
+    ("a.jsonl", GOOD + '{"label": "a", "text": null}\n', {}, (3, "the text is not a string")),
     (
         "a.jsonl",
         GOOD + '{"label": "a", "text": "x\\ud800"}\n',
         {},
-        (3, "half a character", "ud800"),
+        (3, "lone surrogate", "ud800"),
     ),
-    ("a.jsonl", GOOD + '{"label": 1.5, "text": "z"}\n', {}, (3, "the label is no string, but 1.5")),
+    ("a.jsonl", GOOD + '{"label": 1.5, "text": "z"}\n', {}, (3, "label is not a string but 1.5")),
 ]
 
 
@@ -126,11 +126,11 @@ def test_a_broken_line_is_named_or_passed_over_and_counted(
     source = files({name: content}, **keys, skip_broken=True)
     assert [item.label for item in source.splits["train"]] == ["a", "b"]
     assert source.broken == {str(tmp_path / name): 1}
-    assert source.describe()[-1] == f"{tmp_path / name}: passed over 1 broken lines"
+    assert source.describe()[-1] == f"{tmp_path / name}: skipped 1 broken lines"
 
 
 def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
-    with refused("a.csv, line 3: no CSV", "fix the line"):
+    with refused("a.csv, line 3: not CSV", "fix the line"):
         files({"a.csv": 'text,label\nx,a\n"y,b\n' + "z,b\n" * 40})
 
 

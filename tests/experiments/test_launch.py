@@ -51,7 +51,7 @@ def refuse(tiny, tmp_path):
         (["--workdir=x", "--sentence=\udcff"], (r"'--sentence=\udcff'", "is not UTF-8")),
         (["--workdir=x", "--config=x.py", "--layer=1"], "--layer is for --mode=attention, not for"),
         (["--workdir=x", "--mode=heads", "--output=y"], ("--output is for", "translate, score,")),
-        (["--workdir=x", "--mode=attention", "--nohide_eos"], "x holds no run"),  # a control
+        (["--workdir=x", "--mode=attention", "--nohide_eos"], "x has no run"),  # a control
         (["--workdir=x", "--config=nowhere/x.py"], "nowhere/x.py is not a file"),
         (["--workdir=x", "--config=configs"], "configs is not a file"),
     ],

@@ -46,7 +46,7 @@ def test_a_run_goes_on_by_its_folder_alone_and_remembers_what_is_set(tiny, copy,
     longer = [f"--workdir={copy}", "--config.train.steps=41", "--config.decode.beam_size=2", cache]
     ended = command(*longer)
     assert ended.code == 0, ended.err
-    assert f"going on from step {STEPS}" in ended.out
+    assert f"resuming from step {STEPS}" in ended.out
     kept = workdir.load_config(copy)
     assert (kept.train.steps, kept.decode.beam_size) == (41, 2)
     again = command(f"--workdir={copy}", cache)

@@ -126,7 +126,9 @@ def test_where_averaging_helps_the_mean_is_used_and_where_it_harms_the_best(
         assert choice["steps"] == steps
         assert (scores["last"] < scores["best"]) == (folder == averaging_helps)
         assert len(said) == 1
-        assert said[0].startswith("uses the mean of the last 3" if len(steps) > 1 else "uses the b")
+        assert said[0].startswith(
+            "using the mean of the last 3" if len(steps) > 1 else "using the b"
+        )
         assert f"{scores['best']:.4g} loss" in said[0]
         assert f"{scores['last']:.4g} loss" in said[0]
         assert choice.items() <= json.loads((folder / "weights.json").read_text()).items()
@@ -168,7 +170,7 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     text = path.read_text()
     other = config.copy_and_resolve_references()
     other.evaluate.average_last_n = 2
-    expect("does not fit", other)
+    expect("no longer fits", other)
     path.write_text(text.replace("1,", "2,", 1))
     expect("is damaged")
     path.write_text("[]")
@@ -179,7 +181,7 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
         progress = {"fingerprint": task.fingerprint()}
         checkpoints.save(4, {"params": run[2]}, progress)
-    expect("does not fit")
+    expect("no longer fits")
 
 
 def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps, said):

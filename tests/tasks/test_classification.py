@@ -263,7 +263,7 @@ def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):
     first = train(whole.parent, "train.steps=20", name="parts")
     assert first.code == 0, first.err
     second = train(whole.parent, name="parts")
-    assert "going on from step 20" in second.out
+    assert "resuming from step 20" in second.out
     params = [
         workdir.load_trained(folder, workdir.load_config(folder)).variables
         for folder in (whole.parent / "parts", whole)

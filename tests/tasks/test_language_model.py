@@ -240,7 +240,7 @@ def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):
     first = train(tmp_path, text, "train.steps=30")
     assert first.code == 0, first.err
     second = train(tmp_path, text)
-    assert "going on from step 30" in second.out
+    assert "resuming from step 30" in second.out
     scores, expected = (workdir.load_results(f)["test"] for f in (tmp_path / "run", whole))
     assert scores | {"seconds": 0} == expected | {"seconds": 0}
     assert os.listdir(tmp_path / "run" / "figures")

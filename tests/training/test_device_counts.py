@@ -53,7 +53,7 @@ def go_on_with_unigrams(folder):
     config = unigram_config(**{"train.steps": 10})
     with heard() as said:
         assert Trainer([Run(Unigrams(), config, folder)]).run()
-    assert "going on from step 5" in said
+    assert "resuming from step 5" in said
 
 
 def newest_weights(folder):

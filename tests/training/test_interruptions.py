@@ -77,7 +77,7 @@ def test_an_evaluation_that_fails_costs_its_score_and_no_step(
     config, whole = unbroken
     assert ended(Failing(what, error=error, bad=[6]), config, tmp_path)
     kind = {"evaluate": "evaluation", "snapshot": "snapshot"}[what]
-    reason = f"{kind} at step 5 failed, and training goes on: {error.__name__}: no room"
+    reason = f"{kind} at step 5 failed, and training continues: {error.__name__}: no room"
     assert [line for line in said if "failed" in line] == [reason]
     assert identical(*(newest_state(Snapshots(), config, each) for each in (tmp_path, whole)))
     assert lines(tmp_path, "train") == lines(whole, "train")
@@ -224,8 +224,8 @@ def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_aga
     assert not ended(Long(bad=[6]), config, tmp_path)
     assert time.monotonic() - start < 20
     release.set()
-    assert "SIGINT: saving, then ending; once more ends at once" in said
-    assert said[-1] == "SIGINT: saved step 5; start the same command again to go on"
+    assert "SIGINT: saving, then stopping; repeat it to stop at once" in said
+    assert said[-1] == "SIGINT: saved step 5; start the same command again to resume"
     assert saved_steps(tmp_path) == [5]
     assert scored(tmp_path) == []
     assert ended(Snapshots(bad=[6]), config, tmp_path)
@@ -263,7 +263,7 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_
     trainer._compile = forget_shapes
     assert not trainer.run()
     release.set()
-    assert said[-1] == "SIGTERM: saved step 7; start the same command again to go on"
+    assert said[-1] == "SIGTERM: saved step 7; start the same command again to resume"
     assert saved_steps(tmp_path) == [5, 7]
     assert ended(Snapshots(bad=[6]), config, tmp_path)
     assert_same_run(Snapshots(), config, whole, tmp_path)

@@ -144,7 +144,7 @@ def test_a_second_signal_ends_the_process_at_once_and_one_passed_on_does_not(tmp
     assert process.process.wait(20) == 130
     assert time.monotonic() - start < 1
     process.reader.join()
-    assert process.text.count("SIGINT: saving, then ending; once more ends at once") == 1
+    assert process.text.count("SIGINT: saving, then stopping; repeat it to stop at once") == 1
 
 
 # -- the real command
@@ -223,4 +223,4 @@ def test_the_answer_to_a_signal_stands_before_what_is_said_of_its_end(said, monk
         signal.raise_signal(signal.SIGINT)
         stop.wait_for_answer()
         said.append("saved")
-    assert said == ["SIGINT: saving, then ending; once more ends at once", "saved"]
+    assert said == ["SIGINT: saving, then stopping; repeat it to stop at once", "saved"]

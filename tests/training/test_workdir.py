@@ -208,8 +208,8 @@ def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monke
         ended = command(*arguments)
         assert signal.getsignal(signal.SIGTERM) is handler
     assert ended.code == 143, ended.err
-    assert "going on from step 40" in ended.out
-    assert "SIGTERM: saved step 50; start the same command again to go on" in ended.out
+    assert "resuming from step 40" in ended.out
+    assert "SIGTERM: saved step 50; start the same command again to resume" in ended.out
     assert 50 in steps(copy)
     assert json.loads((copy / "results.json").read_text())["step"] == STEPS
 
@@ -217,7 +217,7 @@ def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monke
     ended = command(*arguments)
     assert ended.code == 0, ended.err
     assert re.search(r"checkpoint \S+/50 is damaged .*going back to the one before", ended.out)
-    assert "going on from step 40" in ended.out
+    assert "resuming from step 40" in ended.out
     assert json.loads((copy / "results.json").read_text())["step"] == 60
     assert 60 in steps(copy)
     assert 50 not in steps(copy)
@@ -326,7 +326,7 @@ def test_where_no_checkpoint_can_be_read_none_is_deleted(tiny, copy):
 
 
 def test_a_folder_without_a_run_or_without_a_checkpoint_is_named(copy, tmp_path):
-    refused("--mode=translate", f"--workdir={tmp_path / 'no'}", says=("no holds no run", "train"))
+    refused("--mode=translate", f"--workdir={tmp_path / 'no'}", says=("no has no run", "train"))
     assert not (tmp_path / "no").exists()
     shutil.rmtree(copy / "checkpoints")
     refused("--mode=translate", f"--workdir={copy}", says=(str(copy), "no checkpoint"))
@@ -343,8 +343,8 @@ def test_a_folder_without_a_run_or_without_a_checkpoint_is_named(copy, tmp_path)
         ("config.json", '{"seed": "x"}', "config.seed='x' must be of type int"),
         ("config.json", '{"model": 3}', "there is no key config.model"),
         ("tokenizer.model", None, "restore the file"),
-        ("tokenizer.model", "garbage", "is no sentencepiece model"),
-        ("tokenizer.model", "", "is no sentencepiece model"),
+        ("tokenizer.model", "garbage", "is not a sentencepiece model"),
+        ("tokenizer.model", "", "is not a sentencepiece model"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_fix(copy, name, text, says):

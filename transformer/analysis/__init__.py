@@ -1,1 +1,1 @@
-"""What the attention of a trained model shows."""
+"""Analysis of the attention of trained models."""

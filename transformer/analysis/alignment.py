@@ -1,8 +1,7 @@
-"""Word alignment: read off cross-attention, and scored against links that are known.
+"""Word alignment: extracted from cross-attention, and scored against gold links.
 
 Letters here: S words of a source and T of its target. Links are pairs (i, j) of source word i and
-target word j, both from zero. Whatever stands before the last two axes, such as layers and heads,
-is carried along.
+target word j, both from zero. Axes before the last two, such as layers and heads, are kept.
 """
 
 import re
@@ -12,21 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-# Which row of cross-attention is a target token's: that of the step at which it is the decoder's
-# output, which all pictures name by it, or that of the next, at which it is the input.
+# The row of cross-attention that belongs to a target token: that of the step at which it is the
+# decoder's output, as in all pictures, or the next, at which it is the input.
 ROWS = {"output": slice(None, -1), "input": slice(1, None)}
-ROUNDING = 1e-6  # weights are equal that differ by no more than this share: they are float32 sums
+ROUNDING = 1e-6  # relative difference up to which weights count as equal: they are float32 sums
 
 Links = Sequence[tuple[int, int]]
 
 
 class Words(NamedTuple):
-    """The words of a text, and which of them each token belongs to.
+    """The words of a text, and the word of each token.
 
     Attributes:
-      of_tokens: word numbers from zero, one for each token without begin and end.
-      count: of words; some may have no token: those cut off, and unknown ones beside another,
-        since all of them are one token.
+      of_tokens: word numbers from zero, one for each token except begin- and end-of-sentence.
+      count: number of words. Some may have no token: words that were cut off, and adjacent unknown
+        words, which share one token.
     """
 
     of_tokens: Int[np.ndarray, "tokens"]
@@ -34,11 +33,11 @@ class Words(NamedTuple):
 
 
 class GoldLinks(NamedTuple):
-    """The true links of a sentence pair.
+    """The gold links of a sentence pair.
 
     Attributes:
-      sure: what must be found.
-      possible: what may be found besides.
+      sure: links that must be found.
+      possible: links that may also be found.
     """
 
     sure: Links
@@ -46,11 +45,11 @@ class GoldLinks(NamedTuple):
 
 
 class AlignmentScores(NamedTuple):
-    """How well links agree with the true ones, one number for each of the leading axes.
+    """The agreement of links with the gold links, one number for each of the leading axes.
 
     Attributes:
-      error_rate, precision, recall: from 0 to 1; NaN where there is nothing to take a fraction of.
-      links: how many were found.
+      error_rate, precision, recall: from 0 to 1; NaN if the denominator is zero.
+      links: number of links found.
     """
 
     error_rate: Float[np.ndarray, "*heads"]
@@ -60,10 +59,10 @@ class AlignmentScores(NamedTuple):
 
 
 def words_of_text(text: str, starts: Sequence[int]) -> Words:
-    """Returns the words of a text, which are what white space parts.
+    """Returns the words of a text, which are separated by white space.
 
-    A token belongs to the word of the first character, from its start on, that is no white space:
-    sentencepiece counts the blank before a word to the word's first token.
+    A token belongs to the word of its first character that is not white space: sentencepiece
+    includes the space before a word in the word's first token.
 
     Args:
       starts: the character of the text that each token starts at, see `Tokenizer.starts`.
@@ -78,9 +77,9 @@ def word_weights(
 ) -> Float[np.ndarray, "*heads T S"]:
     """Returns how much each target word attends to each source word.
 
-    A source word is attended to with what all its tokens get: the columns are added up. A target
-    word, however many tokens it has, has as much attention to give as any other: the mean of its
-    rows is taken. What a row lacks of one has gone to `</s>`. A word without tokens has zeros.
+    The columns of a source word's tokens are summed. The rows of a target word's tokens are
+    averaged, so every target word has the same total attention. The part of a row that is missing
+    to one is on `</s>`. A word without tokens has zeros.
 
     Args:
       weights: cross-attention; rows are the target's tokens and `</s>`, as they are written,
@@ -100,13 +99,12 @@ def word_weights(
 def most_attended(weights: Float[np.ndarray, "*heads T S"]) -> Float[np.ndarray, "*heads T S"]:
     """Returns the links from each target word to the source word that it attends to most.
 
-    They are one number for each pair of words: 1 for a link, and where n words are attended to
-    alike, 1/n for each. So scores of such links are what breaking ties at random would give in
-    the mean, whereas the first of them would be favoured by its place alone. A row of zeros has no
-    link.
+    The result has a number for each pair of words: 1 for a link, or 1/n for each of n source words
+    with equal weight. So the scores equal the expected scores with random tie-breaking; always
+    taking the first word would favour it for its position. A row of zeros has no link.
 
-    That a target word may attend to `</s>` most counts for nothing: such words mostly have a link
-    in truth, and their best other word is often it.
+    Attention to `</s>` is ignored, even if it is the largest: such target words mostly have a gold
+    link, often to the word with the next largest weight.
     """
     most = weights.max(axis=-1, keepdims=True, initial=0.0)
     best = (weights >= most * (1 - ROUNDING)) & (most > 0)
@@ -116,7 +114,7 @@ def most_attended(weights: Float[np.ndarray, "*heads T S"]) -> Float[np.ndarray,
 def alignment_scores(
     found: Iterable[Float[np.ndarray, "*heads _ _"]], gold: Iterable[GoldLinks]
 ) -> AlignmentScores:
-    """Returns the scores of a corpus: counts are added up over its sentences before their ratio.
+    """Returns the scores of a corpus: counts are summed over sentences before the ratios.
 
     With A the links found, S the sure and P the sure or possible ones, precision is |A & P| / |A|,
     recall is |A & S| / |S|, and the error rate is 1 - (|A & S| + |A & P|) / (|A| + |S|).
@@ -141,6 +139,6 @@ def alignment_scores(
 def _hits(
     links: Float[np.ndarray, "*heads T S"], true: set[tuple[int, int]]
 ) -> Float[np.ndarray, "*heads"]:
-    """How many of the true links were found."""
+    """How many of the gold links were found."""
     i, j = np.array(sorted(true), int).reshape(-1, 2).T
     return np.asarray(links[..., j, i].sum(axis=-1))

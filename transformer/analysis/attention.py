@@ -1,4 +1,4 @@
-"""What a model attends to while it reads: of one text on the host, of a batch on the device."""
+"""The attention of a model: over one text on the host, over a batch on the device."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,21 +8,21 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 END_OF_SENTENCE = "</s>"
-COMES_NEXT = "(next)"  # names what is written after the last token of a text that may go on
+COMES_NEXT = "(next)"  # the token after the last one of a text without end
 
 
 class Attention(NamedTuple):
-    """What a model attends to while it reads one text, or a source and its translation.
+    """The attention of a model over one text, or over a source and its translation.
 
     Kinds are "encoder_self" (both axes are the source), "decoder_self" (both are the target) and
     "cross" (queries are the target, keys the source), of those that the model has.
 
     Attributes:
       weights: of each layer and head, by kind; a query's row sums to one.
-      value_norms: the norm of what a key adds to a layer's output where all of a head's weight is
-        on it, by kind; none of a model that has no such heads, see `MultiHeadAttention`.
-      source_tokens: those that the encoder reads; a translator's end in end-of-sentence.
-      target_tokens: those that the decoder reads. A side that a model lacks has no tokens.
+      value_norms: the norm of a key's contribution to a layer's output if all of a head's weight is
+        on it, by kind; empty for a model without such heads, see `MultiHeadAttention`.
+      source_tokens: the tokens that the encoder reads; a translator's end in end-of-sentence.
+      target_tokens: the tokens that the decoder reads. A missing side has no tokens.
     """
 
     weights: Mapping[str, Float[np.ndarray, "layers H L M"]]
@@ -32,9 +32,9 @@ class Attention(NamedTuple):
 
     @property
     def written_tokens(self) -> list[str]:
-        """What the decoder writes in each row of its attention: the token after the one it reads.
+        """The token that the decoder writes in each row of its attention, after the one it reads.
 
-        A translation ends in end-of-sentence; what a language model writes after its text is
+        A translation ends in end-of-sentence; the token after a language model's text is
         `COMES_NEXT`.
         """
         last = END_OF_SENTENCE if self.source_tokens else COMES_NEXT
@@ -70,7 +70,7 @@ class Attention(NamedTuple):
 class BatchAttention(NamedTuple):
     """One kind of attention within a batch, in the layers that have it.
 
-    `value_norms` are none where the model has no such; for `mask` and `ends` see
+    `value_norms` are None if the model has none; for `mask` and `ends` see
     `head_statistics.head_statistics`.
     """
 
@@ -86,7 +86,7 @@ class BatchAttention(NamedTuple):
         intermediates: Mapping[str, Any],
         seen: Mapping[str, tuple[Bool[Array, "B _ _"], Bool[Array, "B _"] | None]],
     ) -> "dict[str, BatchAttention]":
-        """Returns the kinds of attention that a model has sown while it read a batch.
+        """Returns the kinds of attention that a model has sown in a forward pass over a batch.
 
         Args:
           model: a network, see `model.architecture`.

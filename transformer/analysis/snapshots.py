@@ -1,4 +1,4 @@
-"""What the heads of a model look at in fixed texts, to be asked again and again while it trains."""
+"""Attention snapshots: weights and statistics of all heads for fixed texts during training."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -18,19 +18,19 @@ from transformer.analysis.alignment import (
 from transformer.analysis.attention import BatchAttention
 from transformer.analysis.statistics import RowSums, head_statistics
 
-READABLE = 32  # tokens: texts up to here can be read off a picture
-MAP_BYTES = 2**28  # of all attention weights of a batch, beside which their statistics need little
+READABLE = 32  # tokens: maximum length of a text that is readable in a picture
+MAP_BYTES = 2**28  # of all attention weights of a batch; the statistics need little in comparison
 # Which tokens of a text are the queries and the keys of a kind: 0 the source's, 1 the target's.
 SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
 
 
 class Snapshot(NamedTuple):
-    """What the attention heads of a model look at in fixed texts.
+    """The attention of a model's heads in fixed texts.
 
     Attributes:
-      arrays: what to save of it, by names that `experiments/attention/snapshots.py` lists; empty
-        where there is nothing to snapshot.
-      numbers: what to log of it: the mean of each statistic over the heads of a kind, and the
+      arrays: the arrays to save, by names that `experiments/attention/snapshots.py` lists; empty if
+        there is nothing to snapshot.
+      numbers: the numbers to log: the mean of each statistic over the heads of a kind, and the
         smallest alignment error rate.
     """
 
@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
 
 
 class LinkedPair(NamedTuple):
-    """The words of a sentence pair, and which of them are translations of each other."""
+    """The words of a sentence pair, and their gold links."""
 
     source: Words
     target: Words
@@ -47,14 +47,14 @@ class LinkedPair(NamedTuple):
 
 
 class HeadSnapshots:
-    """Asks a model what its heads look at; compiled once, for all batches are of one shape.
+    """Takes attention snapshots of a model; compiled once, since all batches have one shape.
 
     Args:
       attend: (variables, batch) -> the attention within a batch by kind, of the kinds there are.
-      batches: of all texts; those whose weights are kept are the first rows.
-      kept: their source tokens and target tokens as the model reads them, of a side that there
-        is, and up to where the weights are kept.
-      linked: of all pairs in the order of the rows; none where their links are not known.
+      batches: batches of all texts; those whose weights are saved are the first rows.
+      kept: the source and target tokens of those rows as the model reads them, if it has that side,
+        up to the saved length.
+      linked: all pairs in the order of the rows; empty if their gold links are unknown.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class HeadSnapshots:
         self._run = jax.jit(self._of_batch)
 
     def __call__(self, variables: Any) -> Snapshot:
-        """Returns what is to be saved; nothing where there are no batches, or no heads."""
+        """Returns the snapshot; an empty one if there are no batches or no heads."""
         if not self._batches:
             return Snapshot({}, {})
         found, kept, links = [], [], []
-        for batch in self._batches:  # one at a time, since what links are read off is large
+        for batch in self._batches:  # one at a time, since the weights for links are large
             own, sums, cross = self._run(variables, batch)
             found.append(jax.device_get(sums))
             if len(kept) < len(self._kept):
@@ -103,9 +103,9 @@ class HeadSnapshots:
         return Snapshot(arrays, numbers)
 
     def _of_batch(self, variables: Any, batch: Any):
-        """Weights and value norms that may be kept; statistics of all; what links are read off.
+        """The weights and value norms to save; statistics of all rows; the weights for links.
 
-        All batches return the first, which are small, so that one program does for all.
+        All batches return the former, which are small, so that one program is enough.
         """
         first, kept, sums, cross = len(self._kept), {}, {}, None
         for kind, (weights, norms, mask, ends) in self._attend(variables, batch).items():
@@ -125,7 +125,7 @@ class HeadSnapshots:
     def _links(
         batch: Float[np.ndarray, "layers B H L M"], pairs: Sequence[LinkedPair]
     ) -> list[Float[np.ndarray, "layers H _ _"]]:
-        """Each head's links in the sentence pairs of a batch, which are the first of these."""
+        """Each head's links in the sentence pairs of a batch, the first of `pairs`."""
         found = []
         for weights, (source, target, _) in zip(batch.swapaxes(0, 1), pairs, strict=False):
             own = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
@@ -138,13 +138,13 @@ def _merge(sums: dict[str, RowSums], others: dict[str, RowSums]) -> dict[str, Ro
 
 
 def _by_text(kept: Any) -> list[Any]:
-    """What is kept of each row of a batch."""
+    """The saved arrays of each row of a batch."""
     rows = {array.shape[1] for array in jax.tree.leaves(kept)} or {0}
     return [jax.tree.map(lambda x, n=n: x[:, n], kept) for n in range(*rows)]
 
 
 class Parts(NamedTuple):
-    """Texts by number, in batches of `rows` x `length` tokens, the last of which may lack some."""
+    """Texts by number, in batches of `rows` x `length` tokens; the last batch may be incomplete."""
 
     texts: list[list[int]]
     rows: int
@@ -152,30 +152,31 @@ class Parts(NamedTuple):
 
 
 def batch_rows(length: int, maps: int, tokens: int) -> int:
-    """Returns how many texts of a length to snapshot at once, one at least.
+    """Returns how many texts of a length to snapshot at once, at least one.
 
-    They are no more than a device has in training, and no more than have `MAP_BYTES` of attention
-    weights: training holds those of one layer after the other, a snapshot those of all layers.
+    They are at most those of one device in training, and at most those with `MAP_BYTES` of
+    attention weights: training holds the weights of one layer at a time, a snapshot those of all
+    layers.
 
     Args:
       length: of a text, in tokens.
-      maps: the attention maps of a text, those of all kinds, layers and heads.
-      tokens: of a batch of training.
+      maps: number of attention maps of a text, over all kinds, layers and heads.
+      tokens: of a training batch.
     """
     in_training = tokens // (length * jax.device_count())
     return max(1, min(in_training, MAP_BYTES // (4 * max(1, maps) * length**2)))
 
 
 def divide(lengths: Sequence[int], longest: int, kept: int, maps: int, tokens: int) -> Parts:
-    """Returns the texts in batches of one shape, first those to be kept.
+    """Returns the texts in batches of one shape, beginning with those to save.
 
-    They are spread over the texts that can be read off a picture; where these are too few, they
-    are the shortest.
+    Those are spread over the texts that are short enough to read in a picture; if there are too
+    few, they are the shortest texts.
 
     Args:
       lengths: of all texts, in tokens.
       longest: texts with more tokens are left out.
-      kept: how many texts to keep.
+      kept: how many texts to save.
       maps, tokens: see `batch_rows`.
     """
     fitting = [i for i, length in enumerate(lengths) if length <= longest]
@@ -188,7 +189,7 @@ def divide(lengths: Sequence[int], longest: int, kept: int, maps: int, tokens: i
 
 
 def kept_first(texts: Sequence[int], candidates: Sequence[int], kept: int) -> list[int]:
-    """Returns the numbers of all texts, those of `kept` spread over the candidates first."""
+    """Returns the numbers of all texts, beginning with `kept` of the candidates, evenly spread."""
     kept = min(kept, len(candidates))
     first = [candidates[i * len(candidates) // kept] for i in range(kept)]
     return first + [i for i in texts if i not in first]

@@ -1,7 +1,7 @@
-"""What an attention head looks at, in a few numbers: means over the rows of its weights.
+"""Statistics of attention heads: means over the rows of their weights.
 
-A row is the weights of one query. It counts where its number is defined, so padding never does,
-and statistics are pairs of sum and count: those of several batches add up, see `RowSums`.
+A row is the weights of one query. It counts if its number is defined, so padding never counts.
+Statistics are pairs of sum and count, which can be added over batches, see `RowSums`.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class RowSums(NamedTuple):
         return RowSums(self.total + other.total, self.count + other.count)
 
     def mean(self) -> Float[np.ndarray, "*layers H"]:
-        """Returns the mean over rows; not a number where none counted."""
+        """Returns the mean over rows; NaN if no row counted."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.total) / np.asarray(self.count)[..., None]
 
@@ -34,13 +34,14 @@ def head_statistics(
     ends: Bool[Array, "B M"] | None = None,
     within: bool = True,
 ) -> dict[str, RowSums]:
-    """Returns the statistics of each head by name, those that its kind of attention has.
+    """Returns the statistics of each head by name, as far as its kind of attention has them.
 
     Args:
       weights: see `entropy`.
       mask: see `entropy`.
-      ends: see `end_fraction`; None where no key is an end of a sentence.
-      within: whether queries and keys are of one sequence, so that they have a distance in tokens.
+      ends: see `end_fraction`; None if no key is an end of a sentence.
+      within: whether queries and keys are in the same sequence, so that they have a distance in
+        tokens.
     """
     found = {
         "entropy": entropy(weights, mask),
@@ -55,11 +56,11 @@ def head_statistics(
 
 
 def entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
-    """Returns the entropy of the rows in nats: 0 of one key, log M of M keys looked at alike.
+    """Returns the entropy of the rows in nats: 0 for one key, log M for M keys of equal weight.
 
     Args:
-      weights: each row sums to one over the keys that it may look at.
-      mask: True where a query may look at a key; a row of padding is False throughout.
+      weights: each row sums to one over the keys that it may attend to.
+      mask: True where a query may attend to a key; a row of padding is all False.
 
     Source: Clark et al. 2019, "What Does BERT Look At?", section 3.3.
     """
@@ -67,11 +68,11 @@ def entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> Row
 
 
 def relative_entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
-    """Returns the entropy of the rows over the largest that each could have, from 0 to 1.
+    """Returns the entropy of the rows divided by the largest possible entropy, from 0 to 1.
 
-    That is the logarithm of the number of keys that the query may look at. So sentences of unlike
-    lengths compare, and so do the rows of a decoder, of which the first see few keys. A query
-    that sees one key alone has no choice and does not count.
+    The largest possible entropy is the logarithm of the number of keys that the query may attend
+    to. So sentences of different lengths are comparable, and so are the rows of a decoder, the
+    first of which see few keys. A query with a single key does not count.
     """
     keys = mask.sum(axis=-1)
     largest = jnp.log(jnp.maximum(keys, 2).astype(jnp.float32))
@@ -79,9 +80,9 @@ def relative_entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"
 
 
 def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> RowSums:
-    """Returns the mean distance |i - j| in tokens from a query i to the keys j it looks at.
+    """Returns the mean distance |i - j| in tokens from a query i to the keys j it attends to.
 
-    Of a decoder it is 0 on the token just read, the one before that which is written.
+    In a decoder, the distance to the token just read, the one before the written token, is 0.
 
     Source: Vig and Belinkov 2019, "Analyzing the Structure of Attention in a Transformer Language
     Model", of whose attention distance this is the mean over rows.
@@ -94,26 +95,26 @@ def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> Ro
 def end_fraction(
     weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"], ends: Bool[Array, "B M"]
 ) -> RowSums:
-    """Returns the fraction of the weights that is on ends of sentences, where heads rest.
+    """Returns the fraction of the weights on ends of sentences, where heads often rest.
 
     Args:
       ends: True at keys that are end-of-sentence.
 
-    Source: Clark et al. 2019, section 3.2, of the separator of BERT.
+    Source: Clark et al. 2019, section 3.2, for the separator of BERT.
     """
-    share = jnp.where(ends[:, None, None], weights, 0.0).sum(axis=-1)
-    return _sum_rows(share, mask.any(axis=-1))
+    on_ends = jnp.where(ends[:, None, None], weights, 0.0).sum(axis=-1)
+    return _sum_rows(on_ends, mask.any(axis=-1))
 
 
 def diagonality(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
-    """Returns how near the rows stay to the diagonal: 1 on it, 0 as far away as can be.
+    """Returns how close the rows are to the diagonal: 1 on it, 0 as far away as possible.
 
-    Of query i it is 1 - sum_j a_ij |i - j| / max_j |i - j|, over the keys j that it may look at.
-    Where queries and keys are of unlike number, i is scaled so that the last query stands where
-    the last key does. A query that sees no key but the one on the diagonal does not count.
+    For query i it is 1 - sum_j a_ij |i - j| / max_j |i - j|, over the keys j that it may attend to.
+    If the numbers of queries and keys differ, i is scaled so that the last query is at the position
+    of the last key. A query that sees only the key on the diagonal does not count.
 
     Source: Zhang, Loweimi, Bell and Renals 2021, "On the Usefulness of Self-Attention for
-    Automatic Speech Recognition with Transformers", of the self-attention of encoders.
+    Automatic Speech Recognition with Transformers", for the self-attention of encoders.
     """
     queries, keys = mask.any(axis=2), mask.any(axis=1)
     last_query, last_key = (side.sum(axis=1, keepdims=True) - 1 for side in (queries, keys))

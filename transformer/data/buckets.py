@@ -1,4 +1,4 @@
-"""Length buckets, and the plan of all batches that are drawn from them."""
+"""Length buckets, and the plan of all batches from them."""
 
 import dataclasses
 
@@ -21,25 +21,25 @@ class Bucket:
 
     @property
     def batches(self) -> int:
-        """Batches in one epoch; the sentences are spread evenly over them, some rows are empty."""
+        """Batches in one epoch, over which sentences are spread evenly, so some rows are empty."""
         return -(-len(self.members) // self.rows)
 
 
 class BucketPlan(Plan[BatchT]):
-    """All training batches there will ever be: batch i is a function of (seed, i) alone.
+    """All training batches: batch i is a function of (seed, i) alone.
 
-    An epoch holds each sentence once, in batches whose order and content each epoch shuffles. A
-    pseudo-random permutation is evaluated place by place and never stored, so that batch i
-    costs the same for any i. The shape of batch i is the same for any seed, so that runs of
-    different seeds can train as one program; which sentences it holds is the seed's.
+    An epoch holds each sentence once, in batches whose order and content are shuffled in each
+    epoch. The pseudo-random permutation is evaluated element by element and never stored, so that
+    batch i costs the same for any i. The shape of batch i is the same for any seed, so that runs of
+    different seeds can train as one program; the seed determines which sentences it holds.
 
     Args:
       lengths: of the sentences, in tokens.
-      tokens: of a batch, padding included, at most; a bucket has at least one multiple of rows.
-      num_buckets: the most lengths there may be, chosen to leave the least padding among those
-        whose sentences fill half a batch at least.
+      tokens: maximum tokens of a batch, including padding; a batch has at least `multiple` rows.
+      num_buckets: maximum number of lengths. They minimise padding, given that the sentences of
+        each bucket fill at least half a batch.
       multiple: rows of a batch are a multiple of this.
-      sentences: rows of a batch at most, unless that is less than a multiple; 0 for no limit.
+      sentences: maximum rows of a batch, unless that is less than `multiple`; 0 for no limit.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BucketPlan(Plan[BatchT]):
         self.seed = seed
 
         def max_sentences(length):
-            """How many sentences up to a length a batch may hold."""
+            """The maximum number of sentences of a length in a batch."""
             rows = np.minimum(tokens // length, sentences or tokens) // multiple * multiple
             return np.maximum(rows, multiple)
 
@@ -65,8 +65,8 @@ class BucketPlan(Plan[BatchT]):
         for i, length in enumerate(bounds):
             members = np.flatnonzero(assigned == i)
             batches = -(-len(members) // int(max_sentences(length)))
-            # Evenly filled batches, rather than full ones and a last with few rows: each is a step
-            # of its own, whatever it holds. See also `indices`.
+            # Batches are filled evenly, rather than leaving a last one with few rows, since each is
+            # one step. See also `indices`.
             rows = -(-len(members) // (batches * multiple)) * multiple
             self.buckets.append(Bucket(length, rows, members))
         self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
@@ -100,15 +100,15 @@ def even_part(size: int, parts: int, number: int) -> range:
 def bucket_lengths(
     lengths: Int[np.ndarray, "sentences"], count: int, min_sentences: Int[np.ndarray, "longest"]
 ) -> list[int]:
-    """Returns at most `count` lengths, ascending, that together need the fewest positions.
+    """Returns at most `count` lengths, ascending, that together minimise the number of positions.
 
     Every sentence is padded to the smallest length that holds it. Dynamic programming over the
     histogram of lengths: the best k buckets up to length b are the best k - 1 up to some a < b
-    and one of all that is longer than a.
+    and one bucket for all longer than a.
 
     Args:
-      min_sentences: that a bucket must have if its longest are of 1, 2, ... tokens. If there are
-        fewer in all, one bucket has them.
+      min_sentences: minimum number of sentences in a bucket, for maximum lengths of 1, 2, ...
+        tokens. If there are fewer in total, one bucket has them all.
     """
     sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths)[1:])])
     longest = len(sentences) - 1

@@ -1,7 +1,7 @@
 """From training text to tokens, the same way for every kind of text.
 
-A kind of text says how it is read and how it is encoded. `prepare` finds or trains its tokenizers,
-finds its tokens in the cache or encodes it, and refuses text of which too much is unknown.
+Each kind of text defines how it is read and encoded. `prepare` finds or trains its tokenizers,
+finds its tokens in the cache or encodes it, and refuses text with too many unknown tokens.
 """
 
 import dataclasses
@@ -29,10 +29,10 @@ class TokenizerText:
     """Text that a tokenizer is trained on.
 
     Attributes:
-      lines: restartable; read only if there is no tokenizer for them yet.
+      lines: restartable; read only if there is no tokenizer for it yet.
       fingerprint: of the lines.
       count: how many lines there are.
-      saved: a run's tokenizer, taken if it is of this text.
+      saved: a run's tokenizer, used if it was trained on this text.
     """
 
     lines: Iterable[str]
@@ -43,15 +43,15 @@ class TokenizerText:
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """Text as tokens, as the cache keeps it.
+    """Text as tokens, in the format of the cache.
 
     Attributes:
-      arrays: the tokens and offsets of each store, see `store`, and what else has a number for
+      arrays: the tokens and offsets of each store, see `store`, and other arrays with a number for
         each text.
-      tokens: of all stores.
+      tokens: number of tokens in all stores.
       unknown: how many of them are not in the vocabulary.
-      lost: the same by name.
-      notes: what else was counted, as JSON has it.
+      lost: the unknown words or characters.
+      notes: other counts, as JSON.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -70,7 +70,7 @@ class Encoded:
         return TokenStore(self.arrays[name], self.arrays[f"{name}_offsets"])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Returns what `from_arrays` reads."""
+        """Returns the arrays that `from_arrays` reads."""
         fields = {
             "tokens": self.tokens,
             "unknown": self.unknown,
@@ -81,14 +81,14 @@ class Encoded:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Encoded":
-        """Returns what `to_arrays` was called for."""
+        """Returns the inverse of `to_arrays`."""
         fields = json.loads(arrays[NOTES].tobytes())
         fields["lost"] = Lost.from_json(fields["lost"])
         return cls({name: array for name, array in arrays.items() if name != NOTES}, **fields)
 
 
 class EncodedBuilder:
-    """Collects texts that are encoded in parts, and counts the unknown tokens of them.
+    """Collects texts that are encoded in parts, and counts their unknown tokens.
 
     Args:
       tokenizers: by the name of the side that they encode.
@@ -111,7 +111,7 @@ class EncodedBuilder:
 
         Args:
           sequences: the token ids of each text.
-          texts: which the unknown tokens are looked up in, by name.
+          texts: the texts in which unknown tokens are looked up.
           encoded: the token ids of each of `texts`, if they are not `sequences`.
         """
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
@@ -123,7 +123,7 @@ class EncodedBuilder:
             self._lost.add(self._tokenizers[name], texts, sequences if encoded is None else encoded)
 
     def build(self, arrays: Mapping[str, np.ndarray] | None = None, **notes: Any) -> Encoded:
-        """Returns all that was added, and with it `arrays` and `notes`, see `Encoded`."""
+        """Returns everything that was added, with `arrays` and `notes`, see `Encoded`."""
         stores, tokens = {}, 0
         for name, parts in self._parts.items():
             stores[name] = np.concatenate(parts)
@@ -137,7 +137,7 @@ class EncodedBuilder:
 
 @dataclasses.dataclass(frozen=True)
 class Restartable(Generic[Item]):
-    """The items of what `read` returns, which each iteration calls again."""
+    """An iterable over the items of `read()`, which each iteration calls again."""
 
     read: Callable[[], Iterable[Item]]
 
@@ -162,9 +162,9 @@ def prepare(
     """Returns the tokenizers and the encoded training text, from the cache if they are there.
 
     Args:
-      texts: what each tokenizer is trained on.
+      texts: the text that each tokenizer is trained on.
       encode: encodes the training text; called with the tokenizers.
-      key: all that the encoded text depends on, apart from the tokenizers: the kind of text, the
+      key: everything that the encoded text depends on except the tokenizers: the kind of text, the
         fingerprint of its content, limits.
       data: `config.data`.
       settings: `config.tokenizer`.

@@ -1,4 +1,4 @@
-"""The held-out text of a run, kept in its folder: what it is scored on, without its source.
+"""The held-out text of a run, saved in its folder, so that scoring does not need the source.
 
 `held_out/<split>.jsonl` has an object on each line, in UTF-8: {"source", "target"} of a pair, with
 "links" if the gold word links are known; {"text", "label"} of a labelled text, with "kind" if
@@ -25,7 +25,7 @@ DOCUMENT = {"text": str}
 
 
 def save(folder: Path, splits: Mapping[str, Iterable[Pair | Labelled | str]]) -> None:
-    """Keeps the held-out text of a run in its folder, once.
+    """Saves the held-out text of a run in its folder, once.
 
     Args:
       folder: the run's.
@@ -95,10 +95,10 @@ def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Label
     """Returns the labelled texts of a split of a run's folder.
 
     Args:
-      labels: the classes that there are.
+      labels: the known classes.
 
     Raises:
-      UserError: the file is missing, damaged or empty, or has a label that is none of these.
+      UserError: the file is missing, damaged or empty, or has a label that is not one of these.
     """
     labels, found = frozenset(labels), []
     for number, record in _records(folder, split, LABELLED):

@@ -1,4 +1,4 @@
-"""Text held out from a training text, for splits that have no text of their own."""
+"""Holds out text from a training text, for splits without a file of their own."""
 
 import collections
 import dataclasses
@@ -19,7 +19,7 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 
 class TooFewError(UserError):
-    """A text has fewer items than are to be held out of it."""
+    """A text has fewer items than should be held out of it."""
 
 
 @runtime_checkable
@@ -35,20 +35,20 @@ class Text(Protocol[Item_co]):
 def hold_out(
     text: Text[Item], sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Item], str]
 ) -> dict[str, Iterable[Item]]:
-    """Returns the training text and the splits taken out of it, after reading it once.
+    """Returns the training text and the splits held out of it, after reading it once.
 
     With "end", the last items with a key are taken, the splits in the order of `sizes`.
 
-    With "hash", who is taken depends on the seed and on the key alone, never on its place: the keys
-    with the smallest hashes, until the splits are full. All items of a key go the same way, so none
-    lies in two splits. A key with more items than there is room for stays in the training text;
-    hence a split has at most, and nearly always exactly, its size.
+    With "hash", the keys with the smallest hashes are taken until the splits are full, so the
+    choice depends only on the seed and the key, not on the position. All items of a key go to the
+    same split, so no key is in two splits. If a key has more items than fit, it stays in the
+    training text; hence a split has at most, and nearly always exactly, its size.
 
     Args:
-      text: held nowhere, but read by each iteration of the training split.
+      text: not held in memory, but read by each iteration of the training split.
       sizes: of the splits to take, in items.
       settings: `config.data`, for `holdout`, a key of `STRATEGIES`, and `seed`.
-      key: what an item is known by; items whose key is empty are not taken.
+      key: the key of an item; items with an empty key are not taken.
 
     Raises:
       UserError: the text is empty or too small, or cannot be read.
@@ -57,14 +57,14 @@ def hold_out(
 
 
 def splits_held_out(settings: ConfigDict) -> list[str]:
-    """Returns the splits that are taken out of the training text, having no file of their own."""
+    """Returns the splits without a file of their own, which are held out of the training text."""
     if settings.source != "files":
         return []
     return [split for split in SPLITS[1:] if not getattr(settings, f"{split}_source")]
 
 
 def check_not_empty(text: Text, count: int) -> None:
-    """Raises UserError if a text turned out to have no items."""
+    """Raises UserError if a text has no items."""
     if not count:
         raise UserError(f"{text.source} has no lines: name a file with sentences")
 
@@ -74,7 +74,7 @@ def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -
         return
     asked = " and ".join(f"--config.data.{split}_size={n}" for split, n in sizes.items())
     raise TooFewError(
-        f"{text.source} has {count:,} examples, and too few different ones, to held out {asked}: "
+        f"{text.source} has {count:,} examples, and too few different ones, to hold out {asked}: "
         "lower the sizes, or name files in "
         + " and ".join(f"--config.data.{split}_source" for split in sizes)
     )
@@ -118,7 +118,7 @@ STRATEGIES = {"hash": _by_hash, "end": _from_end}  # of `data.holdout`
 def _smallest(
     text: Iterable[Item], wanted: int, seed: int, key: Callable[[Item], str]
 ) -> tuple[dict[int, list[tuple[int, Item]]], int]:
-    """Returns the `wanted` keys of smallest hash, numbered items of each, and the text's size.
+    """Returns the `wanted` keys of smallest hash, the item numbers of each, and the text's size.
 
     These are enough, since each has at least one item.
     """

@@ -1,4 +1,4 @@
-"""A labelled text, the unit of classification, and files of many: TSV, CSV and JSON lines.
+"""Labelled texts, and their files: TSV, CSV and JSON lines.
 
 Everything is streamed, however large.
 """
@@ -17,14 +17,14 @@ from transformer.data.text_files import locate, read_lines
 from transformer.errors import UserError, shorten
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
-# What a header line, not a class, may have in the column of the labels.
+# Names of a label column in a header line, which are not classes.
 HEADERS = ("label", "labels", "class", "category", "target", "sentiment")
 
 
 class Labelled(NamedTuple):
     """A text and the name of its class.
 
-    `kind` is the phenomenon that a synthetic text shows, see `toy_reviews`; empty if not known.
+    `kind` is the phenomenon of a synthetic text, see `toy_reviews`; empty if unknown.
     """
 
     text: str
@@ -51,10 +51,10 @@ class LabelledFile:
     `skip_broken`.
 
     Attributes:
-      source: a `.tsv`, `.csv` or `.jsonl` file, perhaps with `.gz` behind.
-      fields: where text and label are: numbers of columns, from zero, of a table without a header
-        line; otherwise names, of a header line's columns or of the keys of JSON objects.
-      skip_broken: whether broken records are passed over.
+      source: a `.tsv`, `.csv` or `.jsonl` file, possibly with a `.gz` suffix.
+      fields: where text and label are: column numbers from zero for a table without a header line;
+        otherwise names of columns or keys of JSON objects.
+      skip_broken: whether broken records are skipped.
     """
 
     source: Path
@@ -72,14 +72,14 @@ class LabelledFile:
                 )
 
     def records(self) -> Iterator[Labelled | Broken]:
-        """Yields what each record is, broken ones in their places."""
+        """Yields all records in order, including broken ones."""
         lines = read_lines(self.source)
         if kind_of(self.source) == ".jsonl":
             return self._objects(lines)
         return self._table(_csv_rows(lines) if kind_of(self.source) == ".csv" else _tsv_rows(lines))
 
     def describe(self) -> str:
-        """Returns what the columns of the first record hold, for messages."""
+        """Returns a description of the columns of the first record, for messages."""
         for line in read_lines(self.source):
             if not line.strip():
                 continue
@@ -113,7 +113,7 @@ class LabelledFile:
                     continue
             try:
                 if isinstance(cells, csv.Error):
-                    raise _BrokenError(f"no CSV ({cells})")
+                    raise _BrokenError(f"not CSV ({cells})")
                 if len(cells) != width:
                     raise _BrokenError(f"{len(cells)} column(s), where the first line has {width}")
                 yield _labelled(*(cells[place] for place in places))
@@ -124,7 +124,7 @@ class LabelledFile:
         """Returns the columns of text and label, and whether the first line is a header."""
         where = f"{self.source}, line {number}"
         if isinstance(first, csv.Error):
-            raise UserError(f"{where}: no CSV ({first}): fix the line")
+            raise UserError(f"{where}: not CSV ({first}): fix the line")
         keys = zip(("text_field", "label_field"), self.fields, strict=True)
         if all(field.isdecimal() for field in self.fields):
             text, label = map(int, self.fields)
@@ -156,7 +156,7 @@ class LabelledFile:
 
 
 def kind_of(path: Path) -> str:
-    """Returns the suffix of a file's name, in lower case and without a '.gz' behind it."""
+    """Returns the suffix of a file's name, in lower case, ignoring '.gz'."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
@@ -193,7 +193,7 @@ def _tsv_rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str] | csv.Error]]:
-    """Yields the cells of each record, or what is wrong with it, and its first line's number."""
+    """Yields the cells of each record, or its error, and the number of its first line."""
     reader = csv.reader((f"{line}\n" for line in lines), strict=True)
     while True:
         number = reader.line_num + 1
@@ -208,13 +208,13 @@ def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str] | csv.Error
 
 
 def _values(line: str, fields: tuple[str, str]) -> Iterator[Any]:
-    """Yields the values of these fields of a JSON object, which is one line."""
+    """Yields the values of these fields of a JSON object on one line."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise _BrokenError(f"no JSON ({error})") from None
     if not isinstance(record, dict):
-        raise _BrokenError(f"no JSON object, but {type(record).__name__}")
+        raise _BrokenError(f"not a JSON object but {type(record).__name__}")
     for field in fields:
         if field not in record:
             raise _BrokenError(
@@ -225,19 +225,19 @@ def _values(line: str, fields: tuple[str, str]) -> Iterator[Any]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Names as a message quotes them."""
+    """Names, quoted for a message."""
     return shorten(", ".join(shorten(name, 40) for name in names) or "none")
 
 
 def _labelled(text: Any, label: Any) -> Labelled:
-    """Returns a labelled text; of JSON, a label may be a whole number or a truth value too."""
+    """Returns a labelled text; in JSON, a label may also be an integer or a boolean."""
     if isinstance(label, bool | int):
         label = json.dumps(label)
     for name, value in (("text", text), ("label", label)):
         if not isinstance(value, str):
-            raise _BrokenError(f"the {name} is no string, but {json.dumps(value)[:40]}")
+            raise _BrokenError(f"the {name} is not a string but {json.dumps(value)[:40]}")
         if not value.strip():
             raise _BrokenError(f"the {name} is empty")
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise _BrokenError(f"the {name} has half a character, {ascii(value)[:40]}")
+            raise _BrokenError(f"the {name} has a lone surrogate, {ascii(value)[:40]}")
     return Labelled(text.strip(), label.strip())

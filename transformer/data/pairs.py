@@ -1,4 +1,4 @@
-"""A sentence pair, the unit every corpus is made of, and the cleaning of many."""
+"""Sentence pairs, the items of a parallel corpus, and their cleaning."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ class Pair(NamedTuple):
     """A sentence and its translation, as raw text.
 
     `alignment` holds gold word links (i, j), both from zero, between the
-    whitespace-separated words of `source` and `target`; it is None if they are not known.
+    whitespace-separated words of `source` and `target`; it is None if unknown.
     """
 
     source: str
@@ -27,21 +27,21 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class CleaningRules:
-    """What a pair must fulfil to be trained on. No side may be empty, in any case.
+    """The conditions for a pair to be trained on. In any case, no side may be empty.
 
-    The length ratio is the longer side over the shorter one, ten added to both so that short
-    sentences are let off. It is taken in characters and in UTF-8 bytes, and the smaller of the
-    two counts: characters are fair to Russian and English, bytes to Chinese and English, whose
-    one character of three bytes says what takes a word in letters. Words would not do, since
-    Chinese and Thai put no spaces between them.
+    The length ratio is the longer side over the shorter one, with ten added to both so that short
+    sentences are kept. It is computed in characters and in UTF-8 bytes, and the smaller ratio is
+    used: characters suit Russian and English, bytes suit Chinese and English, because one Chinese
+    character of three bytes often stands for a word. Words are not used, since Chinese and Thai do
+    not put spaces between them.
 
     Args:
-      max_characters: longest side that is kept, in Unicode code points.
-      max_length_ratio: largest ratio that is kept, at least 1; `inf` keeps all.
+      max_characters: maximum length of a side, in Unicode code points.
+      max_length_ratio: maximum ratio, at least 1; `inf` keeps all.
       remove_duplicates: keep only the first of pairs that are equal on both sides.
 
     Raises:
-      UserError: a limit that would keep nothing.
+      UserError: a limit would drop every pair.
     """
 
     max_characters: int
@@ -91,8 +91,8 @@ def _ratio(a: int, b: int) -> float:
 class CleaningReport:
     """How many pairs were read and kept, and the first reason why each of the others was not.
 
-    As text it is one line. `too_many_tokens` is for whoever encodes the kept pairs and finds
-    some longer than the model's limit; that reader also lowers `kept`.
+    As text it is one line. `too_many_tokens` counts kept pairs that turn out to be longer than the
+    model's limit when they are encoded; the encoder also lowers `kept`.
     """
 
     total: int = 0
@@ -104,14 +104,14 @@ class CleaningReport:
     too_many_tokens: int = 0
 
     def count(self, fault: str) -> None:
-        """Counts a pair up, by what is wrong with it; '' is kept."""
+        """Counts a pair by its fault; '' is kept."""
         self.total += 1
         name = fault or "kept"
         setattr(self, name, getattr(self, name) + 1)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many pairs were dropped, by reason, of those reasons that there were."""
+        """How many pairs were dropped, by reason, without reasons that did not occur."""
         reasons = {
             "with an empty side": self.empty,
             "over --config.data.max_characters": self.too_long,
@@ -138,14 +138,15 @@ def clean(
     report: CleaningReport,
     kept: bytearray | None = None,
 ) -> Iterator[Pair]:
-    """Yields the pairs that keep the rules, without white space around them, in their order.
+    """Yields the pairs that satisfy the rules, without white space around them, in their order.
 
-    Nothing is held but, if duplicates are removed, eight bytes of hash for each kept pair: two
-    different pairs among five million are taken for equal with a chance below one in a million.
+    If duplicates are removed, eight bytes of hash are stored for each kept pair; otherwise nothing
+    is. Among five million pairs, the probability that two different ones have the same hash is
+    below one in a million.
 
     Args:
-      report: counted up as pairs are read, so that it is complete with the last of them.
-      kept: filled with a byte for each pair that is read, 1 if it is kept and 0 if not.
+      report: updated as pairs are read, so it is complete after the last one.
+      kept: gets a byte for each pair that is read, 1 if it is kept and 0 if not.
     """
     kept = bytearray() if kept is None else kept
     seen: set[int] = set()
@@ -164,7 +165,7 @@ def clean(
 
 
 def _hash(source: str, target: str) -> int:
-    # The length makes it plain where the source ends, whatever characters both hold.
+    # The length marks the end of the source, whatever characters both sides have.
     text = f"{len(source)} {source}{target}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 

@@ -1,4 +1,4 @@
-"""A plan: every training batch by its number."""
+"""A plan: all training batches by number."""
 
 import abc
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ BatchT = TypeVar("BatchT")
 
 
 class Plan(abc.ABC, Generic[BatchT]):
-    """All training batches there will ever be: batch i is a function of (seed, i) alone.
+    """All training batches: batch i is a function of (seed, i) alone.
 
     Attributes:
       epoch_length: batches in one epoch.

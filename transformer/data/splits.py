@@ -1,8 +1,8 @@
-"""The splits of a corpus, and how synthetic text falls into them.
+"""The splits of a corpus, and the assignment of synthetic text to them.
 
-A stable hash puts an item into its split, so equal items meet in one split, which keeps the first.
-Each split is the first n of its items in one endless stream: its size changes neither the others
-nor its beginning.
+A stable hash assigns each item to a split, so equal items are in the same split, which keeps the
+first. Each split is the first n of its items in one infinite stream: its size does not change the
+other splits or its own beginning.
 """
 
 import zlib
@@ -16,7 +16,7 @@ from transformer.errors import UserError
 Item = TypeVar("Item")
 
 SPLITS = ("train", "validation", "test")
-MAX_SIZE = 1_000_000  # items a split: beyond it repetition makes the draw slow
+MAX_SIZE = 1_000_000  # items per split: beyond it, repetitions make drawing slow
 SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
 
 
@@ -38,8 +38,8 @@ def fill(
 
     Args:
       draw: makes the next items; those made together stay together.
-      key: what is hashed of the first of them, and never equal in two draws that are kept.
-      sizes: items for each of `SPLITS` that is wanted.
+      key: the key of a draw's first item, which is hashed; draws with a repeated key are dropped.
+      sizes: the number of items for each requested split.
 
     Raises:
       UserError: a size is negative, or more than there are different items.

@@ -1,4 +1,4 @@
-"""Batches one after another from any number on, and the permutations they are drawn by."""
+"""Streams of batches from any number on, and pseudo-random permutations."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -17,14 +17,14 @@ def stream(batches: Any, first: int, prefetch: int) -> Iterator[Any]:
 
 
 def shuffle(places: Sequence[int], size: int, stream: tuple[int, ...]) -> list[int]:
-    """Returns where a permutation of `size` things, one for each stream, sends the places."""
+    """Returns the images of positions under the stream's permutation of `size` items."""
     seed = int(np.random.SeedSequence(stream).generate_state(1)[0])
     return [index_shuffle(place, size - 1, seed, rounds=4) for place in places]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Tail:
-    """A plan from batch `first` on, as the random-access source that grain reads."""
+    """A plan from batch `first` on, as a random-access source for grain."""
 
     plan: Any
     first: int

@@ -34,8 +34,8 @@ GZIP_MAGIC = b"\x1f\x8b"
 def read_lines(path: Path) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, plain or gzip, whatever its name.
 
-    A line ends at '\n' or '\r\n' and nowhere else: what `str.splitlines` also takes for an
-    end, such as U+2028, occurs inside sentences of real corpora and would shift all that follow.
+    A line ends at '\n' or '\r\n' and nowhere else: other separators of `str.splitlines`, such as
+    U+2028, occur inside sentences of real corpora and would shift all lines after them.
 
     Raises:
       UserError: the file cannot be read, is a damaged gzip file, or is not UTF-8.
@@ -59,14 +59,14 @@ def _open(path: Path) -> io.BufferedIOBase:
 
 
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
-    """Returns a line of UTF-8 text, its end included.
+    """Decodes a line of UTF-8 text, including its end.
 
     Args:
       name: of the file, for messages.
       number: of the line, from one; before the first there may be a byte order mark.
 
     Raises:
-      UserError: it is of another encoding, which is named if the bytes tell it.
+      UserError: it has another encoding, which is named if the bytes reveal it.
     """
     encoding = _wide_encoding(line[:HEAD]) if number == 1 else ""
     try:
@@ -84,7 +84,7 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
 
 
 def _wide_encoding(head: bytes) -> str:
-    """The encoding, as iconv calls it, of a text in two or four bytes a character; else ''."""
+    """The iconv name of an encoding with two or four bytes per character; else ''."""
     for mark, encoding in WIDE:
         if head.startswith(mark):
             return encoding
@@ -145,10 +145,11 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | Columns:
 
     Args:
       settings: `config.data`.
-      split: whose `<split>_source` and `<split>_target` are read; no target means a TSV.
+      split: whose `<split>_source` and `<split>_target` are read; without a target, the source is a
+        TSV.
 
     Raises:
-      UserError: a file is not there, or `tsv_columns` are no two columns.
+      UserError: a file is missing, or `tsv_columns` are not two columns.
     """
     source, target = f"{split}_source", f"{split}_target"
     path = locate(settings, source)
@@ -164,7 +165,7 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | Columns:
 
 
 def training_text(settings: ConfigDict) -> str:
-    """Returns what to call the training text in messages: by its file if it has one.
+    """Returns a name of the training text for messages: its file, if it has one.
 
     Args:
       settings: `config.data`.
@@ -174,7 +175,7 @@ def training_text(settings: ConfigDict) -> str:
 
 
 def locate(settings: ConfigDict, key: str) -> Path:
-    """Returns the full path of the file that `data.<key>` names, perhaps without its '.gz'."""
+    """Returns the full path of the file that `data.<key>` names, with or without '.gz'."""
     name = getattr(settings, key)
     if not name:
         raise UserError(
@@ -185,7 +186,7 @@ def locate(settings: ConfigDict, key: str) -> Path:
         raise UserError(
             f"data.{key}={name!r}: there is no folder {path.parent}: check --config.data.path"
         )
-    # The same umlaut may be one character or two, depending on where the file was named.
+    # An umlaut in a file name may be one character or two, depending on the system.
     entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
     wanted = unicodedata.normalize("NFC", path.name)
     for found in (path.name, entries.get(wanted), entries.get(wanted + ".gz")):

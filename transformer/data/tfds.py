@@ -1,4 +1,4 @@
-"""Text from TensorFlow Datasets, prepared if it is not yet, and read without TensorFlow."""
+"""Text from TensorFlow Datasets, prepared if necessary, and read without TensorFlow."""
 
 import dataclasses
 import difflib
@@ -34,8 +34,8 @@ class TfdsRecords(Generic[Item]):
     """Items made of some fields of a prepared split, read from disk by each iteration.
 
     Attributes:
-      readers: field by field, its name and what makes a text of its value.
-      make: makes an item of the texts.
+      readers: for each field, its name and a function from its value to text.
+      make: makes an item from the texts.
     """
 
     records: Any  # a data source of TFDS: a sequence that also reads several records at once
@@ -60,7 +60,7 @@ class _LabelNames:
     split: str
 
     def __call__(self, number: int) -> str:
-        if number < 0:  # as published tests have it whose labels are kept back
+        if number < 0:  # as in published test sets with hidden labels
             raise UserError(
                 f"{self.split} has a text without a label: choose another split, or a part such "
                 "as 'train[90%:]'"
@@ -71,13 +71,13 @@ class _LabelNames:
 def open_splits(
     settings: ConfigDict, kinds: tuple[str, ...], make: Callable[..., Item]
 ) -> dict[str, TfdsRecords[Item]]:
-    """Returns the splits of a dataset, which is downloaded and prepared if it is not yet.
+    """Returns the splits of a dataset, which is downloaded and prepared if necessary.
 
     Args:
       settings: `config.data`, for its keys `tfds_*`.
-      kinds: what `tfds_fields` must name, one of `KINDS`.
-      make: makes an item out of the texts of these fields, in their order; of a label, the name
-        of its class.
+      kinds: the kinds of fields that `tfds_fields` must name, one of `KINDS`.
+      make: makes an item from the texts of these fields, in their order; a label is given as the
+        name of its class.
 
     Raises:
       UserError: the dataset, a field or a split is unknown, or the dataset cannot be prepared.
@@ -98,8 +98,8 @@ def open_splits(
             ) from error
         except (KeyError, ValueError, AssertionError) as error:
             raise UserError(
-                f"data.tfds_{split}={expression!r} is no split of {builder.info.full_name}: choose "
-                f"from {', '.join(builder.info.splits)}, or a part such as 'train[98%:]'"
+                f"data.tfds_{split}={expression!r} is not a split of {builder.info.full_name}: "
+                f"choose from {', '.join(builder.info.splits)}, or a part such as 'train[98%:]'"
             ) from error
         where = f"data.tfds_{split}={expression!r} of {builder.info.full_name}"
         readers = tuple(
@@ -187,12 +187,12 @@ def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
         near = difflib.get_close_matches(name, known, n=5)
         hint = f"did you mean {' or '.join(near)}?" if near else "see tensorflow.org/datasets"
         raise UserError(
-            f"data.tfds_name={name!r} is no dataset of TFDS ({_first_line(error)}): {hint}"
+            f"data.tfds_name={name!r} is not a dataset of TFDS ({_first_line(error)}): {hint}"
         ) from error
 
 
 def _prepare(builder: Any, settings: ConfigDict) -> None:
-    """Downloads and prepares a dataset, unless that is done."""
+    """Downloads and prepares a dataset, unless that is already done."""
     try:
         builder.download_and_prepare(file_format=FILE_FORMAT)
     except Exception as error:  # of the network, the disk, or the dataset's own script

@@ -22,7 +22,7 @@ DIGESTS = "digests.json"  # of the files of a folder, by name
 
 @dataclasses.dataclass(frozen=True)
 class TokenStore:
-    """Encoded sentences one after another in one array, which may lie on disk.
+    """Encoded sentences concatenated in one array, which may be memory-mapped.
 
     Sentence i is `tokens[offsets[i]:offsets[i + 1]]`.
     """
@@ -45,13 +45,13 @@ class TokenStore:
 def cached_arrays(
     folder: Path, make: Callable[[], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Returns arrays, memory-mapped from a folder of the cache, which is made if it is missing.
+    """Returns arrays, memory-mapped from a folder of the cache, which is created if it is missing.
 
-    All of it is read once and compared with its digests: a second for 1.4 GB of what the system
-    holds in memory.
+    All files are read once and compared with their digests, which takes a second for 1.4 GB in the
+    page cache.
 
     Args:
-      make: makes the arrays, by name.
+      make: creates the arrays, by name.
     """
     if folder.exists():
         if is_whole(folder):
@@ -66,7 +66,7 @@ def cached_arrays(
 
 
 def save_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays and their digests below `folder`, which appears when all of it is there."""
+    """Writes arrays and their digests to `folder`, which appears only when it is complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
         for name, array in arrays.items():
@@ -83,12 +83,12 @@ def save_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def load_arrays(folder: Path) -> dict[str, np.ndarray]:
-    """Returns what `save_arrays` wrote, memory-mapped."""
+    """Returns the arrays that `save_arrays` wrote, memory-mapped."""
     return {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a folder holds what `save_arrays` wrote, to the bit."""
+    """Whether a folder has the files of `save_arrays`, bit for bit."""
     try:
         digests = json.loads((folder / DIGESTS).read_bytes())
         return digests == {path.name: _digest(path) for path in folder.glob("*.npy")}

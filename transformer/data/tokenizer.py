@@ -1,4 +1,4 @@
-"""Subword tokenizers, trained by sentencepiece on the experiment's own text."""
+"""Subword tokenizers, trained with sentencepiece on the text of the experiment."""
 
 import dataclasses
 import functools
@@ -32,12 +32,12 @@ NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
 KINDS = ("bpe", "unigram", "word", "char")
 BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, if `byte_fallback` is set
 BYTES = 256  # pieces that this takes
-# What lets `decode` give back every blank and every end of a line.
+# With these, `decode` restores every space and line break.
 EXACT = {
     "remove_extra_whitespaces": False,
     "add_dummy_prefix": False,
     "user_defined_symbols": ["\n", "\t"],
-    "max_sentence_length": 2**20,  # bytes; longer lines teach nothing
+    "max_sentence_length": 2**20,  # bytes; longer lines are not used
 }
 SAMPLE_SEED = 0  # of the sentences that train a tokenizer, of texts larger than it reads
 ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with all its signs has
@@ -51,8 +51,7 @@ class Tokenizer:
 
     Args:
       model: a serialised sentencepiece model.
-      origin: digest of the text and the settings that it was trained with; '' if that is not
-        known.
+      origin: digest of the text and the settings that it was trained with; '' if unknown.
     """
 
     def __init__(self, model: bytes, origin: str = ""):
@@ -76,7 +75,7 @@ class Tokenizer:
         return self._processor.encode(list(texts))
 
     def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
-        """Yields what of each text is unknown: words, or stretches of characters in them.
+        """Yields the unknown words, or parts of words, of each text.
 
         Args:
           encoded: the ids of each text.
@@ -107,7 +106,7 @@ class Tokenizer:
     def starts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns where each token starts in its text, in characters from zero.
 
-        A token that begins a word starts at the blank before it.
+        A token that begins a word starts at the space before it.
         """
         return [
             _starts(text, SentencePieceText.FromString(encoded))
@@ -118,14 +117,14 @@ class Tokenizer:
 
 
 def _starts(text: str, encoded: SentencePieceText) -> list[int]:
-    """The characters at which tokens start; sentencepiece tells the bytes."""
+    """The characters at which tokens start, from the bytes that sentencepiece reports."""
     bytes_before = np.cumsum([0, *(len(character.encode()) for character in text)])
     return np.searchsorted(bytes_before, [piece.begin for piece in encoded.pieces]).tolist()
 
 
 def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
-    """Writes a tokenizer's model, unless the file holds it already, and a note of its origin."""
-    # A full disk must not cost the one that is there, and with it the run.
+    """Writes a tokenizer's model, unless the file has it already, and its origin."""
+    # A full disk must not destroy the existing file, and with it the run.
     if not path.exists() or path.read_bytes() != tokenizer.model:
         write_bytes(path, tokenizer.model)
     note = {"origin": tokenizer.origin, "model": _digest(tokenizer.model)}
@@ -141,7 +140,7 @@ def _read_note(path: Path) -> Any:
 
 
 def _saved(path: Path, origin: str) -> Tokenizer | None:
-    """Returns the tokenizer of a run's folder, if it is whole and of this origin."""
+    """Returns the tokenizer of a run's folder, if it is undamaged and has this origin."""
     try:
         model = path.read_bytes()
     except OSError:
@@ -166,11 +165,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
             "restore the file that was written with it"
         )
     try:
-        if not (model := path.read_bytes()):  # which sentencepiece would take
+        if not (model := path.read_bytes()):  # which sentencepiece would accept
             raise RuntimeError
         return Tokenizer(model)
     except RuntimeError:
-        raise UserError(f"{path} is no sentencepiece model: restore the original") from None
+        raise UserError(f"{path} is not a sentencepiece model: restore the original") from None
 
 
 def train_tokenizer(
@@ -183,7 +182,7 @@ def train_tokenizer(
     saved: Path | None = None,
     name: str = "the training text",
 ) -> Tokenizer:
-    """Returns a tokenizer trained on `texts`, from a run or the cache if it was trained before.
+    """Returns a tokenizer trained on `texts`, or a saved one from a run or the cache.
 
     The same text and settings make the same tokenizer in every process.
 
@@ -192,8 +191,8 @@ def train_tokenizer(
         to explain a refusal.
       settings: `config.tokenizer`.
       content: fingerprint of `texts`.
-      count: how many they are; of more than `max_sentences`, about that many are drawn.
-      saved: a file of a run; taken if it holds the tokenizer of such text and settings.
+      count: number of texts; if there are more than `max_sentences`, about that many are sampled.
+      saved: a file of a run; used if it has the tokenizer of this text and these settings.
       name: of the texts, for messages.
 
     Raises:
@@ -209,7 +208,7 @@ def train_tokenizer(
         return tokenizer
     key = _digest(f"{described}{sentencepiece.__version__}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
-        # Its name says what it must hold.
+        # Its name contains the digest of its content.
         if path.name == _cached_name(key, model := path.read_bytes()):
             return Tokenizer(model, origin)
         logger.warning(f"{path} is damaged: the tokenizer is trained again")
@@ -227,7 +226,7 @@ def _cached_name(key: str, model: bytes) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Sample:
-    """A random fraction of texts, the same in each iteration; sentencepiece's own sample is not."""
+    """A random sample of texts, the same in each iteration, unlike sentencepiece's own sample."""
 
     texts: Iterable[str]
     fraction: float
@@ -241,7 +240,7 @@ class _Sample:
 
 
 def _train(texts: _Sample, settings) -> bytes:
-    """Returns a model in which characters leave room for longer pieces.
+    """Trains a model in which single characters leave room for longer pieces.
 
     If those of a script like Chinese would take more than half of the vocabulary, the rarest are
     spelt in bytes.
@@ -271,7 +270,7 @@ def _spelt_in_bytes(settings) -> bool:
 
 
 def _characters(model: bytes) -> int:
-    """How many pieces of a model are one character."""
+    """How many pieces of a model are single characters."""
     pieces = ModelProto.FromString(model).pieces
     return sum(piece.type == piece.NORMAL and len(piece.piece) == 1 for piece in pieces)
 
@@ -280,7 +279,7 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
     """Returns sentencepiece's model.
 
     Args:
-      changes: of its options.
+      changes: changes of its options.
     """
     model = io.BytesIO()
     options = {
@@ -299,7 +298,7 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
         unk_id=UNK_ID,
         bos_id=BOS_ID,
         eos_id=EOS_ID,
-        # A word or character vocabulary is what occurs, up to `vocab_size`.
+        # A word or character vocabulary has all that occur, up to `vocab_size`.
         hard_vocab_limit=kind in ("bpe", "unigram"),
         use_all_vocab=False,
         minloglevel=2,
@@ -309,17 +308,18 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
 
 
 def _too_many_characters(message: str) -> re.Match[str] | None:
-    """The match whose first group is the smallest vocabulary that holds them, if that is wrong."""
+    """If the vocabulary is too small, the match whose first group is the minimum size."""
     return re.search(r"required_chars\. \d+ vs (\d+)", message)
 
 
 def _explain(message: str, texts: _Sample, settings) -> str:
-    """Returns which key to change if sentencepiece refuses."""
+    """Returns the error with the key to change if sentencepiece fails."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
         characters = _train_model(texts, settings, "char")
         least = Tokenizer(characters).vocab_size + BYTES * _spelt_in_bytes(settings)
-        # The largest spells most sentences as a token or two, of which nothing can be learned.
+        # With the largest vocabulary, most sentences would be one or two tokens, too few to learn
+        # from.
         return (
             f"tokenizer.vocab_size={size} is more than the training text allows, at most "
             f"{limit[1]}: set --config.tokenizer.vocab_size={max(int(limit[1]) // 2, least)}"

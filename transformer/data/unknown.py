@@ -1,4 +1,4 @@
-"""What of the training text is not in a vocabulary, counted and named."""
+"""Counts the words or characters of the training text that are not in a vocabulary."""
 
 import collections
 import dataclasses
@@ -31,12 +31,12 @@ class Lost:
         return f"{self.different:,} {self.what} are not in the vocabulary: {named}{more}"
 
     def describe(self) -> list[str]:
-        """Returns the line to print at the start, none if nothing is lost."""
+        """Returns the line to print at the start; none if nothing is unknown."""
         return [f"unknown: {self}"] if self.different else []
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Lost":
-        """Returns what `dataclasses.asdict` and JSON made these fields of."""
+        """Returns the inverse of `dataclasses.asdict`, after JSON."""
         return cls(**{**fields, "frequent": tuple(map(tuple, fields["frequent"]))})
 
 
@@ -44,14 +44,14 @@ NOTHING_LOST = Lost()
 
 
 class LostCounter:
-    """Counts what is lost of a text that is encoded in parts."""
+    """Counts the unknown words or characters of a text that is encoded in parts."""
 
     def __init__(self):
         self._what = Lost.what
         self._counts: collections.Counter[str] = collections.Counter()
 
     def add(self, tokenizer: Tokenizer, texts: Sequence[str], encoded: Sequence[Ids]) -> None:
-        """Counts what is unknown of texts; to be called if there is something.
+        """Counts the unknown words or characters of texts; call it only if there are any.
 
         Args:
           encoded: the tokens of each text.
@@ -65,7 +65,7 @@ class LostCounter:
             self._counts.update([piece] if self._what == "words" else piece)
 
     def lost(self) -> Lost:
-        """Returns what was counted; of equally frequent ones the first in alphabetical order."""
+        """Returns the counts; equally frequent ones are in alphabetical order."""
         ranked = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
         return Lost(self._what, len(ranked), tuple(ranked[:NAMED]))
 

@@ -1,1 +1,1 @@
-"""A model in use: text in, text or scores out."""
+"""Inference with trained models: text in, text or scores out."""

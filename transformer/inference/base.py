@@ -1,4 +1,4 @@
-"""What every model in use can be asked for."""
+"""The interface of trained models."""
 
 import abc
 import functools
@@ -14,7 +14,7 @@ from transformer.data.tokenizer import Tokenizer
 from transformer.losses import TokenSums
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
-Variables = Mapping[str, Any]  # as Flax has them: {"params": ...} and what else a model is given
+Variables = Mapping[str, Any]  # Flax variables: {"params": ...} and other collections
 Params = Mapping[str, Any]  # a tree of parameters: variables["params"]
 
 
@@ -26,7 +26,7 @@ class TokenTable(NamedTuple):
 
 
 class Predictor(abc.ABC):
-    """A model in use, with given variables: text in, text or scores out.
+    """A model for inference with given variables: text in, text or scores out.
 
     Attributes:
       model: the network, with its `config`.
@@ -44,7 +44,7 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
-        """Returns what a checkpoint must agree with: the tokenizers' digests."""
+        """Returns the digests of the tokenizers, which a checkpoint must match."""
 
     @abc.abstractmethod
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
@@ -55,15 +55,15 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def batch_attention(self, variables: Variables, batch: Any) -> dict[str, BatchAttention]:
-        """Returns the attention of all heads while reading a batch, by kind; can be traced.
+        """Returns the attention of all heads over a batch, by kind; can be traced.
 
-        All that is known of a model's attention, here and elsewhere, comes from this. It is empty
-        if the model has none.
+        All other functions that return attention use this one. The result is empty if the model has
+        no attention.
         """
 
 
 class TokenPredictor(Predictor):
-    """A model that predicts tokens, each from those before it."""
+    """A model that predicts each token from the preceding ones."""
 
     @abc.abstractmethod
     def token_sums(
@@ -74,7 +74,7 @@ class TokenPredictor(Predictor):
         rates: DropoutRates = NO_DROPOUT,
         key: Array | None = None,
     ) -> TokenSums:
-        """Returns the loss of a batch; padding counts for nothing.
+        """Returns the loss of a batch; padding is ignored.
 
         Args:
           smoothing: of the labels, from 0 to 1.

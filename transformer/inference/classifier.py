@@ -1,4 +1,4 @@
-"""A trained classifier in use: text in, classes out."""
+"""Inference with a classifier: text in, classes out."""
 
 import functools
 import hashlib
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Prediction(NamedTuple):
-    """A class and the probability that the text is of it."""
+    """A class and its probability for a text."""
 
     label: str
     probability: float
@@ -40,8 +40,8 @@ class TextClassifier(Predictor):
       model: the network.
       tokenizer: what its ids mean.
       labels: names of the classes, by number.
-      max_tokens: of a text, its begin included; what comes after them is not read.
-      batch_size: texts read at once, at most.
+      max_tokens: maximum tokens of a text, including begin-of-sentence; the rest is not read.
+      batch_size: maximum texts read at once.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class TextClassifier(Predictor):
         return self.model.init(key, token, token != PAD_ID)["params"]
 
     def fingerprint(self) -> str:
-        """Returns what a checkpoint must agree with."""
+        """Returns the digests that a checkpoint must match."""
         names = hashlib.sha256(json.dumps(self.labels).encode()).hexdigest()[:16]
         return f"{self.tokenizer.digest}-{names}"
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the one table of token embeddings, "input"; a bag's bigrams are no tokens."""
+        """Returns the table of token embeddings, "input", without a bag's bigrams."""
         vectors = np.asarray(self.model.source_table(variables["params"]))
         return {"input": TokenTable(vectors, self.tokenizer)}
 
@@ -81,7 +81,7 @@ class TextClassifier(Predictor):
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> Classified:
-        """Returns the scores of the texts' classes, and the vectors that they are made of.
+        """Returns the scores of the texts' classes, and the pooled vectors.
 
         Args:
           tokens: [B, M], padded with 0.
@@ -111,10 +111,10 @@ class TextClassifier(Predictor):
     def batches(
         self, texts: Sequence[Ids], labels: Sequence[int] | None = None
     ) -> Iterator[tuple[list[int], LabelledBatch]]:
-        """Yields (indices, batch) of encoded texts, batches of like length and static shape.
+        """Yields (indices, batch) of encoded texts, in batches of similar length and static shape.
 
         Args:
-          labels: numbers of the texts' classes, where they are known.
+          labels: numbers of the texts' classes, if known.
         """
         labels = [NO_LABEL] * len(texts) if labels is None else labels
         lengths = [len(ids) for ids in texts]
@@ -127,13 +127,13 @@ class TextClassifier(Predictor):
     # -- text to classes
 
     def is_blank(self, line: str) -> bool:
-        """Whether there is nothing to read: no text, or only such as a zero-width space."""
+        """Whether a text is empty, or has only characters such as a zero-width space."""
         return len(read_texts([line], self.tokenizer)[0]) == 1
 
     def predict(
         self, variables: Variables, lines: Sequence[str], first_line: int | None = None
     ) -> list[list[Prediction]]:
-        """Returns all classes of each line, the most probable first; of a blank line, none.
+        """Returns all classes of each line, the most probable first; none for a blank line.
 
         Args:
           first_line: number of the first line, for warnings; None for no warnings.
@@ -151,7 +151,7 @@ class TextClassifier(Predictor):
         ]
 
     def embeddings(self, variables: Variables, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
-        """Returns what the classifier pooled of each line."""
+        """Returns the pooled vector of each line."""
         encoded = self._read(lines)
         found = [
             (rows, np.asarray(self._classify(variables, batch.tokens).embedding)[: len(rows)])
@@ -167,7 +167,7 @@ class TextClassifier(Predictor):
     ) -> list[tuple[list[str], Float[np.ndarray, "M"]]]:
         """Returns the tokens of each line and the weights with which attention pools them.
 
-        There are none of a model that pools otherwise.
+        They are empty if the model does not use attention pooling.
         """
         if isinstance(self.model, BagOfEmbeddings) or self.model.pooling != "attention":
             return []
@@ -178,10 +178,10 @@ class TextClassifier(Predictor):
         return found
 
     def attention(self, variables: Variables, line: str) -> Attention:
-        """Returns all attention while reading a line, of the kind `encoder_self` alone.
+        """Returns the attention over a line, only of the kind `encoder_self`.
 
-        Its tokens are the source's; the first is begin-of-sentence. A text too long is warned of
-        and cut.
+        Its tokens are source tokens; the first is begin-of-sentence. If a text is too long, it is
+        cut with a warning.
         """
         [ids] = self._read([line], first_line=1)
         found = self._attend(variables, self._one(ids))
@@ -241,6 +241,6 @@ class TextClassifier(Predictor):
                 )
 
     def _knows_a_word(self, ids: Ids) -> bool:
-        """Whether a token is a word or a part of one, and not only a mark or a blank."""
+        """Whether any token is known and is more than punctuation or space."""
         known = [token for token in ids if token not in (BOS_ID, UNK_ID)]
         return any(map(str.isalnum, "".join(self.tokenizer.pieces(known))))

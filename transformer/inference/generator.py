@@ -1,4 +1,4 @@
-"""A trained language model in use: a prompt in, text out."""
+"""Inference with a language model: a prompt in, text out."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -25,9 +25,9 @@ from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 
 class Continuation(NamedTuple):
-    """A prompt with what a model wrote after it.
+    """A prompt with its continuation.
 
-    `score` is that of a search, and None of what was drawn at random.
+    `score` is that of a search, and None for sampled text.
     """
 
     text: str
@@ -35,13 +35,13 @@ class Continuation(NamedTuple):
 
 
 class Generator(TokenPredictor):
-    """Writes, scores and explains text with given variables.
+    """Generates, scores and explains text with given variables.
 
     Args:
       model: a decoder alone.
       tokenizer: what its ids mean.
       decode: `config.decode`.
-      context: tokens that the model reads at once.
+      context: maximum tokens that the model reads at once.
       whole: whether it learned running text, in which nothing starts or ends.
     """
 
@@ -67,7 +67,7 @@ class Generator(TokenPredictor):
         return self.model.init(key, method=run)["params"]
 
     def fingerprint(self) -> str:
-        """Returns what a checkpoint must agree with."""
+        """Returns the digests that a checkpoint must match."""
         return self.tokenizer.digest
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
@@ -108,10 +108,10 @@ class Generator(TokenPredictor):
     def score(
         self, variables: Variables, lines: Sequence[str], first_line: int = 1
     ) -> Iterator[tuple[float, int]]:
-        """Yields each line's log-probability in nats and how many tokens that is of.
+        """Yields each line's log-probability in nats and its number of tokens.
 
-        They are all tokens of the line and its end; of running text, in which no line starts or
-        ends, all but the first, which is only read.
+        All tokens of the line and its end count. In running text, no line starts or ends, so all
+        tokens count except the first, which is only read.
 
         Args:
           first_line: number of the first line, for errors.
@@ -147,13 +147,13 @@ class Generator(TokenPredictor):
     def score_chunks(
         self, variables: Variables, text: Text, context: int, count: int
     ) -> Iterator[tuple[float, int, str]]:
-        """Yields log-probability, number of tokens and text of pieces that the scores are made of.
+        """Yields log-probability, number of tokens and text of chunks of scored text.
 
         See `packing.cut_chunks`.
 
         Args:
           context: tokens of a row.
-          count: of pieces at most, spread over the text.
+          count: maximum number of chunks, spread over the text.
         """
         pieces = list(cut_chunks(text, context))
         pieces = pieces[:: -(-len(pieces) // count)]
@@ -171,11 +171,11 @@ class Generator(TokenPredictor):
     def write(
         self, variables: Variables, prompts: Sequence[str], first_line: int = 1
     ) -> list[list[Continuation]]:
-        """Returns `decode.num_best` continuations of each prompt, as `decode.search` says.
+        """Returns `decode.num_best` continuations of each prompt, with the method `decode.search`.
 
         Args:
-          first_line: number of the first prompt, for errors and for what is drawn: a prompt's
-            samples depend on `decode.seed` and its number alone.
+          first_line: number of the first prompt, for errors and random draws: a prompt's samples
+            depend only on `decode.seed` and its number.
 
         Raises:
           UserError: see `stream`; a search needs texts that end.
@@ -202,7 +202,7 @@ class Generator(TokenPredictor):
         return [[Continuation(next(drawn), None) for _ in range(best)] for _ in given]
 
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
-        """Yields a prompt's text piece by piece while it is drawn, the prompt itself first.
+        """Yields the prompt, then its continuation piece by piece while it is sampled.
 
         Raises:
           UserError: the prompt has characters that are not in the vocabulary, or more tokens than
@@ -214,15 +214,16 @@ class Generator(TokenPredictor):
         for new in self._writer.draw(variables, [(ids, (1, 0))], 1):
             ids += new[0]
             text = self.tokenizer.decode(ids)
-            # The bytes or pieces of a character may still be on their way.
+            # The character may still be incomplete.
             if text.startswith(shown) and not text.endswith("\ufffd"):
                 yield text[len(shown) :]
                 shown = text
 
     def attention(self, variables: Variables, text: str) -> Attention:
-        """Returns all attention while reading a text, of the kind `decoder_self` alone.
+        """Returns the attention over a text, only of the kind `decoder_self`.
 
-        Its tokens are the target's; the first is begin-of-sentence where the model learned such.
+        Its tokens are target tokens; the first is begin-of-sentence, unless the model learned
+        running text.
         """
         ids = self.read(text, 1)
         tokens = np.array([ids], np.int32)
@@ -248,13 +249,13 @@ class Generator(TokenPredictor):
         return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
 
     def read(self, text: str, line: int) -> list[int]:
-        """Returns the tokens that the model reads before it writes: at least one.
+        """Returns the tokens that the model reads before it generates: at least one.
 
         Args:
           line: number of the text, for errors.
 
         Raises:
-          UserError: the vocabulary lacks some of the text, or it is longer than the model reads.
+          UserError: some of the text is not in the vocabulary, or it is too long for the model.
         """
         text = (text or "\n") if self.whole else text
         [ids] = self.tokenizer.encode([text])

@@ -1,10 +1,10 @@
-"""Texts of like length read together, in few static shapes."""
+"""Groups of texts of similar length, in few static shapes."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 MIN_LENGTH = 16  # tokens; static lengths are this times powers of two
-MAX_NUMBERS = 2**26  # float32, that come out of a batch: 256 MiB
+MAX_NUMBERS = 2**26  # float32 outputs of a batch: 256 MiB
 
 
 def length_groups(
@@ -15,7 +15,7 @@ def length_groups(
     Args:
       indices: of the texts to group, from zero.
       lengths: of all texts, in tokens.
-      longest: static lengths end here, but for a text that is longer.
+      longest: the maximum static length, except for a text that is longer.
     """
     by_length: dict[int, list[int]] = {}
     for i in sorted(indices, key=lambda i: lengths[i]):
@@ -26,9 +26,9 @@ def length_groups(
 
 
 def static_rows(count: int, most: int) -> int:
-    """Returns the rows of the batches that hold `count` texts: a power of two, or `most`.
+    """Returns the rows of batches for `count` texts: a power of two, or `most`.
 
-    So a single text costs one row and not as many as a whole batch, and there are few shapes.
+    So a single text costs one row instead of a whole batch, and there are few shapes.
     """
     return min(1 << max(0, count - 1).bit_length(), most)
 
@@ -38,7 +38,7 @@ def rows_at_once(size: int, numbers: int) -> int:
 
     Args:
       size: rows of the whole batch.
-      numbers: what comes out of a row. A single row may make more than MAX_NUMBERS.
+      numbers: output numbers per row. A single row may have more than MAX_NUMBERS.
     """
     return math.ceil(size / math.ceil(size * numbers / MAX_NUMBERS))
 

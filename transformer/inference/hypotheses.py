@@ -1,4 +1,4 @@
-"""What a search found, as text, and what is said where it found nothing."""
+"""The results of a search as text, and the error if it found nothing."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from transformer.errors import RunError
 class Translation(NamedTuple):
     """A translation, its score (log-probability over the length penalty) and its tokens.
 
-    `tokens` counts the end of the sentence; of a blank line it is 0.
+    `tokens` includes end-of-sentence; for a blank line it is 0.
     """
 
     text: str
@@ -22,13 +22,13 @@ BLANK = Translation("", 0.0, 0)
 
 
 def read_hypotheses(found: Hypotheses, tokenizer: Tokenizer, count: int) -> list[Translation]:
-    """Returns what was found for one sentence, best first.
+    """Returns the translations of one sentence, best first.
 
-    It is nothing where no score was a number.
+    The list is empty if no score is finite.
 
     Args:
       found: arrays [P, steps], [P] and [P].
-      count: translations at most, and at least one.
+      count: maximum number of translations, at least one.
     """
     return [
         Translation(tokenizer.decode(ids[:length]), float(score), int(length))
@@ -38,11 +38,11 @@ def read_hypotheses(found: Hypotheses, tokenizer: Tokenizer, count: int) -> list
 
 
 def not_finite(line: int, what: str) -> RunError:
-    """Returns the error of a line whose scores are not numbers.
+    """Returns the error of a line whose scores are not finite.
 
     Args:
       line: its number, from one.
-      what: a model would have made of it.
+      what: the expected output, such as "translation".
     """
     return RunError(
         f"line {line} has no {what}: the model's scores of it are not finite: its training "

@@ -1,4 +1,4 @@
-"""Whether a search can fit into memory at all, said before it is compiled."""
+"""Checks that a search fits into memory, before it is compiled."""
 
 import math
 import os
@@ -15,23 +15,23 @@ FLAT = 2**31  # a search numbers the continuations of a sentence with int32
 def check_search(
     cache: Any, rows: int, beam: int, steps: int, vocab_size: int, memory: int | None = None
 ) -> None:
-    """Checks that a search is not too large for this device.
+    """Checks that a search is not too large for the device.
 
-    What is counted is what a search surely needs, so that none is refused that would run.
+    The estimate is a lower bound, so that no search is refused that would fit.
 
     Args:
-      cache: what the model remembers of all hypotheses; only its shapes are read.
+      cache: the model's cache for all hypotheses; only its shapes are read.
       rows: sentences at once.
-      beam: hypotheses a sentence.
-      steps: tokens of the longest.
-      memory: bytes; those of the device where it is None.
+      beam: hypotheses per sentence.
+      steps: maximum tokens of a translation.
+      memory: bytes; by default those of the device.
 
     Raises:
-      RunError: it is, with both sizes in GiB and the keys to lower.
+      RunError: it is too large; the error has both sizes in GiB and the keys to lower.
     """
     numbers = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
-    # What is remembered is reordered into a copy; the logits become log-probabilities; and what
-    # is written, what is done and the candidates for both are held at once.
+    # The cache is reordered into a copy; logits become log-probabilities; and unfinished and
+    # finished hypotheses and the candidates for both are in memory at once.
     needed = 2 * numbers + rows * beam * (8 * vocab_size + 16 * steps)
     memory = device_memory() if memory is None else memory
     what = f"config.decode.batch_size and config.decode.beam_size={beam}: {rows} sentences at once"
@@ -48,6 +48,6 @@ def check_search(
 
 
 def device_memory() -> int:
-    """Returns the bytes of memory of the first device, or of the machine if that is its host."""
+    """Returns the bytes of memory of the first device, or of the machine if that is a CPU."""
     stats = jax.devices()[0].memory_stats() or {}
     return stats.get("bytes_limit") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""A trained model in use: text in, text out."""
+"""Inference with a translator: text in, text out."""
 
 import functools
 import logging
@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 class Translator(TokenPredictor):
     """Translates, scores and explains sentences with given variables.
 
-    Variables are what Flax calls so: `{"params": ...}`, and beside the parameters what a model of
-    several runs need, see `model.transformer.Transformer`.
+    Variables are those of Flax: `{"params": ...}` and other collections, see
+    `model.transformer.Transformer`.
 
     Args:
       model: the network.
@@ -66,7 +66,7 @@ class Translator(TokenPredictor):
         return self.model.init(key, *_inputs(make_batch([[]], [[]], 1, 1)))["params"]
 
     def fingerprint(self) -> str:
-        """Returns what a checkpoint must agree with."""
+        """Returns the digests that a checkpoint must match."""
         return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
@@ -90,7 +90,7 @@ class Translator(TokenPredictor):
     # -- text to text
 
     def is_blank(self, line: str) -> bool:
-        """Whether there is nothing to translate: no text, or only such as a zero-width space."""
+        """Whether a line is empty, or has only characters such as a zero-width space."""
         return not self.source_tokenizer.encode([line])[0]
 
     def translate(
@@ -101,11 +101,10 @@ class Translator(TokenPredictor):
         first_line: int = 1,
         done: Callable[[int], None] = lambda count: None,
     ) -> list[list[Translation]]:
-        """Returns the best translations of each line, best first; of a blank line, [('', 0, 0)].
+        """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
 
-        Lines of like length are decoded together, so that little work goes into padding; what
-        comes back is in the order of the lines and does not depend on what they were decoded
-        with.
+        Lines of similar length are decoded together to reduce padding. The result is in the order
+        of the lines, and a translation does not depend on the other lines.
 
         Args:
           beam: in place of `decode.beam_size`.
@@ -135,11 +134,11 @@ class Translator(TokenPredictor):
         beam: int | None = None,
         shared: Mapping[str, Any] | None = None,
     ) -> list[list[list[Translation]]]:
-        """Returns what `translate` does for each of several runs.
+        """Returns the translations of `translate` for each of several runs.
 
         Args:
           variables: of all runs, stacked on a leading axis.
-          shared: variables that are one for all of them.
+          shared: variables that all runs share.
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
@@ -161,7 +160,7 @@ class Translator(TokenPredictor):
         first_line: int = 1,
         done: Callable[[int], None] = lambda count: None,
     ) -> Iterator[tuple[float, int]]:
-        """Returns each pair's log-probability of the target given the source, and its tokens.
+        """Returns each pair's log-probability of the target given the source, and its length.
 
         Args: see `translate`.
         """
@@ -184,10 +183,10 @@ class Translator(TokenPredictor):
         first_line: int = 1,
         done: Callable[[int], None] = lambda count: None,
     ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
-        """Yields (index, weights) of each pair: how its target, given, attends to its source.
+        """Yields (index, weights) of each pair: the cross-attention of its target to its source.
 
-        Rows are the tokens written, the target's and `</s>`; columns those read, the source's and
-        `</s>`. Pairs of like length are read together, and come in that order.
+        Rows are the target tokens and `</s>`; columns are the source tokens and `</s>`. Pairs are
+        grouped by similar length and yielded in that order.
 
         Args: see `translate`; the model must have attention.
         """
@@ -213,11 +212,11 @@ class Translator(TokenPredictor):
         targets: Sequence[Sequence[int]],
         size: Callable[[int], int] | None = None,
     ) -> Iterator[tuple[list[int], Batch]]:
-        """Yields (indices, batch) of encoded pairs, batches of like length and static shape.
+        """Yields (indices, batch) of encoded pairs, in batches of similar length and static shape.
 
         Args:
           size: returns the rows of batches of a length, at most `static_rows` of the pairs and
-            `decode.batch_size`; so many where it is None.
+            `decode.batch_size`, which is the default.
         """
         whole = static_rows(len(sources), self.decode.batch_size)
         lengths = [
@@ -244,10 +243,10 @@ class Translator(TokenPredictor):
         return cross_entropy(features, table, jnp.asarray(batch.labels), weights, smoothing)
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
-        """Returns all attention while reading a sentence and its translation.
+        """Returns the attention over a sentence and its translation.
 
         Args:
-          target: the model's own translation where it is None.
+          target: the translation; by default the model's own.
         """
         if target is None:
             target = self.translate(variables, [source])[0][0].text
@@ -284,7 +283,7 @@ class Translator(TokenPredictor):
         beam: int | None,
         first: int,
     ) -> Iterator[tuple[list[int], Hypotheses]]:
-        """Yields which lines were decoded together, blank ones left out, and what was found."""
+        """Yields the lines that were decoded together, without blank ones, and their hypotheses."""
         encoded = self._encode_lines(self.source_tokenizer, lines, first)
         todo = [i for i, ids in enumerate(encoded) if ids]
         lengths = [len(ids) + 1 for ids in encoded]
@@ -353,6 +352,6 @@ class Translator(TokenPredictor):
 
 
 def _inputs(batch: Batch):
-    """What the model reads of a batch."""
+    """The model's inputs for a batch."""
     source, target = jnp.asarray(batch.source), jnp.asarray(batch.target)
     return source, target, source != PAD_ID, target != PAD_ID

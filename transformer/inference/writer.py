@@ -1,4 +1,4 @@
-"""Writing token by token with a language model: drawn at random, or searched for."""
+"""Generation with a language model, by sampling or beam search."""
 
 import functools
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ NO_TOKEN = -1
 
 
 class Writer:
-    """Continues texts of token ids, at most `decode.batch_size` of them at a time.
+    """Continues sequences of token ids, at most `decode.batch_size` at a time.
 
     Args:
       model: a decoder alone.
       decode: `config.decode`.
-      context: tokens that the model reads at once.
-      ends: whether it learned texts that end.
+      context: maximum tokens that the model reads at once.
+      ends: whether the model learned texts that end.
     """
 
     def __init__(self, model: Any, decode: ConfigDict, context: int, ends: bool):
@@ -49,15 +49,14 @@ class Writer:
     ) -> Iterator[list[list[int]]]:
         """Yields the new tokens of each row, up to `at_once` places at a time.
 
-        Where the model has read all it can at once, it reads the latter half of that again and
-        writes on.
+        If the context is full, the model reads its second half again and continues.
 
         Args:
-          rows: the given tokens, at least one, and two numbers that tell a row's random key from
-            others': the line's, and the copy's.
+          rows: the prompt tokens, at least one, and two numbers for the row's random key: that of
+            the line and that of the sample.
 
         Raises:
-          RunError: logits are not numbers.
+          RunError: logits are not finite.
         """
         settings = self.decode
         rule = SamplingRule(settings.temperature, settings.top_k, settings.top_p)
@@ -70,7 +69,7 @@ class Writer:
         left = [settings.max_new_tokens] * len(rows)
         window = 0
         while any(left):
-            # A row that has ended may hold up nobody.
+            # Rows that have ended must not delay the others.
             given = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
             given = [ids if len(ids) < self.context else ids[-half:] for ids in given]
             state, lengths = self._start(variables, self._prompts(given, count))
@@ -98,7 +97,7 @@ class Writer:
             window += 1
 
     def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
-        """What of a row's new tokens counts; lowers how many are `left` to it."""
+        """The new tokens of a row that count; lowers how many are `left`."""
         if self.ends and EOS_ID in ids[: left[row]]:
             kept = ids[: ids.index(EOS_ID)]
             left[row] = 0
@@ -136,7 +135,7 @@ class Writer:
         return sample(step, state, lengths, until, keys, rule, end, never)
 
     def find(self, variables: Variables, given: list[list[int]]) -> Hypotheses:
-        """Returns the most probable texts that start so, without the first token of each."""
+        """Returns the most probable texts with these prompts, without the first token of each."""
         rows = static_rows(len(given), self.decode.batch_size)
         return jax.device_get(self._search(variables, self._prompts(given, rows)))
 

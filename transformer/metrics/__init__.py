@@ -1,1 +1,1 @@
-"""Scores of what a model makes of a text."""
+"""Metrics of the outputs of models."""

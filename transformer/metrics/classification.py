@@ -1,4 +1,4 @@
-"""How good a classifier is: what it confuses, and whether its probabilities can be believed."""
+"""Metrics of classifiers: accuracy, F1, confusion matrix and calibration."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,10 +10,10 @@ BINS = 15  # as in Guo et al. 2017
 
 
 class Reliability(NamedTuple):
-    """Predictions by their confidence, the probability of the class that is predicted.
+    """Predictions by their confidence, which is the probability of the predicted class.
 
     Attributes:
-      confidence, accuracy: means over the texts of each bin; zero where it has none.
+      confidence, accuracy: means over the texts of each bin; zero for an empty bin.
       count: texts of each bin.
     """
 
@@ -34,7 +34,7 @@ class Reliability(NamedTuple):
 def reliability(
     truth: Int[np.ndarray, "N"], probabilities: Float[np.ndarray, "N C"], bins: int = BINS
 ) -> Reliability:
-    """Returns what lies in each of the bins ((m - 1) / bins, m / bins], m from one.
+    """Returns the statistics of each of the bins ((m - 1) / bins, m / bins], m from one.
 
     Args:
       truth: the number of each text's class, from zero.
@@ -56,7 +56,7 @@ def reliability(
 def confusion_matrix(
     truth: Int[np.ndarray, "N"], predicted: Int[np.ndarray, "N"], num_classes: int
 ) -> Int[np.ndarray, "C C"]:
-    """Returns how many texts of each class (rows) were taken for each class (columns)."""
+    """Returns how many texts of each class (rows) were predicted as each class (columns)."""
     pairs = np.bincount(truth * num_classes + predicted, minlength=num_classes**2)
     return pairs.reshape(num_classes, num_classes)
 
@@ -66,7 +66,7 @@ def class_report(
 ) -> dict[str, dict[str, float]]:
     """Returns precision, recall, F1 and number of texts of each class.
 
-    A ratio of nothing to nothing is zero, as for a class that is never predicted.
+    A ratio 0 / 0 is zero, for example for a class that is never predicted.
     """
     hits, predicted, there = confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1)
     precision, recall = hits / np.maximum(predicted, 1), hits / np.maximum(there, 1)
@@ -85,7 +85,7 @@ def class_scores(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Returns all scores of a classifier's predictions, as JSON has them.
+    """Returns all scores of a classifier's predictions, as JSON.
 
     Args:
       truth: the number of each text's class, from zero.
@@ -109,7 +109,7 @@ def class_scores(
     scores: dict[str, Any] = {
         "accuracy": accuracy,
         "macro_f1": float(np.mean([each["f1"] for each in report.values()])),
-        # The smallest float32 stands for what float32 rounds to zero.
+        # The smallest float32 replaces probabilities that float32 rounds to zero.
         "nll": float(-np.log(np.maximum(likelihoods, np.finfo(np.float32).tiny)).mean()),
         "ece": curve.error,
         "texts": len(truth),

@@ -1,7 +1,7 @@
-"""The metrics of each task: their titles, formats, directions, and the places that show them.
+"""The metrics of each task: titles, formats, directions, and the places that show them.
 
-A metric is an entry here and the function that computes it: of translations one of `metrics.text`,
-of other tasks the task itself.
+A metric is an entry here and the function that computes it: for translations one of `metrics.text`,
+for other tasks the task itself.
 """
 
 import dataclasses
@@ -15,21 +15,21 @@ EVERYWHERE = (TABLE, PROGRESS, SWEEPS)
 # Panels of the training curves, by the label of their y axis.
 LOSSES, SCORES, ACCURACIES = "loss (nats)", "score (0 to 100)", "accuracy (0 to 1)"
 PANELS = (LOSSES, SCORES, ACCURACIES)
-COUNTS = ("sentences", "tokens", "texts")  # what scores are means over
+COUNTS = ("sentences", "tokens", "texts")  # the units that scores are means over
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A number that an evaluation gives.
+    """A metric of an evaluation.
 
     Attributes:
-      name: its key in `results.json` and `metrics.jsonl`, and what `train.best_metric` says.
-      title: for people.
-      unit: of the number that people read.
-      higher_is_better: whether it is; checkpoints and settings are compared by it.
-      scale: that number over the one in the files.
-      format: of that number in the tables of sweeps and reports.
-      panel: of the training curves, one of `PANELS`; empty where it is not drawn.
+      name: its key in `results.json` and `metrics.jsonl`, and its name in `train.best_metric`.
+      title: its displayed name.
+      unit: of the displayed number.
+      higher_is_better: whether higher is better, to compare checkpoints and settings.
+      scale: the displayed number divided by the one in the files.
+      format: format of the displayed number in the tables of sweeps and reports.
+      panel: panel of the training curves, one of `PANELS`; empty if it is not drawn.
       shown: the places that show it.
       heading: of its column in the tables of sweeps and reports; by default title and unit.
       about: a sentence below the table of a sweep.
@@ -58,7 +58,7 @@ class Metric:
 
 
 def _loss(name: str, title: str, unit: str = "", **others) -> Metric:
-    """A metric of which lower is better."""
+    """A metric for which lower is better."""
     return Metric(name, title, unit, higher_is_better=False, **others)
 
 
@@ -118,8 +118,8 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
             "ECE",
             higher_is_better=False,
             shown=(TABLE, SWEEPS),
-            about="ECE: the expected calibration error, how far the probability of what is "
-            "predicted is from how often that is right, on average; lower is better.",
+            about="ECE: the expected calibration error, the mean gap between the "
+            "confidence of predictions and their accuracy; lower is better.",
         ),
     ),
 }
@@ -131,7 +131,7 @@ def metrics_of(task: str, place: str = "") -> dict[str, Metric]:
 
 
 def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
-    """Returns the metrics of any task that fit, by name."""
+    """Returns the matching metrics of all tasks, by name."""
     found: dict[str, Metric] = {}
     for metric in filter(fits, itertools.chain(*REGISTRY.values())):
         found.setdefault(metric.name, metric)
@@ -139,7 +139,7 @@ def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
 
 
 def find(name: str, task: str | None = None) -> Metric:
-    """Returns the metric of a name, of a task or of any; for an unknown name, one of defaults."""
+    """Returns the metric of this name, of one task or of any; for an unknown name, a default."""
     known = select(lambda metric: True) if task is None else metrics_of(task)
     return known.get(name) or Metric(name, name.replace("_", " "))
 

@@ -1,4 +1,4 @@
-"""The scores of translations: a function each, with signatures and intervals."""
+"""The metrics of translations: one function each, with signatures and intervals."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ class Score(NamedTuple):
 
     Attributes:
       interval: half the width of the 95% confidence interval (Koehn 2004); None without resamples.
-      signature: how the score was made: scores with different signatures are not comparable.
+      signature: how the score was computed: scores with different signatures are not comparable.
     """
 
     value: float
@@ -21,7 +21,7 @@ class Score(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """Detokenised text that is scored, and how; see `corpus_scores`."""
+    """Detokenised text and the settings of its scores; see `corpus_scores`."""
 
     hypotheses: Sequence[str]
     references: Sequence[str]
@@ -35,7 +35,7 @@ FUNCTIONS: dict[str, Callable[[Corpus], Score | None]] = {}
 
 
 def text_metric(compute: Callable[[Corpus], Score | None]) -> Callable[[Corpus], Score | None]:
-    """Makes a function one of `FUNCTIONS`: the metric that has its name."""
+    """Registers a function in `FUNCTIONS` as the metric of its name."""
     FUNCTIONS[compute.__name__] = compute
     return compute
 
@@ -96,7 +96,7 @@ def chrf(corpus: Corpus) -> Score:
 
 @text_metric
 def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
-    """BLEU as papers on Multi30k print it, which is not comparable with `bleu`.
+    """BLEU as papers on Multi30k report it, which is not comparable with `bleu`.
 
     Both sides are lowercased, punctuation-normalised and tokenised as Moses does.
     """
@@ -119,10 +119,10 @@ def _sacrebleu(metric: Any, corpus: Corpus) -> Score:
 
 
 class _PlainFloats:
-    """Makes a metric's resampled scores all Python's floats.
+    """Converts all resampled scores of a metric to Python floats.
 
-    sacreBLEU has zeros among them as such and others as NumPy's float32, of which it then cannot
-    take the mean: a bad translator would end in a traceback.
+    sacreBLEU mixes Python zeros with NumPy's float32, and then cannot compute their mean: a bad
+    translator would end in a traceback.
     """
 
     def _compute_score_from_stats(self, stats):

@@ -1,4 +1,4 @@
-"""Means over tokens, as (sum, count) until the last line."""
+"""Means over tokens, accumulated as sums and counts."""
 
 # clu's dataclasses are made by a decorator without types: their fields are known at runtime alone.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -17,7 +17,7 @@ from transformer.losses import TokenSums
 
 @flax.struct.dataclass
 class TokenMetrics(clu_metrics.Collection):
-    """Means over tokens: of the smoothed loss, of the negative log-likelihood, of hits."""
+    """Means over tokens: smoothed loss, negative log-likelihood, accuracy."""
 
     loss: clu_metrics.Average
     nll: clu_metrics.Average
@@ -34,17 +34,17 @@ class TokenMetrics(clu_metrics.Collection):
 
     @classmethod
     def from_batches(cls, sums: Iterable[TokenSums]) -> "TokenMetrics":
-        """Returns the metrics of all batches together, one at least."""
+        """Returns the metrics of all batches together, at least one."""
         return functools.reduce(cls.merge, map(cls.from_sums, sums))
 
     def to_list(self) -> list[float]:
-        """Returns the sums and counts of one run, which hold all bits of a float32."""
+        """Returns the sums and counts of one run, with all bits of a float32."""
         return [float(x) for x in jax.tree.leaves(self)]
 
     @classmethod
     def from_list(cls, numbers: Sequence[float]) -> "TokenMetrics":
-        """Returns what `to_list` was called on, bit for bit, on the host."""
-        # Of an empty one, counts are integers: their sums would round otherwise.
+        """Returns the inverse of `to_list`, bit for bit, on the host."""
+        # The counts of an empty one are integers, which would change the rounding of sums.
         return jax.tree.structure(cls.empty()).unflatten(map(np.float32, numbers))
 
 

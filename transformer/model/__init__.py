@@ -1,1 +1,1 @@
-"""What is computed: masks, positions, attention, layers and whole models."""
+"""The networks: masks, positions, attention, layers and whole models."""

@@ -1,4 +1,4 @@
-"""What is asked of a network from outside, whatever it is made of."""
+"""The interfaces of a network and of an encoder-decoder architecture."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -14,16 +14,16 @@ from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 
 class Network(nn.Module):
-    """A network and what can be asked of it; unless it says otherwise, it has nothing of it."""
+    """The interface of a network; the defaults are those of a network without attention."""
 
     @property
     def max_positions(self) -> int | None:
-        """Positions that the network has, or None if there is no last one."""
+        """The maximum number of positions, or None if it is unlimited."""
         return None
 
     @nn.nowrap
     def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns each layer's attention weights [B, H, L, M], as a forward pass sowed them.
+        """Returns each layer's attention weights [B, H, L, M] that a forward pass has sown.
 
         Kinds are "encoder_self", "decoder_self" and "cross", of those that the network has.
         """
@@ -31,18 +31,18 @@ class Network(nn.Module):
 
     @nn.nowrap
     def value_norms(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns each layer's norms of transformed values [B, H, M], as a forward pass sowed them.
+        """Returns each layer's norms of transformed values [B, H, M] that a forward pass has sown.
 
-        Times the weights, they are the norms of what each head fetches from each token. See
-        `attention_variants.value_norms`; kinds are those of `attention_weights`.
+        Multiplied by the weights, they are the norms of each head's contribution from each token.
+        See `attention_variants.value_norms`; kinds are those of `attention_weights`.
         """
         return {}
 
     @nn.nowrap
     def weights_per_token(self, params: Any) -> int:
-        """Returns how many numbers in the kernels each token is multiplied with, logits included.
+        """Returns how many kernel weights each token is multiplied with, including the logits.
 
-        Layers that share their parameters count each time. What works once per text does not count.
+        Shared layers count each time they are applied. Kernels applied once per text do not count.
         """
         return 0
 
@@ -57,7 +57,7 @@ class Architecture(Network):
     """
 
     config: ModelConfig
-    has_heads: ClassVar[bool]  # whether its attention is that of heads, which gates can ablate
+    has_heads: ClassVar[bool]  # whether it has attention heads, which gates can ablate
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
@@ -74,7 +74,7 @@ class Architecture(Network):
         source_mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
-        """Returns the encoder's output, one vector a source token."""
+        """Returns the encoder's output, one vector per source token."""
         raise NotImplementedError
 
     def decode(
@@ -86,12 +86,12 @@ class Architecture(Network):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """Returns the decoder's output for a whole target, which sees no future token.
+        """Returns the decoder's output for a whole target; no position sees future tokens.
 
         Args:
-          memory, source_mask: what `encode` returned, and the mask; None without an encoder.
+          memory, source_mask: the output of `encode` and its mask; None without an encoder.
           segments: the document of each token, if a language model's rows hold several. A token
-            sees its own alone; None if a row is one document.
+            sees only its own document; None if a row is one document.
         """
         raise NotImplementedError
 
@@ -107,11 +107,11 @@ class Architecture(Network):
         It has a method `reorder(parents)`, see `decode.Cache`.
 
         Args:
-          source: without an encoder only its number of rows counts.
-          steps: tokens that can be decoded, at least.
+          source: without an encoder only its number of rows is used.
+          steps: minimum number of tokens that can be decoded.
 
         Raises:
-          UserError: there are fewer positions than `steps`.
+          UserError: the model has fewer positions than `steps`.
         """
         raise NotImplementedError
 
@@ -132,7 +132,7 @@ class Architecture(Network):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L V"]:
-        """Returns float32 logits; those at target position i score the token after i.
+        """Returns float32 logits; the logits at target position i score the token after i.
 
         Args:
           source, source_mask: None without an encoder.
@@ -172,7 +172,7 @@ class Architecture(Network):
 
     @nn.nowrap
     def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
-        """Returns the table of the source's embeddings; of tied ones it is the target's."""
+        """Returns the embedding table of the source, which is the target's if they are tied."""
         return params.get("source_embedding", params.get("target_embedding"))["table"]
 
     @nn.nowrap
@@ -188,7 +188,7 @@ class Architecture(Network):
 
 
 def count_kernels(params: Any) -> int:
-    """Returns the numbers in the kernels of a tree of parameters."""
+    """Returns the number of kernel weights in a tree of parameters."""
     return sum(
         leaf.size
         for path, leaf in jax.tree.leaves_with_path(params)

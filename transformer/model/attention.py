@@ -1,4 +1,4 @@
-"""Attention [3.2]: equation 1, its masks, and many heads of it."""
+"""Attention [3.2]: equation 1, masks and multi-head attention."""
 
 import functools
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def scaled_dot_product_attention(
     score_mod: Callable | None = None,
     weight_mod: Callable | None = None,
 ) -> tuple[Float[Array, "B L H K"], Float[Array, "B H L M"]]:
-    """Returns softmax(Q K^T / sqrt(K)) V of each head, and the weights that V is multiplied with.
+    """Returns softmax(Q K^T / sqrt(K)) V of each head, and the attention weights.
 
     Scores and softmax are float32; the weights are cast to the dtype of the values for the product.
 
@@ -55,8 +55,8 @@ def masked_softmax(
 ) -> Float[Array, "B H L M"]:
     """Returns the attention weights: the softmax over the keys that the mask allows.
 
-    A query that may attend to nothing gets a row of zeros, where a plain softmax would spread
-    its weight over what the mask forbids.
+    A query that may attend to nothing gets a row of zeros, while a plain softmax would spread its
+    weight over masked keys.
 
     Args:
       mask: True where a query may attend to a key.
@@ -68,12 +68,12 @@ def masked_softmax(
 
 
 def padding_mask(is_token: Bool[Array, "B M"]) -> Bool[Array, "B 1 1 M"]:
-    """Returns the mask under which nobody attends to padding."""
+    """Returns the mask that hides padding from all queries."""
     return is_token[:, None, None, :]
 
 
 def look_ahead_mask(length: int) -> Bool[Array, "1 1 L L"]:
-    """Returns the mask under which position i attends to positions up to and including i.
+    """Returns the mask with which position i attends to positions up to and including i.
 
     Source: Vaswani et al. 2017, section 3.2.3, third bullet.
     """
@@ -81,9 +81,9 @@ def look_ahead_mask(length: int) -> Bool[Array, "1 1 L L"]:
 
 
 def segment_mask(segments: Int[Array, "B L"]) -> Bool[Array, "B 1 L L"]:
-    """Returns the mask under which tokens attend within their own segment of a row alone.
+    """Returns the mask with which tokens attend only within their own segment of a row.
 
-    Several short documents then share a row as if each had one of its own.
+    So several short documents can share a row as if each had its own row.
 
     Args:
       segments: a number for each token, equal for those of one document.
@@ -93,12 +93,12 @@ def segment_mask(segments: Int[Array, "B L"]) -> Bool[Array, "B 1 L L"]:
 
 @flax.struct.dataclass
 class AttentionInputs:
-    """What attention reads besides hidden states; the same in all layers of a stack.
+    """The inputs of attention other than hidden states; the same in all layers of a stack.
 
     Attributes:
       mask: True where a query may attend to a key.
       query_positions, key_positions: from zero.
-      bias: what positional encodings add to the scores.
+      bias: the sum that positional encodings add to the scores.
     """
 
     mask: Bool[Array, "#B #H #L M"]
@@ -113,13 +113,13 @@ class MultiHeadAttention(nn.Module):
     Queries come from one sequence; keys and values from the same one (self-attention) or from
     another (cross-attention).
 
-    All that departs from the section stands in `attention_variants` and in the encodings: heads
+    Everything that departs from this section is in `attention_variants` and in the encodings: heads
     that share keys and values (`num_kv_heads`), `query_key_norm`, `talking_heads`, and gates on
-    heads, the variable `gates/heads`, [H] or of each sequence of a batch its own [B, H].
+    heads, the variable `gates/heads`, either [H] or, one gate per sequence, [B, H].
 
-    A caller who makes the collection `intermediates` mutable receives what is sown there; for
-    others it does not exist. `weights` [B, H, L, M] are those of the softmax, before talking heads
-    mix them and dropout; for `value_norms` [B, H, M] see `attention_variants.value_norms`.
+    If a caller makes the collection `intermediates` mutable, it receives the sown values. `weights`
+    [B, H, L, M] are the softmax weights, before talking heads mix them and before dropout; for
+    `value_norms` [B, H, M] see `attention_variants.value_norms`.
 
     Args:
       encodings: names of positional encodings, joined by `+`; those that act in layers act here.
@@ -158,16 +158,16 @@ class MultiHeadAttention(nn.Module):
         inputs: AttentionInputs,
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
-        """Returns what the queries made of `x` read from `memory`, both as hidden states."""
+        """Returns the attention output for queries from `x` over `memory`, both hidden states."""
         keys, values = self.keys_values(memory, inputs.key_positions)
         return self.attend(x, keys, values, inputs, rates)
 
     def keys_values(
         self, memory: Float[Array, "B M D"], positions: Int[Array, "M"]
     ) -> tuple[Float[Array, "B M G K"], Float[Array, "B M G K"]]:
-        """Returns the projections that queries attend to; what a cache keeps.
+        """Returns the projected keys and values, which a cache stores.
 
-        G is the number of heads of keys and values.
+        G is the number of key-value heads.
         """
         keys = self._normalize(self._split_heads(self.key(memory)), "key_norm")
         return self.positions.rotate(keys, positions), self._split_heads(self.value(memory))
@@ -180,7 +180,7 @@ class MultiHeadAttention(nn.Module):
         inputs: AttentionInputs,
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
-        """Returns what the queries made of `x` read from keys and values."""
+        """Returns the attention output for queries from `x` over keys and values."""
         queries = self._normalize(self._split_heads(self.query(x)), "query_norm")
         queries = self.positions.rotate(queries, inputs.query_positions)
         keys, values = (variants.repeat_heads(y, self.config.num_heads) for y in (keys, values))
@@ -203,7 +203,7 @@ class MultiHeadAttention(nn.Module):
     # -- around it, what the config turns on
 
     def _normalize(self, heads: Float[Array, "B L H K"], norm: str) -> Float[Array, "B L H K"]:
-        """Queries or keys as `query_key_norm` says."""
+        """Normalises queries or keys according to `query_key_norm`."""
         if self.config.query_key_norm == "layer":
             return getattr(self, norm)(heads)
         return variants.l2_normalize(heads) if self.config.query_key_norm == "l2" else heads

@@ -1,4 +1,4 @@
-"""What may differ from section 3.2.2 in attention: one function each, nothing on by default."""
+"""Variants of the attention of section 3.2.2: one function each, all off by default."""
 
 import math
 
@@ -12,7 +12,7 @@ from transformer.model.config import ModelConfig
 
 
 def repeat_heads(heads: Float[Array, "B M G K"], num_heads: int) -> Float[Array, "B M H K"]:
-    """Returns keys or values with a head for each of the queries: neighbours share one.
+    """Returns keys or values with a head for each query head: neighbouring heads share one.
 
     Source: Shazeer 2019, "Fast Transformer Decoding" (one head of keys); Ainslie et al. 2023,
     "GQA", section 2.2 (groups).
@@ -52,7 +52,7 @@ def initial_scale(max_length: int) -> nn.initializers.Initializer:
 
 
 def talk(x: Float[Array, "B H L M"], mixture: Float[ArrayLike, "H H"]) -> Float[Array, "B H L M"]:
-    """Returns scores or weights mixed over the heads; [h, g] is the part of head h in head g.
+    """Returns scores or weights mixed over the heads; [h, g] is the weight of head h in head g.
 
     Source: Shazeer et al. 2020, "Talking-Heads Attention", section 3.
     """
@@ -60,7 +60,7 @@ def talk(x: Float[Array, "B H L M"], mixture: Float[ArrayLike, "H H"]) -> Float[
 
 
 def identity(key: Array, shape: tuple[int, int]) -> Float[Array, "H H"]:
-    """Returns the initial mixture of talking heads: each is itself."""
+    """Returns the initial mixture of talking heads, the identity matrix."""
     return jnp.eye(*shape)
 
 
@@ -77,10 +77,10 @@ def value_norms(
     kernel: Float[ArrayLike, "HK D"],
     mixture: Float[ArrayLike, "H H"] | None,
 ) -> Float[Array, "B H M"]:
-    """Returns the norm of what a key adds to the output if all weight of a head is on it.
+    """Returns the norm of a key's contribution to the output if all weight of a head is on it.
 
     That is the key's value times the head's rows of W^O, or the sum of those that talking heads
-    mix the head into, in float32; without the bias of W^O and what positions add to values.
+    mix the head into, in float32; without the bias of W^O and the positional encodings of values.
 
     Args:
       kernel: W^O.

@@ -16,7 +16,7 @@ REGISTRY: dict[str, type[Architecture]] = {
 
 
 def check_names(config: ModelConfig) -> None:
-    """Raises UserError if a name is in no registry, or the numbers do not fit the architecture."""
+    """Raises UserError if a name is unknown, or the numbers do not fit the architecture."""
     check_choice("model.architecture", config.architecture, REGISTRY)
     check_choice("model.cell", config.cell, cells.REGISTRY)
     check_choice("model.recurrent_attention", config.recurrent_attention, attention.REGISTRY)
@@ -25,16 +25,15 @@ def check_names(config: ModelConfig) -> None:
 
 
 def build_model(config: ModelConfig) -> Architecture:
-    """Returns the model of a configuration, which is checked."""
+    """Checks a configuration and returns its model."""
     check_names(config)
     return REGISTRY[config.architecture](config)
 
 
 def has_heads(config: Any) -> bool:
-    """Returns whether a model attends with heads, which gates can ablate.
+    """Returns whether a model has attention heads, which gates can ablate.
 
-    Args:
-      config: a model's, or the part of an experiment's that describes it.
+    Args: config: a model's config, or the `model` part of an experiment's config.
     """
     return config.architecture in REGISTRY and REGISTRY[config.architecture].has_heads
 

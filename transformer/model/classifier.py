@@ -19,23 +19,23 @@ BAG = "bag_of_embeddings"  # the architecture without encoder and decoder, `BagO
 
 
 class Classified(NamedTuple):
-    """What a classifier makes of texts: float32 scores, and the vectors that they are made of."""
+    """The output of a classifier: float32 scores, and the pooled vectors they are computed from."""
 
     logits: Float[Array, "B C"]
     embedding: Float[Array, "B E"]
 
 
 def masked_mean(x: Float[Array, "B M D"], mask: Bool[Array, "B M"]) -> Float[Array, "B D"]:
-    """Returns the float32 mean over the tokens that the mask keeps; zeros where it keeps none."""
+    """Returns the float32 mean over the tokens that the mask keeps; zeros if it keeps none."""
     weights = mask / jnp.maximum(mask.sum(axis=1, keepdims=True), 1)
     return jnp.einsum("BMD,BM->BD", x.astype(jnp.float32), weights)
 
 
 class AttentionPooling(nn.Module):
-    """The sum of the tokens' vectors, weighted by how much each is like a learned query.
+    """The sum of the tokens' vectors, weighted by their similarity to a learned query.
 
-    A token's hidden state u = tanh(W h + b) is compared with the query; the softmax over a text's
-    tokens makes weights of the products. They are sown as `intermediates/weights`.
+    A token's score is the product of u = tanh(W h + b) and the query; the weights are the softmax
+    of the scores over a text's tokens. They are sown as `intermediates/weights`.
 
     Source: Yang et al. 2016, "Hierarchical Attention Networks", equations 5 to 7.
     """
@@ -84,8 +84,8 @@ class Classifier(Network):
 
         Args:
           mask: True at tokens, False at padding.
-          rates: of dropout while training, which needs the rng "dropout"; that of sub-layers also
-            holds for the pooled vectors.
+          rates: of dropout while training, which needs the rng "dropout"; the rate of sub-layers is
+            also used for the pooled vectors.
         """
         x = self.encoder.encode(tokens, mask, rates)
         if self.pooling == "first":
@@ -126,8 +126,8 @@ class Classifier(Network):
 class BagOfEmbeddings(Network):
     """The mean of the tokens' embeddings, a small hidden layer, and a linear map to the classes.
 
-    It sees no order of tokens, but, with `bigram_buckets`, which two follow one another: each
-    bigram is hashed into that many more rows of the table and averaged with the tokens.
+    It ignores the order of tokens, except for bigrams if `bigram_buckets` is not 0: each bigram is
+    hashed into that number of additional rows of the table, and averaged with the tokens.
 
     Args:
       vocab_size: V.
@@ -174,8 +174,8 @@ class BagOfEmbeddings(Network):
 def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:
     """Returns the bucket, from zero, of each token and the one after it.
 
-    The product with the first constant of MurmurHash3's finalizer tells (a, b) from (b, a); the
-    rest of the finalizer spreads neighbouring ids over the buckets.
+    The product with the first constant of MurmurHash3's finalizer distinguishes (a, b) from (b, a);
+    the rest of the finalizer spreads neighbouring ids over the buckets.
     """
     first, second = (part.astype(jnp.uint32) for part in (tokens[:, :-1], tokens[:, 1:]))
     mixed = first * jnp.uint32(0x85EBCA6B) + second

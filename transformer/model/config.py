@@ -22,10 +22,10 @@ RANGES: tuple[tuple[float, float, str], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """What defines a Transformer or its recurrent baseline; see `configs/base.py` for each field.
+    """The configuration of a Transformer or its recurrent baseline; see `configs/base.py`.
 
     With no encoder layers it is a decoder alone, a language model; with no decoder layers an
-    encoder alone. Vocabulary and embeddings of the side that is not there count for nothing.
+    encoder alone. Vocabulary and embeddings of the missing side are ignored.
 
     Dropout rates are not here: they are call arguments (`layers.DropoutRates`), so that one
     compiled training step serves any rate.
@@ -102,17 +102,17 @@ class ModelConfig:
 
     @property
     def one_table(self) -> bool:
-        """Whether source and target have one table of embeddings."""
+        """Whether source and target share one embedding table."""
         return self.tied_embeddings == "all" and self.has_encoder and self.has_decoder
 
     @property
     def head_width(self) -> int:
-        """K, the width of one head: `head_size`, or d_model / num_heads where that is 0."""
+        """K, the width of one head: `head_size`, or d_model / num_heads if that is 0."""
         return self.head_size or self.d_model // self.num_heads
 
     @property
     def key_value_heads(self) -> int:
-        """Heads of keys and values: `num_kv_heads`, or as many as of queries where that is 0."""
+        """The number of key-value heads: `num_kv_heads`, or `num_heads` if that is 0."""
         return self.num_kv_heads or self.num_heads
 
     @property
@@ -138,6 +138,6 @@ def check_range(key: str, value: float, smallest: float, largest: float) -> None
 
 
 def check_choice(key: str, value: str, choices) -> None:
-    """Raises UserError, listing the choices, where `value` is none of them."""
+    """Raises UserError, listing the choices, if `value` is not one of them."""
     if value not in choices:
         raise UserError(f"{key}='{value}' is unknown: choose one of {', '.join(sorted(choices))}")

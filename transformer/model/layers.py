@@ -1,4 +1,4 @@
-"""Linear maps, feed-forward, embeddings, dropout and residuals: a stack besides attention."""
+"""Linear maps, feed-forward, embeddings, dropout and residuals: all layers except attention."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ NO_DROPOUT = DropoutRates()
 
 
 def is_off(rate: float | Float[Array, ""]) -> bool:
-    """Returns whether a rate is known to be zero while tracing, so that no operation is traced."""
+    """Returns whether a rate is the Python number zero, so that no operation is traced."""
     return isinstance(rate, float) and rate == 0.0
 
 
@@ -68,7 +68,7 @@ class Dropout(nn.Module):
     """Zeroes a fraction of `x` and scales the rest up (Srivastava et al. 2014) [5.4].
 
     The random bits are a hash of each element's index and a seed. XLA fuses it into whatever
-    reads the result, where a generator's output would have to be written to memory first.
+    reads the result, while a generator's output would have to be written to memory first.
     """
 
     @nn.compact
@@ -125,10 +125,10 @@ class FeedForward(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table of token vectors, read on the way in and, where tied, on the way out [3.4].
+    """A table of token vectors, used for the input and, if tied, for the output [3.4].
 
-    Entries start normal with variance 1 / d_model, so that embeddings times sqrt(d_model) and
-    logits both start with unit variance.
+    Entries are initialised from a normal distribution with variance 1 / d_model, so that embeddings
+    times sqrt(d_model) and logits both start with unit variance.
     """
 
     vocab_size: int
@@ -148,9 +148,9 @@ class Embedding(nn.Module):
 
 
 class LayerDrop(nn.Module):
-    """While training, passes by a whole layer: all sentences of a batch by the same layers.
+    """During training, skips a whole layer, the same layers for all sentences of a batch.
 
-    Nothing is scaled up in its place.
+    The other layers are not scaled up.
 
     Source: Fan et al. 2020, "Reducing Transformer Depth on Demand with Structured Dropout".
     """

@@ -114,7 +114,8 @@ class DecoderLayer(nn.Module):
                 keys=jax.lax.dynamic_update_slice_in_dim(cache.keys, keys[:, None], index, 1),
                 values=jax.lax.dynamic_update_slice_in_dim(cache.values, values[:, None], index, 1),
             )
-            # The pasts of all hypotheses are one axis of keys; the mask tells a hypothesis its own.
+            # The pasts of all hypotheses share one axis of keys; the mask shows each hypothesis its
+            # own.
             flat = (len(x), -1, *keys.shape[2:])
             return self.self_attention.attend(
                 x, cache.keys.reshape(flat), cache.values.reshape(flat), inputs
@@ -135,9 +136,9 @@ class DecoderLayer(nn.Module):
 
 @flax.struct.dataclass
 class LayerKVCache:
-    """Keys and values of one decoder layer: of the steps so far, and of the source if any.
+    """Keys and values of one decoder layer: those of the steps so far, and of the source if any.
 
-    With `scan_layers`, those of all layers, on an axis before the others.
+    With `scan_layers`, those of all layers, on a leading axis.
     """
 
     keys: Float[Array, "*layers B steps P G K"]
@@ -147,9 +148,9 @@ class LayerKVCache:
 
 
 def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:
-    """Returns the layers of a stack: a module each, or one where their parameters are stacked.
+    """Returns the layers of a stack: one module each, or one with stacked parameters.
 
-    With `share_layers` all are the same one (Dehghani et al. 2019, "Universal Transformers",
+    With `share_layers` all are the same module (Dehghani et al. 2019, "Universal Transformers",
     without its time encoding and halting; Lan et al. 2020, "ALBERT", section 3.1).
     """
     if config.scan_layers:
@@ -158,12 +159,12 @@ def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:
 
 
 def stacked_modules(config: Any) -> tuple[str, ...]:
-    """Returns the names of modules whose parameters are those of all layers, stacked.
+    """Returns the names of modules that hold the stacked parameters of all layers.
 
-    Theirs have an axis of layers before their own.
+    These parameters have a leading axis of layers.
 
     Args:
-      config: a model's, or the part of an experiment's that describes it.
+      config: a model's config, or the `model` part of an experiment's config.
     """
     stacked = config.scan_layers and not config.share_layers
     return ("encoder_layers", "decoder_layers") if stacked else ()
@@ -177,7 +178,7 @@ def run_layers(
     x: Float[Array, "B L D"],
     each: Any = None,
 ) -> tuple[Float[Array, "B L D"], Any]:
-    """Returns what `x` becomes layer by layer, and what the layers return beside it.
+    """Returns the output of the last layer, and the other outputs of all layers.
 
     With `scan_layers` one compiled layer runs `depth` times, over parameters and `each`
     stacked on a leading axis. With `remat` a layer's activations are computed again for its
@@ -205,7 +206,7 @@ def run_layers(
 
 
 def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
-    """Returns what each layer's attention has sown under a name, by kind, of those that have.
+    """Returns the values that each layer's attention has sown under a name, by kind of attention.
 
     Args:
       intermediates: the collection of that name, after a forward pass.
@@ -222,10 +223,10 @@ def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[
 
 
 def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
-    """Returns a gate of 1 for each head, by kind of attention: they change nothing.
+    """Returns a gate of 1 for each head, by kind of attention; such gates have no effect.
 
-    Kinds are "encoder_self", "decoder_self" and "cross", of those that the model has. Layers that
-    share their parameters share their gates, and count as one.
+    Kinds are "encoder_self", "decoder_self" and "cross", of those that the model has. Shared layers
+    share their gates, and count as one.
 
     Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
     """
@@ -247,8 +248,8 @@ def gate_variables(
     """Returns the collection of variables `gates`, with which a model multiplies its heads.
 
     Args:
-      gates: by kind of attention, see `unit_gates`; heads of kinds that it lacks have none. An
-        axis before the heads, if any, is that of a batch whose sequences have their own.
+      gates: by kind of attention, see `unit_gates`; heads of missing kinds have no gates. An axis
+        before the heads, if any, is that of a batch whose sequences have their own.
       part: name of the Transformer within the model; '' if it is the whole.
     """
     collection: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The Transformer [3.1], whole sequences at once or token by token."""
+"""The Transformer [3.1], for whole sequences or token by token."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -66,7 +66,8 @@ class Transformer(Architecture):
             self.cross_positions = _encodings(config, config.cross_positions)
             self.decoder_layers = make_layers(DecoderLayer, config.num_decoder_layers, config)
         if config.normalizes_input:
-            # Such a stream is never normalised on its way; once, then, at its end.
+            # A pre-norm residual stream is not normalised by the layers, so it is normalised at the
+            # end.
             self.encoder_norm = make_norm(config)
             self.decoder_norm = make_norm(config)
 
@@ -137,8 +138,8 @@ class Transformer(Architecture):
     ) -> tuple[Float[Array, "B P V"], "KVCache"]:
         """See `Architecture`.
 
-        The hypotheses of a sentence take the place of a target's positions in `decode`: queries
-        side by side, each with its own mask over one set of keys.
+        The hypotheses of a sentence take the place of a target's positions in `decode`: their
+        queries share one set of keys, with a mask for each.
         """
         beam_size, steps = cache.back_pointers.shape[1:]
         here = jnp.broadcast_to(jnp.arange(beam_size, dtype=jnp.int32), tokens.shape)
@@ -217,7 +218,7 @@ class Transformer(Architecture):
 
 
 def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
-    """Returns where in its row the segment of each token starts, from zero.
+    """Returns the position in the row, from zero, at which the segment of each token starts.
 
     Args:
       segments: tokens of one segment stand side by side.
@@ -248,10 +249,10 @@ def _encodings(config: ModelConfig, names: str, bidirectional: bool = True) -> S
 
 @flax.struct.dataclass
 class KVCache:
-    """All that stepwise decoding remembers.
+    """The state of incremental decoding.
 
-    Keys and values are never moved when a beam is pruned: `back_pointers[b, p, t]` says in which
-    slot hypothesis p of sentence b stood at step t. `index` counts the steps done.
+    Keys and values are never moved when a beam is pruned: `back_pointers[b, p, t]` is the slot of
+    hypothesis p of sentence b at step t. `index` counts the steps done.
     """
 
     index: Int[Array, ""]
@@ -260,7 +261,7 @@ class KVCache:
     layers: tuple[LayerKVCache, ...] | LayerKVCache
 
     def reorder(self, parents: Int[Array, "B P"]) -> "KVCache":
-        """Returns the cache in which hypothesis p goes on from what was hypothesis parents[p]."""
+        """Returns the cache in which hypothesis p continues hypothesis parents[p]."""
         return dataclasses.replace(
             self, back_pointers=jnp.take_along_axis(self.back_pointers, parents[:, :, None], axis=1)
         )

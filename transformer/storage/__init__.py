@@ -1,1 +1,1 @@
-"""Files, checkpoints and what is cached on disk."""
+"""Files, checkpoints and caches on disk."""

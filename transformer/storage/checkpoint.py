@@ -25,17 +25,17 @@ logger = logging.getLogger(__name__)
 class Checkpoints:
     """The checkpoints below a run's folder, named by step.
 
-    A checkpoint holds the training state and `progress`, a JSON object of what the loop
-    remembers. It appears under its final name when all of it is written, so a kill while saving
-    leaves the ones before it as they were. Its evaluation is recorded later, in its folder.
+    A checkpoint holds the training state and `progress`, a JSON object with the progress of the
+    loop. It gets its final name only when it is complete, so a kill while saving does not damage
+    earlier checkpoints. Its evaluation is recorded later, in its folder.
 
-    Kept are the newest, the newest `keep_last` that were evaluated, the best, and so many that
-    were evaluated up to the best. One that was not evaluated goes when the next is there: then a
-    stop changes nothing that is averaged.
+    These checkpoints are kept: the newest, the newest `keep_last` evaluated ones, the best, and the
+    last `keep_last` evaluated ones up to the best. A checkpoint that was not evaluated is deleted
+    after the next save, so that an interruption does not change which checkpoints are averaged.
 
     Args:
-      folder: absolute; made where it is missing, unless `read_only`.
-      best_metric: what checkpoints are compared by.
+      folder: absolute; created if it is missing, unless `read_only`.
+      best_metric: the metric by which checkpoints are compared.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Checkpoints:
                 files.delete(self._path(later))
 
     def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
-        """Starts to write a checkpoint in the background; waits for one that is still written.
+        """Starts to write a checkpoint in the background, after any earlier write has ended.
 
         Raises:
-          UserError: the disk refuses; the checkpoints before are intact.
+          UserError: the write failed; earlier checkpoints are intact.
         """
         self.wait()
-        # The step that follows may reuse the state's memory before it is written.
+        # The next step may reuse the state's memory before it is written.
         copy = jax.tree.map(lambda x: (jnp if isinstance(x, jax.Array) else np).array(x), state)
         write = self._writer.submit(files.write, self._path(step), copy, dict(progress))
         self._writing = step, write
@@ -92,21 +92,22 @@ class Checkpoints:
     def record_evaluation(
         self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
     ) -> None:
-        """Records an evaluation of a checkpoint, when that is on the disk.
+        """Records an evaluation of a checkpoint, once the checkpoint is on disk.
 
         Args:
-          numbers: its scores, `best_metric` among them; one that is not finite is the worst.
-          progress: replaces what was saved with the state.
+          numbers: its scores, including `best_metric`; a score that is not finite counts as the
+            worst.
+          progress: replaces the progress that was saved with the state.
 
         Raises:
-          UserError: the disk refuses; the checkpoints are intact.
+          UserError: the write failed; the checkpoints are intact.
         """
         self.wait()
         known = {**self._known(), step: numbers[self.best_metric]}
         content = {
             "numbers": dict(numbers),
             "progress": dict(progress),
-            # Of all that are there, so that damage to one file loses no score.
+            # Of all checkpoints, so that no score is lost if one file is damaged.
             "known": {str(each): score for each, score in known.items()},
         }
         try:
@@ -121,7 +122,7 @@ class Checkpoints:
         return step in self.steps() and self._evaluation(step) is not None
 
     def scores(self) -> dict[int, float]:
-        """Returns how good each evaluated checkpoint is, the larger the better."""
+        """Returns the score of each evaluated checkpoint, signed so that larger is better."""
         sign = -1.0 if lower_is_better(self.best_metric) else 1.0
         return {
             step: sign * score if math.isfinite(score) else -math.inf
@@ -134,12 +135,12 @@ class Checkpoints:
             self._warn_of_damage(step)
 
     def best_step(self) -> int | None:
-        """Returns the step of the best checkpoint, or None where none was evaluated."""
+        """Returns the step of the best checkpoint, or None if none was evaluated."""
         scores = self.scores()
         return max(scores, key=scores.__getitem__, default=None)
 
     def wait(self) -> None:
-        """Returns when nothing is being written any more.
+        """Waits until all writes have ended.
 
         Raises:
           UserError: the disk refused.
@@ -154,7 +155,7 @@ class Checkpoints:
         self._prune()
 
     def close(self) -> None:
-        """Waits for what is being written and gives up the thread.
+        """Waits until all writes have ended, and ends the thread.
 
         Raises:
           UserError: the disk refused.
@@ -171,13 +172,12 @@ class Checkpoints:
         steps can be written again.
 
         Args:
-          template: a state of the same structure, shapes and dtypes, on the devices where the
-            state shall be.
-          fingerprint: what `progress` must say of the tokenizers.
+          template: a state of the same structure, shapes and dtypes, on the target devices.
+          fingerprint: the fingerprint of the tokenizers that `progress` must have.
 
         Raises:
-          UserError: it goes with other tokenizers or another model, the system refuses to read
-            it, or there are some and all are damaged.
+          UserError: it belongs to other tokenizers or another model, it cannot be read, or there
+            are checkpoints and all are damaged.
         """
         damaged = []
         for step in reversed(self.steps()):
@@ -185,7 +185,7 @@ class Checkpoints:
                 record = files.read_record(self._path(step))
                 self._warn_of_damage(step)
                 progress = (self._evaluation(step) or record)["progress"]
-                # First, since a state of other tokenizers has other shapes.
+                # Checked first, since the state has other shapes with other tokenizers.
                 check_fingerprint(progress, fingerprint, self.folder)
                 self._check_leaves(record["leaves"], files.named_leaves(template))
                 arrays = files.read_leaves(self._path(step), record, record["leaves"])
@@ -205,15 +205,15 @@ class Checkpoints:
     def restore_weights(self, steps: Sequence[int], template: Any) -> Any:
         """Returns the mean of the weights of some checkpoints, on the default device.
 
-        Weights are the moving average where the run has one, otherwise the parameters. Nothing
-        else is read. Two trees are in memory at most, however many steps there are.
+        Weights are the moving average if the run has one, otherwise the parameters. Nothing else is
+        read. At most two trees are in memory, for any number of steps.
 
         Args:
           template: shapes and dtypes of the weights.
 
         Raises:
           DamageError: one of the checkpoints is.
-          UserError: one is of another model, or the system refuses to read it.
+          UserError: one is of another model, or cannot be read.
         """
         total: dict[str, np.ndarray] = {}
         for step in steps:
@@ -230,9 +230,9 @@ class Checkpoints:
         return _place(mean, shapes)
 
     def read_progress(self, step: int) -> dict[str, Any] | None:
-        """Returns the progress of a checkpoint's evaluation, or None where it is damaged.
+        """Returns the progress of a checkpoint's evaluation, or None if it is damaged.
 
-        Where there is no evaluation, it is the progress that was saved with the state.
+        If there is no evaluation, returns the progress that was saved with the state.
 
         Raises:
           UserError: the system refuses to read it.
@@ -243,7 +243,7 @@ class Checkpoints:
             return None
 
     def check_fingerprint(self, fingerprint: str) -> None:
-        """Raises UserError where the newest checkpoint was trained with other tokenizers."""
+        """Raises UserError if the newest checkpoint was trained with other tokenizers."""
         readable = (self.read_progress(step) for step in reversed(self.steps()))
         if progress := next(filter(None, readable), None):
             check_fingerprint(progress, fingerprint, self.folder)
@@ -261,7 +261,7 @@ class Checkpoints:
         return self.folder / str(step)
 
     def _evaluation(self, step: int) -> dict | None:
-        """What was recorded of a checkpoint's evaluation; None where nothing is to be had."""
+        """The record of a checkpoint's evaluation; None if there is none or it is damaged."""
         if step not in self._evaluations:
             try:
                 self._evaluations[step] = files.read_evaluation(self._path(step))
@@ -287,7 +287,7 @@ class Checkpoints:
 
     def _prune(self) -> None:
         steps, scores = self.steps(), self.scores()
-        # What is damaged may be the best.
+        # A damaged one may be the best.
         kept = {s for s in steps if isinstance(self._evaluations.get(s), DamageError)}
         evaluated = list(scores)
         best = self.best_step()
@@ -311,7 +311,7 @@ class Checkpoints:
             self._evaluations.pop(step, None)
 
     def _check_leaves(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-        """Raises UserError where a checkpoint does not have the leaves of the model at hand."""
+        """Raises UserError if a checkpoint does not have the leaves of the model."""
         there = {name: (tuple(leaf["shape"]), leaf["dtype"]) for name, leaf in found.items()}
         here = {name: (tuple(x.shape), str(x.dtype)) for name, x in expected.items()}
         for name in sorted(there.keys() | here.keys()):
@@ -339,7 +339,7 @@ def all_damaged(folder: Path) -> UserError:
 
 
 def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Path) -> None:
-    """Raises UserError where a checkpoint was trained with other tokenizers than those at hand."""
+    """Raises UserError if a checkpoint was trained with other tokenizers."""
     if progress["fingerprint"] != fingerprint:
         raise UserError(
             f"the checkpoints in {folder} were trained with the tokenizer "
@@ -349,7 +349,7 @@ def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Pat
 
 
 def _place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
-    """The arrays as a tree, each on the devices of the template's."""
+    """The arrays as a tree, each on the devices of the template's leaf."""
     placed = [
         jax.device_put(arrays[name], getattr(like, "sharding", None))
         for name, like in files.named_leaves(template).items()

@@ -1,4 +1,4 @@
-"""The files of one checkpoint: arrays with a digest each, so that damage is never used."""
+"""The files of one checkpoint: arrays with digests, so that damaged ones are never used."""
 
 import contextlib
 import hashlib
@@ -18,17 +18,17 @@ from transformer.errors import UserError
 from transformer.storage.files import sync, write_json
 
 RECORD, EVALUATION = "checkpoint.json", "evaluation.json"
-# Folders of a checkpoint: weights lie apart, so that those who use them read nothing else.
+# Folders of a checkpoint: weights are separate, so that inference reads nothing else.
 PARAMS, EMA, STATE = "params", "ema", "state"
-PARTIAL = ".partial"  # ends the names of folders that are written or deleted
+PARTIAL = ".partial"  # suffix of folders that are being written or deleted
 PAUSES = (0.1, 0.4, 1.0)  # seconds before another try
 
-# Orbax tells of each file it opens, and prints the errors that it also raises.
+# Orbax logs each file it opens, and prints the errors that it also raises.
 logging.getLogger("absl").setLevel(logging.CRITICAL)
 
 
 class DamageError(Exception):
-    """A file of a checkpoint is not what was written, or its weights are of no use.
+    """A file of a checkpoint is damaged, or its weights are not finite.
 
     Attributes:
       step: of the checkpoint, where several are read.
@@ -38,7 +38,7 @@ class DamageError(Exception):
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
-    """Returns a tree's leaves by their place in it, as "params/encoder/kernel"."""
+    """Returns a tree's leaves by their path, such as "params/encoder/kernel"."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="/"): leaf
         for path, leaf in jax.tree.leaves_with_path(tree)
@@ -46,14 +46,14 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def write(folder: Path, state: Any, progress: Mapping[str, Any]) -> None:
-    """Writes a checkpoint, which appears under its name when all of it is on the disk.
+    """Writes a checkpoint, which gets its name only when it is complete on disk.
 
     Args:
-      state: a tree of arrays, which stay as they are meanwhile.
+      state: a tree of arrays, which must not change meanwhile.
       progress: JSON.
 
     Raises:
-      OSError: the disk refuses; nothing is left.
+      OSError: the write failed; nothing is left.
     """
     arrays = {name: np.asarray(x) for name, x in named_leaves(state).items()}
     partial = folder.with_name(folder.name + PARTIAL)
@@ -75,7 +75,7 @@ def write(folder: Path, state: Any, progress: Mapping[str, Any]) -> None:
 
 
 def delete(folder: Path) -> None:
-    """Deletes a checkpoint; a kill meanwhile leaves nothing under its name."""
+    """Deletes a checkpoint; after a kill, there is no partial checkpoint under its name."""
     partial = folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     folder.rename(partial)
@@ -83,11 +83,11 @@ def delete(folder: Path) -> None:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Returns what a checkpoint says of itself: `progress`, `leaves` by name and `files` by path.
+    """Returns a checkpoint's record: `progress`, `leaves` by name and `files` by path.
 
     Raises:
-      DamageError: it is missing, or is not what was written.
-      UserError: the system refuses to read it, though not for what it holds.
+      DamageError: it is missing or damaged.
+      UserError: the system cannot read it, for a reason other than its content.
     """
     record = patiently(lambda: read_sealed(folder / RECORD), folder)
     if not all(isinstance(record.get(key), dict) for key in ("progress", "leaves", "files")):
@@ -96,21 +96,21 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def weights_of(record: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the folder of the weights that evaluation uses, and what the record says of them."""
+    """Returns the folder of the weights that evaluation uses, and their entries in the record."""
     leaves = record["leaves"]
     group = EMA if any(_group(name) == EMA for name in leaves) else PARAMS
     return group, {name: leaf for name, leaf in leaves.items() if _group(name) == group}
 
 
 def read_leaves(folder: Path, record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Returns some of a checkpoint's arrays, as NumPy has them; others are not read.
+    """Returns some of a checkpoint's arrays as NumPy arrays; others are not read.
 
     Args:
       record: see `read_record`.
 
     Raises:
-      DamageError: one is missing, is not what was written, or is a weight that is not finite.
-      UserError: the system refuses to read them, though not for what they hold.
+      DamageError: one is missing or damaged, or is a weight that is not finite.
+      UserError: the system cannot read them, for a reason other than their content.
     """
     groups: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -127,16 +127,16 @@ def read_leaves(folder: Path, record: Mapping[str, Any], names: Iterable[str]) -
 
 
 def write_evaluation(folder: Path, content: Mapping[str, Any]) -> None:
-    """Writes what an evaluation of a checkpoint found, JSON, into its folder."""
+    """Writes the evaluation of a checkpoint, JSON, into its folder."""
     write_sealed(folder / EVALUATION, content)
 
 
 def read_evaluation(folder: Path) -> dict[str, Any] | None:
-    """Returns what `write_evaluation` wrote, or None where a checkpoint was not evaluated.
+    """Returns the evaluation of a checkpoint, or None if it was not evaluated.
 
     Raises:
-      DamageError: it is not what was written.
-      UserError: the system refuses to read it, though not for what it holds.
+      DamageError: it is damaged.
+      UserError: the system cannot read it, for a reason other than its content.
     """
     path = folder / EVALUATION
     return patiently(lambda: read_sealed(path) if path.exists() else None, folder)
@@ -151,7 +151,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     """Returns the JSON that `write_sealed` wrote.
 
     Raises:
-      DamageError: it is missing, or not what was written.
+      DamageError: it is missing or damaged.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -166,14 +166,14 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 
 def patiently(read: Callable[[], Any], folder: Path, but: type[Exception] = DamageError) -> Any:
-    """Returns what `read` does; tries again where it fails, since trouble may pass.
+    """Returns the result of `read()`; tries again if it fails, since the trouble may be temporary.
 
     Args:
-      folder: what is read, for the message.
-      but: an error of `read` that is not trouble, and is raised at once.
+      folder: the folder that is read, for the message.
+      but: an error of `read` that is not temporary, and is raised at once.
 
     Raises:
-      UserError: the trouble stays.
+      UserError: it still fails.
     """
     for pause in (*PAUSES, None):
         try:
@@ -191,7 +191,7 @@ def patiently(read: Callable[[], Any], folder: Path, but: type[Exception] = Dama
 
 
 def first_line(error: BaseException) -> str:
-    """Returns what an error says, in one line."""
+    """Returns the message of an error in one line."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0][:200] if text else ''}"
 
@@ -203,7 +203,7 @@ def _group(name: str) -> str:
 
 
 def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """Writes arrays into a folder for each group; returns what a record says of them."""
+    """Writes arrays into a folder for each group; returns their entries in the record."""
     for group in (PARAMS, EMA, STATE):
         if own := {name: x for name, x in arrays.items() if _group(name) == group}:
             with _checkpointer() as checkpointer:
@@ -234,9 +234,9 @@ def _read_group(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray
 
 
 def _check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
-    """Raises DamageError where a file of the group is missing or not what was written.
+    """Raises DamageError if a file of the group is missing or damaged.
 
-    Orbax is given none that is damaged: it may ask for any amount of memory then.
+    Orbax must not read damaged files: it may then allocate any amount of memory.
     """
     for name, digest in digests.items():
         if name.split("/")[0] == group:

@@ -1,4 +1,4 @@
-"""Files that are whole or as they were, even after a power loss."""
+"""Atomic writes of files, which also survive a power loss."""
 
 import contextlib
 import json
@@ -12,16 +12,16 @@ import numpy as np
 
 @contextlib.contextmanager
 def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
-    """A file to write that appears under its name when all of it is on the disk.
+    """Opens a file for writing that gets its name only when it is complete on disk.
 
-    If the writing fails, what was there before stays and nothing else is left. Two processes may
-    write the same file: one of them wins.
+    If writing fails, the previous file stays and nothing else is left. If two processes write the
+    same file, one of them wins.
 
     Args:
-      binary: bytes; otherwise UTF-8 text whose ends of lines stay as they are.
+      binary: bytes; otherwise UTF-8 text without conversion of line breaks.
 
     Raises:
-      OSError: the disk refuses; the error names the file.
+      OSError: the write failed; the error names the file.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     options: dict[str, Any] = (
@@ -31,7 +31,7 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
         with partial.open(**options) as file:
             yield file
             file.flush()
-            # Without it the new name may reach the disk before the content does.
+            # Without it, the new name may reach the disk before the content.
             os.fsync(file.fileno())
         partial.replace(path)
         sync(path.parent)
@@ -66,7 +66,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def sync(path: Path) -> None:
-    """Returns when a file or a folder is on the disk."""
+    """Waits until a file or a folder is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,9 +1,9 @@
-"""JSON of a folder that may be damaged or a stranger's, checked before it is used.
+"""Reads JSON that may be damaged or untrusted, and checks its structure.
 
-A shape says what a value must be: a type, where `float` takes any number and `int` no truth value;
-a tuple of shapes, any of which it may have; `[shape]`, a list; `Each(shape)`, an object whose
-values all have it; or {key: shape}, an object with these keys and perhaps others. A key that ends
-in "?" may be missing.
+A shape describes a valid value: a type, where `float` allows any number and `int` no boolean; a
+tuple of alternative shapes; `[shape]`, a list; `Each(shape)`, an object whose values all have that
+shape; or {key: shape}, an object with these keys and perhaps others. A key that ends in "?" may be
+missing.
 """
 
 import json
@@ -27,20 +27,20 @@ KINDS = {
 
 
 class Each(NamedTuple):
-    """The shape of an object whose values are all of one shape, whatever its keys."""
+    """The shape of an object with any keys whose values all have one shape."""
 
     shape: Any
 
 
 def read_json(path: Path, shape: Any, fix: str) -> Any:
-    """Returns what a UTF-8 JSON file holds.
+    """Returns the content of a UTF-8 JSON file.
 
     Args:
-      shape: that its value must have, see this module.
-      fix: ends the message where it cannot be used, such as "restore the original".
+      shape: the shape that its value must have, see this module.
+      fix: the end of the error message, such as "restore the original".
 
     Raises:
-      UserError: the file is missing, or damaged, or not of this shape.
+      UserError: the file is missing or damaged, or has another shape.
     """
     if not path.is_file():
         what = "is not a file" if path.exists() else "is missing"
@@ -60,7 +60,8 @@ def read_json_lines(path: Path, shape: Any, fix: str) -> Iterator[tuple[int, Any
       shape, fix: see `read_json`.
 
     Raises:
-      UserError: the file is missing, or a line, which is named, is damaged or not of this shape.
+      UserError: the file is missing, or a line is damaged or has another shape; the error names the
+        line.
     """
     if not path.is_file():
         what = "is not a file" if path.exists() else "is missing"
@@ -74,7 +75,7 @@ def read_json_lines(path: Path, shape: Any, fix: str) -> Iterator[tuple[int, Any
 
 
 def _parse(data: bytes, shape: Any) -> tuple[Any, str | None]:
-    """The value of JSON, and what is wrong with it."""
+    """The value of a JSON text, and the error if it is invalid."""
     try:
         value = json.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -87,7 +88,7 @@ def _parse(data: bytes, shape: Any) -> tuple[Any, str | None]:
 
 
 def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
-    """Returns what of a value is not as a shape says, or None; see this module.
+    """Returns a description of the first mismatch of a value and a shape, or None; see this module.
 
     Args:
       place: dotted keys that lead to the value.
@@ -133,7 +134,7 @@ def _quoted(key: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as a message names it, short and without characters that a terminal obeys."""
+    """A value for a message, short and without control characters."""
     if isinstance(value, dict | list):
         return KINDS[type(value)]
     text = ascii(value) if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""The files that a training adds to step by step: its numbers, and snapshots of its attention."""
+"""The files that training extends step by step: its metrics, and snapshots of its attention."""
 
 import json
 import math
@@ -19,8 +19,8 @@ class MetricsWriter:
 
     Args:
       workdir: the run's folder.
-      step: where the run goes on; lines of later steps, written before it was interrupted, go.
-      evaluated: whether that step's evaluation counts; otherwise its lines go as well.
+      step: the step from which the run resumes; lines of later steps are deleted.
+      evaluated: whether to keep that step's evaluation; otherwise its lines are deleted too.
     """
 
     def __init__(self, workdir: Path, step: int, evaluated: bool = True):
@@ -29,7 +29,7 @@ class MetricsWriter:
         self._board = SummaryWriter(str(workdir), purge_step=step + 1 if step else None)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
-        """Writes the numbers of one step; not-a-number becomes null, as JSON has none."""
+        """Writes the numbers of one step; NaN becomes null, as JSON has no NaN."""
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
         try:
             with self._path.open("a") as file:
@@ -41,7 +41,7 @@ class MetricsWriter:
             self._board.add_scalar(f"{split}/{name}", value, step)
 
     def close(self) -> None:
-        """Flushes what is not yet on disk."""
+        """Flushes all lines to disk."""
         self._board.close()
 
     def _drop_after(self, step: int, evaluated: bool) -> None:
@@ -57,7 +57,7 @@ class MetricsWriter:
 
 
 def _place_of(line: str) -> tuple[int | float, str]:
-    """The (step, split) of a line; a line that is cut short or damaged belongs to no step."""
+    """The (step, split) of a line; None for a line that is incomplete or damaged."""
     try:
         parsed = json.loads(line)
         step, split = parsed["step"], parsed["split"]

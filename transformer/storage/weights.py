@@ -1,7 +1,8 @@
-"""Which weights of a run are used: those of one checkpoint or the mean of several.
+"""The choice of a run's weights: those of one checkpoint or the mean of several.
 
 After the training the best single checkpoint is compared on validation with the mean of the last
-few and the mean of those up to the best. The choice lies in the run's folder, for every mode.
+few and the mean of those up to the best. The choice is saved in the run's folder and used by every
+mode.
 """
 
 import logging
@@ -25,11 +26,11 @@ BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
 
 
 def candidates(scores: Mapping[int, float], average: int) -> dict[str, list[int]]:
-    """Returns what may be used, by what it is: the steps of each, no two of them the same.
+    """Returns the steps of each candidate by its kind, without repetitions.
 
     Args:
-      scores: of all checkpoints that were evaluated, oldest first, the larger the better.
-      average: so many are averaged.
+      scores: of all evaluated checkpoints, oldest first; larger is better.
+      average: the number of checkpoints to average.
     """
     evaluated, best = list(scores), _best(scores)
     if average == 1:
@@ -43,19 +44,19 @@ def candidates(scores: Mapping[int, float], average: int) -> dict[str, list[int]
 
 
 def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> dict[str, Any]:
-    """Returns which weights of a trained run are used, and says so; scores them where it must.
+    """Chooses the weights of a trained run, logs the choice, and scores candidates if necessary.
 
-    A choice that was made before is used as long as it fits.
+    A saved choice is used if it still fits the run.
 
     Args:
-      keep: whether it is written to the run's folder, for other modes.
+      keep: whether to save the choice in the run's folder, for other modes.
 
     Returns:
       `steps` of the checkpoints, `rule` and `average` of the config, `metric`, `newest_step`, and
-      `candidates`, [{"what", "steps", "score"}, ...], those that were compared.
+      `candidates`, [{"what", "steps", "score"}, ...], the compared candidates.
 
     Raises:
-      UserError: there is no checkpoint, all are damaged, or the system refuses to read one.
+      UserError: there is no checkpoint, all are damaged, or one cannot be read.
     """
     with _opened(folder, config) as checkpoints:
         choice = _read(folder, config, checkpoints.steps())
@@ -74,11 +75,11 @@ def load(
     fingerprint: str,
     steps: Sequence[int] = (),
 ) -> tuple[Any, list[int], dict[str, Any]]:
-    """Returns the weights that are used, the steps they come from, and how far the run has come.
+    """Returns the chosen weights, the steps of their checkpoints, and the progress of the run.
 
     Args:
       template: shapes and dtypes of the weights.
-      fingerprint: what the run's progress must say of the tokenizers.
+      fingerprint: the fingerprint of the tokenizers that the run's progress must have.
       steps: in place of the choice in the folder.
 
     Raises:
@@ -93,7 +94,7 @@ def load(
             chosen = [] if isinstance(choice, str) else choice["steps"]
             if isinstance(choice, str):
                 [best] = _by_rule(checkpoints, config)
-                logger.warning(f"{choice}: using checkpoint {best:,}, the best single one so far")
+                logger.warning(f"{choice}: using checkpoint {best:,}, the best so far")
         while True:
             used = chosen or _by_rule(checkpoints, config, damaged)
             try:
@@ -128,26 +129,26 @@ def _rule(config: ConfigDict) -> dict[str, Any]:
 
 
 def _read(folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, Any] | str:
-    """The choice that was made for a run; says why where there is none that fits."""
+    """The saved choice of a run, or the reason why there is none that fits."""
     path = folder / WEIGHTS
     try:
         choice = patiently(lambda: read_sealed(path), path)
         fits = _rule(config).items() <= choice.items() and choice["newest_step"] == steps[-1]
         if fits and choice["steps"] and set(choice["steps"]) <= set(steps):
             return choice
-        return f"the choice of weights in {path} does not fit the run any more"
+        return f"the choice of weights in {path} no longer fits the run"
     except DamageError as error:
         if path.exists():
             return f"the choice of weights in {folder} is damaged ({error})"
     except (KeyError, TypeError):
         return f"the choice of weights in {path} cannot be read"
-    return f"no weights were chosen in {folder}, which is done at the end of the training"
+    return f"no weights were chosen in {folder}, which happens at the end of the training"
 
 
 def _by_rule(
     checkpoints: Checkpoints, config: ConfigDict, damaged: Collection[int] = ()
 ) -> list[int]:
-    """The steps that the config asks for; where it asks for a comparison, the best single one."""
+    """The steps that the config specifies; if it specifies a comparison, the best single one."""
     steps = [step for step in checkpoints.steps() if step not in damaged]
     if not steps:
         raise all_damaged(checkpoints.folder)
@@ -184,7 +185,7 @@ def _compare(task: Any, config: ConfigDict, checkpoints: Checkpoints) -> dict[st
             break
         except DamageError as error:
             logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
-            del scores[error.step]  # pyright: ignore[reportArgumentType]  # of several, it is told which
+            del scores[error.step]  # pyright: ignore[reportArgumentType]  # it has a step
             if not scores:
                 raise all_damaged(checkpoints.folder) from error
     best = max(compared.values(), key=lambda steps: found[tuple(steps)])
@@ -200,26 +201,26 @@ def _best(scores: Mapping[int, float]) -> int:
 
 
 def _line(choice: Mapping[str, Any]) -> str:
-    """Which weights are used, and by how much they are better than others."""
+    """A line with the chosen weights and the scores of all candidates."""
     steps, metric = choice["steps"], find(choice["metric"]).title
     if not choice["candidates"]:
         listed = ", ".join(f"{step:,}" for step in steps)
         mean = "the mean of checkpoints" if len(steps) > 1 else "checkpoint"
-        return f"uses {mean} {listed}: evaluate.checkpoint={choice['rule']}"
+        return f"using {mean} {listed}: evaluate.checkpoint={choice['rule']}"
 
     def shown(candidate):
-        return "no number" if candidate["score"] is None else f"{candidate['score']:.4g} {metric}"
+        return "not finite" if candidate["score"] is None else f"{candidate['score']:.4g} {metric}"
 
     used = next(each for each in choice["candidates"] if each["steps"] == steps)
     others = [each for each in choice["candidates"] if each["steps"] != steps]
-    line = f"uses {_described(used)}: {shown(used)} on validation"
-    return "; ".join([line, *(f"{_described(each)} has {shown(each)}" for each in others)])
+    line = f"using {_described(used)}: {shown(used)} on validation"
+    return "; ".join([line, *(f"{_described(each)}: {shown(each)}" for each in others)])
 
 
 def _described(candidate: Mapping[str, Any]) -> str:
     steps = candidate["steps"]
     if candidate["what"] == BEST:
-        return f"the best single checkpoint, {steps[0]:,}"
+        return f"the best checkpoint (step {steps[0]:,})"
     end = "the last" if candidate["what"] == LAST else "the"
     return f"the mean of {end} {len(steps)}" + (
         " up to the best" if candidate["what"] == UP_TO_BEST else ""

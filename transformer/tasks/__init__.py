@@ -1,4 +1,4 @@
-"""Tasks by the name that `config.task` gives."""
+"""The tasks, by the value of `config.task`."""
 
 from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import LanguageModelTask

@@ -1,4 +1,4 @@
-"""What the training loop needs to know of a task, and what all tasks share."""
+"""The interface of a task to the training loop, and the code that all tasks share."""
 
 import abc
 import copy
@@ -21,24 +21,24 @@ from transformer.tasks.numbers import hparams_of, rates_of, text_of
 class Task(abc.ABC):
     """Data, model and scores of one kind of experiment.
 
-    A subclass reads its text into one object, `text`, makes batches and a predictor of it, and
+    A subclass reads its text into one object, `text`, builds batches and a predictor from it, and
     scores the predictor.
 
     Args:
       config: the whole experiment.
-      like: another task, whose text is used if the config describes the same.
-      folder: of the run, whose tokenizers are used if they are of the same text.
+      like: another task, whose text is reused if the config describes the same text.
+      folder: the run's folder, whose tokenizers are reused if they were trained on the same text.
 
     Attributes:
-      text: training text and held-out text; of a task made by `from_folder`, the latter alone.
-      predictor: what is trained.
+      text: training text and held-out text; after `from_folder`, only the latter.
+      predictor: the model to train.
       plan: all training batches, by number.
 
     Raises:
-      UserError: the text cannot be read, or the config describes no model of it.
+      UserError: the text cannot be read, or the config describes no valid model for it.
     """
 
-    unit: ClassVar[str]  # what losses are means over and speed counts
+    unit: ClassVar[str]  # the unit that losses are means over and speed counts
 
     text: Any
     predictor: Predictor
@@ -62,8 +62,8 @@ class Task(abc.ABC):
     def from_folder(cls, folder: Path, config: ConfigDict) -> "Task":
         """Returns the task of a run's folder, which scores its model but cannot train it.
 
-        All it has are the tokenizers and the held-out text that the folder keeps: no source is
-        opened, and there is neither `plan` nor `describe` nor `data_summary`.
+        It has only the tokenizers and the held-out text of the folder: no source is opened, and
+        `plan`, `describe` and `data_summary` are not available.
 
         Raises:
           UserError: a file of it is missing or damaged, or the config describes no model.
@@ -75,7 +75,7 @@ class Task(abc.ABC):
         return task
 
     def with_config(self, config: ConfigDict) -> "Task":
-        """Returns the task of a config that differs in numbers alone; they share what compiles."""
+        """Returns the task of a config that differs only in numbers; they share programs."""
         task = copy.copy(self)
         task.config = config
         task.plan = task.make_plan()
@@ -89,11 +89,11 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def read_kept_text(self, folder: Path) -> Any:
-        """Returns `text` with the held-out text that a run's folder keeps."""
+        """Returns `text` with the held-out text of a run's folder."""
 
     @abc.abstractmethod
     def make_predictor(self) -> Predictor:
-        """Returns the model for this text, yet without parameters."""
+        """Returns the model for this text, without parameters."""
 
     @abc.abstractmethod
     def make_plan(self) -> Plan:
@@ -111,11 +111,11 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def splits(self) -> tuple[str, ...]:
-        """The splits that the final scores are of, "validation" first."""
+        """The splits of the final scores, "validation" first."""
 
     @abc.abstractmethod
     def save_assets(self, workdir: Path) -> None:
-        """Writes what a later use of the run needs beside config and checkpoints."""
+        """Writes the other files that a later use of the run needs, such as tokenizers."""
 
     def fingerprint(self) -> str:
         """Returns the predictor's."""
@@ -127,13 +127,13 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def data_summary(self) -> dict[str, Any]:
-        """Returns what there is of text and what was made of it, as JSON has it.
+        """Returns statistics of the text and its batches, as JSON.
 
-        `splits` {name: {what is counted: number}}; `oov_rate` of the training tokens;
-        `vocabulary` {side or "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...]
-        of them; and, if the task has such, `cleaning` {"read", "kept", "dropped": {reason:
-        number}}, `padding_fraction`, `broken_lines` {file: number}, and `preview`, a few training
-        texts as tokens, {side: tokens} each.
+        `splits` {name: {unit: number}}; `oov_rate` of the training tokens; `vocabulary` {side or
+        "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...] of the batches; and, if
+        the task has them, `cleaning` {"read", "kept", "dropped": {reason: number}},
+        `padding_fraction`, `broken_lines` {file: number}, and `preview`, a few training texts as
+        tokens, {side: tokens} each.
         """
 
     # -- training
@@ -148,25 +148,25 @@ class Task(abc.ABC):
         return jax.jit(self.predictor.init_params)(key)
 
     def hparams(self) -> dict[str, float]:
-        """Returns the task's numbers that one compiled step takes as arguments."""
+        """Returns the task's numbers that the compiled step takes as arguments."""
         return hparams_of(self.config)
 
     @abc.abstractmethod
     def loss(self, params: Params, batch: Any, hparams: dict, key: Array) -> TokenSums:
-        """Returns the training loss of a batch as sums over its tokens, dropout switched on."""
+        """Returns the training loss of a batch, with dropout, as sums over its tokens."""
 
     # -- scores
 
     @abc.abstractmethod
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores of a split; `final` ones may take their time.
+        """Returns the scores of a split; `final` ones may take longer.
 
-        Those have `texts` as well, {file in the run's folder: its lines}.
+        Final scores also have `texts`, {file in the run's folder: its lines}.
         """
 
     @abc.abstractmethod
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
-        """Returns what `evaluate` would, not final, for each of several runs.
+        """Returns the scores of `evaluate`, not final, for each of several runs.
 
         Args:
           params: of all runs, stacked on a leading axis.
@@ -174,21 +174,21 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def held_out_batches(self, split: str) -> Iterator[Any]:
-        """Yields all of a split once, in batches of few static shapes whose leaves begin alike.
+        """Yields all of a split once, in batches of few static shapes.
 
-        A leaf's first axis is that of the texts, or rows of text, which do not touch each other.
+        The first axis of every leaf is that of the texts, or rows of text, which are independent.
         """
 
     @abc.abstractmethod
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
-        """Returns the unsmoothed loss of such a batch, without dropout, unweighted by class.
+        """Returns the unsmoothed loss of such a batch, without dropout and class weights.
 
         Args:
-          variables: what the model is applied with, see `Predictor`.
+          variables: the variables to apply the model with, see `Predictor`.
         """
 
     def snapshot(self, params: Params) -> Snapshot:
-        """Returns what the heads look at in `evaluate.snapshot_statistics` validation texts."""
+        """Returns the attention snapshot of `evaluate.snapshot_statistics` validation texts."""
         return self._head_snapshot({"params": params})
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Classification: labelled texts, an encoder, and how often it names their class."""
+"""Classification: labelled texts, an encoder, and its accuracy."""
 
 import functools
 import re
@@ -44,10 +44,10 @@ MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 
 class LabelledText(NamedTuple):
-    """Held-out texts with their labels, all splits as tokens, and what made them so.
+    """Held-out texts with their labels, all splits as tokens, and the tokenizer.
 
-    There is neither `train` nor `source` in a run's folder, which keeps the weight of each class in
-    the training loss instead.
+    The text of a run's folder has neither `train` nor `source`; the folder stores the class weights
+    of the training loss instead.
     """
 
     tokenizer: Tokenizer
@@ -62,7 +62,7 @@ class LabelledText(NamedTuple):
 class ClassificationTask(Task):
     """Trains and scores a classifier; see `tasks.base.Task` for the rest of it.
 
-    What others count in tokens is here counted in texts.
+    This task counts texts where others count tokens.
     """
 
     unit = "texts"
@@ -134,7 +134,7 @@ class ClassificationTask(Task):
 
     @functools.cached_property
     def class_weights(self) -> Float[np.ndarray, "C"]:
-        """The weight of each class in the loss; over the training texts their mean is one."""
+        """The weight of each class in the loss; the mean over the training texts is one."""
         if self.text.kept_weights is not None:
             return self.text.kept_weights
         counts = np.bincount(self._train.labels, minlength=len(self.text.labels))
@@ -148,15 +148,15 @@ class ClassificationTask(Task):
         variables = {"params": params}
         scores = self.predictor.classify(variables, batch.tokens, rates_of(hparams), key)
         weights = jnp.asarray(self.class_weights)
-        # Rows that fill up the devices hold zeros, and zero is a class.
+        # Rows that fill up the devices have label zero, which is also a class.
         labels = jnp.where(batch.tokens[:, 0] == PAD_ID, NO_LABEL, batch.labels)
         return class_cross_entropy(scores.logits, labels, weights, hparams["label_smoothing"])
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of all texts of a split, see `class_scores.class_scores`.
 
-        `loss` is nll with the weights of the classes, and `accuracy_<kind>` the accuracy of the
-        texts of a kind, where the data has such.
+        `loss` is nll with the class weights, and `accuracy_<kind>` the accuracy of the texts of a
+        kind, if the data has kinds.
         """
         variables = {"params": params}
         probabilities = self.predictor.probabilities(variables, self._tokens(split))
@@ -209,7 +209,7 @@ class ClassificationTask(Task):
         truth, labels = self.text.encoded[split].labels, self.text.labels
         bootstrap = self.config.evaluate.bootstrap if final else 0
         scores = class_scores(truth, probabilities, labels, bootstrap)
-        del scores["texts"]  # their number stands in the signature
+        del scores["texts"]  # their number is part of the signature
         likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], MIN_PROBABILITY)
         right = probabilities.argmax(axis=1) == truth
         kinds = np.array([item.kind.replace(" ", "_") for item in self.text.held_out[split]])
@@ -226,7 +226,7 @@ class ClassificationTask(Task):
         }
 
     def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
-        """The lines of true label, predicted label, its probability and text, between tabs."""
+        """The lines of true label, predicted label, its probability and text, separated by tabs."""
         labels = self.text.labels
         return [
             "\t".join(
@@ -286,7 +286,7 @@ class ClassificationTask(Task):
         }
 
     def _preview(self) -> list[dict[str, str]]:
-        """The first training texts as the model reads them, the start of each."""
+        """The start of each of the first training texts, as the model reads them."""
         texts = self._train
         return [
             {
@@ -300,14 +300,14 @@ class ClassificationTask(Task):
 def _encode(
     held: Mapping[str, Sequence[Labelled]], labels: Sequence[str], tokenizer: Tokenizer, limit: int
 ) -> dict[str, EncodedTexts]:
-    """The texts of each split as tokens, `limit` of each at most."""
+    """The texts of each split as tokens, at most `limit` tokens each."""
     return {s: encode_labelled(items, labels, tokenizer, limit) for s, items in held.items()}
 
 
 def make_network(
     config: ConfigDict, vocab_size: int, num_classes: int
 ) -> Classifier | BagOfEmbeddings:
-    """Returns the network of a config: an encoder alone and what pools it, or a bag.
+    """Returns the network of a config: an encoder with pooling, or a bag of embeddings.
 
     Raises:
       UserError: the config describes no model.

@@ -1,4 +1,4 @@
-"""Language models: running text or documents, a decoder alone and how well it predicts them."""
+"""Language models: running text or documents, a decoder without encoder, and its perplexity."""
 
 import itertools
 import logging
@@ -30,14 +30,14 @@ from transformer.tasks.numbers import model_fields
 logger = logging.getLogger(__name__)
 
 TOKENIZER = "tokenizer.model"
-PIECES = 200  # of a split whose likelihoods are kept one by one
+PIECES = 200  # maximum chunks of a split whose likelihoods are stored
 LINE_END = re.compile(r"\r\n?|\n")
 
 
 class LanguageText(NamedTuple):
-    """Documents of the held-out splits, all splits as tokens, and what made them so.
+    """Documents of the held-out splits, all splits as tokens, and the tokenizer.
 
-    There is no `train` in a run's folder, whose held-out documents need not be saved again.
+    The text of a run's folder has no `train`, and its held-out documents need not be saved again.
     """
 
     tokenizer: Tokenizer
@@ -66,7 +66,7 @@ class LanguageModelTask(TokenTask):
         return LanguageText(tokenizer, train, encoded, documents)
 
     def read_kept_text(self, folder: Path) -> LanguageText:
-        # A test text is not all runs'.
+        # Not all runs have a test text.
         there = [s for s in ("validation", "test") if s == "validation" or held_out.has(folder, s)]
         documents = {split: held_out.read_documents(folder, split) for split in there}
         tokenizer = self.predictor.tokenizer
@@ -100,11 +100,11 @@ class LanguageModelTask(TokenTask):
         return max(1, self.config.data.batch_tokens // self.config.data.context)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns how well the text of a split is predicted, all of it.
+        """Returns the scores over the whole text of a split.
 
-        Documents are read from their start, and texts longer than a row in pieces, each without
-        what was before it. See `scores_of` for the numbers. Beside final ones stand the
-        log-probability in nats, the tokens and the text of some pieces.
+        Documents are read from their start, and texts longer than a row in chunks, each without the
+        preceding text. See `scores_of` for the numbers. Final scores also have the log-probability
+        in nats, the number of tokens and the text of some chunks.
         """
         variables = {"params": params}
         [sums] = self.split_sums(variables, split, stacked=False)
@@ -121,7 +121,7 @@ class LanguageModelTask(TokenTask):
         return {**scores, "texts": {f"likelihoods/{split}.tsv": lines}}
 
     def make_head_snapshot(self) -> HeadSnapshots:
-        """Returns the snapshot of rows of the validation text; of one its beginning is kept."""
+        """Returns the snapshot of validation rows; the beginning of one row is stored."""
         attend, settings = self.predictor.batch_attention, self.config.evaluate
         data, model = self.config.data, self.config.model
         text, context = self.text.held_out["validation"], data.context
@@ -221,21 +221,21 @@ def _check_held_out(held_out: Mapping[str, Text]) -> None:
         if not len(text.store.tokens):
             raise UserError(f"the {split} text is empty: name a file with some")
         if text.unknown:
-            share = text.unknown / len(text.store.tokens)
+            fraction = text.unknown / len(text.store.tokens)
             logger.warning(
-                f"warning: {share:.3%} of the tokens of {split} are not in the vocabulary"
+                f"warning: {fraction:.3%} of the tokens of {split} are not in the vocabulary"
             )
 
 
 def scores_of(nll: float, text: Text) -> dict[str, int | float]:
-    """Returns what is said of a text's negative log-likelihood in units that vocabularies share.
+    """Returns the negative log-likelihood of a text in units independent of the vocabulary.
 
-    `word_perplexity` is exp(nll / words), where each end of a document counts as a word;
-    `bits_per_byte` is nll / (ln 2 * bytes), where it counts as a byte. `tokens` are those that
-    perplexity, exp(nll / tokens), is a mean over.
+    `word_perplexity` is exp(nll / words); each end of a document counts as a word. `bits_per_byte`
+    is nll / (ln 2 * bytes); each end counts as a byte. `tokens` is the number of tokens in
+    perplexity, exp(nll / tokens).
 
     Args:
-      nll: of all tokens of the text, ends of documents among them, in nats.
+      nll: of all tokens of the text, including ends of documents, in nats.
 
     Source: Jelinek et al. 1977 (perplexity); Gao et al. 2020, "The Pile", section 3.1 (bits per
     byte).
@@ -249,7 +249,7 @@ def scores_of(nll: float, text: Text) -> dict[str, int | float]:
 
 
 def make_generator(config: ConfigDict, tokenizer: Tokenizer) -> Generator:
-    """Returns the language model of a config and its tokenizer, a decoder alone.
+    """Returns the language model of a config, a decoder without encoder, and its tokenizer.
 
     Raises:
       UserError: the config describes no model, or it cannot read a row.

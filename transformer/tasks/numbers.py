@@ -1,4 +1,4 @@
-"""The numbers of a config that one compiled step takes as arguments, alike in all tasks."""
+"""The numbers of a config that the compiled step takes as arguments in all tasks."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ from transformer.model.layers import DropoutRates
 def hparams_of(config: ConfigDict) -> dict[str, float]:
     """Returns label smoothing, and the dropout rates that are not zero.
 
-    A rate that is zero is left out: the compiled step then holds no trace of it.
+    A rate of zero is left out, so that the compiled step has no operations for it.
     """
     rates = {f"dropout_{name}": config.model[f"dropout_{name}"] for name in DropoutRates._fields}
     used = {name: rate for name, rate in rates.items() if rate}
@@ -30,15 +30,15 @@ def rates_of(hparams: dict[str, Any]) -> DropoutRates:
 
 
 def text_of(config: ConfigDict) -> dict[str, Any]:
-    """Returns what a config says of its text."""
+    """Returns the settings of a config that determine its text."""
     return {"data": config.data.to_dict(), "tokenizer": config.tokenizer.to_dict()}
 
 
 def model_fields(config: ConfigDict) -> dict[str, Any]:
-    """Returns the fields of a `ModelConfig` that a config has: those of encoder and decoder.
+    """Returns the fields of a `ModelConfig` from a config, for an encoder or a decoder.
 
     Raises:
-      UserError: the model has neither.
+      UserError: the model is neither.
     """
     if config.model.architecture == BAG:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What the heads of a translator look at in fixed sentence pairs."""
+"""Attention snapshots of a translator in fixed sentence pairs."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from transformer.inference.translator import Translator
 def snapshot_of_pairs(
     translator: Translator, pairs: Sequence[Pair], config: ConfigDict
 ) -> HeadSnapshots:
-    """Returns the snapshot of pairs, without those that training would leave out as too long.
+    """Returns the snapshot of pairs, without those that are too long for training.
 
     Args:
       config: the whole experiment.
@@ -46,7 +46,7 @@ def snapshot_of_pairs(
 
 
 def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:
-    """The words of pairs, and the links that are known."""
+    """The words of pairs, and their gold links."""
     sides = (
         map(words_of_text, texts, tokenizer.starts(texts))
         for tokenizer, texts in (

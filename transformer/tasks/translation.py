@@ -1,4 +1,4 @@
-"""Translation: a corpus, a model and how well one renders the other."""
+"""Translation: a parallel corpus, an encoder-decoder and its scores."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -113,13 +113,14 @@ class TranslationTask(TokenTask):
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
 
-        A split "length_generalization" is there with `data.length_generalization_size`.
+        With `data.length_generalization_size` there is a split "length_generalization".
 
-        Beside the texts of a final one stand the log-probability, in nats, and the tokens of each
-        translation, as the mode `score` writes them, here of the tokens that the search found.
+        Final scores also have the texts with the log-probability, in nats, and the number of tokens
+        of each translation. The format is that of the mode `score`, but for the tokens that the
+        search found.
 
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
-        `evaluate.training_beam_size`; the final one all, with `decode.beam_size`.
+        `evaluate.training_beam_size`; the final one decodes all, with `decode.beam_size`.
         """
         pairs = self.decoded_pairs(split, final)
         beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
@@ -139,7 +140,7 @@ class TranslationTask(TokenTask):
         return {**scores, "texts": texts} if final else scores
 
     def _log_probability(self, found: Translation) -> float:
-        """The log-probability of what a search found."""
+        """The log-probability of a translation that a search found."""
         settings = self.config.decode
         penalty = PENALTIES[settings.length_penalty](found.tokens, settings.alpha)
         return found.score * float(penalty)
@@ -177,7 +178,7 @@ class TranslationTask(TokenTask):
         return {**scores, "sentences": len(pairs)}
 
     def _encoded(self, split: str) -> list[list[list[int]]]:
-        """The sources and the targets of a split, cut to what the model reads."""
+        """The sources and the targets of a split, cut to the model's maximum length."""
         pairs, limit = list(self.text.pairs[split]), self.predictor.max_length - 1
         return [
             [ids[:limit] for ids in tokenizer.encode(texts)]
@@ -250,7 +251,7 @@ class TranslationTask(TokenTask):
         }
 
     def _kept(self) -> str:
-        """What cleaning kept of the training text, and what was taken out of it before."""
+        """The numbers of pairs that cleaning kept, and that were held out before."""
         counts = [
             f"{len(list(self.text.pairs[split])):,} for {split}"
             for split in splits_held_out(self.config.data)
@@ -301,7 +302,7 @@ def check_vocabularies(config: ConfigDict, joint: bool) -> None:
 
 
 def _check_scores(settings: ConfigDict) -> None:
-    """Raises UserError where sacreBLEU lacks a tokenizer, now and not after the training."""
+    """Raises UserError if sacreBLEU lacks a tokenizer, before training instead of after it."""
     try:
         corpus_scores(["a"], ["a"], settings.sacrebleu_tokenizer)
     except Exception as error:
@@ -323,7 +324,7 @@ def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
     """Returns the source's and the target's tokenizer of a run.
 
     Raises:
-      UserError: a file is missing or is no tokenizer.
+      UserError: a file is missing or is not a tokenizer.
     """
     joint = (workdir / tokenizer_names(True)[0]).exists()
     tokenizers = [load_tokenizer(workdir / name) for name in tokenizer_names(joint)]

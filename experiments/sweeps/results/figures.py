@@ -21,8 +21,8 @@ from experiments.sweeps.results.table import label, short_names, value_text
 WIDTH = 6.5  # inches
 # All lines, letters and ticks have this colour, so that a page can put its own in its place.
 INK = "#1b1b1c"
-OTHERS = "#8c8c8c"  # of settings that are not told apart
-MARKERS = "osD^vPX*"  # one for each that is told apart
+OTHERS = "#8c8c8c"  # of settings without a colour of their own
+MARKERS = "osD^vPX*"  # one for each setting with a colour of its own
 DASHES = ("-", "--", "-.", ":")
 MAX_TOLD_APART = len(MARKERS)  # more curves in a panel the eye does not follow
 MAX_LINE_LENGTH = 30  # characters of a label before it is broken
@@ -60,9 +60,9 @@ class _Look:
 def build_figures(sweep: Sweep) -> dict[str, Figure]:
     """The figures of a sweep by name: `scores`, `curves`, `lengths` and `heatmap`.
 
-    Of more than eight settings, the baseline and the best are told apart in curves, and the others
-    stand behind them in grey. `curves` is left out where no run has any, `lengths` where the task
-    keeps no texts, `heatmap` unless settings differ in two numbers and nothing else.
+    Of more than eight settings, the baseline and the best have their own colours in curves, and the
+    others stand behind them in grey. `curves` is left out where no run has any, `lengths` where the
+    task keeps no texts, `heatmap` unless settings differ in two numbers and nothing else.
 
     Returns:
       Figures outside pyplot, with Agg canvases.
@@ -105,7 +105,7 @@ def _looks(sweep: Sweep) -> list[_Look]:
 
 
 def _names(sweep: Sweep, longest_line: int) -> list[str]:
-    """A label of each setting, the baseline's marked, in lines of so many characters."""
+    """A label of each setting, the baseline's marked, wrapped to a number of characters."""
     marked = [_mark(setting, setting is sweep.baseline) for setting in sweep.settings]
     labels = [label(s, sweep.varied) + mark for s, mark in zip(sweep.settings, marked, strict=True)]
     return [textwrap.fill(text, longest_line) for text in labels]

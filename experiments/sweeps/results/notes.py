@@ -1,39 +1,39 @@
-"""What a reader of a sweep's table must know: how each number was made, and what it can show."""
+"""The notes below a sweep's table: the method and the limits of each number."""
 
 from experiments.sweeps.results.outcomes import CONFIDENCE, Comparison, Sweep
 from experiments.sweeps.results.significance import LEVEL, needed_deviations
 
 
 def notes(sweep: Sweep) -> list[str]:
-    """A sentence or two on how each number of the table was made."""
+    """A sentence or two about each number of the table."""
     measures = sweep.measures
     texts = f"these {measures.split} {measures.texts.noun}s" if measures.texts else "this text"
     lines = [
-        "A row is a setting, n its complete seeds. ± is the sample standard deviation over seeds; "
-        f"the {CONFIDENCE:.0%} interval is of the mean over seeds, by Student's t. Both tell how "
-        f"far another training moves the score, on {texts}."
+        "Each row is a setting, and n is its number of complete seeds. ± is the sample standard "
+        f"deviation over seeds; the {CONFIDENCE:.0%} interval is that of the mean over seeds, by "
+        f"Student's t. Both show how much the score varies between training runs, on {texts}."
     ]
     if measures.split != measures.splits[0]:
         lines.append(
-            f"Scores are of the {measures.split} set, for not all runs have scores of a "
+            f"Scores are of the {measures.split} set, because not all runs have scores of a "
             f"{measures.splits[0]} set."
         )
     if any(setting.lost for setting in sweep.settings):
         lines.append(
-            "In brackets: means of the seeds that are left where others of the setting were pruned "
-            "or failed. Those are mostly the worse ones, so that such a mean is too good: the "
-            "setting is not compared, and sorts last."
+            "In brackets: means over the remaining seeds of settings with pruned or failed seeds. "
+            "Those are mostly the worse ones, so such a mean is too good: the setting is not "
+            "compared, and sorts last."
         )
     if sweep.baseline is not None and sweep.baseline.lost:
         lines.append("Nothing is compared: the baseline has seeds that were pruned or failed.")
     if found := [comparison for comparison in sweep.comparisons if comparison]:
         interval = (
-            f" Its {CONFIDENCE:.0%} interval is of that mean over seeds, by Student's t."
+            f" The {CONFIDENCE:.0%} interval is that of this mean, by Student's t."
             if measures.texts is None
             else ""
         )
         lines.append(
-            f"difference: {measures.main.title} less the baseline's, the mean over the seeds that "
+            f"difference: {measures.main.title} minus the baseline's, the mean over the seeds that "
             f"both have.{interval}"
         )
         lines += _test_notes(sweep, found)
@@ -46,30 +46,30 @@ def notes(sweep: Sweep) -> list[str]:
 
 
 def _test_notes(sweep: Sweep, found: list[Comparison]) -> list[str]:
-    """What the tests of these comparisons are, and what they can and cannot show."""
+    """Explanations of the significance tests and their limits."""
     texts, lines = sweep.measures.texts, []
     if numbers := sorted({c.difference.n for c in found if c.over_seeds}):
         needed = ", ".join(f"{needed_deviations(n):.1f} with {n} seeds" for n in numbers)
         lines.append(
-            "p: two-sided paired t-test over the seeds that both have. It tells whether training "
-            "again would give a difference on the same side, and takes the differences for "
-            f"normally distributed. Before any correction, p < {LEVEL} needs a mean difference of "
-            f"so many of their standard deviations: {needed}. A larger p says that so few seeds "
-            "cannot tell, not that the settings are equal."
+            "p: two-sided paired t-test over the seeds that both have. It shows whether new "
+            "training runs would give a difference of the same sign, and assumes normally "
+            f"distributed differences. Before correction, p < {LEVEL} needs a mean difference of "
+            f"this many standard deviations: {needed}. A larger p does not mean that the settings "
+            "are equal, only that there are too few seeds to show a difference."
         )
     ones = [c for c in found if not c.over_seeds]
     if ones and texts is None:
         lines.append(
-            "With one seed there is no p: a run keeps only sums over all of its text, of which "
-            "nothing can be drawn again. Train several seeds."
+            "With one seed there is no p: a run saves only sums over its whole text, which cannot "
+            "be resampled. Train several seeds."
         )
     elif texts and (signed := [c.signature for c in ones if c.signature]):
         which = f"p of {texts.noun}s" if numbers else "p"
         lines.append(
             f"{which}, with one seed: two-sided {texts.test_name.format(signature=signed[0])}. It "
-            f"tells whether these two trained models differ on other {texts.noun}s, and nothing "
-            "of other seeds: two seeds of one setting may differ as much. Train several seeds to "
-            "compare settings."
+            f"shows whether these two trained models differ on other {texts.noun}s; it says "
+            "nothing about other seeds: two seeds of one setting may differ as much. Train several "
+            "seeds to compare settings."
         )
     if (tested := sum(c.p_value is not None for c in found)) > 1:
         lines.append(

@@ -1,4 +1,4 @@
-"""What the trials of a sweep scored: their spread over seeds, and how they differ."""
+"""The scores of a sweep's trials: spread over seeds, and differences between settings."""
 
 import dataclasses
 import functools
@@ -152,7 +152,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A setting beside the baseline, over the seeds that both have.
+    """A comparison of a setting with the baseline, over the seeds that both have.
 
     Attributes:
       difference: of the main measure, in the unit of the results: the setting's less the
@@ -249,7 +249,7 @@ def spread(numbers: Sequence[float]) -> Spread:
 
 
 def compare(setting: Setting, baseline: Setting, measures: TaskMeasures) -> Comparison | None:
-    """A setting beside the baseline, over the seeds of both.
+    """A comparison of a setting with the baseline, over the seeds of both.
 
     None where they share no seed, or where either has seeds that were pruned or failed: what is
     left of it is not what the setting does.

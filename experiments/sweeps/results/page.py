@@ -1,4 +1,4 @@
-"""The answer of a sweep: tables, pictures, and a page that needs neither net nor server."""
+"""The results of a sweep: tables, pictures, and an offline page."""
 
 from collections.abc import Sequence
 from html import escape

@@ -1,4 +1,4 @@
-"""Reading what the runs of a sweep left, and refusing what does not compare."""
+"""Reads the results of a sweep's runs, and refuses scores that are not comparable."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) 
         raise UserError("no trial is complete yet: there is nothing to compare")
     marked = [trial.setting for trial in trials if trial.number == baseline]
     if baseline is not None and not marked:
-        raise UserError(f"the baseline, trial {baseline}, is no trial of this sweep")
+        raise UserError(f"the baseline, trial {baseline}, is not a trial of this sweep")
     results = [_read_results(trial) for trial in complete]
     measures = REGISTRY[task].of_split(_common_split(REGISTRY[task].splits, results))
     for trial, result in zip(complete, results, strict=True):
@@ -142,7 +142,7 @@ def _check_signatures(trials: Sequence[Trial], results: Sequence[dict[str, Any]]
                     raise UserError(
                         f"trials {number} and {trial.number} have different signatures of {split} "
                         f"{key.removesuffix('_signature')}: {first!r} and {signature!r}: such "
-                        "scores do not compare; sweep them apart"
+                        "scores are not comparable; sweep them apart"
                     )
 
 
@@ -154,5 +154,5 @@ def _check_test_sets(trials: Sequence[Trial], texts: Sequence[Texts | None]) -> 
             if digest != texts[0].given[name]:
                 raise UserError(
                     f"trials {trials[0].number} and {trial.number} have different test sets "
-                    f"({name}): their scores do not compare; sweep them apart"
+                    f"({name}): their scores are not comparable; sweep them apart"
                 )

@@ -1,4 +1,4 @@
-"""Whether settings of a sweep differ by more than their seeds do, and how many were tried."""
+"""Significance tests between settings of a sweep, with correction for their number."""
 
 import math
 from collections.abc import Sequence

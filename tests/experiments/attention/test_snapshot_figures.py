@@ -131,7 +131,7 @@ def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
     ]
     figure = snapshot_figures.curves_figure(given)
     panels = {axes.get_ylabel(): axes for axes in figure.axes if axes.lines}
-    assert panels.keys() == {"share on </s>", snapshot_figures.PANELS["aer"]}
+    assert panels.keys() == {"fraction on </s>", snapshot_figures.PANELS["aer"]}
     rates = panels[snapshot_figures.PANELS["aer"]]
     assert len(rates.lines) == LAYERS * HEADS
     assert [line.get_ydata()[1] for line in rates.lines] == pytest.approx([0.9] * 5 + [0.2])

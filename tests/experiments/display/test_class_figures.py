@@ -116,7 +116,7 @@ def test_a_map_of_many_texts_shows_some_and_one_of_too_few_is_refused(monkeypatc
     monkeypatch.setattr(class_figures, "MAX_MAP", 12)
     lines = embedding_map(*embeddings(40), LABELS[:2]).axes[0].lines
     assert sum(len(line.get_xdata()) for line in lines) == 12
-    with pytest.raises(ValueError, match="2 texts are no map"):
+    with pytest.raises(ValueError, match="2 texts are too few for a map"):
         embedding_map(*embeddings(2), LABELS[:2])
 
 

@@ -40,11 +40,11 @@ def test_links_that_are_written_are_read_back(read):
     [
         ("1-1 5-0", ("line 2", "5-0", "5 source words and 3 target words", "from zero")),
         ("4p3", ("line 2", "4p3 points past")),
-        ("0-0 1–1", ("line 2", "'1–1' is no link", "0-0", "0p0")),
-        ("0 - 0", ("line 2", "'0' is no link")),
-        ("-1-0", ("line 2", "'-1-0' is no link")),
-        ("²-0", ("line 2", "'²-0' is no link")),
-        ("x" * 500, ("line 2", f"'{'x' * 40}' is no link")),
+        ("0-0 1–1", ("line 2", "'1–1' is not a link", "0-0", "0p0")),
+        ("0 - 0", ("line 2", "'0' is not a link")),
+        ("-1-0", ("line 2", "'-1-0' is not a link")),
+        ("²-0", ("line 2", "'²-0' is not a link")),
+        ("x" * 500, ("line 2", f"'{'x' * 40}' is not a link")),
     ],
 )
 def test_a_wrong_link_is_named_with_its_file_and_line(read, tmp_path, line, says):

@@ -421,4 +421,4 @@ def test_every_picture_of_a_model_shows_something(tmp_path):
 
 
 def test_a_folder_without_run_or_config_is_refused(tmp_path):
-    refused("--mode=positions", f"--workdir={tmp_path}", says="holds no run")
+    refused("--mode=positions", f"--workdir={tmp_path}", says="has no run")

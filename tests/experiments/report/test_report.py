@@ -278,7 +278,7 @@ def test_errors_are_judged_by_the_search_that_made_the_scores(tiny):
     note, table = told(older)
     assert "length penalty (gnmt, alpha 0.6), as the search with a beam of 4 compares" in note
     assert table["decode.beam_size"] == "4"
-    assert "results.json does not tell" in numbers.decode_table(config, older).caption
+    assert "results.json does not record it" in numbers.decode_table(config, older).caption
 
 
 def test_a_report_is_called_by_its_run_and_names_the_config_beneath(tiny, copy, monkeypatch):
@@ -303,7 +303,7 @@ def test_a_run_without_results_is_refused(tiny, copy):
     says = ("has no results.json", "--mode=evaluate")
     refused("--mode=report", f"--workdir={copy}", says=says)
     (copy / "config.json").unlink()
-    refused("--mode=report", f"--workdir={copy}", says="holds no run")
+    refused("--mode=report", f"--workdir={copy}", says="has no run")
 
 
 def test_the_command_makes_the_same_config_from_the_defaults(tiny):
@@ -411,7 +411,7 @@ def test_pictures_are_made_small_and_those_that_do_not_fit_are_named(tmp_path, m
     for picture in shown:
         assert embedded(picture).size == (WIDE * report.HELD // report.DRAWN, 65)
         assert (picture.width, picture.height) == (WIDE * report.SHOWN // report.DRAWN, 55)
-    assert shown[1].caption == "What the attention heads are worth: a b"
+    assert shown[1].caption == "Importance of the attention heads: a b"
     assert left_out == []
     monkeypatch.setattr(report, "MAX_PICTURE_BYTES", len(shown[0].source) + 1)
     shown, left_out = report._pictures(tmp_path / "figures")

@@ -29,7 +29,7 @@ def finished(tmp_path_factory):
 def test_a_sweep_says_its_plan_trains_its_trials_and_writes_the_answer(finished):
     _, folder, out = finished
     assert "2 trials in 1 group" in out
-    assert "trials 0, 1: in turn" in out
+    assert "trials 0, 1: sequential" in out
     assert "of parameters and optimizer\n" in out  # and nothing of time, of which it knows nothing
     assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
     for name in ("results.csv", "results.md", "index.html"):
@@ -96,7 +96,7 @@ def test_one_program_for_all_seeds_gives_the_answer_of_each_alone(tmp_path, larg
     for name, more in (("alone", ()), ("together", flags)):
         ended = command(f"--config={config}", f"--workdir={tmp_path / name}", *more)
         assert ended.code == 0, ended.err
-        assert ("together, as one program" in ended.out) is (name == "together" and largest > 1)
+        assert ("vmapped, as one program" in ended.out) is (name == "together" and largest > 1)
         answers.append([float(row["test_loss"]) for row in rows(tmp_path / name)])
     assert answers[1] == pytest.approx(answers[0], rel=1e-4)
     assert abs(answers[0][0] - answers[0][1]) > 1e-3

@@ -153,7 +153,7 @@ def test_a_group_that_does_not_fit_is_halved_until_it_does(tmp_path, monkeypatch
     states, _, said = work(tmp_path, 6, **together())
     assert states == ["complete"] * 6
     assert [len(seeds) for seeds in fakes.trained] == [6, 3, 2, 1, 3, 2, 1]
-    assert any("0, 1, 2 and 3, 4, 5 apart, from what was saved" in line for line in said)
+    assert any("0, 1, 2 and 3, 4, 5 separately, from their checkpoints" in line for line in said)
 
 
 def test_what_did_not_fit_once_is_not_tried_again_at_that_size(tmp_path, monkeypatch):

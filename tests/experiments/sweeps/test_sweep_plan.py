@@ -45,7 +45,7 @@ def test_a_trial_is_the_config_with_its_values_set():
         ({"model.positions": "sinus"}, ("'sinus'", "rotary")),
         ({"optimizer.learning_rate": -1.0}, ("optimizer.learning_rate=-1.0",)),
         ({"sweep.search": "tpe"}, ("config.sweep.search",)),
-        ({"task": "translation"}, ("config.task", "do not compare")),
+        ({"task": "translation"}, ("config.task", "are not comparable")),
         (["seed"], ("['seed']", "dict")),
     ],
 )

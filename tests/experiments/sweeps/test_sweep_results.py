@@ -1,4 +1,4 @@
-"""A sweep's numbers are those of a hand count or of sacreBLEU; what does not compare is refused."""
+"""A sweep's numbers equal a hand count or sacreBLEU; scores that are not comparable are refused."""
 
 import csv
 import dataclasses
@@ -220,7 +220,7 @@ def test_no_complete_trial_and_an_unknown_baseline_are_said(tmp_path):
     waiting = Trial(0, {"a.b": 1}, tmp_path, "waiting")
     with pytest.raises(UserError, match="no trial is complete yet"):
         read_sweep("translation", [waiting])
-    with pytest.raises(UserError, match="the baseline, trial 9, is no trial"):
+    with pytest.raises(UserError, match="the baseline, trial 9, is not a trial"):
         read_sweep("translation", [waiting, write_trial(tmp_path, 1, {"a.b": 2})], baseline=9)
 
 

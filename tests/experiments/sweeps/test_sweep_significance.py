@@ -196,8 +196,8 @@ def test_two_seeds_are_tested_over_seeds_and_one_over_sentences(tmp_path):
     assert float(row(two, 1)["p"]) == pytest.approx(two.comparisons[1].p_value, abs=0.0006)
     told = {n: " ".join(notes(sweep)) for n, sweep in ((1, one), (2, two))}
     assert "9.0 with 2 seeds" in told[2]
-    assert "nothing of other seeds" not in told[2]
-    assert "nothing of other seeds" in told[1]
+    assert "nothing about other seeds" not in told[2]
+    assert "nothing about other seeds" in told[1]
     assert "approximate randomisation over sentences (ar:10000|two-sided|seed:12345" in told[1]
     for text in told.values():  # of a single comparison there is nothing to correct
         assert "Holm" not in text
@@ -249,7 +249,7 @@ def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path, state):
     assert "p" not in cells
     table = build_table(sweep)
     assert table.rows[1][table.titles.index("BLEU")].order == ""  # and so it sorts last
-    assert "In brackets: means of the seeds that are left" in " ".join(notes(sweep))
+    assert "In brackets: means over the remaining seeds" in " ".join(notes(sweep))
     names = [text.get_text() for text in build_figures(sweep)["scores"].axes[0].get_yticklabels()]
     assert names[1].replace("\n", " ") == "architecture=k1 (2 of 3 seeds)"
     # The control: all three are there.

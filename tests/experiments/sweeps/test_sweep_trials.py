@@ -70,7 +70,7 @@ def test_a_sweep_whose_trials_have_not_begun_says_how_to_go_on(tmp_path):
 
 def test_a_folder_without_trials_is_no_sweep(tmp_path):
     refuse_sweep(tmp_path)
-    with pytest.raises(UserError, match="holds no run"):
+    with pytest.raises(UserError, match="has no run"):
         workdir.load_config(tmp_path)
     write_trial(tmp_path, 0, {}, 1.0)
     with pytest.raises(UserError, match="holds a sweep, not a run"):

@@ -13,11 +13,11 @@ from transformer.data.tokenizer import BOS_ID, PAD_ID
 
 
 class TextBatch(NamedTuple):
-    """B rows of L tokens, each of one document or of several, one after another.
+    """B rows of L tokens, each with one document or several.
 
-    The model reads `tokens` and predicts `labels`, the same shifted left by one. What is read
-    where a document starts is begin-of-sentence; what is predicted where it ends, end-of-sentence.
-    `segments` numbers the documents of a row from one; it is 0, as are the others, at padding.
+    The model reads `tokens` and predicts `labels`, the same shifted left by one. A document starts
+    with begin-of-sentence in `tokens` and ends with end-of-sentence in `labels`. `segments` numbers
+    the documents of a row from one; it is 0, as are the others, at padding.
     """
 
     tokens: Int[np.ndarray, "B L"]
@@ -26,12 +26,12 @@ class TextBatch(NamedTuple):
 
 
 class TextPlan(Plan[TextBatch]):
-    """All training batches there will ever be: batch i is a function of (seed, i) alone.
+    """All training batches: batch i is a function of (seed, i) alone.
 
-    The documents stand one after another in one stream of tokens, which each epoch cuts into rows
-    of `context` tokens from another start on, and shuffles. They are spread evenly over an epoch's
-    batches, so there is at most one row of padding in each, and no place of the text is always the
-    first of its row. A document that is cut goes on in another row without what was before it.
+    The documents are concatenated to one stream of tokens. Each epoch cuts it into rows of
+    `context` tokens with a new offset, so that no position of the text is always the first of its
+    row, and shuffles the rows. They are spread evenly over an epoch's batches, so each has at most
+    one row of padding. A document that is cut continues in another row without the preceding text.
 
     Args:
       rows: of a batch, at most.
@@ -42,7 +42,7 @@ class TextPlan(Plan[TextBatch]):
     def __init__(self, text: Text, seed: int, rows: int, context: int, each_position: bool = False):
         self.text, self.seed, self.context, self.each_position = text, seed, context, each_position
         length = len(text.store.tokens)
-        # Room for another start in each epoch, if there is text enough.
+        # Room for a new offset in each epoch, if there is enough text.
         self.windows = max(1, length // context - 1)
         self.slack = length - self.windows * context
         self.epoch_length = -(-self.windows // rows)
@@ -60,8 +60,8 @@ class TextPlan(Plan[TextBatch]):
 def spread_positions(batch: TextBatch) -> TextBatch:
     """Returns L rows for each row: the l-th ends after position l, and only its last is predicted.
 
-    So a model without a look-ahead mask would have to be trained: the same predictions, at L times
-    the cost. A masked model makes them all at once.
+    A model without a look-ahead mask would need these rows for the same predictions, at L times the
+    cost. A masked model makes all predictions at once.
     """
     length = batch.tokens.shape[1]
     places, last = np.arange(length), np.arange(length)[:, None]

@@ -26,16 +26,16 @@ ENCODE_AT_ONCE = 1_000  # documents
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Encoded documents, and what they were.
+    """Encoded documents with statistics of their text.
 
     Attributes:
-      store: tokens of each document; the last is end-of-sentence, but in running text.
-      whole: whether this is running text, a document whose start and end mean nothing.
+      store: tokens of each document; the last is end-of-sentence, except in running text.
+      whole: whether this is running text, one document without meaningful start and end.
       documents, words, bytes: of the text before it was encoded, without ends. Words stand
         between white space; bytes are of UTF-8.
       unknown: tokens that are not in the vocabulary.
       digest: of the documents, 8 hexadecimal digits.
-      lost: the unknown, by name.
+      lost: the unknown words or characters.
     """
 
     store: TokenStore
@@ -49,12 +49,12 @@ class Text:
 
     @property
     def ends(self) -> int:
-        """How many ends of documents are predicted."""
+        """The number of predicted ends of documents."""
         return 0 if self.whole else self.documents
 
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Text:
-    """Returns documents as tokens.
+    """Encodes documents as tokens.
 
     Args:
       whole: see `Text`.
@@ -72,7 +72,7 @@ def _encode(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Enco
     number = words = size = 0
     end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
-        # Line by line: sentencepiece takes long over a long text in one.
+        # Line by line, since sentencepiece is slow on one long text.
         lines = list(_lines(chunk))
         encoded = tokenizer.encode(lines)
         parts = iter(encoded)
@@ -95,7 +95,7 @@ def _lines(documents: Iterable[str]) -> Iterator[str]:
 
 
 def _delimited(text: str) -> bytes:
-    """A document as bytes that, one after another, say where each starts."""
+    """A document as bytes whose concatenation is unambiguous."""
     return f"{len(text)} {text}".encode()
 
 

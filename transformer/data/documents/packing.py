@@ -1,4 +1,4 @@
-"""All of a text once, in its order, packed into batches: for text that a model is scored on."""
+"""Packs a whole text once, in order, into batches for evaluation."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from transformer.data.tokenizer import BOS_ID, PAD_ID
 
 
 def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
-    """Yields all of a text once, in its order: each document from its start on, none shuffled.
+    """Yields all of a text once, in its order; each document is read from its start.
 
-    Documents share a row if they fit into it together; one that is longer than a row goes on in
-    the next. The last batch is padded.
+    Documents share a row if they fit into it together; a document longer than a row continues in
+    the next one. The last batch is padded.
 
     Args:
       rows: of a batch.

@@ -1,7 +1,7 @@
 """Documents for language models: built in, read from text files, or from TensorFlow Datasets.
 
-A document is text that stands by itself: a line, a paragraph, or a whole file. Every source gives
-the splits that it has as iterables that can be read again and again from their start.
+A document is text that stands by itself: a line, a paragraph, or a whole file. Every source returns
+its splits as iterables that can be read repeatedly.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from transformer.data.text_files import locate, read_lines
 from transformer.errors import UserError
 
 DOCUMENTS = ("line", "paragraph", "file")
-# Said or written long ago; enough to see a model learn by heart.
+# Old quotations; enough to test memorisation.
 QUOTATIONS = (
     "the only true wisdom is in knowing you know nothing",
     "the unexamined life is not worth living",
@@ -41,7 +41,7 @@ def open_documents(settings: ConfigDict) -> Documents:
       settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
 
     Raises:
-      UserError: an unknown source, and whatever is wrong with the text named.
+      UserError: the source is unknown, or there is an error in the text.
     """
     if settings.documents not in DOCUMENTS:
         raise UserError(
@@ -58,7 +58,7 @@ def open_documents(settings: ConfigDict) -> Documents:
 
 
 def _quotations(settings: ConfigDict) -> Documents:
-    """Returns the same few quotations as every split: what is measured is memory."""
+    """Returns the same few quotations for every split, to measure memorisation."""
     return dict.fromkeys(SPLITS, QUOTATIONS)
 
 
@@ -72,7 +72,7 @@ def _files(settings: ConfigDict) -> Documents:
 
     A split without a file is the end of the training text: of the whole text, first
     `validation_fraction` and then `test_fraction` of its characters, if a document is a file; else
-    such fractions of the documents. A fraction of zero leaves the split out.
+    these fractions of the documents. A fraction of zero leaves the split out.
     """
     named = {
         split: _TextFile(locate(settings, f"{split}_source"), settings.documents)
@@ -108,7 +108,7 @@ def _cut(text: "_TextFile", fractions: Mapping[str, float]) -> Documents:
     if bounds[0] < 1 or bounds[-2] >= bounds[-1]:
         what = "characters" if whole else "documents"
         raise UserError(
-            f"{text.path} has {len(units):,} {what}, too few to set some aside: name files in "
+            f"{text.path} has {len(units):,} {what}, too few to hold some out: name files in "
             + " and ".join(f"--config.data.{split}_source" for split in fractions)
         )
     parts = [units[start:end] for start, end in itertools.pairwise([0, *bounds])]

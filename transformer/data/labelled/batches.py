@@ -37,7 +37,7 @@ def make_labelled_batch(
 
 
 class LabelledPlan(BucketPlan[LabelledBatch]):
-    """All training batches of labelled texts there will ever be, see `BucketPlan`."""
+    """All training batches of labelled texts, see `BucketPlan`."""
 
     def __init__(
         self,

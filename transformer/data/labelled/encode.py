@@ -24,7 +24,7 @@ from transformer.data.tokenizer import BOS_ID, Tokenizer
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 10_000  # texts
-LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # which reviews from the web are full of
+LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +34,9 @@ class EncodedTexts:
     Attributes:
       store: tokens of each text, the first of which is begin-of-sentence.
       labels: the number of each text's class, from zero.
-      cut: how many texts were longer, and are their first tokens alone.
+      cut: how many texts were cut to their first tokens.
       unknown: tokens that are not in the vocabulary.
-      lost: the same by name.
+      lost: the unknown words or characters.
     """
 
     store: TokenStore
@@ -54,8 +54,8 @@ class EncodedTexts:
 def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
     """Returns each text as begin-of-sentence and its tokens.
 
-    Line breaks of HTML are blanks. The begin is what "first" pools, and something to read if a
-    text has no token.
+    HTML line breaks become spaces. The first token is pooled by "first", and makes texts without
+    tokens non-empty.
     """
     return [[BOS_ID, *ids] for ids in tokenizer.encode(list(map(_plain, texts)))]
 
@@ -72,7 +72,7 @@ def encode_labelled(
 
     Args:
       labels: names of the classes, by number.
-      max_tokens: of a text; what comes after them is not read.
+      max_tokens: maximum tokens of a text; the rest is not read.
     """
     return _texts_of(_encode(items, labels, tokenizer, max_tokens))
 

@@ -1,7 +1,6 @@
-"""Where labelled texts come from: generated, read from a file, or from TensorFlow Datasets.
+"""Sources of labelled texts: generated, read from a file, or from TensorFlow Datasets.
 
-Whatever is wrong with files, names or labels is said when they are opened: all text is read once
-then.
+Errors in files, names or labels are raised when they are opened: all text is read once then.
 """
 
 import collections
@@ -30,10 +29,10 @@ class LabelledSource:
     """A corpus of labelled texts.
 
     Attributes:
-      splits: the texts of "train", "validation" and "test", to be read as often as wanted.
+      splits: the texts of "train", "validation" and "test", which can be read repeatedly.
       labels: the classes, sorted: those that the training text has.
       sizes: how many texts of each label are in each split.
-      broken: how many broken lines were passed over, by file.
+      broken: how many broken lines were skipped, by file.
     """
 
     splits: Splits
@@ -47,7 +46,7 @@ class LabelledSource:
         for split, sizes in self.sizes.items():
             counts = ", ".join(f"{label}: {sizes[label]:,}" for label in self.labels)
             lines.append(f"{split}: {sum(sizes.values()):,} texts ({counts})")
-        passed = [f"{path}: passed over {n:,} broken lines" for path, n in self.broken.items()]
+        passed = [f"{path}: skipped {n:,} broken lines" for path, n in self.broken.items()]
         return lines + passed
 
 
@@ -88,13 +87,13 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
 
 
 def _few(labels: Sequence[str]) -> str:
-    """Labels as a message quotes them: the first, and how many there are."""
+    """Labels for a message: the first ones, and their number."""
     shown = ", ".join(repr(shorten(label, 40)) for label in labels[:SHOWN])
     return f"the labels {shown}" + (f" and {len(labels) - SHOWN:,} more" * (len(labels) > SHOWN))
 
 
 def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
-    """The message for about as many labels as texts: they are numbers of rows, or the texts."""
+    """The message for nearly as many labels as texts: they are row numbers, or the texts."""
     found = f"{len(labels):,} different labels of {texts:,} texts ({_few(labels)})"
     if settings.source != "files":
         return f"{found}: these are not classes: check --config.data.tfds_fields"
@@ -133,7 +132,7 @@ def _toy_reviews(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
 
 
 def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
-    """Returns the labelled texts of the files that the settings name, and of each what is broken.
+    """Returns the labelled texts of the files that the settings name, and their broken lines.
 
     A validation or test set without a file is held out of the training text, see `hold_out`.
     """
@@ -186,5 +185,5 @@ REGISTRY: dict[str, Callable[[Any], tuple[Splits, dict[str, int]]]] = {
     "files": _files,
     "tfds": _tfds,
 }
-# The key to look at first if a source's training text is of no use.
+# The key to check first if a source's training text is unusable.
 FIRST_KEY = {"toy_reviews": "train_size", "files": "label_field", "tfds": "tfds_train"}

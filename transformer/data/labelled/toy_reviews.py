@@ -1,4 +1,4 @@
-"""The toy reviews: short reviews of films by rule, in which the order of the words decides.
+"""Toy reviews: short synthetic reviews of films whose class depends on word order.
 
 A review of a kind other than "plain" holds one favourable and one unfavourable word. It has a twin
 of exactly the same words, in which those two have changed places and which says the opposite:
@@ -10,10 +10,9 @@ of exactly the same words, in which those two have changed places and which says
     concession       the story is wonderful , although the acting is dull
     mockery          this brilliant film mocks its dull critics (who is described by which word?)
 
-Twins are drawn together into one split. So whatever looks at the words of a review but not at their
-order, such as the mean of their embeddings, is right on exactly half of these kinds; nor does the
-last such word always decide. A "plain" review has words of one side only, and its twin has their
-antonyms.
+Twins are drawn together into one split. So a model that ignores word order, such as the mean of
+embeddings, is right on exactly half of these kinds; nor does the last such word always decide. A
+"plain" review has words of one side only, and its twin has their antonyms.
 
 Text is lowercased, with spaces around punctuation, as SST-2 has it: no capital and no comma that
 sticks to a word tells where the word stands.

@@ -42,12 +42,12 @@ def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length
 
 
 class BatchPlan(BucketPlan[Batch]):
-    """All training batches of sentence pairs there will ever be, see `BucketPlan`.
+    """All training batches of sentence pairs, see `BucketPlan`.
 
     Args:
-      source, target: encoded sentences of equal number; a pair is as long as its longer side,
-        with its end.
-      tokens: a side of a batch.
+      source, target: the same number of encoded sentences; the length of a pair is that of its
+        longer side, with its end.
+      tokens: of each side of a batch.
     """
 
     def __init__(

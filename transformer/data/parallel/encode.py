@@ -34,12 +34,12 @@ SIDES = ("source", "target")
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Training text, cleaned and encoded, with its tokenizers and what cleaning found.
+    """Training text, cleaned and encoded, with its tokenizers and the report of cleaning.
 
     Attributes:
       unknown_fraction: of the tokens, those that are not in the vocabulary.
-      lost: the same by name.
-      held_out: what was found of other splits.
+      lost: the unknown words or characters.
+      held_out: the reports on the other splits.
     """
 
     source: TokenStore
@@ -64,14 +64,14 @@ def prepare_corpus(
     folder: Path | None = None,
     held_out: Mapping[str, Iterable[Pair]] | None = None,
 ) -> Corpus:
-    """Returns the training corpus; tokenizers and encoded text come from the cache if they can.
+    """Returns the training corpus; tokenizers and encoded text come from the cache if possible.
 
     Args:
-      pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; at no
-        time is it held in memory.
+      pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; it is
+        never held in memory.
       data: `config.data`.
       settings: `config.tokenizer`.
-      folder: of a run, whose tokenizers are taken if they are of this text.
+      folder: a run's folder, whose tokenizers are used if they were trained on this text.
       held_out: the pairs of other splits, to look for in the training text.
 
     Raises:
@@ -116,7 +116,7 @@ def prepare_corpus(
 def _read(
     pairs: Iterable[Pair], rules: CleaningRules, checker: HeldOutChecker
 ) -> tuple[Iterable[Pair], CleaningReport, list[str]]:
-    """Returns the pairs that cleaning keeps, what it finds, and a fingerprint of each side."""
+    """Returns the pairs that cleaning keeps, its report, and a fingerprint of each side."""
     report, kept = CleaningReport(), bytearray()
     digests = hashlib.sha256(), hashlib.sha256()
     for pair in clean(pairs, rules, report, kept):
@@ -143,7 +143,7 @@ def _encode(
     target_tokenizer: Tokenizer,
     max_tokens: int,
 ) -> Encoded:
-    """Returns the pairs' tokens; noted is how many pairs are dropped as too long."""
+    """Returns the pairs' tokens, and records how many pairs are dropped as too long."""
     builder = EncodedBuilder(source=source_tokenizer, target=target_tokenizer)
     too_long = 0
     for chunk in batched(pairs, ENCODE_AT_ONCE):
@@ -152,7 +152,7 @@ def _encode(
             target_tokenizer.encode([pair.target for pair in chunk]),
             strict=True,
         )
-        # The end of the sentence takes a place of its own.
+        # End-of-sentence takes one position.
         kept = [
             (pair, ids)
             for pair, ids in zip(chunk, encoded, strict=True)
@@ -166,7 +166,7 @@ def _encode(
 
 
 def preview(pairs: Iterable[Pair], corpus: Corpus, count: int = 3) -> list[Mapping[str, str]]:
-    """Returns the first pairs with their tokens, for people to check the tokenizers by eye."""
+    """Returns the first pairs with their tokens, to check the tokenizers by eye."""
     tokenizers = {"source": corpus.source_tokenizer, "target": corpus.target_tokenizer}
     return [
         {

@@ -1,8 +1,8 @@
-"""Checks of held-out pairs: what cleaning would drop of them, and what the training text has too.
+"""Checks of held-out pairs: the rules of cleaning, and overlap with the training text.
 
-Pairs that are taken out of the training text keep the rules of its cleaning, see `sources`. A file
-of its own, as a published test set is, stays whole, so that scores can be compared; what the rules
-would drop of it is counted, and so is what occurs in the training text.
+Pairs that are taken out of the training text satisfy the rules of its cleaning, see `sources`. A
+separate file, such as a published test set, is never filtered, so that scores are comparable; the
+pairs that the rules would drop are counted, and so are those that occur in the training text.
 """
 
 import collections
@@ -16,13 +16,13 @@ NAMED = 5  # lines
 
 @dataclasses.dataclass(frozen=True)
 class HeldOutReport:
-    """The pairs of a split that are not as they should be.
+    """The faults of the pairs of a split.
 
     Attributes:
       size: pairs of the split.
-      faults: what cleaning would drop.
+      faults: the pairs that cleaning would drop.
       blank: the first pairs with an empty side, from one.
-      repeated: how many occur in the training text.
+      repeated: how many pairs occur in the training text.
     """
 
     size: int
@@ -31,7 +31,7 @@ class HeldOutReport:
     repeated: int
 
     def describe(self, split: str) -> list[str]:
-        """Returns the lines to print at the start, none if all is well."""
+        """Returns the lines to print at the start; none if there are no faults."""
         lines = []
         if dropped := self.faults.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
@@ -63,7 +63,7 @@ class HeldOutChecker:
 
     def __init__(self, splits: Mapping[str, Iterable[Pair]], rules: CleaningRules):
         self._found: dict[str, tuple[CleaningReport, list[int]]] = {}
-        # Where each pair is held out, and how often.
+        # The splits of each held-out pair, and how often it occurs.
         self._places: dict[tuple[str, str], collections.Counter[str]] = {}
         self._repeated: set[tuple[str, str]] = set()
         for split, pairs in splits.items():
@@ -78,12 +78,12 @@ class HeldOutChecker:
             self._found[split] = report, blank
 
     def check(self, pair: Pair) -> None:
-        """Remembers a pair of the training text that is held out too; others cost a hash."""
+        """Records a pair of the training text if it is held out too; others cost only a hash."""
         if pair[:2] in self._places:
             self._repeated.add(pair[:2])
 
     def reports(self) -> dict[str, HeldOutReport]:
-        """Returns what was found, by split."""
+        """Returns the report on each split."""
         repeated: collections.Counter[str] = collections.Counter()
         for sides in self._repeated:
             repeated.update(self._places[sides])

@@ -1,8 +1,8 @@
 """Where sentence pairs come from: generated, read from text files, or from TensorFlow Datasets.
 
-Every source gives the splits 'train', 'validation' and 'test' as iterables of pairs that can be
-read again and again from their start. Text and TFDS are streamed, however large. Whatever is
-wrong with files or names is said when they are opened, before anything is trained.
+Every source returns the splits 'train', 'validation' and 'test' as iterables of pairs that can be
+read repeatedly. Text and TFDS are streamed, however large. Errors in files or names are raised when
+they are opened, before training.
 """
 
 import dataclasses
@@ -27,15 +27,15 @@ Splits = Mapping[str, Iterable[Pair]]
 def open_source(settings: ConfigDict) -> Splits:
     """Returns the pairs of each split of the corpus that the settings describe.
 
-    With `length_generalization_size` there is a split "length_generalization", to score beyond the
-    training length: sequences of `copy` and `reverse` twice as long as the longest to train on, of
-    other sources the test pairs joined two by two.
+    With `length_generalization_size` there is a split "length_generalization" to score beyond the
+    training length: for `copy` and `reverse`, sequences twice as long as the longest in training;
+    for other sources, pairs of test pairs joined.
 
     Args:
       settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
 
     Raises:
-      UserError: an unknown source, a negative size, and whatever is wrong with the text named.
+      UserError: the source is unknown, a size is negative, or there is an error in the text.
     """
     if settings.source not in REGISTRY:
         raise UserError(
@@ -52,7 +52,7 @@ def open_source(settings: ConfigDict) -> Splits:
 
 
 def _joined(pairs: Iterable[Pair], count: int) -> list[Pair]:
-    """Returns up to `count` pairs, each made of two that follow one another."""
+    """Returns up to `count` pairs, each joined from two consecutive pairs."""
     sides = [(pair.source, pair.target) for pair in itertools.islice(pairs, 2 * count)]
     return [
         Pair(f"{first[0]} {second[0]}", f"{first[1]} {second[1]}")
@@ -81,8 +81,8 @@ def _files(settings: ConfigDict) -> Splits:
     """Returns the parallel text of the files that the settings name.
 
     A validation or test set without a file is held out of the training text, see `hold_out`:
-    of the pairs that keep the rules of cleaning, so that each has its size. All text is read once
-    here, so that none of it can fail later.
+    only pairs that satisfy the rules of cleaning are held out, so that each set has its size. All
+    text is read once here, so that errors do not occur later.
     """
     taken = splits_held_out(settings)
     splits = {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
@@ -105,7 +105,7 @@ def _files(settings: ConfigDict) -> Splits:
 
 @dataclasses.dataclass(frozen=True)
 class _Key:
-    """The source sentence, without white space around it; nothing where a pair breaks the rules."""
+    """The source sentence, without white space around it; empty if a pair breaks the rules."""
 
     rules: CleaningRules
 

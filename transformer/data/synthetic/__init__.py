@@ -1,1 +1,1 @@
-"""Text that is made by rule."""
+"""Synthetic corpora."""

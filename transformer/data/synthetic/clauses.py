@@ -90,7 +90,7 @@ def english_noun_phrase(phrase: NounPhrase) -> list[Word]:
 
 
 def german_noun_phrase(phrase: NounPhrase, case: str, negation: int | None = None) -> list[Word]:
-    """The German words of `phrase`; `negation` is the key that kein expresses beside its own."""
+    """The German words of `phrase`; `negation` is the key that kein also expresses."""
     key, gender, owner = phrase.key, phrase.gender, phrase.owner
     form, ending = phrase.determiner.forms[case, gender]
     if isinstance(owner, str):

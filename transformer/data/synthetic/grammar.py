@@ -48,7 +48,7 @@ LETTERS = "abcdefghijklmnop"
 
 
 class Composer:
-    """Draws sentences; the probabilities in it are what gives each phenomenon its share."""
+    """Draws sentences; its probabilities set the frequency of each phenomenon."""
 
     def __init__(self, seed: int):
         self.uniform = random.Random(seed).random
@@ -105,8 +105,8 @@ class Composer:
         gender = "p" if plural else noun.gender
         return NounPhrase(key, noun, gender, determiner, adjectives, owner, of)
 
-    def adjectives(self, noun: Noun, share: float) -> tuple[Adjective, ...]:
-        if not self.chance(share):
+    def adjectives(self, noun: Noun, probability: float) -> tuple[Adjective, ...]:
+        if not self.chance(probability):
             return ()
         first, second = (self.pick(lx.ADJECTIVES_OF[noun.kinds[0]]) for _ in range(2))
         # Only a colour follows another adjective: the order is the same in both languages.
@@ -267,11 +267,11 @@ class Composer:
             verbs = lx.WEATHER_VERBS if rain else lx.OTHER_VERBS
             clause = self.verbal(key, self.pick(verbs), question)
         tense = "future" if clause.modal is lx.FUTURE else clause.tense
-        share, times = lx.TIMES.get(tense, (0.0, ()))
+        probability, times = lx.TIMES.get(tense, (0.0, ()))
         time = middle = None
         state = clause.verb is not None and clause.verb.auxiliary is None
         plain = clause.negated or question or state or clause.subject.english[0][0] == "every"
-        if kind != "that" and self.chance(share):
+        if kind != "that" and self.chance(probability):
             # "not ... every day" denies the adverbial, not the clause.
             fitting = [t for t in times if t.english[0] != "every" or not clause.negated]
             time = self.adverbial(fitting)

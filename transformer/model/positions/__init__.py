@@ -1,1 +1,1 @@
-"""Positional encodings: added to embeddings, turning queries and keys, or biasing scores."""
+"""Positional encodings, which act on embeddings, queries and keys, or scores."""

@@ -17,9 +17,9 @@ def sinusoid_angles(positions: Int[Array, "*B L"], width: int) -> Float[Array, "
 
 
 class SinusoidalPositions(NoPositions):
-    """Sines and cosines in turn: dimension 2i is a sine, 2i + 1 the cosine of the same angle.
+    """Interleaved sines and cosines: dimension 2i is a sine, 2i + 1 the cosine of the same angle.
 
-    Defined for any position; how far beyond the training length it is of use is another matter.
+    It is defined for any position, but need not generalise beyond the training length.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
@@ -46,7 +46,7 @@ class SplitPositions(NoPositions):
 
 
 class LearnedPositions(NoPositions):
-    """One trained vector for each position below `max_length`; past it there is none.
+    """One trained vector for each position below `max_length`.
 
     Source: Gehring et al. 2017; compared with sinusoids in Vaswani et al. 2017, Table 3 (E).
     """

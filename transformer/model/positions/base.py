@@ -1,10 +1,10 @@
-"""What a positional encoding can do [3.5].
+"""The interface of a positional encoding [3.5].
 
-An encoding has five places to act, its hooks, and overrides those it needs. Two act once for a
-whole stack: `add` changes the embeddings, `bias` is added to the attention scores of every layer.
-Three act inside each layer, with parameters of that layer: `rotate` changes queries and keys,
-`score` adds to the scores what depends on a query and a distance, `value_bias` adds to the weighted
-values what depends on distances ("relative values").
+An encoding has five hooks, and overrides those it needs. Two act once for a whole stack: `add`
+changes the embeddings, `bias` is added to the attention scores of every layer. Three act inside
+each layer, with parameters of that layer: `rotate` changes queries and keys, `score` adds a term of
+query and distance to the scores, and `value_bias` adds a term of the distances to the weighted
+values ("relative values").
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class NoPositions(nn.Module):
 
     @classmethod
     def limit(cls, config: ModelConfig) -> int | None:
-        """Returns how many positions there are, or None if there is no last one."""
+        """Returns the maximum number of positions, or None if it is unlimited."""
         return None
 
     @classmethod
@@ -47,7 +47,7 @@ class NoPositions(nn.Module):
     def add(
         self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]
     ) -> Float[Array, "B L D"]:
-        """Returns the embeddings with their positions, counted from zero, written in.
+        """Returns the embeddings with their positions, counted from zero, encoded.
 
         Args:
           positions: one for all sequences of a batch, or those of each.
@@ -57,7 +57,7 @@ class NoPositions(nn.Module):
     def bias(
         self, query_positions: Int[Array, "L"], key_positions: Int[Array, "M"]
     ) -> Float[Array, "H L M"] | None:
-        """Returns what is added to the scaled scores, or None for nothing."""
+        """Returns the bias of the scaled scores, or None for no bias."""
         return None
 
     def rotate(
@@ -72,7 +72,7 @@ class NoPositions(nn.Module):
         query_positions: Int[Array, "L"],
         key_positions: Int[Array, "M"],
     ) -> Float[Array, "B H L M"] | None:
-        """Returns what is added to the scores of scaled queries, or None for nothing."""
+        """Returns the term added to the scores of scaled queries, or None for no term."""
         return None
 
     def value_bias(
@@ -81,14 +81,14 @@ class NoPositions(nn.Module):
         query_positions: Int[Array, "L"],
         key_positions: Int[Array, "M"],
     ) -> Float[Array, "B L H K"] | None:
-        """Returns what is added to the heads' weighted values, or None for nothing."""
+        """Returns the term added to the heads' weighted values, or None for no term."""
         return None
 
 
 def use_hooks(encoding: NoPositions, hooks: Sequence[str] = (*STACK_HOOKS, *LAYER_HOOKS)) -> None:
     """Calls these hooks of an encoding, with one query and one key.
 
-    As the method of `init` it draws all parameters, also of a hook that is `nn.compact`.
+    As the method of `init` it initialises all parameters, including those of `nn.compact` hooks.
     """
     config, here = encoding.config, jnp.arange(1)
     heads = jnp.zeros((1, 1, config.num_heads, config.head_width))

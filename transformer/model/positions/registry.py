@@ -34,8 +34,8 @@ class SumOfPositions(NoPositions):
 
     Args:
       names: keys of REGISTRY, joined by `+`.
-      hooks: the places in which this one acts, STACK_HOOKS or LAYER_HOOKS; encodings that act
-        in none of them are left out.
+      hooks: the hooks used here, STACK_HOOKS or LAYER_HOOKS; encodings without any of them are left
+        out.
     """
 
     names: str = "none"
@@ -77,13 +77,13 @@ def split_names(name: str) -> list[str]:
 
 
 def acts_in(name: str, hooks: Sequence[str]) -> bool:
-    """Returns whether the encoding of a key of REGISTRY acts in one of these places."""
+    """Returns whether the encoding of this name overrides one of these hooks."""
     encoding = REGISTRY[name]
     return any(getattr(encoding, hook) is not getattr(NoPositions, hook) for hook in hooks)
 
 
 def max_positions(config: ModelConfig) -> int | None:
-    """Returns how many positions a Transformer has, or None if no encoding has a last one."""
+    """Returns the maximum number of positions of a Transformer, or None if it is unlimited."""
     names = (config.encoder_names, config.decoder_names, config.cross_positions)
     limits = [REGISTRY[part].limit(config) for name in names for part in split_names(name)]
     return min((limit for limit in limits if limit is not None), default=None)

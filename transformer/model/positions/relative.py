@@ -49,8 +49,8 @@ class RelativeBias(NoPositions):
 class RelativeShaw(NoPositions):
     """A trained vector for each distance is added to the key, and another to the value.
 
-    Distances are clipped at `shaw_distance` either way, so all longer ones share theirs. Each layer
-    has its own tables, which its heads share.
+    Distances are clipped at `shaw_distance` either way, so all longer distances share one vector.
+    Each layer has its own tables, shared by its heads.
 
     Source: Shaw et al. 2018, equations 3, 4 and section 3.2.
     """
@@ -75,10 +75,10 @@ class RelativeShaw(NoPositions):
 
 
 class Alibi(NoPositions):
-    """Lowers a score by the distance to its key times a slope, fixed and other for each head.
+    """Lowers a score by the distance to its key times a fixed slope, which differs between heads.
 
     If there are keys on both sides, both have the same slope (the symmetric form); a decoder's are
-    on one side only, as in the paper. Nothing is trained, and no distance is the last.
+    on one side only, as in the paper. It has no parameters and no maximum distance.
 
     Source: Press et al. 2022, "Train Short, Test Long", section 3.
     """
@@ -93,8 +93,8 @@ def distance_buckets(
 ) -> Int[Array, "L M"]:
     """Returns the bucket, from zero, of each distance (key position minus query position).
 
-    Of n buckets a side, the first n // 2 hold one distance each; the others grow geometrically,
-    and the last holds all from somewhat short of `furthest` on.
+    Of the n buckets on each side, the first n // 2 hold one distance each. The others grow
+    geometrically; the last one starts slightly before `furthest` and holds all longer distances.
 
     Source: Raffel et al. 2020, section 2.1.
     """
@@ -111,9 +111,9 @@ def distance_buckets(
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, "H"]:
-    """Returns 2^(-8 h / H) for h from 1 to H, where H is a power of two.
+    """Returns 2^(-8 h / H) for h from 1 to H, if H is a power of two.
 
-    For another number, those of the next smaller power of two, then every other one of twice
+    Otherwise, returns the slopes of the next smaller power of two, then every second slope of twice
     that power (Press et al. 2022, section 3 and the authors' code).
     """
     power = 2 ** int(math.log2(num_heads))

@@ -12,8 +12,8 @@ from transformer.model.positions.base import NoPositions
 class RotaryPositions(NoPositions):
     """Dimensions 2i and 2i + 1 of each query and key are rotated by pos * 10000^(-2i / K) radians.
 
-    A score then depends on the distance between its query and key alone. Defined for any
-    distance; those longer than the longest in training rotate by angles that were not learned.
+    So a score depends only on the distance between its query and key. The encoding is defined for
+    any distance, but distances beyond the training length rotate by angles not seen in training.
 
     Source: Su et al. 2021, "RoFormer", equation 34.
     """

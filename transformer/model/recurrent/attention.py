@@ -1,4 +1,4 @@
-"""How the decoder of a recurrent model attends to the source, by the names of its two papers."""
+"""The attention of a recurrent decoder over the source: additive and multiplicative."""
 
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from transformer.model.layers import Linear
 
 @flax.struct.dataclass
 class EncoderMemory:
-    """The encoder's output as attention reads it: keys to compare with, values to average."""
+    """The encoder's output as attention uses it: keys to compare with, values to average."""
 
     keys: Float[Array, "B M D"]
     values: Float[Array, "B M D"]
@@ -22,14 +22,14 @@ class EncoderMemory:
 
 
 class AdditiveAttention(nn.Module):
-    """A decoder that attends before its step, with the state that it has then.
+    """A decoder that attends before its step, with its previous state.
 
     The score of a source position is v^T tanh(W s + U h), with s the first layer's last output and
-    h the encoder's; the context is a second input of the first layer's cell. Logits are made of a
-    maxout over pairs of a projection of the state, the last token and the context.
+    h the encoder's; the context is a second input of the first layer's cell. Logits are computed
+    from a maxout over pairs of a projection of the state, the last token and the context.
 
     Unlike the source's, the decoder may have layers above the first, and a cell other than the GRU;
-    the state of which the logits are made is the top layer's after its step, not before it.
+    and the logits use the top layer's state after its step, not before it.
 
     Source: Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and
     Translate", section 3.1, appendices A.1.2 (score) and A.2.2 (decoder).
@@ -49,7 +49,7 @@ class AdditiveAttention(nn.Module):
     def encoder_memory(
         self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]
     ) -> EncoderMemory:
-        """Returns the encoder's output with its part of all scores."""
+        """Returns the encoder's output, with the keys of the scores."""
         return EncoderMemory(self.key(memory), memory, mask)
 
     def attend(
@@ -65,7 +65,7 @@ class AdditiveAttention(nn.Module):
         states: Float[Array, "B L D"],
         context: Float[Array, "B L D"],
     ) -> Float[Array, "B L D"]:
-        """Returns the vectors that the logits are made of.
+        """Returns the vectors that the logits are computed from.
 
         Args:
           embedded: the tokens that were read in these steps.
@@ -80,10 +80,10 @@ class MultiplicativeAttention(nn.Module):
     """A decoder that attends after its step, with the top layer's new output.
 
     The score of a source position is s^T W h, with s the top layer's output and h the encoder's;
-    logits are made of the attentional vector tanh(W_c [context; s]). No step depends on another's
-    context, so all positions of a target attend at once.
+    logits are computed from the attentional vector tanh(W_c [context; s]). No step depends on the
+    context of another, so all positions of a target attend at once.
 
-    Unlike in the source's best models, the attentional vector is no input of the next step
+    Unlike in the source's best models, the attentional vector is not an input of the next step
     (input feeding), and it attends to all source positions (global attention).
 
     Source: Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation",
@@ -102,7 +102,7 @@ class MultiplicativeAttention(nn.Module):
     def encoder_memory(
         self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]
     ) -> EncoderMemory:
-        """Returns the encoder's output with its part of all scores."""
+        """Returns the encoder's output, with the keys of the scores."""
         return EncoderMemory(self.key(memory), memory, mask)
 
     def attend(
@@ -131,7 +131,7 @@ def _average(
     return jnp.einsum("BLM,BMD->BLD", weights[:, 0].astype(values.dtype), values), weights
 
 
-# With None, all that a decoder knows of the source is its first state.
+# With None, the decoder's initial state is its only information about the source.
 REGISTRY: dict[str, type[nn.Module] | None] = {
     "additive": AdditiveAttention,
     "multiplicative": MultiplicativeAttention,

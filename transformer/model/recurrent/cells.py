@@ -1,8 +1,8 @@
-"""Recurrent cells, and the recurrence of one over a sequence.
+"""Recurrent cells, and the application of a cell to a sequence.
 
-A cell takes a projected input and a state to the next state, a tuple of float32 vectors of which
-the first is its output. The inputs' products with their kernel are known before the first step:
-`Cell.project` makes those of a whole sequence at once, and the recurrence is left with the state's.
+A cell maps a projected input and a state to the next state, a tuple of float32 vectors whose first
+is the output. The products of the inputs with their kernel do not depend on the state:
+`Cell.project` computes them for a whole sequence at once, so each step only multiplies the state.
 """
 
 import functools
@@ -15,14 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 State = tuple[Float[Array, "*batch width"], ...]
-POLAR_STEPS = 48  # of Newton and Schulz: enough for singular values a millionth of the largest
+POLAR_STEPS = 48  # of Newton-Schulz: enough for singular values a millionth of the largest
 
 
 def orthogonal(key: Array, shape: tuple[int, int]) -> Float[Array, "width width"]:
     """Returns a random orthogonal matrix: the polar factor of a normal one.
 
-    By the iteration of Newton and Schulz, which takes products alone. Two QR decompositions of one
-    program, the usual way, were seen to wait for each other for ever in XLA's CPU backend.
+    It is computed by the Newton-Schulz iteration, which uses only products. The usual QR
+    decomposition is avoided, because two of them in one program deadlocked in XLA's CPU backend.
 
     Source: Higham 2008, "Functions of Matrices", equation 8.20.
     """
@@ -37,18 +37,18 @@ def orthogonal(key: Array, shape: tuple[int, int]) -> Float[Array, "width width"
 
 
 class Cell(nn.Module):
-    """What all cells share: a kernel for inputs and one for the state, with a block for each gate.
+    """The base of all cells: a kernel for inputs and one for the state, with a block for each gate.
 
     Input kernels start Glorot-uniform and recurrent ones orthogonal, each gate's by itself; biases
-    start at zero but for the forget gate's, at one, so that a state is kept until a cell learns
-    what to forget. The papers leave biases out of their equations or have them; here all have.
+    start at zero, except that the forget gate's start at one, so that a state is kept until a cell
+    learns to forget. Some of the papers leave out biases; here all cells have them.
 
     Args:
       inputs: width of the inputs.
       width: of the output, and of each vector of the state.
       dtype: of the products; gates and states are float32.
-      context: width of a second input that is known only at its step, see `project_context`; 0
-        for none.
+      context: width of a second input that is computed at each step, see `project_context`; 0 for
+        none.
 
     Source: Glorot and Bengio 2010, equation 16; Saxe et al. 2014, "Exact solutions to the nonlinear
     dynamics of learning in deep linear neural networks", and Bahdanau et al. 2015, appendix B.1
@@ -76,16 +76,16 @@ class Cell(nn.Module):
             self.context_kernel = self.param("context_kernel", glorot, (self.context, columns))
 
     def project(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch columns"]:
-        """Returns the inputs' part of all gates, with the biases."""
+        """Returns the contribution of the inputs to all gates, with the biases."""
         y = self._product(x, self.input_kernel) + self.bias
         return y.astype(self.dtype)
 
     def project_context(self, context: Float[Array, "*batch D"]) -> Float[Array, "*batch columns"]:
-        """Returns what is added to a step's projected input for its second input."""
+        """Returns the contribution of the second input, to be added to a step's projected input."""
         return self._product(context, self.context_kernel)
 
     def zeros(self, *batch: int) -> State:
-        """Returns the state before a sequence of which nothing is known."""
+        """Returns the initial state, zeros."""
         return (jnp.zeros((*batch, self.width)),) * self.states
 
     def _product(self, x, kernel) -> Float[Array, "*batch columns"]:
@@ -135,7 +135,7 @@ class LSTM(Cell):
 class PeepholeLSTM(LSTM):
     """The LSTM whose gates also see the memory: input and forget gate the old, output gate the new.
 
-    The peepholes, a weight for each gate and unit, start at zero: as the LSTM without.
+    The peepholes, a weight for each gate and unit, start at zero, as in an LSTM without them.
 
     Source: Gers and Schmidhuber 2000, "Recurrent Nets that Time and Count"; Greff et al. 2017,
     section II.
@@ -160,9 +160,9 @@ class GRU(Cell):
 
         h' = z * h + (1 - z) * tanh(W x + U (r * h) + b)
 
-    Many implementations reset after the product, r * (U h): another function, with one product a
+    Many implementations reset after the product, r * (U h): another function, with one product per
     step instead of two. The update gate z keeps the old state, as in the source; Bahdanau et al.
-    2015, appendix A.1.1, name 1 - z so.
+    2015, appendix A.1.1, call 1 - z the update gate.
 
     Source: Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder for
     Statistical Machine Translation", equations 5 to 8.
@@ -211,12 +211,12 @@ def recur(
     starts: Bool[Array, "L *batch"] | None = None,
     reverse: bool = False,
 ) -> tuple[Float[Array, "L *batch width"], Any]:
-    """Returns the output after each step, and what the steps return beside their state.
+    """Returns the output after each step, and the other return values of the steps.
 
-    Time is the first axis, as a loop over it wants.
+    Time is the first axis, as `scan` needs it.
 
     Args:
-      module: what owns the parameters that `step` uses.
+      module: the owner of the parameters that `step` uses.
       step: (module, projected input, state) -> (state, something).
       state: before the first step.
       mask: where it is False, the step leaves the state as it is.
@@ -234,7 +234,7 @@ def recur(
         )
         return state, (state[0], other)
 
-    # One step a turn: four take longer to compile and were no faster on a CPU.
+    # No unrolling: four steps per iteration take longer to compile and were not faster on a CPU.
     scan = nn.scan(body, variable_broadcast="params", split_rngs={"params": False}, reverse=reverse)
     _, (outputs, others) = scan(module, state, (projected, mask, starts))
     return outputs, others
@@ -267,7 +267,7 @@ def run_cell(
 
 
 class BidirectionalLayer(nn.Module):
-    """Two cells, one for each direction, whose outputs stand side by side.
+    """Two cells, one for each direction, with concatenated outputs.
 
     Padding leaves their states as they are. So the left-to-right half of the last position and the
     right-to-left half of the first are the two final states, padding or not.

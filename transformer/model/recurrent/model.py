@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder with attention, with which the Transformer is compared."""
+"""The recurrent encoder-decoder with attention, the baseline of the Transformer."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ from transformer.model.recurrent.cells import BidirectionalLayer, State, recur, 
 class RecurrentModel(Architecture):
     """Predicts each next token of a target from the target so far and a source, by recurrence.
 
-    Bidirectional layers encode; layers of one direction decode, each from a first state of its own:
-    the tanh of a projection of the encoder's two final states, for every vector of the state.
-    Bahdanau et al. 2015, appendix A.2.2, project the right-to-left one alone. Dropout is on
+    The encoder is bidirectional, the decoder unidirectional. Each decoder layer starts from the
+    tanh of a projection of the encoder's two final states, one projection for every vector of the
+    state. Bahdanau et al. 2015, appendix A.2.2, project only the right-to-left state. Dropout is on
     embeddings and on the outputs of layers, never between steps (Zaremba et al. 2014).
 
     Without encoder layers this is a language model, which starts from a state of zeros.
@@ -82,7 +82,7 @@ class RecurrentModel(Architecture):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """See `Architecture`; with segments, the state is zero again at the start of each.
+        """See `Architecture`; with segments, the state is reset to zero at the start of each.
 
         Attention weights over the source are sown as `intermediates/weights`.
         """
@@ -106,7 +106,7 @@ class RecurrentModel(Architecture):
         beam_size: int,
         steps: int,
     ) -> "DecoderState":
-        """See `Architecture`; a state is as large after any number of steps."""
+        """See `Architecture`; the size of a state does not depend on the number of steps."""
         memory = None
         if self.config.num_encoder_layers:
             assert source_mask is not None, "the encoder reads a source"
@@ -209,7 +209,7 @@ class RecurrentModel(Architecture):
     def _features(
         self, embedded, x, context, memory: EncoderMemory | None
     ) -> Float[Array, "B L D"]:
-        """The decoder's output, made of the top layer's outputs `x`."""
+        """The decoder's output, computed from the top layer's outputs `x`."""
         if self.attention is None:
             return x
         if context is None:
@@ -220,13 +220,13 @@ class RecurrentModel(Architecture):
 
 @flax.struct.dataclass
 class DecoderState:
-    """All that stepwise decoding remembers: each layer's states [B, P, D], the encoder memory."""
+    """The state of incremental decoding: each layer's states [B, P, D] and the encoder memory."""
 
     states: tuple[State, ...]
     memory: EncoderMemory | None
 
     def reorder(self, parents: Int[Array, "B P"]) -> "DecoderState":
-        """Returns the cache in which hypothesis p goes on from what was hypothesis parents[p]."""
+        """Returns the cache in which hypothesis p continues hypothesis parents[p]."""
         states = jax.tree.map(
             lambda state: jnp.take_along_axis(state, parents[:, :, None], axis=1), self.states
         )
