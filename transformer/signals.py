@@ -90,7 +90,7 @@ class _Answering:
 
 
 class StopSignals(_Answering):
-    """A context in which SIGINT and SIGTERM are stored in `received` and end nothing by themselves."""
+    """A context in which SIGINT and SIGTERM are stored in `received` and do not end the program."""
 
     answer = "saving, then stopping; repeat it to stop at once"
 
