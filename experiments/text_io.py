@@ -21,7 +21,7 @@ from rich.table import Column, Table
 
 from experiments.options import Options
 from experiments.process import named_output
-from transformer.data.text_files import GZIP_MAGIC, decode_line
+from transformer.data.files.text_files import GZIP_MAGIC, decode_line
 from transformer.errors import UserError
 from transformer.storage.files import whole_file
 

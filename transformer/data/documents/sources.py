@@ -13,9 +13,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.files.text_files import locate, read_lines
 from transformer.data.parallel import sources
 from transformer.data.splits import SPLITS
-from transformer.data.text_files import locate, read_lines
 from transformer.errors import UserError
 
 DOCUMENTS = ("line", "paragraph", "file")

@@ -12,8 +12,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.files.labelled_file import Broken, LabelledFile, labelled_file
 from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
-from transformer.data.labels import Broken, Labelled, LabelledFile, labelled_file
+from transformer.data.labels import Labelled
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import toy_reviews
 from transformer.errors import UserError, shorten

@@ -14,11 +14,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.files.text_files import parallel_text
 from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair, rules_of
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import grammar
-from transformer.data.text_files import parallel_text
 from transformer.errors import UserError
 
 Splits = Mapping[str, Iterable[Pair]]
