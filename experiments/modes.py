@@ -26,6 +26,7 @@ class Mode(NamedTuple):
       help: a line for --help.
       flags: the fields of `Options` that it reads.
       tasks: that have it; all where it names none.
+      workdir: whether it works on a run's folder.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Mode(NamedTuple):
     help: str
     flags: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
+    workdir: bool = True
 
     def fits(self, task: str) -> bool:
         """Whether a task has it."""
@@ -56,6 +58,12 @@ class Mode(NamedTuple):
 
 TABLE = (
     Mode(TRAIN, "experiments.command.train", "train a run or a sweep, or resume it", ("trial",)),
+    Mode(
+        "fetch",
+        "experiments.fetch.fetch.fetch",
+        "download the public corpus that config.data.fetch names",
+        workdir=False,
+    ),
     Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text"),
     Mode(
         "attention",

@@ -130,7 +130,8 @@ def test_a_tsv_is_read_by_its_columns(files):
     splits = files(
         {"all.tsv": "\r\n".join(lines)},
         **TSV,
-        tsv_columns=(3, 1),
+        source_field="3",
+        target_field="1",
     )
     assert list(splits["train"]) == list(splits["train"]) == PAIRS
 
@@ -250,16 +251,16 @@ def test_an_empty_test_file_is_refused(files, tmp_path):
 def test_a_tsv_line_with_too_few_columns_is_refused_with_its_number(files, tmp_path):
     with refused(
         f"{tmp_path / 'all.tsv'}, line 2: 2 column",
-        "(0, 2) needs 3",
-        "set --config.data.tsv_columns",
+        "data.target_field='2' is column 2",
+        "--config.data.source_field and --config.data.target_field",
     ):
-        files({"all.tsv": "a\tb\tc\na\tb\n"}, **TSV, tsv_columns=(0, 2))
+        files({"all.tsv": "a\tb\tc\na\tb\n"}, **TSV, target_field="2")
 
 
-@pytest.mark.parametrize("columns", [(0, -1), (0,), (0, 1, 2)])
-def test_columns_that_are_no_two_numbers_from_zero_are_refused(files, columns):
-    with refused(f"data.tsv_columns={columns}", "two columns"):
-        files({"all.tsv": "a\tb\tc\n"}, **TSV, tsv_columns=columns)
+@pytest.mark.parametrize(("source", "target"), [("0", "0"), ("", "1"), ("en", "")])
+def test_fields_that_are_not_two_different_ones_are_refused(files, source, target):
+    with refused(f"source_field={source!r}", f"target_field={target!r}", "different fields"):
+        files({"all.tsv": "a\tb\tc\n"}, **TSV, source_field=source, target_field=target)
 
 
 def damaged_gzip(kind):
