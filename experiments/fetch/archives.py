@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from transformer.data.files.catalogue import Download
+from transformer.data.files.compression import open_unpacked
 from transformer.errors import UserError
 from transformer.storage.files import whole_file
 
@@ -47,10 +48,10 @@ def unpack(archive: Path, download: Download, folder: Path) -> None:
                 missing.discard(parent)
     except BROKEN as error:
         raise UserError(
-            f"{archive.name} is a damaged archive ({error}): run the same command again"
+            f"{archive.stem} is a damaged archive ({error}): run the same command again"
         ) from None
     if missing:
-        raise UserError(f"{archive.name} has no {sorted(missing)[0]}: its content has changed")
+        raise UserError(f"{archive.stem} has no {sorted(missing)[0]}: its content has changed")
     for table, rows in texts.items():
         _write_table(folder / table, rows)
 
@@ -62,7 +63,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or re.match(r"[A-Za-z]:", name):
             raise UserError(
-                f"{archive.name} has a file {name!a}, which leads out of the folder: it cannot be "
+                f"{archive.stem} has a file {name!a}, which leads out of the folder: it cannot be "
                 "the corpus, and nothing more of it is unpacked"
             )
         total += size
@@ -73,7 +74,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _too_large(archive: Path) -> str:
-    return f"{archive.name} unpacks to more than {MAX_UNPACKED:,} bytes: it cannot be the corpus"
+    return f"{archive.stem} unpacks to more than {MAX_UNPACKED:,} bytes: it cannot be the corpus"
 
 
 def _zip(archive: Path) -> Iterator[tuple[str, int, Any]]:
@@ -87,9 +88,13 @@ def _zip(archive: Path) -> Iterator[tuple[str, int, Any]]:
 
 
 def _tar(archive: Path) -> Iterator[tuple[str, int, Any]]:
-    with tarfile.open(archive, "r|*") as file:
-        for info in file:
-            yield info.name, info.size, file.extractfile(info) if info.isreg() else None
+    # Not by tarfile itself, which does not look at the checksum of gzip.
+    with open_unpacked(archive) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as file:
+            for info in file:
+                yield info.name, info.size, file.extractfile(info) if info.isreg() else None
+        while stream.read(BLOCK):  # to its end, where its checksum is
+            pass
 
 
 def _copy(archive: Path, stream: IO[bytes], file: IO[bytes]) -> None:

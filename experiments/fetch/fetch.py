@@ -6,6 +6,7 @@ checksum is published, the first one that was found holds for later fetches.
 
 import hashlib
 import shlex
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,11 @@ def _fetch_one(download: Download, corpus: Corpus, place: Path) -> None:
         if download.outputs == (download.name,):
             part.replace(place / download.name)
         else:
-            unpack(part, download, place)
+            # None gets its name before the archive has been read to its end, and found whole.
+            with tempfile.TemporaryDirectory(prefix=".unpacked", dir=place) as unpacked:
+                unpack(part, download, Path(unpacked))
+                for name in download.outputs:
+                    Path(unpacked, name).replace(place / name)
     finally:
         _forget(part)
     files = {name: _sha256(place / name) for name in download.outputs}

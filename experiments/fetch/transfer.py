@@ -5,7 +5,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -138,7 +138,7 @@ def _try(
         raise _CutError(_explain(error)) from None
 
 
-def _version(headers: requests.structures.CaseInsensitiveDict) -> str:
+def _version(headers: Mapping[str, str]) -> str:
     """Returns what tells a version of a file from another, for If-Range; '' if nothing does."""
     tag = headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
@@ -203,6 +203,7 @@ def _write(
             done += len(block)
             show(done)
             if done > limit:
+                part.unlink()
                 raise TransferError(f"it has more than the {limit:,} bytes that there can be")
             if (passed := time.monotonic() - since) > patience.read:
                 if done - marked < MIN_RATE * passed:

@@ -398,8 +398,8 @@ def test_documents_are_read_from_a_field_of_rows(write, name, unit, documents):
 
 @pytest.mark.parametrize("name", ["a.tmx", "a.jsonl.zst", "a.parquet"])
 def test_rows_are_streamed(write, name, monkeypatch):
-    monkeypatch.setattr(arrow, "ROWS_AT_ONCE", 64)
-    many = [Pair(f"{i} {'x' * 500}", f"{i} {'y' * 500}") for i in range(2000)]
+    monkeypatch.setattr(arrow, "ROWS_AT_ONCE", 8)
+    many = [Pair(f"{i} {'x' * 10_000}", f"{i} {'y' * 10_000}") for i in range(200)]
     content = {
         "a.tmx": lambda: memory(many),
         "a.jsonl.zst": lambda: zstd(jsonl({"de": p.source, "en": p.target} for p in many).encode()),
@@ -409,7 +409,7 @@ def test_rows_are_streamed(write, name, monkeypatch):
     size = sum(len(p.source) + len(p.target) for p in many)
     del many, content
     tracemalloc.start()
-    assert sum(1 for _ in open_source(chosen)["train"]) == 2000
+    assert sum(1 for _ in open_source(chosen)["train"]) == 200
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < size / 5

@@ -404,3 +404,21 @@ def test_what_is_held_out_keeps_the_rules_of_cleaning_and_has_its_size(files, wa
     loose = {**rules, "max_characters": 2000, "max_length_ratio": math.inf}
     splits = split_texts(files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **loose))
     assert not all(pair.source.startswith("Satz") for pair in splits["test"])
+
+
+def test_text_of_a_corpus_that_is_not_fetched_names_the_command(tmp_path):
+    fetched = {"fetch": "multi30k", "cache_dir": str(tmp_path), "train_source": "train.de"}
+    command = f"`python launch.py --mode=fetch --config.data.cache_dir={tmp_path}"
+    with refused(tmp_path / "corpora" / "multi30k", f"{command} --config.data.fetch=multi30k`"):
+        open_source(settings(**fetched))
+    (tmp_path / "corpora" / "multi30k").mkdir(parents=True)
+    with refused("there is no file", f"{command} --config.data.fetch=multi30k`"):
+        open_source(settings(**fetched))
+    with refused("there is no folder", "check --config.data.path"):  # a file of another text
+        open_source(settings(**{**fetched, "train_source": "mine/train.de"}))
+    with refused("there is no folder", f"--config.data.path='{tmp_path}/x y'"):
+        open_source(settings(**{**fetched, "path": f"{tmp_path}/x y"}))
+    for side, text in (("de", GERMAN), ("en", ENGLISH)):
+        path = tmp_path / "corpora" / "multi30k" / f"train.{side}.gz"
+        path.write_bytes(gzip.compress(text.encode()))
+    assert list(open_source(settings(**fetched))["train"]) == PAIRS

@@ -16,8 +16,12 @@ import zipfile
 import pytest
 
 from configs import base
+from experiments.config import read_experiment
 from experiments.fetch import archives, fetch, transfer
+from places import ROOT
 from source_settings import refused
+from tiny_run import command
+from transformer import config as rules
 from transformer.data.files.catalogue import CATALOGUE, Corpus, Download
 from transformer.data.files.text import read_lines
 
@@ -372,7 +376,7 @@ def test_a_damaged_archive_leaves_nothing(server, get, tmp_path, pack):
     broken = data[:20_000] + bytes(1000) + data[21_000:]
     for content in (broken, data[: len(data) // 2], b"no archive"):
         server.files["/a.pack"] = content, f'"{len(content)}"'
-        with refused("a.pack is a damaged archive"):
+        with refused("a.pack", "damaged"):
             get(urls=("/a.pack",), name="a.pack", members={"d/x": "x"})
         assert names(tmp_path / "corpus") == []
 
@@ -436,3 +440,29 @@ def test_fetched_json_says_what_came_from_where(server, get):
     assert record == {
         "a.txt": {"url": f"{server.url}/a.txt", "sha256": digits, "files": {"a.txt": digits}}
     }
+
+
+@pytest.mark.parametrize("name", ["multi30k", "tutorial_en_de", "char_shakespeare", "imdb", "ted"])
+def test_a_config_reads_the_corpus_that_it_fetches_as_it_is(name):
+    text = "ted_ru_en.py:files" if name == "ted" else f"{name}.py"
+    data = read_experiment(str(ROOT / "configs" / text)).config.data
+    corpus = CATALOGUE[data.fetch]
+    assert {key: data[key] for key in corpus.settings} == dict(corpus.settings)
+
+
+def test_the_command_needs_no_folder_of_a_run(server, get, tmp_path, monkeypatch):
+    server.files["/a.txt"] = TEXT, '"1"'
+    get(sha256(TEXT))
+    flags = [f"--config.data.path={tmp_path / 'corpus'}", "--config.data.fetch=mine"]
+    monkeypatch.setattr(rules, "CHOICES", rules.CHOICES | {"data.fetch": ("", *CATALOGUE)})
+    cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
+    ended = command("--mode=fetch", cache, *flags)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-2:] == [
+        str(tmp_path / "corpus" / "a.txt"),
+        "to train on it, add to the command: --config.data.source=files",
+    ]
+    with_nothing = command("--mode=fetch", cache)
+    assert with_nothing.code == 2
+    assert "--config.data.fetch is empty: name a corpus, one of multi30k" in with_nothing.err
+    assert "'nope' is unknown" in command("--mode=fetch", cache, "--config.data.fetch=nope").err

@@ -76,7 +76,8 @@ def _rows(
                 f"counted from 0: check {fields}",
             )
         else:
-            yield Row(number, tuple(cells[place] for place in places))
+            values = [cells[place] for place in places]  # quick, for there are many
+            yield Row(number, tuple(values))
 
 
 def _places(where: str, first: list[str], fields: Fields) -> tuple[tuple[int, ...], bool]:

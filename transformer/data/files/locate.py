@@ -9,6 +9,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from transformer.data.files.arrow import is_dataset
+from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.files.compression import SUFFIXES
 from transformer.errors import UserError
 
@@ -51,7 +52,7 @@ def locate(settings: ConfigDict, key: str) -> Path:
         )
     path = corpus_folder(settings) / Path(name).expanduser()
     if not path.parent.is_dir():
-        hint = _fetch_command(settings) or "check --config.data.path"
+        hint = _fetch_command(settings, name) or "check --config.data.path"
         raise UserError(f"data.{key}={name!r}: there is no folder {path.parent}: {hint}")
     # The same umlaut may be one character or two, depending on where the file was named.
     entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
@@ -65,13 +66,15 @@ def locate(settings: ConfigDict, key: str) -> Path:
         raise UserError(f"data.{key}={name!r}: {path} is a folder: name a text file in it")
     near = difflib.get_close_matches(wanted, entries, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "check --config.data.path and the name"
-    hint = _fetch_command(settings) or hint
+    hint = _fetch_command(settings, name) or hint
     raise UserError(f"data.{key}={name!r}: there is no file {path}: {hint}")
 
 
-def _fetch_command(settings: ConfigDict) -> str:
-    """Returns how to fetch the corpus that a config names; '' if it names none."""
-    if not settings.fetch:
+def _fetch_command(settings: ConfigDict, name: str) -> str:
+    """Returns how to fetch the corpus that a config names; '' if it has no file of this name."""
+    downloads = CATALOGUE[settings.fetch].downloads if settings.fetch else ()
+    kept = {output for download in downloads for output in download.outputs}
+    if kept.isdisjoint({name, *(name + end for end in SUFFIXES)}):
         return ""
     keys = {"path": settings.path, "cache_dir": settings.cache_dir, "fetch": settings.fetch}
     flags = [f"--config.data.{key}={shlex.quote(value)}" for key, value in keys.items() if value]

@@ -67,8 +67,11 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
 
 def _pair(source: Any, target: Any) -> Pair:
     """Returns a pair, each side in one line."""
-    return Pair(_line(text_value("source", source)), _line(text_value("target", target)))
-
-
-def _line(text: str) -> str:
-    return text.replace("\r\n", " ").replace("\n", " ") if "\n" in text else text
+    try:
+        (source + target).encode()  # quick, for there are many
+    except (TypeError, AttributeError, UnicodeEncodeError):
+        text_value("source", source)
+        text_value("target", target)
+    if "\n" in source or "\n" in target:
+        source, target = (s.replace("\r\n", " ").replace("\n", " ") for s in (source, target))
+    return Pair(source, target)
