@@ -188,6 +188,12 @@ def test_the_ends_of_lines_inside_a_field_become_blanks_of_a_pair(pairs):
     assert pairs(contents, **NAMES) == [Pair("Ein Haus", "A house")]
 
 
+@pytest.mark.parametrize("name", ["memory.tmx", "flat.jsonl", "flat.parquet"])
+def test_a_target_file_with_a_source_of_rows_is_refused(write, name):
+    with refused(f"train_source={name!r} has both sides", "set --config.data.train_target="):
+        open_source(write({name: FORMATS[name][0]}, train_target="train.en"))
+
+
 # Data sets of Hugging Face.
 
 

@@ -138,7 +138,12 @@ def _open_parquet(file: Path) -> tuple[Any, Any]:
     from pyarrow import parquet
 
     table = parquet.ParquetFile(file)
-    return table.schema_arrow, lambda columns: table.iter_batches(ROWS_AT_ONCE, columns=columns)
+
+    def batches(columns: list[str]) -> Iterator[Any]:
+        for group in range(table.num_row_groups):  # of several at once more would be held
+            yield from table.iter_batches(ROWS_AT_ONCE, [group], columns)
+
+    return table.schema_arrow, batches
 
 
 def _open_arrow(file: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:

@@ -18,6 +18,8 @@ from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 
+ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # whose lines are never sentences
+
 
 @dataclasses.dataclass(frozen=True)
 class TwoFiles:
@@ -56,12 +58,17 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
     """
     source, target = f"{split}_source", f"{split}_target"
     path = locate(settings, source)
+    kind = format_of(path)
     if getattr(settings, target):
+        if kind in ROWS_ALONE:
+            raise UserError(
+                f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
+                f"data.{target} names a second file: set --config.data.{target}= (empty)"
+            )
         return TwoFiles(path, locate(settings, target))
     keys = ("source_field", "target_field")
     fields = Fields(keys, (settings.source_field, settings.target_field), exact=False)
     fields.check()
-    kind = format_of(path)
     return TableFile(path, kind if kind in FORMATS else ".tsv", fields, _pair, settings.skip_broken)
 
 
