@@ -103,23 +103,27 @@ def _data() -> ConfigDict:
     data.test_size = 500
     # Pairs to score beyond the training length, see sources.open_source.
     data.length_generalization_size = 0
-    # files: names below `path`, plain or gzip. Without a target file, the source file is a TSV
-    # with the columns `tsv_columns` (source, target), from zero.
+    # files: names below `path`, plain or compressed (gzip, xz, zstd). Without a target file, the
+    # source file has rows of both sides: .tsv, .csv, .jsonl, .tmx, .parquet, or a folder of Hugging
+    # Face's datasets; see docs/own_text.md. A corpus of transformer/data/catalogue.py that `fetch`
+    # names is downloaded by --mode=fetch; its path is below `cache_dir` if `path` is empty.
     data.path = ""
+    data.fetch = ""
     data.train_source = "train.en"
     data.train_target = "train.de"
     data.validation_source = ""
     data.validation_target = ""
     data.test_source = ""
     data.test_target = ""
-    data.tsv_columns = (0, 1)
+    # If both sides are in one file: columns of a header, keys of objects (translation.en is a key
+    # inside another), languages of TMX; or numbers: columns from 0 of a table without a header.
+    data.source_field = "0"
+    data.target_field = "1"
     data.holdout = "hash"  # hash: of the text, not its position | end: the last lines, test last
-    # Labelled texts in `<split>_source`, which is TSV, CSV or JSON lines by its suffix: .tsv, .csv
-    # or .jsonl, perhaps with .gz behind. Both fields as numbers: columns, from zero, of a file
-    # without a header line. Otherwise names: of the header's columns, or of the objects' keys.
+    # The same for labelled texts; for documents in files of rows, text_field alone.
     data.text_field = "text"
     data.label_field = "label"
-    data.skip_broken = False  # skip and count broken lines, instead of refusing the file
+    data.skip_broken = False  # skip and count broken rows, instead of refusing the file
     # tfds: dataset name, fields (source, target), (text, label) or (text,), folder ('' is TFDS's
     # own), splits.
     data.tfds_name = ""

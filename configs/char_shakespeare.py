@@ -1,9 +1,11 @@
 """A character language model of any text file, at the sizes that are compared on Shakespeare.
 
-    python launch.py --config=configs/char_shakespeare.py --workdir=runs/shakespeare \\
-        --config.data.path=DIR --config.data.train_source=input.txt
-    python launch.py --config=configs/char_shakespeare.py:gpu --workdir=runs/shakespeare_gpu \\
-        --config.data.path=DIR --config.data.train_source=input.txt
+    python launch.py --config=configs/char_shakespeare.py --mode=fetch
+    python launch.py --config=configs/char_shakespeare.py --workdir=runs/shakespeare
+    python launch.py --config=configs/char_shakespeare.py:gpu --workdir=runs/shakespeare_gpu
+
+The first command downloads Shakespeare (1.1 MB); for a text of yours set `--config.data.path` and
+`--config.data.train_source`.
 
 The first 90% of the file are trained on and the last 10% are the validation set. Sizes, batches
 and steps are nanoGPT's: 4 layers of width 128 that read 64 characters for a CPU, 6 of width 384
@@ -39,6 +41,7 @@ def get_config(size: str = "cpu"):
     config.model.dropout_attention = dropout
 
     config.data.source = "files"
+    config.data.fetch = "shakespeare"
     config.data.train_source = "input.txt"
     config.data.documents = "file"
     config.data.context = context

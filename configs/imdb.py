@@ -1,16 +1,16 @@
 """IMDb reviews, favourable or not (Maas et al. 2011): the mean of embeddings, and a Transformer.
 
-    python launch.py --config=configs/imdb.py --workdir=runs/imdb --config.data.path=DIR
-    python launch.py --config=configs/imdb.py:bigrams --workdir=runs/imdb_bigrams \\
-        --config.data.path=DIR
-    python launch.py --config=configs/imdb.py:transformer --workdir=runs/imdb_transformer \\
-        --config.data.path=DIR
+    python launch.py --config=configs/imdb.py --mode=fetch
+    python launch.py --config=configs/imdb.py --workdir=runs/imdb
+    python launch.py --config=configs/imdb.py:bigrams --workdir=runs/imdb_bigrams
+    python launch.py --config=configs/imdb.py:transformer --workdir=runs/imdb_transformer
 
-DIR holds train.tsv.gz, one review per line after its label: its last 5,000 lines are the test set,
-the 2,500 before them the validation set. The bag of embeddings trains for a minute and a half on
-two busy cores and has a test accuracy of 88.5% (seed 0). With `official`, text comes from
-TensorFlow Datasets, and the test set is the published one: 25,000 reviews of films that are not in
-the training set. The checkpoint is chosen on a tenth of the training set:
+The first command downloads the reviews (84 MB) and writes train.tsv.gz, one review per line after
+its label, shuffled: its last 5,000 lines are the test set, the 2,500 before them the validation
+set. The bag of embeddings trains for a minute and a half on two busy cores; its test accuracy was
+88.5% (seed 0) on the same reviews in another order. With `official`, text comes from TensorFlow
+Datasets, and the test set is the published one: 25,000 reviews of films that are not in the
+training set. The checkpoint is chosen on a tenth of the training set:
 
     python launch.py --config=configs/imdb.py:bigrams,official --workdir=runs/imdb_official
 """
@@ -55,6 +55,7 @@ def get_config(variant: str = "bag_of_embeddings"):
     config.model.dropout_embedding = config.model.dropout_residual = dropout
 
     config.data.source = "files"
+    config.data.fetch = "imdb"
     config.data.train_source = "train.tsv.gz"
     config.data.label_field = "0"
     config.data.text_field = "1"
@@ -62,7 +63,7 @@ def get_config(variant: str = "bag_of_embeddings"):
     config.data.validation_size = 2500
     config.data.test_size = 5000
     if test_set:
-        config.data.source = "tfds"
+        config.data.source, config.data.fetch = "tfds", ""
         config.data.tfds_name = "imdb_reviews"
         config.data.tfds_fields = ("text", "label")
         config.data.tfds_train, config.data.tfds_validation = "train[:90%]", "train[90%:]"

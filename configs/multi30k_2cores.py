@@ -1,7 +1,7 @@
 """Multi30k in an hour on two cores: the model of `multi30k.py` with a shorter training.
 
-    python launch.py --config=configs/multi30k_2cores.py --workdir=runs/multi30k \\
-        --config.data.path=DIR
+    python launch.py --config=configs/multi30k_2cores.py --mode=fetch
+    python launch.py --config=configs/multi30k_2cores.py --workdir=runs/multi30k
 
 53 minutes on two cores of a Xeon with AVX-512: 38.9 BLEU cased (sacreBLEU 13a), 39.2 tokenised and
 lowercased, on test_2016_flickr (one seed; docs/results/multi30k.md).

@@ -1,8 +1,13 @@
-"""TED talks, Russian to English (Qi et al. 2018), through TensorFlow Datasets.
+"""TED talks, Russian to English (Qi et al. 2018), through TensorFlow Datasets or from its files.
 
     python launch.py --config=configs/ted_ru_en.py --workdir=runs/ted_ru_en
 
-Downloads `ted_hrlr_translate` (124 MB) on first use. The model is the one that the tutorial on
+Downloads `ted_hrlr_translate` (124 MB) on first use. Without TensorFlow Datasets:
+
+    python launch.py --config=configs/ted_ru_en.py:files --mode=fetch
+    python launch.py --config=configs/ted_ru_en.py:files --workdir=runs/ted_ru_en
+
+The model is the one that the tutorial on
 this corpus trains: 4 layers of width 128, split encoding, subwords 2^13, at most 30 tokens.
 No confirmed score of a Transformer on this pair is public; an LSTM reached 18.5 BLEU, with
 pretrained embeddings 21.2 (Qi et al. 2018, Table 3).
@@ -11,7 +16,14 @@ pretrained embeddings 21.2 (Qi et al. 2018, Table 3).
 from configs import base
 
 
-def get_config():
+def get_config(source: str = "tfds"):
+    """Returns the experiment on text of "tfds", or on "files" that were fetched.
+
+    Raises:
+      ValueError: another source.
+    """
+    if source not in ("tfds", "files"):
+        raise ValueError(f"source '{source}' is unknown: choose tfds or files")
     config = base.get_config()
     config.name = "ted_ru_en"
 
@@ -25,7 +37,12 @@ def get_config():
     config.model.attention_bias = True
     config.model.max_length = 128
 
-    config.data.source = "tfds"
+    config.data.source = source
+    if source == "files":
+        config.data.fetch = "ted_ru_en"
+        config.data.train_source, config.data.train_target = "ru.train", "en.train"
+        config.data.validation_source, config.data.validation_target = "ru.dev", "en.dev"
+        config.data.test_source, config.data.test_target = "ru.test", "en.test"
     config.data.tfds_name = "ted_hrlr_translate/ru_to_en"
     config.data.tfds_fields = ("ru", "en")
     config.data.max_tokens = 30

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from configs import base
 from experiments import run, safety
 from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override, read_experiment
@@ -33,14 +34,14 @@ class Command(NamedTuple):
 
     Attributes:
       mode: its name.
-      workdir: folder of the run.
+      workdir: folder of the run; None for a mode that needs none.
       config: file of the experiment; None for a run that was started.
       overrides: (key, text) of the config.
       options: the flags that only some modes read.
     """
 
     mode: str
-    workdir: str
+    workdir: str | None
     config: str | None
     overrides: list[tuple[str, str]]
     options: Options
@@ -53,11 +54,12 @@ def execute(command: Command) -> int:
     """
     memory = MEMORY_OF_TRAINING if command.mode == TRAIN else MEMORY
     with logging_to(MODES[command.mode].log):
-        return exit_code(lambda: _execute(command), command.workdir, memory)
+        return exit_code(lambda: _execute(command), command.workdir or "", memory)
 
 
 def _execute(command: Command) -> int:
-    folder, mode, options = Path(command.workdir).absolute(), MODES[command.mode], command.options
+    folder, mode = Path(command.workdir or "").absolute(), MODES[command.mode]
+    options = command.options
     experiment = _read(command, folder)
     config = experiment.config
     _keep_compiled(config)
@@ -89,7 +91,9 @@ def _read(command: Command, folder: Path) -> Experiment:
             "--config is missing: name the experiment, such as configs/quickstart.py; --workdir "
             f"alone resumes a run, and {folder} has none"
         )
-    if command.config is None:
+    if command.config is None and command.workdir is None:
+        experiment = Experiment(base.get_config(), None, None)
+    elif command.config is None:
         experiment = Experiment(load_config(folder), None, None)
         safety.forget_places(experiment.config, training)
     else:

@@ -26,7 +26,8 @@ class Mode(NamedTuple):
       help: a line for --help.
       flags: the fields of `Options` that it reads.
       tasks: that have it; all where it names none.
-      log: the stream for what it says: "stderr" where "stdout" is for its answers.
+      log: the stream of its log messages: "stderr" if its answers go to stdout.
+      workdir: whether it works on a run's folder.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Mode(NamedTuple):
     flags: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     log: str = "stderr"
+    workdir: bool = True
 
     def fits(self, task: str) -> bool:
         """Whether a task has it."""
@@ -63,6 +65,12 @@ TABLE = (
         "train a run or a sweep, or resume it",
         ("trial",),
         log="stdout",
+    ),
+    Mode(
+        "fetch",
+        "experiments.fetch.fetch.fetch",
+        "download the public corpus that config.data.fetch names",
+        workdir=False,
     ),
     Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text", log="stdout"),
     Mode(

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from configs import base
 from transformer.config import assign, flatten
+from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
 from transformer.workdir import PLACES
 
@@ -37,7 +38,7 @@ def describe_text(config: ConfigDict, folder: Path) -> str | None:
     data, texts = config.data, []
     if data.source == "files":
         names = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
-        place = Path(data.path or ".").expanduser().absolute()
+        place = corpus_folder(data)
         texts = [str(place / Path(name).expanduser()) for name in names if name]
     elif data.source == "tfds":
         texts = [f"{data.tfds_name!a} in {data.tfds_dir or 'the folder of TensorFlow Datasets'}"]

@@ -22,7 +22,8 @@ from rich.table import Column, Table
 
 from experiments.options import Options
 from experiments.process import named_output
-from transformer.data.text_files import GZIP_MAGIC, decode_line
+from transformer.data.files.compression import compression_of
+from transformer.data.files.text import decode_line
 from transformer.errors import UserError
 from transformer.storage.files import whole_file
 
@@ -32,6 +33,7 @@ PIPE_COLUMNS, MAX_COLUMNS = 120, 100_000  # characters: of a pipe at least, and 
 FRAME, FRAME_OF_CELL = 1, 3  # characters: of a table's left side; of a cell's blanks and right side
 LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
+UNPACK = {"gzip": "gunzip", "xz": "unxz", "zstd": "unzstd"}
 PAUSE = 0.01  # seconds without a byte after which what has arrived is answered
 Line = TypeVar("Line")
 
@@ -204,8 +206,8 @@ class Lines:
 
     def _decode(self, line: bytes, number: int) -> str:
         name = self.path or "standard input"
-        if number == 1 and line.startswith(GZIP_MAGIC):
-            raise UserError(f"{name} is a gzip file: unpack it first with gunzip")
+        if number == 1 and (kind := compression_of(line)):
+            raise UserError(f"{name} is a {kind} file: unpack it first with {UNPACK[kind]}")
         return decode_line(line, name, number).rstrip("\r\n")
 
 

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
+from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.holdout import STRATEGIES
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
@@ -78,6 +79,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "model.architecture": (*build.REGISTRY, BAG),
     "model.pooling": POOLINGS,
     "data.holdout": STRATEGIES,
+    "data.fetch": ("", *CATALOGUE),
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
     "train.class_weights": CLASS_WEIGHTS,

@@ -29,6 +29,7 @@ FREE_KEYS = (
     "sweep.",
     "evaluate.",
     "data.path",
+    "data.fetch",
     "data.cache_dir",
     "data.prefetch",
     "data.tfds_dir",

@@ -47,7 +47,7 @@ from experiments.display.training_curves import COLOURS, DOTS_PER_INCH
 from experiments.display.vector_space import nearest
 from experiments.studies.command import Parser, exit_code, whole
 from experiments.text_io import print_table
-from transformer.data.text_files import read_lines
+from transformer.data.files.text import read_lines
 from transformer.errors import UserError
 from transformer.storage.files import write_arrays
 

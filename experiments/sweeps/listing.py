@@ -14,7 +14,7 @@ from transformer.config import flatten
 FREE_KEYS = (
     *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
     *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
-    *("data.path", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
+    *("data.path", "data.fetch", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
 )
 MAX_TOLD, MAX_LENGTH = 8, 60  # differing keys, and characters of a value, in a refusal
 

@@ -79,7 +79,7 @@ def test_help_names_every_flag_and_mode():
         ("model.num_heads=2.0", ("'2.0'", "int")),
         ("model.num_heads=", ("''", "int")),
         ("model.attention_bias=yes", ("'yes'", "bool")),
-        ("data.tsv_columns=a,b", ("'a,b'", "list")),
+        ("sweep.trials=a,b", ("'a,b'", "int")),
         ("train.epochs=nan", ("config.train.epochs=nan", "from 0")),
         ("train.steps=0", ("config.train.steps=0", "from 1")),
         ("seed=-1", ("config.seed=-1", "from 0")),
@@ -161,14 +161,16 @@ def test_an_override_has_the_type_of_its_key():
         ("model.num_heads", "4"),
         ("train.epochs", "3"),
         ("tokenizer.joint", "False"),
-        ("data.tsv_columns", "(3, 1)"),
+        ("data.source_field", "3"),
+        ("data.tfds_fields", "('ru', en)"),
         ("data.path", "a=b"),
     ]:
         override(config, key, text)
     assert config.model.num_heads == 4
     assert (config.train.epochs, type(config.train.epochs)) == (3.0, float)
     assert config.tokenizer.joint is False
-    assert config.data.tsv_columns == (3, 1)
+    assert config.data.source_field == "3"
+    assert config.data.tfds_fields == ("ru", "en")
     assert config.data.path == "a=b"
 
 

@@ -69,8 +69,8 @@ def test_a_folder_without_a_run_cannot_go_on(tmp_path):
     refused(f"--workdir={tmp_path}", says=says)
 
 
-FREE = """name data.path data.cache_dir data.prefetch data.tfds_dir train.steps train.epochs
-train.minutes train.log_every train.evaluate_every train.save_minutes train.keep_last
+FREE = """name data.path data.fetch data.cache_dir data.prefetch data.tfds_dir train.steps
+train.epochs train.minutes train.log_every train.evaluate_every train.save_minutes train.keep_last
 train.patience train.max_nonfinite_steps"""
 
 

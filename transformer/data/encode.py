@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from ml_collections import ConfigDict
 
-from transformer.data.text_files import training_text
+from transformer.data.files.locate import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, train_tokenizer
 from transformer.data.unknown import Lost, LostCounter, check_unknown

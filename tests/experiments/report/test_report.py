@@ -308,7 +308,7 @@ def test_a_run_without_results_is_refused(tiny, copy):
 
 def test_the_command_makes_the_same_config_from_the_defaults(tiny):
     config = load_config(tiny.workdir)
-    config.data.path, config.data.tsv_columns = "my 'own' texts", (3, 1)
+    config.data.path, config.data.tfds_fields = "my 'own' texts", ("a", "b c")
     flags = subprocess.run(
         ["sh", "-c", "printf '%s\\n' " + numbers.command(config)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Documents for language models: built in, read from text files, or from TensorFlow Datasets.
+"""Documents for language models: built in, read from files, or from TensorFlow Datasets.
 
 A document is text that stands by itself: a line, a paragraph, or a whole file. Every source returns
 its splits as iterables that can be read repeatedly.
@@ -13,9 +13,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.files.locate import locate
+from transformer.data.files.rows import Fields
+from transformer.data.files.table import FORMATS, TableFile, format_of, log_broken, text_value
+from transformer.data.files.text import read_lines
 from transformer.data.parallel import sources
 from transformer.data.splits import SPLITS
-from transformer.data.text_files import locate, read_lines
 from transformer.errors import UserError
 
 DOCUMENTS = ("line", "paragraph", "file")
@@ -75,10 +78,11 @@ def _files(settings: ConfigDict) -> Documents:
     these fractions of the documents. A fraction of zero leaves the split out.
     """
     named = {
-        split: _TextFile(locate(settings, f"{split}_source"), settings.documents)
+        split: _open(settings, split)
         for split in SPLITS
         if split == "train" or getattr(settings, f"{split}_source")
     }
+    log_broken(text.rows for text in named.values())
     for text in named.values():
         if next(iter(text), None) is None:
             raise UserError(f"{text.path} has no text: name a file with some")
@@ -118,16 +122,18 @@ def _cut(text: "_TextFile", fractions: Mapping[str, float]) -> Documents:
 
 @dataclasses.dataclass(frozen=True)
 class _TextFile:
-    """The documents of a text file, plain or gzip, read from its start by each iteration.
+    """The documents of a file, read from its start by each iteration.
 
-    Lines and paragraphs come without the blank lines around them; a file as it is.
+    Lines and paragraphs come without the blank lines around them; a file as it is. The text of a
+    row is what a line is elsewhere, but that it may have paragraphs, and always ends one.
     """
 
     path: Path
     documents: str
+    rows: TableFile[str] | None  # of a file of rows
 
     def __iter__(self) -> Iterator[str]:
-        lines = read_lines(self.path)
+        lines = self._lines()
         if self.documents == "file":
             text = "".join(f"{line}\n" for line in lines)
             if text.strip():
@@ -138,6 +144,27 @@ class _TextFile:
             for blank, block in itertools.groupby(lines, key=lambda line: not line.strip()):
                 if not blank:
                     yield "\n".join(block)
+
+    def _lines(self) -> Iterable[str]:
+        if self.rows is None:
+            return read_lines(self.path)
+        if self.documents != "paragraph":
+            return self.rows
+        return itertools.chain.from_iterable((*text.split("\n"), "") for text in self.rows)
+
+
+def _open(settings: ConfigDict, split: str) -> _TextFile:
+    path = locate(settings, f"{split}_source")
+    kind, rows = format_of(path), None
+    if kind in FORMATS:
+        fields = Fields(("text_field",), (settings.text_field,), exact=False)
+        fields.check()
+        rows = TableFile(path, kind, fields, _text, settings.skip_broken)
+    return _TextFile(path, settings.documents, rows)
+
+
+def _text(text: Any) -> str:
+    return text_value("text", text)
 
 
 REGISTRY: dict[str, Callable[[Any], Documents]] = {

@@ -11,9 +11,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.files.labelled_files import labelled_file
+from transformer.data.files.table import TableFile
 from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
 from transformer.data.labelled import toy_reviews
-from transformer.data.labels import Broken, Labelled, LabelledFile, labelled_file
+from transformer.data.labels import Labelled
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.errors import UserError, shorten
 
@@ -98,7 +100,7 @@ def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
     if settings.source != "files":
         return f"{found}: these are not classes: check --config.data.tfds_fields"
     file = labelled_file(settings, "train")
-    text, label = map(shorten, file.fields)
+    text, label = map(shorten, file.fields.names)
     if _swapped(file):
         fix = (
             "the labels look like texts, so swap the two columns: set --config.data.text_field="
@@ -115,7 +117,7 @@ def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
     )
 
 
-def _swapped(file: LabelledFile) -> bool:
+def _swapped(file: TableFile) -> bool:
     """Whether the labels of a file are many and long, and the texts few and short."""
     labels = {item.label for item in file}
     texts = {item.text for item in file}
@@ -140,7 +142,7 @@ def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
     files = {split: labelled_file(settings, split) for split in SPLITS if split not in taken}
     broken = {}
     for split, file in files.items():
-        if settings.skip_broken and (count := _count_broken(file)):
+        if settings.skip_broken and (count := file.count_broken()):
             broken[str(file.source)] = count
         if split != "train":  # which hold_out reads
             check_not_empty(file, sum(1 for _ in file))
@@ -153,27 +155,6 @@ def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
         labels = [item.label for item in files["train"]]
         raise UserError(_not_labels(settings, sorted(set(labels)), len(labels))) from None
     return {**files, **splits}, broken
-
-
-def _count_broken(file: LabelledFile) -> int:
-    """Returns how many records of a file are broken.
-
-    Raises:
-      UserError: all are.
-    """
-    count, whole, first = 0, False, None
-    for record in file.records():
-        if isinstance(record, Broken):
-            count += 1
-            first = first or record
-        else:
-            whole = True
-    if first and not whole:
-        raise UserError(
-            f"{file.source} has only broken lines, {count:,} of them; line {first.line}: "
-            f"{first.why}: check --config.data.text_field and --config.data.label_field"
-        )
-    return count
 
 
 def _tfds(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:

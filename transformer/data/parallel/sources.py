@@ -14,11 +14,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.files.pair_files import parallel_text
+from transformer.data.files.table import log_broken
 from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair, rules_of
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import grammar
-from transformer.data.text_files import parallel_text
 from transformer.errors import UserError
 
 Splits = Mapping[str, Iterable[Pair]]
@@ -86,6 +87,7 @@ def _files(settings: ConfigDict) -> Splits:
     """
     taken = splits_held_out(settings)
     splits = {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
+    log_broken(splits.values())
     for split, text in splits.items():
         if split != "train":  # which hold_out reads
             check_not_empty(text, sum(1 for _ in text))

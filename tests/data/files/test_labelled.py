@@ -154,8 +154,8 @@ def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
          ("line 1 names no column data.text_field='text'", "review, label", "numbers")),
         ({"a.csv": "text,stars\nx,a\n"}, {}, ("data.label_field='label'", "text, stars")),
         ({"a.txt": "a\tx\n"}, {}, ("data.train_source='a.txt'", ".tsv, .csv, .jsonl")),
-        ({"a.tsv": "a\tx\n"}, {"text_field": ""}, ("--config.data.text_field=''", "two fields")),
-        ({"a.tsv": "a\tx\n"}, {"text_field": "label"}, ("text_field='label'", "two fields")),
+        ({"a.tsv": "a\tx\n"}, {"text_field": ""}, ("data.text_field=''", "different fields")),
+        ({"a.tsv": "a\tx\n"}, {"text_field": "label"}, ("text_field='label'", "different fields")),
     ],
 )  # fmt: skip
 def test_files_that_cannot_be_of_use_are_refused(files, contents, keys, parts, skip):

@@ -130,7 +130,8 @@ def test_a_tsv_is_read_by_its_columns(files):
     splits = files(
         {"all.tsv": "\r\n".join(lines)},
         **TSV,
-        tsv_columns=(3, 1),
+        source_field="3",
+        target_field="1",
     )
     assert list(splits["train"]) == list(splits["train"]) == PAIRS
 
@@ -250,16 +251,16 @@ def test_an_empty_test_file_is_refused(files, tmp_path):
 def test_a_tsv_line_with_too_few_columns_is_refused_with_its_number(files, tmp_path):
     with refused(
         f"{tmp_path / 'all.tsv'}, line 2: 2 column",
-        "(0, 2) needs 3",
-        "set --config.data.tsv_columns",
+        "data.target_field='2' is column 2",
+        "--config.data.source_field and --config.data.target_field",
     ):
-        files({"all.tsv": "a\tb\tc\na\tb\n"}, **TSV, tsv_columns=(0, 2))
+        files({"all.tsv": "a\tb\tc\na\tb\n"}, **TSV, target_field="2")
 
 
-@pytest.mark.parametrize("columns", [(0, -1), (0,), (0, 1, 2)])
-def test_columns_that_are_no_two_numbers_from_zero_are_refused(files, columns):
-    with refused(f"data.tsv_columns={columns}", "two columns"):
-        files({"all.tsv": "a\tb\tc\n"}, **TSV, tsv_columns=columns)
+@pytest.mark.parametrize(("source", "target"), [("0", "0"), ("", "1"), ("en", "")])
+def test_fields_that_are_not_two_different_ones_are_refused(files, source, target):
+    with refused(f"source_field={source!r}", f"target_field={target!r}", "different fields"):
+        files({"all.tsv": "a\tb\tc\n"}, **TSV, source_field=source, target_field=target)
 
 
 def damaged_gzip(kind):
@@ -403,3 +404,21 @@ def test_what_is_held_out_keeps_the_rules_of_cleaning_and_has_its_size(files, wa
     loose = {**rules, "max_characters": 2000, "max_length_ratio": math.inf}
     splits = split_texts(files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **loose))
     assert not all(pair.source.startswith("Satz") for pair in splits["test"])
+
+
+def test_text_of_a_corpus_that_is_not_fetched_names_the_command(tmp_path):
+    fetched = {"fetch": "multi30k", "cache_dir": str(tmp_path), "train_source": "train.de"}
+    command = f"`python launch.py --mode=fetch --config.data.cache_dir={tmp_path}"
+    with refused(tmp_path / "corpora" / "multi30k", f"{command} --config.data.fetch=multi30k`"):
+        open_source(settings(**fetched))
+    (tmp_path / "corpora" / "multi30k").mkdir(parents=True)
+    with refused("there is no file", f"{command} --config.data.fetch=multi30k`"):
+        open_source(settings(**fetched))
+    with refused("there is no folder", "check --config.data.path"):  # a file of another text
+        open_source(settings(**{**fetched, "train_source": "mine/train.de"}))
+    with refused("there is no folder", f"--config.data.path='{tmp_path}/x y'"):
+        open_source(settings(**{**fetched, "path": f"{tmp_path}/x y"}))
+    for side, text in (("de", GERMAN), ("en", ENGLISH)):
+        path = tmp_path / "corpora" / "multi30k" / f"train.{side}.gz"
+        path.write_bytes(gzip.compress(text.encode()))
+    assert list(open_source(settings(**fetched))["train"]) == PAIRS

@@ -1,0 +1,1 @@
+"""Text in files: formats, compression and encodings."""

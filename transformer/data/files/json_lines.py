@@ -1,0 +1,69 @@
+"""JSON lines: an object, or a list, on each line."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from transformer.data.files.rows import Broken, BrokenError, Fields, Row, listed
+from transformer.data.files.text import read_lines
+
+
+def read_jsonl(path: Path, fields: Fields) -> Iterator[Row | Broken]:
+    """Yields the rows of a file of JSON lines. Blank lines are no rows.
+
+    A field is a key of an object, or of an object inside it after a dot (`translation.en`), or the
+    number of an element of a list, from zero.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+    for number, line in enumerate(read_lines(path), 1):
+        if line.strip():
+            try:
+                yield Row(number, tuple(_values(line, fields)))
+            except BrokenError as error:
+                yield Broken(number, str(error))
+
+
+def describe_jsonl(path: Path) -> str:
+    """Returns the fields of the first line, for messages."""
+    for line in read_lines(path):
+        if line.strip():
+            with contextlib.suppress(ValueError, AttributeError):
+                return f"its fields are {listed(map(repr, names_of(json.loads(line))))}"
+            return "its first line is not an object"
+    return "it has no lines"
+
+
+def names_of(record: dict[str, Any]) -> Iterator[str]:
+    """Yields the names of the fields of an object, those of an object inside it after a dot."""
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            yield from (f"{name}.{inner}" for inner in value)
+        else:
+            yield name
+
+
+def _values(line: str, fields: Fields) -> Iterator[Any]:
+    """Yields the values of the fields of a line."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BrokenError(f"no JSON ({error})") from None
+    if isinstance(record, list) and (numbers := fields.numbers) is not None:
+        if max(numbers) >= len(record):
+            raise BrokenError(f"a list of {len(record)}: set {fields} to numbers below that")
+        yield from (record[number] for number in numbers)
+        return
+    if not isinstance(record, dict):
+        raise BrokenError(f"not a JSON object but {type(record).__name__}")
+    for name in fields.names:
+        group, dot, inner = name.partition(".")
+        if name in record:
+            yield record[name]
+        elif dot and isinstance(record.get(group), dict) and inner in record[group]:
+            yield record[group][inner]
+        else:
+            raise BrokenError(fields.missing(name, names_of(record)))

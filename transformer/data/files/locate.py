@@ -1,0 +1,81 @@
+"""Where the files are that a config names."""
+
+import difflib
+import os
+import shlex
+import unicodedata
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from transformer.data.files.arrow import is_dataset
+from transformer.data.files.catalogue import CATALOGUE
+from transformer.data.files.compression import SUFFIXES
+from transformer.errors import UserError
+
+
+def training_text(settings: ConfigDict) -> str:
+    """Returns a name of the training text for messages: its file, if it has one.
+
+    Args:
+      settings: `config.data`.
+    """
+    of_file = f" (data.train_source={settings.train_source!r})"
+    return "the training text" + (of_file if settings.source == "files" else "")
+
+
+def corpus_folder(settings: ConfigDict) -> Path:
+    """Returns the folder below which the files of a config are: its own, or a fetched corpus's.
+
+    Args:
+      settings: `config.data`.
+    """
+    if settings.path or not settings.fetch:
+        return Path(settings.path or ".").expanduser().absolute()
+    cache = Path(settings.cache_dir or "~/.cache/transformer").expanduser().absolute()
+    return cache / "corpora" / settings.fetch
+
+
+def locate(settings: ConfigDict, key: str) -> Path:
+    """Returns the full path of the file or data set that `data.<key>` names.
+
+    The name may lack the suffix of a compression; `train` may be the start of the names of shards,
+    such as `train-00000-of-00002.parquet`.
+
+    Raises:
+      UserError: it is not there.
+    """
+    name = getattr(settings, key)
+    if not name:
+        raise UserError(
+            f"--config.data.{key} is empty: name a text file, below --config.data.path or in full"
+        )
+    path = corpus_folder(settings) / Path(name).expanduser()
+    if not path.parent.is_dir():
+        hint = _fetch_command(settings, name) or "check --config.data.path"
+        raise UserError(f"data.{key}={name!r}: there is no folder {path.parent}: {hint}")
+    # An umlaut in a file name may be one character or two, depending on the system.
+    entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
+    wanted = unicodedata.normalize("NFC", path.name)
+    for found in (path.name, entries.get(wanted), *(entries.get(wanted + end) for end in SUFFIXES)):
+        if found and (path.parent / found).is_file():
+            return path.parent / found
+    if is_dataset(path):
+        return path
+    if path.is_dir():
+        raise UserError(f"data.{key}={name!r}: {path} is a folder: name a text file in it")
+    near = difflib.get_close_matches(wanted, entries, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "check --config.data.path and the name"
+    hint = _fetch_command(settings, name) or hint
+    raise UserError(f"data.{key}={name!r}: there is no file {path}: {hint}")
+
+
+def _fetch_command(settings: ConfigDict, name: str) -> str:
+    """Returns how to fetch the corpus that a config names; '' if it has no file of this name."""
+    downloads = CATALOGUE[settings.fetch].downloads if settings.fetch else ()
+    kept = {output for download in downloads for output in download.outputs}
+    if kept.isdisjoint({name, *(name + end for end in SUFFIXES)}):
+        return ""
+    keys = {"path": settings.path, "cache_dir": settings.cache_dir, "fetch": settings.fetch}
+    flags = [f"--config.data.{key}={shlex.quote(value)}" for key, value in keys.items() if value]
+    return f"download it with `python launch.py --mode=fetch {' '.join(flags)}`"

@@ -1,0 +1,68 @@
+"""The lines of text files, and their encoding."""
+
+import codecs
+from collections.abc import Iterator
+from pathlib import Path
+
+from transformer.data.files.compression import open_unpacked
+from transformer.errors import UserError
+
+HEAD = 4096  # bytes that show an encoding
+# Byte order marks; the longer first, since one begins with another.
+WIDE = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""Yields the lines of a UTF-8 file, plain or compressed, whatever its name.
+
+    A line ends at '\n' or '\r\n' and nowhere else: other separators of `str.splitlines`, such as
+    U+2028, occur inside sentences of real corpora and would shift all lines after them.
+
+    Raises:
+      UserError: the file cannot be read, is a damaged archive, or is not UTF-8.
+    """
+    with open_unpacked(path) as file:
+        for number, line in enumerate(file, 1):
+            yield decode_line(line, path, number).removesuffix("\n").removesuffix("\r")
+
+
+def decode_line(line: bytes, name: Path | str, number: int) -> str:
+    """Decodes a line of UTF-8 text, including its end.
+
+    Args:
+      name: of the file, for messages.
+      number: of the line, from one; before the first there may be a byte order mark.
+
+    Raises:
+      UserError: it has another encoding, which is named if the bytes reveal it.
+    """
+    encoding = _wide_encoding(line[:HEAD]) if number == 1 else ""
+    try:
+        if not encoding:
+            return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        what = "the text"
+    except UnicodeDecodeError as error:
+        encoding = "UTF-16" if b"\0" in line else "LATIN1"
+        what = f"byte 0x{line[error.start]:02X}"
+    likely = "" if encoding == "LATIN1" else f" but {encoding}"
+    raise UserError(
+        f"{name}, line {number}: {what} is not UTF-8{likely}: convert the file, for example with "
+        f"`iconv -f {encoding} -t UTF-8`"
+    ) from None
+
+
+def _wide_encoding(head: bytes) -> str:
+    """The iconv name of an encoding with two or four bytes per character; else ''."""
+    for mark, encoding in WIDE:
+        if head.startswith(mark):
+            return encoding
+    if len(head) < 4 or 3 * head.count(0) < len(head):
+        return ""
+    zeros = [4 * head[i::4].count(0) > len(head) / 2 for i in range(4)]
+    width = 32 if sum(zeros) == 3 else 16
+    return f"UTF-{width}{'BE' if zeros[0] else 'LE'}"
