@@ -349,7 +349,7 @@ def test_numbers_that_do_not_fit_a_table_are_refused(write, content, keys, says)
     ("name", "content", "place", "why"),
     [
         ("a.tsv", "de\ten\na\tb\nc\nd\te\n", "line 3", "1 column(s)"),
-        ("a.csv", 'de,en\na,b\n"c"x,d\nd,e\n', "line 3", "no CSV"),
+        ("a.csv", 'de,en\na,b\n"c"x,d\nd,e\n', "line 3", "not CSV"),
         ("a.jsonl", jsonl([{"de": "a", "en": "b"}, {"de": 1, "en": "c"}, {"de": "d", "en": "e"}]),
          "line 2", "the source is not a string but 1"),
         ("a.tmx", HEAD + unit("ab") + unit("cd", ("de", "fr")) + unit("de") + END, "line 5",
@@ -366,7 +366,7 @@ def test_a_broken_row_of_pairs_is_named_or_passed_over_and_counted(
     train = open_source(write({name: content}, **NAMES, skip_broken=True))["train"]
     assert list(train) == [Pair("a", "b"), Pair("d", "e")]
     unit = place.split()[0]
-    assert caplog.messages == [f"{tmp_path / name}: passed over 1 broken {unit}s"]
+    assert caplog.messages == [f"{tmp_path / name}: skipped 1 broken {unit}s"]
 
 
 def test_a_file_of_broken_rows_alone_is_refused_with_the_first(write):

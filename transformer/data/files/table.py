@@ -64,7 +64,7 @@ class TableFile(Generic[Item]):
       format: a key of `FORMATS`.
       fields: that are read of each row.
       make: makes an item of their values; raises BrokenError if they are none.
-      skip_broken: whether broken rows are passed over.
+      skip_broken: whether broken rows are skipped.
     """
 
     source: Path
@@ -126,14 +126,14 @@ class TableFile(Generic[Item]):
 
 
 def log_broken(files: Iterable[object]) -> None:
-    """Logs how many broken rows are passed over in each file that is one of rows.
+    """Logs how many broken rows are skipped in each file that is one of rows.
 
     Raises:
       UserError: all rows of one are broken.
     """
     for file in files:
         if isinstance(file, TableFile) and file.skip_broken and (count := file.count_broken()):
-            logger.warning("%s: passed over %s broken %ss", file.source, f"{count:,}", file.unit)
+            logger.warning("%s: skipped %s broken %ss", file.source, f"{count:,}", file.unit)
 
 
 def text_value(name: str, value: Any) -> str:
