@@ -11,6 +11,6 @@ from beartype import BeartypeConf, FrozenDict, beartype
 STREAMS = {
     TextIO: TextIO | io.TextIOBase,
     BinaryIO: BinaryIO | io.IOBase,
-    IO[bytes]: IO[bytes] | io.IOBase,
+    IO[bytes]: io.IOBase | IO[bytes],
 }
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict(STREAMS)))
