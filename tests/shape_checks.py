@@ -8,5 +8,5 @@ from typing import BinaryIO, TextIO
 
 from beartype import BeartypeConf, FrozenDict, beartype
 
-STREAMS = {TextIO: TextIO | io.TextIOBase, BinaryIO: BinaryIO | io.IOBase}
+STREAMS = {TextIO: io.TextIOBase | TextIO, BinaryIO: io.IOBase | BinaryIO}
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict(STREAMS)))
