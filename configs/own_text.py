@@ -1,5 +1,4 @@
-"""A translator for your own parallel text: line i of one file is the translation of line i of the
-other.
+"""A translator for your own parallel text: line i of one file translates line i of the other.
 
     python launch.py --config=configs/own_text.py --workdir=runs/own \\
         --config.data.path=DIR --config.data.train_source=FILE --config.data.train_target=FILE

@@ -9,8 +9,8 @@ from typing import IO, BinaryIO, TextIO
 from beartype import BeartypeConf, FrozenDict, beartype
 
 STREAMS = {
-    TextIO: TextIO | io.TextIOBase,
-    BinaryIO: BinaryIO | io.IOBase,
+    TextIO: io.TextIOBase | TextIO,
+    BinaryIO: io.IOBase | BinaryIO,
     IO[bytes]: io.IOBase | IO[bytes],
 }
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict(STREAMS)))

@@ -191,7 +191,10 @@ def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny
     place = "evaluations/beam_size=1,bootstrap=0"
     texts = [name for name in before if name.startswith("translations/")]
     assert {*after} - {*before} == {f"{place}/{name}" for name in (*texts, "results.json")}
-    assert f"wrote {folder / place / 'results.json'}; those of {folder} stay" in ended.out
+    assert (
+        f"wrote {folder / place / 'results.json'}; the results of {folder} are unchanged"
+        in ended.out
+    )
     results = json.loads(after[f"{place}/results.json"])
     assert results["settings"] == {"decode.beam_size": 1, "evaluate.bootstrap": 0}
     assert results["decode"]["beam_size"] == 1

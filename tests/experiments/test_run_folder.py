@@ -65,7 +65,7 @@ def test_a_finished_run_forgets_what_was_set_to_no_effect(copy, tmp_path):
 
 
 def test_a_folder_without_a_run_cannot_go_on(tmp_path):
-    says = ("--config is missing", f"{tmp_path} holds none")
+    says = ("--config is missing", f"{tmp_path} has none")
     refused(f"--workdir={tmp_path}", says=says)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 import tiny_run
 from configs import base
@@ -116,7 +117,7 @@ def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, 
     rows = [f"bad\tgood\t0.{number}\ttext {number}" for number in (71, 93, 82)]
     (tmp_path / "predictions").mkdir()
     (tmp_path / "predictions/test.tsv").write_text("\n".join([*rows, "bad\tbad\t0.99\tno"]))
-    _, worst = report_texts.classification(None, tmp_path, "test", None, "")
+    _, worst = report_texts.classification(ConfigDict(), tmp_path, "test", None, "")
     assert [each.title[-5:] for each in worst.examples] == ["0.930", "0.820", "0.710"]
 
 

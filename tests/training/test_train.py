@@ -244,7 +244,6 @@ def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
         ("train.label_smoothing", 1.0),
         ("train.ema_decay", -0.1),
         ("optimizer.schedule", "sawtooth"),
-        ("optimizer.name", "sgd"),
     ],
 )
 def test_settings_that_make_no_run_are_refused_by_name(key, value, tmp_path):

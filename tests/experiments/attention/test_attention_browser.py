@@ -82,7 +82,7 @@ def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(chromium, tmp_
     maps = make_maps()
     maps.weights["cross"][0, 0, 1] = [0, 0, 0, 0, 0, 1]
     path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options(), lambda _: None)
+    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
     with opened(chromium, path) as shown:
         kept = len(rows(shown, kind="encoder_self", end="hidden"))
         assert 1 < kept < len(maps.source_tokens) - 1

@@ -249,7 +249,7 @@ def test_the_page_and_the_arrays_hold_the_trained_table(drawn):
     assert not np.array_equal(vector_space.neighbours(-table[::-1], 10)[0], expected)
 
 
-def test_few_tokens_have_no_tsne_and_of_many_the_first_are_mapped(monkeypatch, capsys):
+def test_few_tokens_have_no_tsne_and_of_many_the_first_are_mapped(monkeypatch, said):
     vectors = np.random.default_rng(3).normal(size=(23, 5))
     (few,) = pictures.make_maps("input", vectors[:9])
     assert (few.method, few.points.shape) == ("pca", (9, 2))
@@ -259,7 +259,7 @@ def test_few_tokens_have_no_tsne_and_of_many_the_first_are_mapped(monkeypatch, c
     assert (len(first.points), len(whole.points)) == (13, 23)
     title = "Target and output embeddings: t-SNE of the first 13 of 23 tokens, perplexity 4"
     assert first.title == title
-    assert capsys.readouterr().err == f"{title}\n"
+    assert said == [title]
     again, _ = pictures.make_maps("target_output", vectors)
     np.testing.assert_array_equal(again.points, first.points)
 

@@ -87,7 +87,9 @@ def test_without_a_test_set_the_validation_set_is_compared_and_the_table_says_so
     sweep = read_sweep("language_model", trials, baseline=0)
     assert sweep.measures.main.path == "validation.perplexity"
     text = to_markdown(sweep, "Title", "command")
-    assert "Scores are of the validation set, for not all runs have scores of a test set." in text
+    assert (
+        "Scores are of the validation set, because not all runs have scores of a test set." in text
+    )
     assert [row["bits/byte"] for row in cells(sweep)][:2] != ["-", "-"]
     page = write_results("language_model", trials, tmp_path / "answer", "", "", 0)[0].read_text()
     assert "Scores on the validation set" in page
