@@ -10,12 +10,14 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
 from transformer.data.holdout import STRATEGIES
+from transformer.data.tokenizer import INITIAL
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.metrics.registry import metrics_of
 from transformer.model import build
 from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import ModelConfig, check_choice
+from transformer.model.parameters import check_pattern, rules_of
 from transformer.optim import OPTIMIZERS, SCHEDULES
 from transformer.storage.weights import RULES
 from transformer.tasks import REGISTRY
@@ -79,6 +81,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "data.holdout": STRATEGIES,
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
+    "tokenizer.initial": INITIAL,
     "train.class_weights": CLASS_WEIGHTS,
     "decode.length_penalty": PENALTIES,
     "decode.search": ("sample", "beam"),
@@ -97,8 +100,12 @@ def flatten(config: ConfigDict) -> dict[str, Any]:
         if isinstance(value, ConfigDict):
             flat |= {f"{name}.{key}": inner for key, inner in flatten(value).items()}
         else:
-            flat[name] = list(value) if isinstance(value, tuple | list) else value
+            flat[name] = _as_lists(value)
     return flat
+
+
+def _as_lists(value: Any) -> Any:
+    return list(map(_as_lists, value)) if isinstance(value, tuple | list) else value
 
 
 def assign(config: ConfigDict, key: str, value: Any) -> None:
@@ -146,6 +153,8 @@ def check(config: ConfigDict) -> None:
     for key, choices in CHOICES.items():
         check_choice(f"config.{key}", flat[key], choices)
     check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
+    check_pattern("train.init_pattern", config.train.init_pattern)
+    rules_of(config.train)
     searched = config.task == "translation" or (
         config.task == "language_model" and config.decode.search == "beam"
     )

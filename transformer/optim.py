@@ -77,6 +77,7 @@ def make_optimizer(
     clip_norm: float,
     accumulate: int,
     stacked: Collection[str] = (),
+    factor: Callable[[str], float] = lambda name: 1.0,
 ) -> optax.GradientTransformationExtraArgs:
     """Returns Adam or AdamW whose `update` takes `learning_rate` and `weight_decay` as keywords.
 
@@ -85,6 +86,7 @@ def make_optimizer(
       accumulate: batches per update. If more than one, `update` also takes `weight` and `due`, see
         `_gathering`.
       stacked: names of modules whose parameters have an axis of layers before their own.
+      factor: of the learning rate of a parameter, by its name, as "encoder_layers_0/norm/scale".
 
     Raises:
       UserError: the name is unknown.
@@ -96,9 +98,8 @@ def make_optimizer(
             f"optimizer.name='{name}' is unknown: choose one of {', '.join(OPTIMIZERS)}"
         )
     clip = [optax.clip_by_global_norm(clip_norm)] if clip_norm else []
-    optimizer = optax.chain(
-        *clip, optax.scale_by_adam(beta1, beta2, epsilon), _descend(name == "adamw", stacked)
-    )
+    descend = _descend(name == "adamw", stacked, factor)
+    optimizer = optax.chain(*clip, optax.scale_by_adam(beta1, beta2, epsilon), descend)
     return _gathering(optimizer) if accumulate > 1 else optimizer
 
 
@@ -159,7 +160,9 @@ def update_count(state: Any) -> Int[Array, ""]:
     return optax.tree.get(state, "count")
 
 
-def _descend(decay: bool, stacked: Collection[str]) -> optax.GradientTransformationExtraArgs:
+def _descend(
+    decay: bool, stacked: Collection[str], factor: Callable[[str], float]
+) -> optax.GradientTransformationExtraArgs:
     """Turns a direction into a step: -learning_rate * (direction + weight_decay * parameter)."""
 
     def update(directions, state, params=None, *, learning_rate, weight_decay=0.0, **_):
@@ -167,7 +170,9 @@ def _descend(decay: bool, stacked: Collection[str]) -> optax.GradientTransformat
             own_axes = param.ndim - any(key.key in stacked for key in path)
             # Vectors (biases, norms) are not decayed: pulling them to zero regularises nothing.
             decayed = weight_decay * param if decay and own_axes > 1 else 0.0
-            return -learning_rate * (direction + decayed)
+            own = factor(jax.tree_util.keystr(path, simple=True, separator="/"))
+            rate = learning_rate if own == 1.0 else own * learning_rate
+            return -rate * (direction + decayed)
 
         return jax.tree.map_with_path(step, directions, params), state
 

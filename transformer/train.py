@@ -73,7 +73,7 @@ class Trainer:
         return self._signals.received
 
     def fresh_state(self) -> TrainState:
-        """Returns the state of all runs before the first step, a function of their seeds."""
+        """Returns the state of all runs that their seeds alone make."""
         return self.placement.put([run.fresh_state() for run in self.runs])
 
     def run(self) -> bool:
@@ -121,7 +121,7 @@ class Trainer:
             for run in self.runs:
                 fresh = run.fresh_state()
                 restored = run.restore(fresh, self.log)
-                states.append(fresh if restored is None else restored)
+                states.append(run.start_state(fresh) if restored is None else restored)
             # A checkpoint that was damaged has been put aside.
             if all(int(states[i].step) == start for i in self._trained):
                 return start, states

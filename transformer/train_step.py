@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from transformer import optim
 from transformer.losses import TokenSums
 from transformer.metrics.tokens import TokenMetrics
+from transformer.model.parameters import ParameterRules, merge
 
 
 @flax.struct.dataclass
@@ -33,18 +34,21 @@ class TrainState:
 
 
 LossFn = Callable[[Any, Any, dict, Array], TokenSums]
+ALL_MOVE = ParameterRules()
 
 
 def init_state(
-    params: Any, optimizer: optax.GradientTransformationExtraArgs, ema: bool
+    params: Any,
+    optimizer: optax.GradientTransformationExtraArgs,
+    ema: bool,
+    rules: ParameterRules = ALL_MOVE,
 ) -> TrainState:
-    """Returns the state before the first step."""
+    """Returns the state before the first step; the optimizer knows nothing of frozen parameters."""
     # No two fields may share memory: the step reuses that of each.
     step, nonfinite_steps, consecutive_nonfinite = (jnp.zeros((), jnp.int32) for _ in range(3))
     average = jax.tree.map(jnp.copy, params) if ema else {}
-    return TrainState(
-        step, params, optimizer.init(params), average, nonfinite_steps, consecutive_nonfinite
-    )
+    opt_state = optimizer.init(rules.split(params)[0])
+    return TrainState(step, params, opt_state, average, nonfinite_steps, consecutive_nonfinite)
 
 
 def make_train_step(
@@ -53,6 +57,7 @@ def make_train_step(
     schedule: str,
     d_model: int,
     accumulate: int,
+    rules: ParameterRules = ALL_MOVE,
 ):
     """Returns the pure function (state, batch, hparams) -> (state, metrics).
 
@@ -60,36 +65,39 @@ def make_train_step(
     updates), batches (int32, of the whole run), weight_decay, ema_decay and the task's own.
     `accumulate` batches make an update, fewer at the run's end. A batch whose loss or gradient is
     not finite is left out of it and changes nothing but the counts. Dropout depends on (seed, step)
-    alone, so a run can go on from any state.
+    alone, so a run can go on from any state. No gradient is taken of frozen parameters.
     """
 
     def train_step(state: TrainState, batch: Any, hparams: dict) -> tuple[TrainState, TokenMetrics]:
         key = jax.random.fold_in(jax.random.key(hparams["seed"]), state.step)
 
-        def mean_loss(params):
-            sums = loss(params, batch, hparams, key)
+        moving, frozen = rules.split(state.params)
+
+        def mean_loss(moving):
+            sums = loss(merge(moving, frozen), batch, hparams, key)
             return sums.loss / jnp.maximum(sums.weight, 1.0), sums
 
-        (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(state.params)
+        (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(moving)
         finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
         rate = optim.learning_rate(schedule, state.step // accumulate + 1, hparams, d_model)
         done = state.step + 1
         updates, opt_state = optimizer.update(
             gradient,
             state.opt_state,
-            state.params,
+            moving,
             learning_rate=rate,
             weight_decay=hparams["weight_decay"],
             weight=jnp.where(finite, sums.weight, 0.0),
             due=(done % accumulate == 0) | (done == hparams["batches"]),
         )
-        params = optax.apply_updates(state.params, updates)
-        ema = state.ema
+        moving = optax.apply_updates(moving, updates)
+        params, ema = merge(moving, frozen), state.ema
         if ema:
-            number = optim.update_count(opt_state)
-            averaged = moved_average(ema, params, number, hparams["ema_decay"])
+            number, (average, _) = optim.update_count(opt_state), rules.split(ema)
+            averaged = moved_average(average, moving, number, hparams["ema_decay"])
             moved = number > optim.update_count(state.opt_state)
-            ema = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, ema)
+            average = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, average)
+            ema = merge(average, frozen)
         # A batch that is left out may still be the last of an update that others are part of.
         kept = finite | (accumulate > 1)
         params, opt_state, ema = jax.tree.map(

@@ -33,12 +33,14 @@ class TokenizerText:
       fingerprint: of the lines.
       count: how many lines there are.
       saved: a run's tokenizer, taken if it is of this text.
+      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
     """
 
     lines: Iterable[str]
     fingerprint: str
     count: int
     saved: Path | None = None
+    initial: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +185,7 @@ def prepare(
             text.fingerprint,
             count=text.count,
             saved=text.saved,
+            initial=text.initial,
             name=training_text(data),
             log=log,
         )
@@ -193,5 +196,6 @@ def prepare(
     encoded = Encoded.from_arrays(
         cached_arrays(folder, lambda: encode(tokenizers).to_arrays(), log)
     )
-    check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost)
+    kept = texts[0].initial is not None and settings.initial == "keep"
+    check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost, kept)
     return tokenizers, encoded

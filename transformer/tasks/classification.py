@@ -35,7 +35,7 @@ from transformer.model.config import ModelConfig
 from transformer.storage.files import write_json
 from transformer.storage.reading import Each, read_json
 from transformer.tasks.base import Task
-from transformer.tasks.numbers import model_fields, rates_of
+from transformer.tasks.numbers import initial_folder, model_fields, rates_of
 
 TOKENIZER, LABELS = "tokenizer.model", "labels.json"
 CLASS_WEIGHTS_FILE = "class_weights.json"
@@ -83,6 +83,7 @@ class ClassificationTask(Task):
                     f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
                     f"name a file in --config.data.{split}_source"
                 )
+        initial = initial_folder(config)
         train, tokenizer = prepare_labelled(
             source.splits["train"],
             source.labels,
@@ -90,6 +91,7 @@ class ClassificationTask(Task):
             config.tokenizer,
             folder and folder / TOKENIZER,
             self.warn,
+            initial and initial / TOKENIZER,
         )
         limit = config.data.max_tokens
         encoded = _encode(held, source.labels, tokenizer, limit)

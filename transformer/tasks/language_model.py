@@ -24,7 +24,7 @@ from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks.base import TokenTask
-from transformer.tasks.numbers import model_fields
+from transformer.tasks.numbers import initial_folder, model_fields
 
 TOKENIZER = "tokenizer.model"
 PIECES = 200  # of a split whose likelihoods are kept one by one
@@ -55,8 +55,14 @@ class LanguageModelTask(TokenTask):
     def read_text(self, folder: Path | None) -> LanguageText:
         config, documents = self.config, dict(open_documents(self.config.data))
         saved = folder and folder / TOKENIZER
+        initial = initial_folder(config)
         train, tokenizer = prepare_text(
-            documents.pop("train"), config.data, config.tokenizer, saved, self.warn
+            documents.pop("train"),
+            config.data,
+            config.tokenizer,
+            saved,
+            self.warn,
+            initial and initial / TOKENIZER,
         )
         encoded = _encode(documents, tokenizer, config)
         _check_held_out(encoded, self.warn)

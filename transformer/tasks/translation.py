@@ -26,7 +26,7 @@ from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks.base import TokenTask
-from transformer.tasks.numbers import model_fields
+from transformer.tasks.numbers import initial_folder, model_fields
 from transformer.tasks.pair_snapshots import snapshot_of_pairs
 
 
@@ -60,7 +60,13 @@ class TranslationTask(TokenTask):
                 )
         scored = {split: pairs[split] for split in SPLITS[1:]}
         corpus = prepare_corpus(
-            pairs["train"], config.data, config.tokenizer, folder, self.warn, scored
+            pairs["train"],
+            config.data,
+            config.tokenizer,
+            folder,
+            self.warn,
+            scored,
+            initial_folder(config),
         )
         return TranslationText(pairs, corpus)
 

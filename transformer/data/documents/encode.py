@@ -105,6 +105,7 @@ def prepare_text(
     settings: ConfigDict,
     saved: Path | None = None,
     log: Callable[[str], None] = print,
+    initial: Path | None = None,
 ) -> tuple[Text, Tokenizer]:
     """Returns the training text and its tokenizer, both from the cache if they are there.
 
@@ -114,6 +115,7 @@ def prepare_text(
       settings: `config.tokenizer`.
       saved: a run's tokenizer, taken if it is of this text.
       log: called with a line for each damaged file of the cache.
+      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
 
     Raises:
       UserError: there is no text, the vocabulary does not suit it, too many tokens are unknown, or
@@ -128,7 +130,7 @@ def prepare_text(
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
         return _encode(documents, *tokenizers, whole=whole)
 
-    texts = [TokenizerText(Restartable(lambda: _lines(documents)), content, lines, saved)]
+    texts = [TokenizerText(Restartable(lambda: _lines(documents)), content, lines, saved, initial)]
     key = ("documents", content, whole)
     [tokenizer], encoded = prepare(texts, encode, key, data, settings, log)
     text = _text_of(encoded)

@@ -109,6 +109,7 @@ def prepare_labelled(
     settings: ConfigDict,
     saved: Path | None = None,
     log: Callable[[str], None] = print,
+    initial: Path | None = None,
 ) -> tuple[EncodedTexts, Tokenizer]:
     """Returns the training texts and their tokenizer, both from the cache if they are there.
 
@@ -119,6 +120,7 @@ def prepare_labelled(
       settings: `config.tokenizer`.
       saved: a run's tokenizer, taken if it is of this text.
       log: called with a line for each damaged file of the cache.
+      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
 
     Raises:
       UserError: the vocabulary does not suit the texts, or too many tokens are unknown.
@@ -135,7 +137,7 @@ def prepare_labelled(
         return _encode(items, labels, *tokenizers, max_tokens=data.max_tokens)
 
     plain = Restartable(lambda: (_plain(item.text) for item in items))
-    texts = [TokenizerText(plain, content, count, saved)]
+    texts = [TokenizerText(plain, content, count, saved, initial)]
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     [tokenizer], encoded = prepare(texts, encode, key, data, settings, log)
     return _texts_of(encoded), tokenizer

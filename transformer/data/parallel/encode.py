@@ -64,6 +64,7 @@ def prepare_corpus(
     folder: Path | None = None,
     log: Callable[[str], None] = print,
     held_out: Mapping[str, Iterable[Pair]] | None = None,
+    initial: Path | None = None,
 ) -> Corpus:
     """Returns the training corpus; tokenizers and encoded text come from the cache if they can.
 
@@ -75,6 +76,7 @@ def prepare_corpus(
       folder: of a run, whose tokenizers are taken if they are of this text.
       log: called with a line for each damaged file of the cache.
       held_out: the pairs of other splits, to look for in the training text.
+      initial: folder of the run whose tokenizers are kept or grow, if any.
 
     Raises:
       UserError: nothing is left after cleaning, the vocabulary does not suit the text, or too
@@ -90,6 +92,7 @@ def prepare_corpus(
             "".join(fingerprints[side] for side in sides),
             report.kept * len(sides),
             folder and folder / name,
+            initial and initial / name,
         )
         for name, sides in zip(tokenizer_names(settings.joint), groups, strict=True)
     ]
