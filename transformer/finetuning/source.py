@@ -127,11 +127,11 @@ def table_rows(predictor: Predictor, params: Params) -> dict[str, list[str]]:
     """Returns the pieces of the rows of each table of token embeddings, by the parameter's name."""
     names = list(named_leaves(params))
     # The number of its place in the tree stands for each parameter: so a table says which it is.
-    places = [np.full(1, i) for i in range(len(names))]
+    places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
     numbered = jax.tree.unflatten(jax.tree.structure(params), places)
     tables = predictor.token_tables({"params": numbered}).values()
     return {
-        names[table.vectors[0]]: table.tokenizer.pieces(range(table.tokenizer.vocab_size))
+        names[int(table.vectors[0, 0])]: table.tokenizer.pieces(range(table.tokenizer.vocab_size))
         for table in tables
     }
 
