@@ -1,6 +1,5 @@
 """A run starts from another's weights, of every task, and goes on without it, bit for bit."""
 
-import json
 import logging
 import shutil
 
@@ -16,12 +15,12 @@ from experiments.report import numbers
 from experiments.run import train
 from experiments.sweeps.plan import plan_trial
 from runs import identical, lines, newest_state, quiet, toy_config
-from tiny_run import command, refused, shared_run
+from tiny_run import refused, shared_run
 from transformer import records, tasks, workdir
 from transformer.config import complete
 from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
-from transformer.finetuning.source import check_source, table_rows
+from transformer.finetuning.source import check_source, start_from, table_rows
 from transformer.run import Run
 from transformer.storage.checkpoint_files import named_leaves
 from transformer.storage.files import write_json
@@ -48,25 +47,38 @@ def task_of(config, folder=None):
 
 
 def save_source(config, folder):
-    """A run's folder with one checkpoint, of what the seed draws; returns its parameters."""
+    """A run's folder with one checkpoint, of random parameters, which it returns by name."""
     task = task_of(config)
     workdir.claim(folder, config)
     task.save_assets(folder)
-    run = Run(task, config, folder)
-    state = run.fresh_state()
+    run, draw = Run(task, config, folder), np.random.default_rng(0).normal
+    shapes = task.predictor.param_shapes()
+    state = run.fresh_state(jax.tree.map(lambda x: draw(size=x.shape).astype(x.dtype), shapes))
     run.save(1, state)
     run.close()
     return named_leaves(jax.device_get(state.params))
 
 
-def started(config, folder, source, **changes):
-    """The parameters before and after those of the source are loaded, and the task."""
+def task_from(config, folder, source, **changes):
+    """The task of a run that starts from another."""
     config = complete(config)
     config.train.init_from, config.seed = str(source), 7
     config.update_from_flattened_dict(changes)
     check_source(config, folder)
     folder.mkdir(exist_ok=True)
-    task = task_of(config)
+    return config, task_of(config)
+
+
+def loaded(config, folder, source, **changes):
+    """The parameters with which such a run starts if its seed drew zeros, and its task."""
+    config, task = task_from(config, folder, source, **changes)
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), task.predictor.param_shapes())
+    return named_leaves(jax.device_get(start_from(config, task.predictor, zeros, folder))), task
+
+
+def started(config, folder, source, **changes):
+    """The parameters before and after those of the source are loaded, and the task."""
+    config, task = task_from(config, folder, source, **changes)
     run = Run(task, config, folder)
     fresh = run.fresh_state()
     state = run.start_state(fresh)
@@ -102,10 +114,10 @@ def test_a_translator_starts_from_all_weights_and_says_so(translator, tmp_path, 
 def test_names_that_the_pattern_leaves_out_are_drawn_by_the_seed(translator, tmp_path):
     config, source, theirs = translator
     keys = {"train.init_pattern": "^encoder", "train.freeze": "embedding"}
-    fresh, ours, _ = started(config, tmp_path / "run", source, **keys)
+    ours, _ = loaded(config, tmp_path / "run", source, **keys)
     for name in ours:
-        expected = theirs if name.startswith("encoder") else fresh
-        assert identical(ours[name], expected[name]), name
+        expected = theirs[name] if name.startswith("encoder") else np.zeros_like(theirs[name])
+        assert identical(ours[name], expected), name
     start = records.read_start(tmp_path / "run" / records.START)
     assert TABLE in start["new"]
     assert start["frozen"] == theirs[TABLE].size
@@ -125,7 +137,7 @@ def test_rows_of_embeddings_follow_their_pieces_into_another_vocabulary(
     keys = {"data.source": "files", "data.path": str(tmp_path), "data.train_source": "text",
             "data.train_target": "text", "tokenizer.initial": initial, "data.max_oov_rate": 1.0,
             "tokenizer.vocab_size": size}  # fmt: skip
-    fresh, ours, task = started(config, tmp_path / "run", source, **keys)
+    ours, task = loaded(config, tmp_path / "run", source, **keys)
     old = table_rows(task_of(config).predictor, theirs_tree(theirs))[TABLE]
     new = table_rows(task.predictor, theirs_tree(ours))[TABLE]
     if initial == "new":
@@ -134,7 +146,7 @@ def test_rows_of_embeddings_follow_their_pieces_into_another_vocabulary(
         assert new[: len(old)] == old
     assert (len(new) > len(old)) == (initial != "keep")
     for i, piece in enumerate(new):
-        row = theirs[TABLE][old.index(piece)] if piece in old else fresh[TABLE][i]
+        row = theirs[TABLE][old.index(piece)] if piece in old else np.zeros(8)
         np.testing.assert_array_equal(ours[TABLE][i], row)
     rows = records.read_start(tmp_path / "run" / records.START)["tables"][TABLE]
     assert rows["carried"] == len(set(new) & set(old))
@@ -159,9 +171,10 @@ def test_a_language_model_starts_from_another_with_a_vocabulary_that_grew(tmp_pa
     theirs = save_source(config, tmp_path / "source")
     more = text_config(module, tmp_path / "new", [f"{line} three" for line in words])
     keys = {"tokenizer.initial": "grow"}
-    _, ours, task = started(more, tmp_path / "run", tmp_path / "source", **keys)
+    ours, task = loaded(more, tmp_path / "run", tmp_path / "source", **keys)
     size = len(theirs[TABLE])
     np.testing.assert_array_equal(ours[TABLE][:size], theirs[TABLE])
+    assert not ours[TABLE][size:].any()
     assert task.text.tokenizer.pieces(range(size, task.text.tokenizer.vocab_size)) == ["▁three"]
 
 
@@ -171,16 +184,16 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
     rows = tiny_classifier.ROWS
     config = text_config(tiny_classifier, tmp_path / "old", rows, **keys)
     theirs = save_source(config, tmp_path / "source")
-    _, ours, _ = started(config, tmp_path / "same", tmp_path / "source")
+    ours, _ = loaded(config, tmp_path / "same", tmp_path / "source")
     assert all(identical(ours[name], theirs[name]) for name in theirs)
     rows = [row.replace("good\t", "praise\t") for row in rows]
     other = text_config(tiny_classifier, tmp_path / "new", rows, **keys)
     says = r"its classes are bad, good, not bad, praise: .*init_pattern='\^\(\?!output/\)'"
     with pytest.raises(UserError, match=says):
-        started(other, tmp_path / "run", tmp_path / "source")
+        loaded(other, tmp_path / "run", tmp_path / "source")
     keys = {"train.init_pattern": "^(?!output/)"}
-    fresh, ours, _ = started(other, tmp_path / "run", tmp_path / "source", **keys)
-    assert identical(ours["output/kernel"], fresh["output/kernel"])
+    ours, _ = loaded(other, tmp_path / "run", tmp_path / "source", **keys)
+    assert not ours["output/kernel"].any()
     table = next(name for name in ours if name.endswith("table"))
     assert identical(ours[table], theirs[table])
 
@@ -205,7 +218,7 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
 def test_a_run_that_does_not_fit_is_refused_in_one_line(translator, tmp_path, changes, says):
     config, source, _ = translator
     with pytest.raises(UserError) as error:
-        started(config, tmp_path / "run", source, **changes)
+        loaded(config, tmp_path / "run", source, **changes)
     assert "\n" not in str(error.value)
     assert all(part in str(error.value) for part in says), error.value
     assert not (tmp_path / "run" / records.START).exists()
@@ -217,10 +230,10 @@ def test_what_a_model_may_have_otherwise_is_taken_and_other_settings_are_told(
     config, source, theirs = translator
     free = {"model.max_length": 20, "model.dropout_residual": 0.3, "train.label_smoothing": 0.0,
             "optimizer.learning_rate": 0.3}  # fmt: skip
-    _, ours, _ = started(config, tmp_path / "a", source, **free)
+    ours, _ = loaded(config, tmp_path / "a", source, **free)
     assert all(identical(ours[name], theirs[name]) for name in theirs)
     assert "trained with" not in caplog.text
-    started(config, tmp_path / "b", source, **{"model.activation": "gelu"})
+    loaded(config, tmp_path / "b", source, **{"model.activation": "gelu"})
     assert "was trained with model.activation=relu (here gelu)" in caplog.text
 
 
@@ -232,15 +245,18 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_pa
         **{"train.init_from": str(source), "tokenizer.initial": "grow", "train.steps": 4,
            "train.freeze": "layers", "train.ema_decay": 0.9, "train.evaluate_every": 2,
            "optimizer.name": "adamw", "optimizer.weight_decay": 0.1, "optimizer.clip_norm": 0.5,
-           "train.learning_rate_factors": (("table", 0.5),), "model.dropout_residual": 0.2,
-           "evaluate.snapshot_statistics": 0}
+           "train.learning_rate_factors": (("table", 0.5),), "model.dropout_residual": 0.2}
     )  # fmt: skip
 
+    step = None
+
     def go_on(folder, stop=False):
+        nonlocal step
         task = task_of(config, folder)
         workdir.claim(folder, config)
         task.save_assets(folder)
-        trainer = Trainer([Run(task, config, folder)], quiet)
+        trainer = Trainer([Run(task, config, folder)], quiet, None, step, snapshots=False)
+        step = trainer.train_step
         trainer.on_evaluation = lambda step, numbers: stop
         assert trainer.run()
         return task
@@ -307,24 +323,22 @@ def test_a_stranger_s_config_opens_no_other_folder_but_in_training_which_says_so
 
 
 def test_results_and_report_say_where_the_weights_came_from(tiny, tmp_path):
-    folder = tiny.copy(tmp_path / "run")
-    start = {"folder": "/runs/<b>old", "steps": [20, 40], "parameters": 1000, "loaded": 900,
+    start = {"folder": "/runs/old", "steps": [20, 40], "parameters": 1000, "loaded": 900,
              "frozen": 10, "new": ["output/kernel"],
              "tables": {TABLE: {"carried": 30, "new": 5}}}  # fmt: skip
-    results = json.loads((folder / "results.json").read_text())
-    (folder / "results.json").write_text(json.dumps({**results, numbers.START: start}))
-    ended = command("--mode=report", f"--workdir={folder}")
-    assert ended.code == 0, ended.err
-    page = (folder / "report.html").read_text("utf-8")
-    assert "starts from /runs/&lt;b&gt;old, the mean of checkpoints 20, 40: 900 of 1,000" in page
-    assert "30 rows by piece, 5 new" in page
-    (folder / "results.json").write_text(
-        json.dumps({**results, numbers.START: start | {"folder": 3}})
-    )
-    refused("--mode=report", f"--workdir={folder}", says="init_from.folder is 3 instead of a str")
-    write_json(folder / records.START, start | {"new": [1]})
+    results = {**workdir.known_results(tiny.workdir), numbers.START: start}
+    path = tmp_path / "results.json"
+    write_json(path, results)
+    [line] = [row[1] for row in numbers.cost_table(records.read_results(path), "tokens").rows
+              if row[0] == "first weights"]  # fmt: skip
+    assert line.startswith("starts from /runs/old, the mean of checkpoints 20, 40: 900 of 1,000")
+    assert "30 rows by piece, 5 new; new: output/kernel; 10 parameters frozen" in line
+    write_json(path, {**results, numbers.START: start | {"folder": 3}})
+    with pytest.raises(UserError, match=r"init_from.folder is 3 instead of a string"):
+        records.read_results(path)
+    write_json(tmp_path / records.START, start | {"new": [1]})
     with pytest.raises(UserError, match=r"new.0 is 1 instead of a string"):
-        records.read_start(folder / records.START)
+        records.read_start(tmp_path / records.START)
 
 
 @pytest.mark.slow
