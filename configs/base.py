@@ -165,6 +165,9 @@ def _add_rows(data: ConfigDict) -> None:
 
 def _tokenizer() -> ConfigDict:
     tokenizer = ConfigDict()
+    # Of a run with train.init_from: keep that run's tokenizers, whatever the other keys here say |
+    # grow: add to them subwords of this text, up to vocab_size in all | new: learn own ones.
+    tokenizer.initial = "keep"
     tokenizer.kind = "bpe"  # bpe (Sennrich et al. 2016) | unigram (Kudo 2018) | word | char
     tokenizer.joint = True  # one vocabulary for both languages; needed to tie all embeddings
     tokenizer.vocab_size = 37_000  # [5.1]; of each side if not joint
@@ -201,6 +204,7 @@ def _train() -> ConfigDict:
     train.minutes = 0.0  # of training, over all restarts; 0: no limit
     train.label_smoothing = 0.1  # [5.4]
     train.class_weights = "none"  # none | balanced: equal total weight per class in the loss
+    _add_start(train)
     train.ema_decay = 0.0  # of weights, per update, for evaluation; 0: none
     train.log_every = 100  # steps
     train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved before each
@@ -211,6 +215,21 @@ def _train() -> ConfigDict:
     train.patience = 0  # evaluations without a better best_metric before stopping; 0: never
     train.max_nonfinite_steps = 50  # non-finite steps in a row before giving up
     return train
+
+
+def _add_start(train: ConfigDict) -> None:
+    """Adds which parameters a run starts from, and which of them it trains."""
+    # Folder of a run of the same task and architecture, finished or stopped, whose weights this one
+    # starts from: at step 0, with a fresh optimizer; '': parameters are drawn by the seed.
+    train.init_from = ""
+    # Regular expressions, searched in names of parameters such as
+    # encoder_layers_0/self_attention/query/kernel: those loaded from that run, of which the rest is
+    # drawn by the seed, and those that never move ('': all do).
+    train.init_pattern = ".*"
+    train.freeze = ""
+    # (pattern, factor) pairs: the first that matches a parameter multiplies its learning rate
+    # (Howard and Ruder 2018, 3.2); on the command line pattern=factor,pattern=factor.
+    train.learning_rate_factors = ()
 
 
 def _decode() -> ConfigDict:

@@ -14,6 +14,10 @@ from ml_collections import ConfigDict
 from transformer.config import complete, set_value, value_of, wrong_type
 from transformer.errors import UserError
 
+PAIRS = ["pattern=0.5"]  # an example
+# Of "pattern=factor,pattern=factor", where a pattern may hold commas.
+PAIR = re.compile(r"(.+?)=([\d.]+(?:[eE][+-]?\d+)?)(?:,\s*|$)")
+
 
 class Experiment(NamedTuple):
     """The content of a config file: the config; of a sweep, its trials or their search space."""
@@ -75,7 +79,7 @@ def override(config: ConfigDict, key: str, text: str) -> None:
     try:
         parsed = _parse(text, value)
     except ValueError:
-        raise wrong_type(key, text, value) from None
+        raise wrong_type(key, text, PAIRS if value == [] else value) from None
     set_value(config, key, parsed)
 
 
@@ -84,6 +88,11 @@ def _parse(text: str, like: Any) -> Any:
         if text.lower() not in ("true", "false"):
             raise ValueError(text)
         return text.lower() == "true"
+    if isinstance(like, list) and (not like or isinstance(like[0], list)):  # of pairs
+        found = list(PAIR.finditer(text))
+        if "".join(pair[0] for pair in found) != text:
+            raise ValueError(text)
+        return tuple((pair[1], float(pair[2])) for pair in found)
     if isinstance(like, list):
         parts = [part.strip().strip("'\"") for part in text.strip("()[]").split(",")]
         return tuple(_parse(part, like[0]) for part in parts if part)

@@ -20,6 +20,7 @@ from experiments.display import training_curves
 from experiments.report import numbers, page
 from experiments.text_io import print_table
 from transformer import records, tasks, workdir
+from transformer.finetuning.source import check_source
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.run import Run
 from transformer.storage import weights
@@ -44,6 +45,7 @@ def train(config: ConfigDict, folder: Path) -> int | None:
       UserError: see `TranslationTask`, `Trainer.run`, `workdir.claim` and `workdir.locked`.
     """
     workdir.check_same_run(folder, config, training=True)
+    check_source(config, folder)
     task = tasks.REGISTRY[config.task](config, folder=folder)
     # Opening the checkpoints clears away those half written: none may be another process's.
     with workdir.locked(folder):
@@ -155,6 +157,8 @@ def score(
     }
     if config.task == "translation":  # a later mode may have another decode.beam_size
         results[numbers.DECODE] = config.decode.to_dict()
+    if start := records.read_start(folder / records.START):
+        results[numbers.START] = start
     # Before the results: a report that is there is of those that are there.
     (place / page.REPORT).unlink(missing_ok=True)
     results |= notes or {}

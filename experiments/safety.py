@@ -13,7 +13,7 @@ from configs import base
 from transformer.config import assign, flatten
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
-from transformer.workdir import PLACES
+from transformer.workdir import PLACES, newest_step
 
 CACHE = "data.cache_dir"
 # Of `evaluate.sacrebleu_tokenizer`: those that sacreBLEU fetches from the network.
@@ -42,6 +42,8 @@ def describe_text(config: ConfigDict, folder: Path) -> str | None:
         texts = [str(place / Path(name).expanduser()) for name in names if name]
     elif data.source == "tfds":
         texts = [f"{data.tfds_name!a} in {data.tfds_dir or 'the folder of TensorFlow Datasets'}"]
+    if config.train.init_from and not newest_step(folder):
+        texts.append(str(Path(config.train.init_from).expanduser().absolute()))
     if not texts:
         return None
     return f"reads {', '.join(texts)}, as {folder / 'config.json'} says"

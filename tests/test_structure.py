@@ -36,6 +36,7 @@ ALLOWED = {
         *BASE,
         "transformer.losses",
         "transformer.metrics",
+        "transformer.model.parameters",
         "transformer.optim",
     ),
     "transformer.inference": (
@@ -56,10 +57,22 @@ ALLOWED = {
         "transformer.metrics",
         "transformer.model",
     ),
+    # The run that another one starts from is opened as by every mode.
+    "transformer.finetuning": (
+        *BASE,
+        "transformer.config",
+        "transformer.inference",
+        "transformer.model.parameters",
+        "transformer.records",
+        "transformer.tasks",
+        "transformer.workdir",
+    ),
     "transformer.run": (
         *BASE,
         "transformer.analysis.snapshots",
+        "transformer.finetuning",
         "transformer.metrics",
+        "transformer.model.parameters",
         "transformer.model.stack",
         "transformer.optim",
         "transformer.tasks",

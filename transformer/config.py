@@ -11,6 +11,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 from configs import base
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.holdout import STRATEGIES
+from transformer.data.tokenizer import INITIAL
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.metrics.registry import metrics_of
@@ -18,6 +19,7 @@ from transformer.model import build
 from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
 from transformer.model.config import RANGES as MODEL_RANGES
+from transformer.model.parameters import check_pattern, rules_of
 from transformer.optim import OPTIMIZERS, SCHEDULES
 from transformer.storage.weights import RULES
 from transformer.tasks import REGISTRY
@@ -82,6 +84,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "data.fetch": ("", *CATALOGUE),
     "optimizer.name": OPTIMIZERS,
     "optimizer.schedule": SCHEDULES,
+    "tokenizer.initial": INITIAL,
     "train.class_weights": CLASS_WEIGHTS,
     "decode.length_penalty": PENALTIES,
     "decode.search": ("sample", "beam"),
@@ -98,8 +101,12 @@ def flatten(config: ConfigDict) -> dict[str, Any]:
         if isinstance(value, ConfigDict):
             flat |= {f"{name}.{key}": inner for key, inner in flatten(value).items()}
         else:
-            flat[name] = list(value) if isinstance(value, tuple | list) else value
+            flat[name] = _as_lists(value)
     return flat
+
+
+def _as_lists(value: Any) -> Any:
+    return list(map(_as_lists, value)) if isinstance(value, tuple | list) else value
 
 
 def assign(config: ConfigDict, key: str, value: Any) -> None:
@@ -143,6 +150,8 @@ def check(config: ConfigDict) -> None:
     for key, choices in CHOICES.items():
         check_choice(f"config.{key}", flat[key], choices)
     check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
+    check_pattern("train.init_pattern", config.train.init_pattern)
+    rules_of(config.train)
     searched = config.task == "translation" or (
         config.task == "language_model" and config.decode.search == "beam"
     )

@@ -75,6 +75,7 @@ def make_optimizer(
     clip_norm: float,
     accumulate: int,
     stacked: Collection[str] = (),
+    factor: Callable[[str], float] = lambda name: 1.0,
 ) -> optax.GradientTransformationExtraArgs:
     """Returns Adam or AdamW whose `update` takes `learning_rate` and `weight_decay` as keywords.
 
@@ -84,13 +85,14 @@ def make_optimizer(
       accumulate: batches per update. If more than one, `update` also takes `weight` and `due`, see
         `_gathering`.
       stacked: names of modules whose parameters have a leading axis of layers.
+      factor: the factor of the learning rate of a parameter, by its name, such as
+        "encoder_layers_0/norm/scale".
 
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
     """
     clip = [optax.clip_by_global_norm(clip_norm)] if clip_norm else []
-    optimizer = optax.chain(
-        *clip, optax.scale_by_adam(beta1, beta2, epsilon), _descend(OPTIMIZERS[name], stacked)
-    )
+    descend = _descend(OPTIMIZERS[name], stacked, factor)
+    optimizer = optax.chain(*clip, optax.scale_by_adam(beta1, beta2, epsilon), descend)
     return _gathering(optimizer) if accumulate > 1 else optimizer
 
 
@@ -151,7 +153,9 @@ def update_count(state: Any) -> Int[Array, ""]:
     return optax.tree.get(state, "count")
 
 
-def _descend(decay: bool, stacked: Collection[str]) -> optax.GradientTransformationExtraArgs:
+def _descend(
+    decay: bool, stacked: Collection[str], factor: Callable[[str], float]
+) -> optax.GradientTransformationExtraArgs:
     """Turns a direction into a step: -learning_rate * (direction + weight_decay * parameter)."""
 
     def update(directions, state, params=None, *, learning_rate, weight_decay=0.0, **_):
@@ -159,7 +163,9 @@ def _descend(decay: bool, stacked: Collection[str]) -> optax.GradientTransformat
             own_axes = param.ndim - any(key.key in stacked for key in path)
             # Vectors (biases, norms) are not decayed: pulling them to zero does not regularise.
             decayed = weight_decay * param if decay and own_axes > 1 else 0.0
-            return -learning_rate * (direction + decayed)
+            own = factor(jax.tree_util.keystr(path, simple=True, separator="/"))
+            rate = learning_rate if own == 1.0 else own * learning_rate
+            return -rate * (direction + decayed)
 
         return jax.tree.map_with_path(step, directions, params), state
 

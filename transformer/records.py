@@ -12,6 +12,17 @@ from transformer.metrics.registry import COUNTS
 from transformer.storage.reading import Each, mismatch, read_json
 
 NOTHING = type(None)
+MAX_TOLD = 6  # names in a line
+START = "init_from.json"  # what a run took over from the one that it started from
+STARTED = {
+    "folder": str,
+    "steps": [int],
+    "parameters": int,
+    "loaded": int,
+    "frozen": int,
+    "new": [str],
+    "tables": Each({"carried": int, "new": int}),
+}
 RESULTS = {
     "step": int,
     "averaged_steps": [int],
@@ -20,6 +31,7 @@ RESULTS = {
     "tokens_per_second?": (float, NOTHING),
     "flops_per_token?": (int, NOTHING),
     "decode?": dict,
+    "init_from?": STARTED,
     **{f"{split}?": dict for split in SPLITS},
     "validation": dict,
 }
@@ -110,6 +122,39 @@ def read_data(path: Path) -> dict[str, Any] | None:
     if wrong := [shape for shape in data["shapes"] if len(shape) != 2]:
         raise UserError(f"{path} cannot be read (a shape has {len(wrong[0])} numbers): {fix}")
     return data
+
+
+def read_start(path: Path) -> dict[str, Any] | None:
+    """Returns what a run took over from another one; None where it started by its seed.
+
+    `folder` and `steps` of the checkpoints that were used; `parameters` of the model, those
+    `loaded` and `frozen`; names of the `new` ones; of each of `tables` the rows `carried` and
+    `new`.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    fix = "delete it; without it a report does not tell which weights the run started from"
+    return read_json(path, STARTED, fix) if path.exists() else None
+
+
+def start_line(start: dict[str, Any]) -> str:
+    """Returns in a line what `read_start` returns."""
+    steps, new = start["steps"], start["new"]
+    mean = "the mean of checkpoints" if len(steps) > 1 else "checkpoint"
+    parts = [
+        f"starts from {start['folder']}, {mean} {', '.join(f'{step:,}' for step in steps)}: "
+        f"{start['loaded']:,} of {start['parameters']:,} parameters loaded"
+    ]
+    parts += [
+        f"{name}: {rows['carried']:,} rows by piece, {rows['new']:,} new"
+        for name, rows in start["tables"].items()
+    ]
+    if new:
+        parts.append(f"new: {', '.join(new[:MAX_TOLD])}" + (", ..." if new[MAX_TOLD:] else ""))
+    if start["frozen"]:
+        parts.append(f"{start['frozen']:,} parameters frozen")
+    return "; ".join(parts)
 
 
 def read_environment(path: Path) -> dict[str, Any] | None:

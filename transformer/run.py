@@ -14,8 +14,10 @@ from ml_collections import ConfigDict
 from transformer import optim
 from transformer.analysis.snapshots import Snapshot
 from transformer.errors import RunError, UserError
+from transformer.finetuning.source import start_from
 from transformer.metrics.registry import lower_is_better
 from transformer.metrics.tokens import TokenMetrics, summarize
+from transformer.model.parameters import rules_of
 from transformer.model.stack import stacked_modules
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.files import write_json
@@ -74,6 +76,7 @@ class Run:
     def __init__(self, task: Task, config: ConfigDict, workdir: Path):
         _check_train(config)
         self.task, self.config, self.workdir = task, config, workdir
+        self.rules = rules_of(config.train, lambda: task.predictor.param_shapes())
         settings = config.optimizer
         self.optimizer = optim.make_optimizer(
             settings.name,
@@ -83,6 +86,7 @@ class Run:
             settings.clip_norm,
             settings.gradient_accumulation_steps,
             stacked_modules(config.model),
+            self.rules.factor,
         )
         self.total_steps = total_steps(config.train, task.plan.epoch_length)
         self.evaluate_every = config.train.evaluate_every or task.plan.epoch_length
@@ -104,6 +108,7 @@ class Run:
             settings.schedule,
             self.task.d_model,
             settings.gradient_accumulation_steps,
+            self.rules,
         )
 
     def hparams(self) -> dict[str, Any]:
@@ -121,10 +126,18 @@ class Run:
         counts = {"seed": np.uint32(self.config.seed), "batches": np.int32(self.total_steps)}
         return {**counts, **arrays}
 
-    def fresh_state(self) -> TrainState:
-        """Returns the state before the first step, a function of the seed."""
-        params = self.task.init_params(jax.random.key(self.config.seed))
-        return init_state(params, self.optimizer, bool(self.config.train.ema_decay))
+    def fresh_state(self, params: Any = None) -> TrainState:
+        """Returns a state at step 0, with these parameters or those that the seed draws."""
+        if params is None:
+            params = self.task.init_params(jax.random.key(self.config.seed))
+        return init_state(params, self.optimizer, bool(self.config.train.ema_decay), self.rules)
+
+    def start_state(self, fresh: TrainState) -> TrainState:
+        """Returns the state of the first step: `fresh`, or with the weights of another run."""
+        if not self.config.train.init_from:
+            return fresh
+        params = start_from(self.config, self.task.predictor, fresh.params, self.workdir)
+        return self.fresh_state(params)
 
     def restore(self, template: TrainState) -> TrainState | None:
         """Returns the newest checkpoint's state, and restores the progress that was saved with it.

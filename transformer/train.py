@@ -75,7 +75,7 @@ class Trainer:
         return self._signals.received
 
     def fresh_state(self) -> TrainState:
-        """Returns the state of all runs before the first step, a function of their seeds."""
+        """Returns the state of all runs that their seeds alone make."""
         return self.placement.put([run.fresh_state() for run in self.runs])
 
     def run(self) -> bool:
@@ -123,7 +123,7 @@ class Trainer:
             for run in self.runs:
                 fresh = run.fresh_state()
                 restored = run.restore(fresh)
-                states.append(fresh if restored is None else restored)
+                states.append(run.start_state(fresh) if restored is None else restored)
             # A damaged checkpoint has been moved away.
             if all(int(states[i].step) == start for i in self._trained):
                 return start, states

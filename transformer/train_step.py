@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from transformer import optim
 from transformer.losses import TokenSums
 from transformer.metrics.tokens import TokenMetrics
+from transformer.model.parameters import ParameterRules, merge
 
 
 @flax.struct.dataclass
@@ -32,18 +33,21 @@ class TrainState:
 
 
 LossFn = Callable[[Any, Any, dict, Array], TokenSums]
+ALL_MOVE = ParameterRules()
 
 
 def init_state(
-    params: Any, optimizer: optax.GradientTransformationExtraArgs, ema: bool
+    params: Any,
+    optimizer: optax.GradientTransformationExtraArgs,
+    ema: bool,
+    rules: ParameterRules = ALL_MOVE,
 ) -> TrainState:
-    """Returns the state before the first step."""
+    """Returns the state before the first step; frozen parameters have no moments."""
     # No two fields may share memory, because the step donates their buffers.
     step, nonfinite_steps, consecutive_nonfinite = (jnp.zeros((), jnp.int32) for _ in range(3))
     average = jax.tree.map(jnp.copy, params) if ema else {}
-    return TrainState(
-        step, params, optimizer.init(params), average, nonfinite_steps, consecutive_nonfinite
-    )
+    opt_state = optimizer.init(rules.split(params)[0])
+    return TrainState(step, params, opt_state, average, nonfinite_steps, consecutive_nonfinite)
 
 
 def make_train_step(
@@ -52,6 +56,7 @@ def make_train_step(
     schedule: str,
     d_model: int,
     accumulate: int,
+    rules: ParameterRules = ALL_MOVE,
 ):
     """Returns the pure function (state, batch, hparams) -> (state, metrics).
 
@@ -59,36 +64,40 @@ def make_train_step(
     updates), batches (int32, of the whole run), weight_decay, ema_decay and the task's own.
     `accumulate` batches make one update; the last update of a run may have fewer. A batch whose
     loss or gradient is not finite is skipped: it changes only the counts. Dropout depends on (seed,
-    step) alone, so a run can resume from any state.
+    step) alone, so a run can resume from any state. No gradient is taken of frozen
+    parameters.
     """
 
     def train_step(state: TrainState, batch: Any, hparams: dict) -> tuple[TrainState, TokenMetrics]:
         key = jax.random.fold_in(jax.random.key(hparams["seed"]), state.step)
 
-        def mean_loss(params):
-            sums = loss(params, batch, hparams, key)
+        moving, frozen = rules.split(state.params)
+
+        def mean_loss(moving):
+            sums = loss(merge(moving, frozen), batch, hparams, key)
             return sums.loss / jnp.maximum(sums.weight, 1.0), sums
 
-        (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(state.params)
+        (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(moving)
         finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
         rate = optim.learning_rate(schedule, state.step // accumulate + 1, hparams, d_model)
         done = state.step + 1
         updates, opt_state = optimizer.update(
             gradient,
             state.opt_state,
-            state.params,
+            moving,
             learning_rate=rate,
             weight_decay=hparams["weight_decay"],
             weight=jnp.where(finite, sums.weight, 0.0),
             due=(done % accumulate == 0) | (done == hparams["batches"]),
         )
-        params = optax.apply_updates(state.params, updates)
-        ema = state.ema
+        moving = optax.apply_updates(moving, updates)
+        params, ema = merge(moving, frozen), state.ema
         if ema:
-            number = optim.update_count(opt_state)
-            averaged = moved_average(ema, params, number, hparams["ema_decay"])
+            number, (average, _) = optim.update_count(opt_state), rules.split(ema)
+            averaged = moved_average(average, moving, number, hparams["ema_decay"])
             moved = number > optim.update_count(state.opt_state)
-            ema = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, ema)
+            average = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, average)
+            ema = merge(average, frozen)
         # A skipped batch may still be the last one of an update with other batches.
         kept = finite | (accumulate > 1)
         params, opt_state, ema = jax.tree.map(

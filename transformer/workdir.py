@@ -46,7 +46,9 @@ FREE_KEYS = (
 
 
 # Keys that name a path, which a downloaded folder may not choose; see `experiments.safety`.
-PLACES = re.compile(r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage")
+PLACES = re.compile(
+    r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage|train\.init_from"
+)
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
 MAY_BE_LINKED = "checkpoints"
 ESSENTIAL = ("task", "model", "data", "tokenizer")  # a run's config has these
@@ -170,6 +172,7 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
         raise UserError(
             f"{folder} holds a run of another config: {'; '.join(differing)}. Use another "
             "--workdir, or name it alone, without --config, to use the config that is there"
+            + (f"; --config.train.init_from={folder} starts from its weights" if training else "")
         )
 
 

@@ -14,10 +14,11 @@ from experiments.measures.registry import REGISTRY, Measure
 from transformer.config import flatten
 from transformer.data.held_out import SPLITS
 from transformer.metrics.registry import COUNTS, find
+from transformer.records import start_line
 
 NOT_NUMBERS = ("_ci", "_signature")  # ends of names that tell something of a number
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
-DECODE, WEIGHTS = "decode", "weights"  # keys of results.json
+DECODE, WEIGHTS, START = "decode", "weights", "init_from"  # keys of results.json
 LATEST = 2**32  # seconds since 1970
 SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
 
@@ -130,6 +131,8 @@ def cost_table(results: dict[str, Any], unit: str) -> Table:
         ["parameters", f"{results['parameters']:,}"],
         ["time of the run", duration(results["wall_seconds"])],
     ]
+    if start := results.get(START):
+        rows.append(["first weights", start_line(start)])
     if speed := results.get("tokens_per_second"):
         rows.append([f"{unit} per second during training", f"{speed:,.0f}"])
     if work := results.get("flops_per_token"):
@@ -274,4 +277,6 @@ def _shown(value: Any) -> str:
 
 
 def _as_flag(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    if not isinstance(value, list):
+        return str(value)
+    return ",".join("=".join(map(str, x)) if isinstance(x, list) else str(x) for x in value)

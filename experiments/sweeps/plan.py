@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from transformer.config import assign, check, check_model, flatten, model_config
 from transformer.errors import UserError
+from transformer.finetuning.source import check_source
 from transformer.model.build import build_model
 from transformer.model.layers import DropoutRates
 from transformer.tasks.classification import make_network
@@ -103,6 +104,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         check_model(own)
         if own.task == "translation":
             check_vocabularies(own, own.tokenizer.joint)
+        check_source(own, trial_folder(folder, number))
     except UserError as error:
         raise UserError(f"trial {number} of the sweep: {error}") from None
     return PlannedTrial(number, dict(values), own.lock(), trial_folder(folder, number))

@@ -314,7 +314,7 @@ class _Worker:
         if key not in self._tasks:
             first = next(iter(self._tasks.values()), None)
             make = tasks.REGISTRY[config.task]
-            self._tasks[key] = make(config, first)
+            self._tasks[key] = make(config, first, trials[0].folder)
         lead = self._tasks[key]
         return [lead.with_config(trial.config) for trial in trials]
 

@@ -33,12 +33,14 @@ class TokenizerText:
       fingerprint: of the lines.
       count: how many lines there are.
       saved: a run's tokenizer, used if it was trained on this text.
+      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
     """
 
     lines: Iterable[str]
     fingerprint: str
     count: int
     saved: Path | None = None
+    initial: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +183,7 @@ def prepare(
             text.fingerprint,
             count=text.count,
             saved=text.saved,
+            initial=text.initial,
             name=training_text(data),
         )
         for text in texts
@@ -188,5 +191,6 @@ def prepare(
     described = " ".join([*map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
     folder = cache / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
     encoded = Encoded.from_arrays(cached_arrays(folder, lambda: encode(tokenizers).to_arrays()))
-    check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost)
+    kept = texts[0].initial is not None and settings.initial == "keep"
+    check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost, kept)
     return tokenizers, encoded

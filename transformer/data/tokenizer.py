@@ -21,6 +21,7 @@ from jaxtyping import Int
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
+from transformer.data.vocabulary.growth import grow
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes, write_json
 
@@ -30,6 +31,7 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
 KINDS = ("bpe", "unigram", "word", "char")
+INITIAL = ("keep", "grow", "new")  # the tokenizer of a run that starts from another one
 BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, if `byte_fallback` is set
 BYTES = 256  # pieces that this takes
 # With these, `decode` restores every space and line break.
@@ -149,6 +151,12 @@ def _saved(path: Path, origin: str) -> Tokenizer | None:
     return Tokenizer(model, origin) if right else None
 
 
+def _is_whole(path: Path) -> bool:
+    """Whether the tokenizer of a run's folder is what was written there, of whatever origin."""
+    note = _read_note(path) if path.exists() else None
+    return isinstance(note, dict) and note.get("model") == _digest(path.read_bytes())
+
+
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -180,6 +188,7 @@ def train_tokenizer(
     *,
     count: int = 0,
     saved: Path | None = None,
+    initial: Path | None = None,
     name: str = "the training text",
 ) -> Tokenizer:
     """Returns a tokenizer trained on `texts`, or a saved one from a run or the cache.
@@ -193,19 +202,37 @@ def train_tokenizer(
       content: fingerprint of `texts`.
       count: number of texts; if there are more than `max_sentences`, about that many are sampled.
       saved: a file of a run; used if it has the tokenizer of this text and these settings.
+      initial: a file of the run that this one starts from, which is kept or grows, by
+        `settings.initial`; None for a new tokenizer. Read only if `saved` is not used.
       name: of the texts, for messages.
 
     Raises:
-      UserError: the kind is unknown, or the vocabulary's size does not suit the text.
+      UserError: the kind is unknown, or the vocabulary's size does not suit the text; or there is
+        an initial tokenizer, and `saved` is of other text.
     """
     if settings.kind not in KINDS:
         raise UserError(
             f"tokenizer.kind='{settings.kind}' is unknown: choose one of {', '.join(KINDS)}"
         )
-    described = repr(sorted(settings.items())) + content
+    read = [item for item in settings.items() if initial or item[0] != "initial"]
+    described = repr(sorted(read)) + content
     origin = _digest(described.encode())
     if saved is not None and (tokenizer := _saved(saved, origin)):
         return tokenizer
+    sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name)
+
+    train = functools.partial(_train, sample)
+    if initial is not None:
+        if saved is not None and _is_whole(saved):
+            raise UserError(
+                f"{saved} is of other text, or of other keys of config.tokenizer: restore the "
+                "original text to go on with its run, or use another --workdir"
+            )
+        start = load_tokenizer(initial)
+        if settings.initial == "keep":
+            return Tokenizer(start.model, origin)
+        described += start.digest
+        train = functools.partial(grow, start.model, train)
     key = _digest(f"{described}{sentencepiece.__version__}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
         # Its name contains the digest of its content.
@@ -213,8 +240,7 @@ def train_tokenizer(
             return Tokenizer(model, origin)
         logger.warning(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
-    sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name)
-    model = _train(sample, settings)
+    model = train(settings)
     cache_dir.mkdir(parents=True, exist_ok=True)
     write_bytes(cache_dir / _cached_name(key, model), model)
     return Tokenizer(model, origin)
@@ -239,16 +265,19 @@ class _Sample:
         return (text for text in self.texts if draw() < self.fraction)
 
 
-def _train(texts: _Sample, settings) -> bytes:
+def _train(texts: _Sample, settings, **changes) -> bytes:
     """Trains a model in which single characters leave room for longer pieces.
 
     If those of a script like Chinese would take more than half of the vocabulary, the rarest are
     spelt in bytes.
+
+    Args:
+      changes: of sentencepiece's options.
     """
     spelt, model = _spelt_in_bytes(settings), b""
     room = (settings.vocab_size - BYTES) // 2
     try:
-        model = _train_model(texts, settings, settings.kind)
+        model = _train_model(texts, settings, settings.kind, **changes)
         if not spelt or _characters(model) <= max(room, ALPHABETS):
             return model
     except (RuntimeError, ValueError) as error:
@@ -258,7 +287,7 @@ def _train(texts: _Sample, settings) -> bytes:
         frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=EOS_ID + 1 + room))
         kept = "".join(frequent.pieces(range(EOS_ID + 1, frequent.vocab_size))).replace("▁", "")
         limits = {"character_coverage": MIN_COVERAGE, "required_chars": kept}
-        return _train_model(texts, settings, settings.kind, **limits)
+        return _train_model(texts, settings, settings.kind, **limits, **changes)
     except (RuntimeError, ValueError) as error:
         if model:
             return model
@@ -287,6 +316,8 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
         "character_coverage": settings.character_coverage,
         "normalization_rule_name": settings.normalization,
         "byte_fallback": settings.byte_fallback and kind in BYTE_KINDS,
+        # A word or character vocabulary is what occurs, up to `vocab_size`.
+        "hard_vocab_limit": kind in ("bpe", "unigram"),
         **(EXACT if settings.keep_spaces else {}),
         **changes,
     }
@@ -298,8 +329,6 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
         unk_id=UNK_ID,
         bos_id=BOS_ID,
         eos_id=EOS_ID,
-        # A word or character vocabulary has all that occur, up to `vocab_size`.
-        hard_vocab_limit=kind in ("bpe", "unigram"),
         use_all_vocab=False,
         minloglevel=2,
         **options,

@@ -70,12 +70,20 @@ class LostCounter:
         return Lost(self._what, len(ranked), tuple(ranked[:NAMED]))
 
 
-def check_unknown(fraction: float, limit: float, lost: Lost) -> None:
-    """Raises RunError if more than a fraction `limit` of the training tokens is unknown."""
+def check_unknown(fraction: float, limit: float, lost: Lost, kept: bool = False) -> None:
+    """Raises RunError if more than a fraction `limit` of the training tokens is unknown.
+
+    Args:
+      kept: whether the tokenizer is another run's, which `config.tokenizer` does not describe.
+    """
     if fraction > limit:
+        fix = (
+            "raise --config.tokenizer.vocab_size or --config.tokenizer.character_coverage, or set "
+            "--config.tokenizer.byte_fallback=True with bpe or unigram"
+        )
+        if kept:
+            fix = "set --config.tokenizer.initial to grow or new"
         raise RunError(
             f"{fraction:.1%} of the training tokens are unknown, more than "
-            f"data.max_oov_rate={limit:.1%} ({lost}): raise --config.tokenizer.vocab_size or "
-            "--config.tokenizer.character_coverage, or set --config.tokenizer.byte_fallback=True "
-            "with bpe or unigram"
+            f"data.max_oov_rate={limit:.1%} ({lost}): {fix}"
         )

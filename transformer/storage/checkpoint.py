@@ -216,17 +216,24 @@ class Checkpoints:
           UserError: one is of another model, or cannot be read.
         """
         total: dict[str, np.ndarray] = {}
+        equal: dict[str, tuple[str, np.ndarray]] = {}  # so far, with their digest
         for step in steps:
             try:
-                arrays = self._read_weights(step, template)
+                arrays, digests = self._read_weights(step, template)
             except DamageError as error:
                 error.step = step
                 raise
             for name in list(arrays):
                 x = arrays.pop(name)
+                if name not in total:
+                    equal[name] = digests[name], x
+                elif name in equal and digests[name] != equal[name][0]:
+                    del equal[name]
                 total[name] = total[name] + x if name in total else x
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), template)
         mean = {name: total.pop(name) / np.float32(len(steps)) for name in sorted(total)}
+        # A parameter that is frozen stays as it is, which a mean in float32 may not.
+        mean |= {name: x for name, (_, x) in equal.items()}
         return _place(mean, shapes)
 
     def read_progress(self, step: int) -> dict[str, Any] | None:
@@ -248,14 +255,21 @@ class Checkpoints:
         if progress := next(filter(None, readable), None):
             check_fingerprint(progress, fingerprint, self.folder)
 
-    def _read_weights(self, step: int, template: Any) -> dict[str, np.ndarray]:
-        """The weights of a checkpoint, by their place in the template."""
+    def _read_weights(
+        self, step: int, template: Any
+    ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        """The weights of a checkpoint and their digests, by their place in the template."""
         record = files.read_record(self._path(step))
         group, found = files.weights_of(record)
         expected = files.named_leaves({group: template})
         self._check_leaves(found, expected)
         arrays = files.read_leaves(self._path(step), record, expected)
-        return {name.removeprefix(f"{group}/"): x for name, x in arrays.items()}
+        digests = {name: leaf["digest"] for name, leaf in found.items()}
+        places = {name: name.removeprefix(f"{group}/") for name in arrays}
+        return (
+            {place: arrays[name] for name, place in places.items()},
+            {place: digests[name] for name, place in places.items()},
+        )
 
     def _path(self, step: int) -> Path:
         return self.folder / str(step)

@@ -34,7 +34,7 @@ from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
 from transformer.tasks import class_files
 from transformer.tasks.base import Task
-from transformer.tasks.numbers import model_fields, rates_of
+from transformer.tasks.numbers import initial_folder, model_fields, rates_of
 
 TOKENIZER = "tokenizer.model"
 CLASS_WEIGHTS = ("none", "balanced")
@@ -80,12 +80,14 @@ class ClassificationTask(Task):
                     f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
                     f"name a file in --config.data.{split}_source"
                 )
+        initial = initial_folder(config)
         train, tokenizer = prepare_labelled(
             source.splits["train"],
             source.labels,
             config.data,
             config.tokenizer,
             folder and folder / TOKENIZER,
+            initial and initial / TOKENIZER,
         )
         encoded = _encode(held, source.labels, tokenizer, config.data.max_tokens)
         return LabelledText(tokenizer, source.labels, held, encoded, train, source)

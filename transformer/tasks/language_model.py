@@ -25,7 +25,7 @@ from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks.base import TokenTask
-from transformer.tasks.numbers import model_fields
+from transformer.tasks.numbers import initial_folder, model_fields
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,13 @@ class LanguageModelTask(TokenTask):
     def read_text(self, folder: Path | None) -> LanguageText:
         config, documents = self.config, dict(open_documents(self.config.data))
         saved = folder and folder / TOKENIZER
+        initial = initial_folder(config)
         train, tokenizer = prepare_text(
-            documents.pop("train"), config.data, config.tokenizer, saved
+            documents.pop("train"),
+            config.data,
+            config.tokenizer,
+            saved,
+            initial and initial / TOKENIZER,
         )
         encoded = _encode(documents, tokenizer, config)
         _check_held_out(encoded)

@@ -1,6 +1,7 @@
 """The numbers of a config that the compiled step takes as arguments in all tasks."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -31,7 +32,14 @@ def rates_of(hparams: dict[str, Any]) -> DropoutRates:
 
 def text_of(config: ConfigDict) -> dict[str, Any]:
     """Returns the settings of a config that determine its text."""
-    return {"data": config.data.to_dict(), "tokenizer": config.tokenizer.to_dict()}
+    tokenizer = {**config.tokenizer.to_dict(), "initial_folder": initial_folder(config)}
+    return {"data": config.data.to_dict(), "tokenizer": tokenizer}
+
+
+def initial_folder(config: ConfigDict) -> Path | None:
+    """Returns the folder of the run whose tokenizers this one keeps or grows, if there is one."""
+    folder = config.train.init_from
+    return Path(folder).expanduser() if folder and config.tokenizer.initial != "new" else None
 
 
 def model_fields(config: ConfigDict) -> dict[str, Any]:

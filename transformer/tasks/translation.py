@@ -26,7 +26,7 @@ from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks.base import TokenTask
-from transformer.tasks.numbers import model_fields
+from transformer.tasks.numbers import initial_folder, model_fields
 from transformer.tasks.pair_snapshots import snapshot_of_pairs
 
 
@@ -59,7 +59,14 @@ class TranslationTask(TokenTask):
                     f"name a file in --config.data.{split}_source"
                 )
         scored = {split: pairs[split] for split in SPLITS[1:]}
-        corpus = prepare_corpus(pairs["train"], config.data, config.tokenizer, folder, scored)
+        corpus = prepare_corpus(
+            pairs["train"],
+            config.data,
+            config.tokenizer,
+            folder,
+            scored,
+            initial_folder(config),
+        )
         return TranslationText(pairs, corpus)
 
     def read_kept_text(self, folder: Path) -> TranslationText:

@@ -104,6 +104,7 @@ def prepare_text(
     data: ConfigDict,
     settings: ConfigDict,
     saved: Path | None = None,
+    initial: Path | None = None,
 ) -> tuple[Text, Tokenizer]:
     """Returns the training text and its tokenizer, both from the cache if they are there.
 
@@ -112,6 +113,7 @@ def prepare_text(
       data: `config.data`.
       settings: `config.tokenizer`.
       saved: a run's tokenizer, taken if it is of this text.
+      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
 
     Raises:
       UserError: there is no text, the vocabulary does not suit it, too many tokens are unknown, or
@@ -126,7 +128,7 @@ def prepare_text(
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
         return _encode(documents, *tokenizers, whole=whole)
 
-    texts = [TokenizerText(Restartable(lambda: _lines(documents)), content, lines, saved)]
+    texts = [TokenizerText(Restartable(lambda: _lines(documents)), content, lines, saved, initial)]
     key = ("documents", content, whole)
     [tokenizer], encoded = prepare(texts, encode, key, data, settings)
     text = _text_of(encoded)

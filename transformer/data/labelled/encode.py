@@ -108,6 +108,7 @@ def prepare_labelled(
     data: ConfigDict,
     settings: ConfigDict,
     saved: Path | None = None,
+    initial: Path | None = None,
 ) -> tuple[EncodedTexts, Tokenizer]:
     """Returns the training texts and their tokenizer, both from the cache if they are there.
 
@@ -117,6 +118,7 @@ def prepare_labelled(
       data: `config.data`.
       settings: `config.tokenizer`.
       saved: a run's tokenizer, taken if it is of this text.
+      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
 
     Raises:
       UserError: the vocabulary does not suit the texts, or too many tokens are unknown.
@@ -133,7 +135,7 @@ def prepare_labelled(
         return _encode(items, labels, *tokenizers, max_tokens=data.max_tokens)
 
     plain = Restartable(lambda: (_plain(item.text) for item in items))
-    texts = [TokenizerText(plain, content, count, saved)]
+    texts = [TokenizerText(plain, content, count, saved, initial)]
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     [tokenizer], encoded = prepare(texts, encode, key, data, settings)
     return _texts_of(encoded), tokenizer

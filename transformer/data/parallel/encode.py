@@ -63,6 +63,7 @@ def prepare_corpus(
     settings,
     folder: Path | None = None,
     held_out: Mapping[str, Iterable[Pair]] | None = None,
+    initial: Path | None = None,
 ) -> Corpus:
     """Returns the training corpus; tokenizers and encoded text come from the cache if possible.
 
@@ -73,6 +74,7 @@ def prepare_corpus(
       settings: `config.tokenizer`.
       folder: a run's folder, whose tokenizers are used if they were trained on this text.
       held_out: the pairs of other splits, to look for in the training text.
+      initial: folder of the run whose tokenizers are kept or grow, if any.
 
     Raises:
       UserError: nothing is left after cleaning, the vocabulary does not suit the text, or too
@@ -88,6 +90,7 @@ def prepare_corpus(
             "".join(fingerprints[side] for side in sides),
             report.kept * len(sides),
             folder and folder / name,
+            initial and initial / name,
         )
         for name, sides in zip(tokenizer_names(settings.joint), groups, strict=True)
     ]

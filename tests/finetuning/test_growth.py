@@ -1,0 +1,164 @@
+"""A vocabulary that grows keeps all ids, and a text is cut as before and then joined further."""
+
+import pytest
+
+# protobuf makes these classes when they are imported.
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from configs import base
+from transformer.data import tokenizer as tokenizers
+from transformer.data.tokenizer import (
+    EOS_ID,
+    KINDS,
+    load_tokenizer,
+    save_tokenizer,
+    train_tokenizer,
+)
+from transformer.data.unknown import Lost, check_unknown
+from transformer.data.vocabulary.growth import grown_model
+from transformer.errors import UserError
+
+OLD = ["the cat sat on the mat", "a cat and a rat sat", "that rat ate the oat", "the hat"] * 3
+NEW = ["photon and proton", "the proton spectrum", "a spectrum of photons: ω", "protons emit"] * 3
+SIZE = {"bpe": 30, "unigram": 21, "word": 20, "char": 40}
+
+
+def settings(**changes):
+    config = base.get_config().tokenizer.copy_and_resolve_references()
+    config.update(changes)
+    return config
+
+
+@pytest.fixture(params=[(kind, fallback) for kind in KINDS for fallback in (False, True)
+                        if not fallback or kind in ("bpe", "unigram")], ids=str)  # fmt: skip
+def old(request, tmp_path):
+    """The file of a tokenizer of the old text, and its settings."""
+    kind, fallback = request.param
+    own = settings(kind=kind, byte_fallback=fallback, vocab_size=SIZE[kind] + 256 * fallback)
+    save_tokenizer(tmp_path / "old.model", train_tokenizer(OLD, own, tmp_path, "old"))
+    return tmp_path / "old.model", own
+
+
+def start(old, tmp_path, content="new", texts=NEW, saved=None, **changes):
+    path, own = old
+    own = settings(**{**own.to_dict(), **changes})
+    return train_tokenizer(texts, own, tmp_path, content, initial=path, saved=saved)
+
+
+def pieces(tokenizer):
+    return tokenizer.pieces(range(tokenizer.vocab_size))
+
+
+def scores(tokenizer):
+    return [piece.score for piece in ModelProto.FromString(tokenizer.model).pieces]
+
+
+def ends(tokenizer, text):
+    """Where tokens start in a text."""
+    return set(tokenizer.starts([text])[0])
+
+
+def test_old_pieces_keep_ids_and_scores_and_new_ones_follow(old, tmp_path):
+    before = load_tokenizer(old[0])
+    grown = start(old, tmp_path, initial="grow", vocab_size=before.vocab_size + 15)
+    assert pieces(grown)[: before.vocab_size] == pieces(before)
+    assert scores(grown)[: before.vocab_size] == scores(before)
+    added = set(pieces(grown)[before.vocab_size :])
+    assert 5 < len(added) <= 15
+    assert len(set(pieces(grown))) == grown.vocab_size
+    assert grown.kind == before.kind
+    # The new text has fewer tokens, or fewer that are unknown.
+    assert grown.encode(NEW) != before.encode(NEW)
+    if grown.kind == "bpe":
+        assert max(scores(grown)[before.vocab_size :]) < min(scores(before))
+
+
+def test_what_the_old_text_was_cut_into_is_only_joined(old, tmp_path):
+    before = load_tokenizer(old[0])
+    grown = start(old, tmp_path, initial="grow", vocab_size=before.vocab_size + 15)
+    if grown.kind == "unigram":  # whose cut is the most probable of all
+        return
+    for text in OLD:
+        assert ends(grown, text) <= ends(before, text)
+    untouched = [t for t in OLD if max(grown.encode([t])[0]) < before.vocab_size]
+    assert grown.encode(untouched) == before.encode(untouched)
+    if grown.kind == "bpe":
+        assert any(ends(grown, text) < ends(before, text) for text in NEW)
+    assert all(grown.decode(ids) == text for ids, text in zip(grown.encode(OLD), OLD, strict=True)
+               if grown.kind != "word")  # fmt: skip
+
+
+def test_a_model_has_no_piece_that_it_never_makes(tmp_path):
+    # "abcd" of "ab" and "cd" is out of reach where "bc" is merged first.
+    def model(*merges):
+        proto = ModelProto.FromString(base_model)
+        del proto.pieces[EOS_ID + 1 :]
+        for i, piece in enumerate([*merges, *"abcd▁"]):
+            proto.pieces.add(piece=piece, score=-float(i))
+        return proto.SerializeToString()
+
+    base_model = train_tokenizer(["a b c d"], settings(vocab_size=10), tmp_path, "x").model
+    grown = grown_model(model("bc"), model("ab", "cd", "abcd", "da"), 20)
+    added = [piece.piece for piece in ModelProto.FromString(grown).pieces][10:]
+    assert added == ["ab", "cd", "da"]
+    # Control: with no such merge it is within reach.
+    grown = grown_model(model("da"), model("ab", "cd", "abcd"), 20)
+    assert [piece.piece for piece in ModelProto.FromString(grown).pieces][10:] == [
+        "ab",
+        "cd",
+        "abcd",
+    ]
+
+
+def test_a_tokenizer_that_is_kept_is_the_same_model_whatever_the_other_keys_say(old, tmp_path):
+    kept = start(old, tmp_path, initial="keep", vocab_size=9, character_coverage=0.99)
+    assert kept.model == load_tokenizer(old[0]).model
+    own = start((None, old[1]), tmp_path, initial="new", texts=OLD, content="old")
+    assert own.model == kept.model  # from the cache, as without the key
+
+
+@pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
+@pytest.mark.parametrize("initial", ["keep", "grow"])
+def test_a_run_goes_on_with_its_own_tokenizer_without_the_other_run(old, initial, tmp_path):
+    path, _ = old
+    changes = {"initial": initial, "vocab_size": 45}
+    first = start(old, tmp_path, **changes)
+    save_tokenizer(tmp_path / "own.model", first)
+    path.unlink()
+    again = start(old, tmp_path / "elsewhere", saved=tmp_path / "own.model", texts=[], **changes)
+    assert (again.model, again.origin) == (first.model, first.origin)
+    # Controls: other text is refused, since its tokenizer may be the same; so is a run without one.
+    with pytest.raises(UserError, match=r"own.model is of other text, or of other keys"):
+        start(old, tmp_path, content="other", saved=tmp_path / "own.model", **changes)
+    with pytest.raises(UserError, match="is missing"):
+        start(old, tmp_path / "elsewhere", saved=tmp_path / "nothing.model", **changes)
+
+
+@pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
+def test_growth_is_cached_by_the_text_and_by_the_old_tokenizer(old, tmp_path, monkeypatch):
+    changes = {"initial": "grow", "vocab_size": 45}
+    first = start(old, tmp_path, **changes)
+    calls = []
+    real = tokenizers._train
+    monkeypatch.setattr(tokenizers, "_train", lambda *a, **k: calls.append(a) or real(*a, **k))
+    assert start(old, tmp_path, **changes).model == first.model
+    assert calls == []
+    save_tokenizer(old[0], train_tokenizer(NEW, settings(vocab_size=28), tmp_path, "third"))
+    assert start(old, tmp_path, **changes).model != first.model
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
+def test_no_room_to_grow_is_refused(old, tmp_path):
+    size = load_tokenizer(old[0]).vocab_size
+    says = rf"vocab_size={size} leaves no room for more than the {size} pieces .*initial=keep"
+    with pytest.raises(UserError, match=says):
+        start(old, tmp_path, initial="grow", vocab_size=size)
+    assert start(old, tmp_path, initial="grow", vocab_size=size + 1).vocab_size == size + 1
+
+
+def test_text_of_which_a_kept_tokenizer_knows_too_little_is_refused_with_the_way_out():
+    with pytest.raises(UserError, match=r"set --config.tokenizer.initial to grow or new"):
+        check_unknown(0.5, 0.01, Lost(), kept=True)
+    with pytest.raises(UserError, match=r"raise --config.tokenizer.vocab_size"):
+        check_unknown(0.5, 0.01, Lost())

@@ -1,0 +1,1 @@
+"""What happens to a vocabulary after it was learned."""

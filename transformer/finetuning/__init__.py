@@ -1,0 +1,1 @@
+"""Starting from the weights of a run that was trained before."""

@@ -1,0 +1,156 @@
+"""The run that another one starts from: found, checked, and its weights taken over."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from transformer import records, workdir
+from transformer.config import flatten, value_of
+from transformer.errors import UserError
+from transformer.finetuning.carry import Carried, carry
+from transformer.inference.base import Params, Predictor
+from transformer.model.parameters import ParameterRules, rules_of
+from transformer.storage.checkpoint_files import named_leaves
+from transformer.storage.files import write_json
+from transformer.tasks.numbers import initial_folder
+
+KEY = "config.train.init_from"
+HEAD = "output/"  # the module of a classifier with a column for each class
+# Keys of a model that a run may change without a word: its parameters mean the same.
+FREE = ("dropout_", "dtype", "remat", "max_length")
+
+logger = logging.getLogger(__name__)
+
+
+def check_source(config: ConfigDict, folder: Path) -> None:
+    """Checks the run that the one in `folder` starts from, unless that has started.
+
+    Raises:
+      UserError: there is no such run, or it is of another task or architecture, or its vocabularies
+        are not shared between the languages as here.
+    """
+    if config.train.init_from and not workdir.newest_step(folder):
+        _read_config(config)
+
+
+def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: Path) -> Params:
+    """Returns parameters that are the source's as far as the config says; writes what was loaded.
+
+    Args:
+      predictor: the model that will be trained.
+      fresh: its parameters as the seed draws them.
+      place: the folder of its run.
+
+    Raises:
+      UserError: the source cannot be read, or its parameters do not fit.
+    """
+    folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
+    differing = _differing(config, other)
+    try:
+        trained = workdir.load_trained(folder, other)
+        _check_classes(config, predictor, trained.predictor)
+        carried = _carry(config, predictor, fresh, trained)
+    except UserError as error:
+        keys = f"; that run has {differing}" if differing else ""
+        raise UserError(f"{KEY}={config.train.init_from}: {error}{keys}") from None
+    if differing:
+        logger.warning("warning: %s was trained with %s", folder, differing)
+    start = _describe(carried, fresh, rules_of(config.train)) | {
+        "folder": str(folder.absolute()),
+        "steps": list(map(int, trained.steps)),
+    }
+    write_json(place / records.START, start)
+    logger.info("%s", records.start_line(start))
+    leaves = [jnp.asarray(carried.params[name]) for name in named_leaves(fresh)]
+    return jax.tree.unflatten(jax.tree.structure(fresh), leaves)
+
+
+def _describe(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
+    """What `records.read_start` reads, but for the source."""
+    sizes = {name: int(np.size(x)) for name, x in named_leaves(fresh).items()}
+    return {
+        "parameters": sum(sizes.values()),
+        "loaded": carried.loaded,
+        "frozen": sum(size for name, size in sizes.items() if rules.is_frozen(name)),
+        "new": list(carried.new),
+        "tables": {
+            name: {"carried": rows, "new": new} for name, (rows, new) in carried.tables.items()
+        },
+    }
+
+
+def _read_config(config: ConfigDict) -> ConfigDict:
+    """The config of the source, checked against that of the run that starts from it."""
+    folder = Path(config.train.init_from).expanduser()
+    try:
+        other = workdir.load_config(folder)
+    except UserError as error:
+        told = str(error).replace("--workdir", f"--{KEY}")
+        raise UserError(f"{KEY}={config.train.init_from}: {told}") from None
+    for key in ("task", "model.architecture"):
+        here, there = value_of(config, key), value_of(other, key)
+        if here != there:
+            raise UserError(
+                f"{KEY}={config.train.init_from} is a run of config.{key}={there}, not {here}: "
+                f"name a run of the same, or set --config.{key}={there}"
+            )
+    shared = config.tokenizer.joint
+    if config.task == "translation" and initial_folder(config) and shared != other.tokenizer.joint:
+        raise UserError(
+            f"config.tokenizer.joint={shared}, and {KEY}={config.train.init_from} has "
+            f"{other.tokenizer.joint}: set --config.tokenizer.joint={other.tokenizer.joint}, or "
+            "--config.tokenizer.initial=new"
+        )
+    return other
+
+
+def _carry(
+    config: ConfigDict, predictor: Predictor, fresh: Params, trained: workdir.TrainedRun
+) -> Carried:
+    source = trained.variables["params"]
+    return carry(
+        named_leaves(jax.device_get(fresh)),
+        named_leaves(jax.device_get(source)),
+        table_rows(predictor, fresh),
+        table_rows(trained.predictor, source),
+        config.train.init_pattern,
+    )
+
+
+def table_rows(predictor: Predictor, params: Params) -> dict[str, list[str]]:
+    """Returns the pieces of the rows of each table of token embeddings, by the parameter's name."""
+    names = list(named_leaves(params))
+    # The number of its place in the tree stands for each parameter: so a table says which it is.
+    places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
+    numbered = jax.tree.unflatten(jax.tree.structure(params), places)
+    tables = predictor.token_tables({"params": numbered}).values()
+    return {
+        names[int(table.vectors[0, 0])]: table.tokenizer.pieces(range(table.tokenizer.vocab_size))
+        for table in tables
+    }
+
+
+def _check_classes(config: ConfigDict, predictor: Predictor, other: Predictor) -> None:
+    """Raises UserError where the layer of other classes would be taken over."""
+    here, there = (getattr(each, "labels", ()) for each in (predictor, other))
+    if here != there and re.search(config.train.init_pattern, f"{HEAD}kernel"):
+        raise UserError(
+            f"its classes are {', '.join(there)}, not {', '.join(here)}: leave their layer out by "
+            f"--config.train.init_pattern='^(?!{HEAD})'"
+        )
+
+
+def _differing(config: ConfigDict, other: ConfigDict) -> str:
+    """The keys of the model that change what the parameters mean, and their values there."""
+    ours, theirs = flatten(config.model), flatten(other.model)
+    return ", ".join(
+        f"model.{key}={theirs[key]} (here {ours[key]})"
+        for key in ours
+        if ours[key] != theirs[key] and not key.startswith(FREE)
+    )

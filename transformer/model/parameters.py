@@ -1,0 +1,139 @@
+"""Names of parameters, and patterns over them: which move in training, and how fast.
+
+A name is a path such as "encoder_layers_0/feed_forward/inner/kernel". A pattern is a regular
+expression that is searched in it: "embedding" matches every table, "^encoder_layers_0/" one layer,
+and "^(?!output/)" all but the module `output`.
+"""
+
+import dataclasses
+import difflib
+import itertools
+import math
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from transformer.errors import UserError, shorten
+from transformer.storage.checkpoint_files import named_leaves
+
+NEAR = 4  # names that a message offers
+KINDS_OF_PAIR = ([str, float], [str, int])
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterRules:
+    """Which parameters a training moves, and at what part of its learning rate.
+
+    Attributes:
+      freeze: pattern of those that stay as they are; '' matches none.
+      factors: (pattern, factor of the learning rate) pairs, of which the first match counts.
+
+    Source: Howard and Ruder 2018, "Universal Language Model Fine-tuning", section 3.2
+    (discriminative rates) and 3.3 (freezing).
+    """
+
+    freeze: str = ""
+    factors: tuple[tuple[str, float], ...] = ()
+
+    def is_frozen(self, name: str) -> bool:
+        """Returns whether a parameter stays as it is."""
+        return bool(self.freeze) and re.search(self.freeze, name) is not None
+
+    def factor(self, name: str) -> float:
+        """Returns what the learning rate of a parameter is multiplied by."""
+        return next((factor for pattern, factor in self.factors if re.search(pattern, name)), 1.0)
+
+    def split(self, tree: Any) -> tuple[Any, Any]:
+        """Returns the leaves that move, and those that do not, each with None for the others.
+
+        None is a node without leaves: a gradient or an optimizer of the first tree has nothing of
+        what is frozen. `merge` is the inverse.
+        """
+        leaves, structure = jax.tree.flatten(tree)
+        frozen = list(map(self.is_frozen, named_leaves(tree)))
+        moving = [None if f else x for f, x in zip(frozen, leaves, strict=True)]
+        staying = [x if f else None for f, x in zip(frozen, leaves, strict=True)]
+        return jax.tree.unflatten(structure, moving), jax.tree.unflatten(structure, staying)
+
+    def check(self, names: Collection[str]) -> None:
+        """Raises UserError where a pattern matches no parameter, or all are frozen."""
+        if self.freeze and len(matching("train.freeze", self.freeze, names)) == len(names):
+            raise UserError(
+                f"config.train.freeze={self.freeze!r} matches all parameters: nothing is left to "
+                "train"
+            )
+        for pattern, _ in self.factors:
+            matching("train.learning_rate_factors", pattern, names)
+
+
+def merge(moving: Any, staying: Any) -> Any:
+    """Returns the tree that `ParameterRules.split` split."""
+    return jax.tree.map(
+        lambda x, y: y if x is None else x, moving, staying, is_leaf=lambda x: x is None
+    )
+
+
+def rules_of(train: ConfigDict, shapes: Callable[[], Any] | None = None) -> ParameterRules:
+    """Returns the rules of `config.train`.
+
+    Args:
+      shapes: returns the tree of the parameters that they are for, if it is known.
+
+    Raises:
+      UserError: a pattern is not a regular expression, or matches no parameter; or a factor is not
+        a number above zero.
+    """
+    check_pattern("train.freeze", train.freeze)
+    key, factors = "train.learning_rate_factors", []
+    for pair in train.learning_rate_factors:
+        if not isinstance(pair, list | tuple) or list(map(type, pair)) not in KINDS_OF_PAIR:
+            raise UserError(
+                f"config.{key} has {shorten(pair)!r}: it must be pairs of a pattern and a factor, "
+                "such as (('encoder', 0.1),), or --config.train.learning_rate_factors=encoder=0.1"
+            )
+        pattern, factor = pair
+        check_pattern(key, pattern)
+        if not 0 < factor < math.inf:
+            raise UserError(
+                f"config.{key} has the factor {factor} of {pattern!r}: it must be above 0; "
+                "--config.train.freeze keeps parameters as they are"
+            )
+        factors.append((pattern, float(factor)))
+    rules = ParameterRules(train.freeze, tuple(factors))
+    if shapes is not None and rules != ParameterRules():
+        rules.check(named_leaves(shapes()))
+    return rules
+
+
+def check_pattern(key: str, pattern: str) -> None:
+    """Raises UserError where the value of a key is not a regular expression."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UserError(
+            f"config.{key}={shorten(pattern)!r} is not a regular expression ({error}): fix it, or "
+            "put a backslash before what is meant as it stands"
+        ) from None
+
+
+def matching(key: str, pattern: str, names: Collection[str]) -> list[str]:
+    """Returns the names that a pattern matches.
+
+    Raises:
+      UserError: there are none; names that look like the pattern are told.
+    """
+    found = [name for name in names if re.search(pattern, name)]
+    if found:
+        return found
+    paths = (itertools.accumulate(name.split("/"), "{}/{}".format) for name in names)
+    known = dict.fromkeys(itertools.chain.from_iterable(paths))
+    near = difflib.get_close_matches(pattern, known, NEAR, 0.5)
+    near = near or list(dict.fromkeys(name.split("/")[0] for name in names))
+    more = ", ..." if len(near) > NEAR else ""
+    raise UserError(
+        f"config.{key} has {shorten(pattern)!r}, which matches no parameter: there are "
+        f"{', '.join(near[:NEAR])}{more}"
+    )
