@@ -7,6 +7,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from configs import base
 from transformer.data import tokenizer as tokenizers
+from transformer.data.growth import grown_model
 from transformer.data.tokenizer import (
     EOS_ID,
     KINDS,
@@ -15,7 +16,6 @@ from transformer.data.tokenizer import (
     train_tokenizer,
 )
 from transformer.data.unknown import Lost, check_unknown
-from transformer.data.vocabulary.growth import grown_model
 from transformer.errors import UserError
 
 OLD = ["the cat sat on the mat", "a cat and a rat sat", "that rat ate the oat", "the hat"] * 3

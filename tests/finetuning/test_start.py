@@ -211,7 +211,7 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
             {"tokenizer.joint": False, "model.tied_embeddings": "none"},
             ("config.tokenizer.joint=False", "has True: set --config.tokenizer.joint=True"),
         ),
-        ({"train.init_from": "/nowhere"}, ("/nowhere holds no run", "--config.train.init_from")),
+        ({"train.init_from": "/nowhere"}, ("/nowhere has no run", "--config.train.init_from")),
         ({"train.init_pattern": "encodr"}, ("train.init_pattern has 'encodr'", "encoder_layers")),
     ],
 )
@@ -277,7 +277,7 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_pa
         for name, x in named_leaves(tree).items():
             assert identical(x, theirs[name]) == ("layers" in name), name
     # Control: a run that has not begun needs it.
-    with pytest.raises(UserError, match="holds no run"):
+    with pytest.raises(UserError, match="has no run"):
         check_source(config, tmp_path / "fresh")
 
 
@@ -292,7 +292,7 @@ def tiny(tmp_path_factory):
 def test_the_command_refuses_before_any_text_is_read(tiny, tmp_path):
     arguments = f"--config={tiny.config}", f"--workdir={tmp_path / 'run'}"
     nowhere = f"--config.train.init_from={tmp_path / 'nowhere'}"
-    says = (f"config.train.init_from={tmp_path}/nowhere: ", "holds no run", "check --config.train")
+    says = (f"config.train.init_from={tmp_path}/nowhere: ", "has no run", "check --config.train")
     refused(*arguments, nowhere, "--config.data.source=files", says=says)
     assert not (tmp_path / "run").exists()
     other = f"--config={tiny.config}", f"--workdir={tiny.workdir}", "--config.seed=3"
@@ -303,7 +303,7 @@ def test_trials_of_a_sweep_are_refused_by_name(tiny, tmp_path):
     config = workdir.load_config(tiny.workdir)
     good = {"train.init_from": str(tiny.workdir)}
     assert plan_trial(config, good, 0, tmp_path).config.train.init_from == str(tiny.workdir)
-    with pytest.raises(UserError, match=r"trial 4 of the sweep: .*nowhere holds no run"):
+    with pytest.raises(UserError, match=r"trial 4 of the sweep: .*nowhere has no run"):
         plan_trial(config, {"train.init_from": "nowhere"}, 4, tmp_path)
 
 

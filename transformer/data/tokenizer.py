@@ -21,7 +21,7 @@ from jaxtyping import Int
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
-from transformer.data.vocabulary.growth import grow
+from transformer.data.growth import grow
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes, write_json
 

@@ -1,1 +1,0 @@
-"""What happens to a vocabulary after it was learned."""
