@@ -1,7 +1,7 @@
 """Trains, scores and uses models: `python launch.py --config=configs/quickstart.py --workdir=run`.
 
-A run that was started, and modes other than `train`, need only --workdir. Any key of the config is
-a flag: `--config.model.num_heads=4`.
+A run that was started, and modes other than `train`, need only --workdir; `plan` needs only
+--config. Any key of the config is a flag: `--config.model.num_heads=4`.
 """
 
 import dataclasses
@@ -87,7 +87,7 @@ def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
             if not equals:
                 raise UserError(f"{argument} has no value: write --config.{key}=value")
             overrides.append((key, text))
-    if values.workdir is None:
+    if values.workdir is None and MODES[values.mode].workdir:
         raise UserError("--workdir is missing: name the folder of the run")
     return overrides
 

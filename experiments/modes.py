@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from transformer.errors import UserError
 
-TRAIN = "train"
+TRAIN, PLAN = "train", "plan"
+READ_TEXT = (TRAIN, PLAN)  # the modes that read the training text of a run's own config
 ATTENTION_FLAGS = ("sentence", "translation", "hide_eos", "layer", "head")
 LINE_FLAGS = ("input", "output")
 
@@ -27,6 +28,7 @@ class Mode(NamedTuple):
       flags: the fields of `Options` that it reads.
       tasks: that have it; all where it names none.
       log: the stream for what it says: "stderr" where "stdout" is for its answers.
+      workdir: whether it works on a run's folder.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Mode(NamedTuple):
     flags: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     log: str = "stderr"
+    workdir: bool = True
 
     def fits(self, task: str) -> bool:
         """Whether a task has it."""
@@ -63,6 +66,13 @@ TABLE = (
         "train a run or a sweep, or resume it",
         ("trial",),
         log="stdout",
+    ),
+    Mode(
+        PLAN,
+        "experiments.planning.plan.plan",
+        "tell what training --config takes in memory, disk and time, and train nothing",
+        ("output",),
+        workdir=False,
     ),
     Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text", log="stdout"),
     Mode(
