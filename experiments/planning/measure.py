@@ -75,7 +75,8 @@ def shapes_of(plan: Plan) -> list[Shape]:
     """Returns the shapes of a plan's batches, shortest first."""
     if not isinstance(plan, BucketPlan):
         batch = plan[0]
-        return [Shape(*jax.tree.leaves(batch)[0].shape, plan.epoch_length, batch)]
+        rows, length = jax.tree.leaves(batch)[0].shape
+        return [Shape(rows, length, plan.epoch_length, batch)]
     first: dict[int, int] = {}
     for number in range(plan.epoch_length):
         first.setdefault(plan.indices(number)[0].length, number)

@@ -26,7 +26,9 @@ from experiments.planning.measure import (
 from experiments.planning.table import print_plan
 from experiments.text_io import open_output
 from transformer import tasks
-from transformer.data.buckets import BucketPlan
+from transformer.data.documents.batches import TextPlan
+from transformer.data.labelled.batches import LabelledPlan
+from transformer.data.parallel.batches import BatchPlan
 from transformer.progress import parameter_counts
 from transformer.tasks.base import Task
 
@@ -121,11 +123,15 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
 
 def _tokens(task: Task) -> Mapping[str, int]:
     """The training tokens of each side, without begin and end of sentences."""
-    if task.config.task == "translation":
-        sides = {"source": task.plan.source, "target": task.plan.target}
-    else:
-        text = task.plan.texts if isinstance(task.plan, BucketPlan) else task.plan.text
-        sides = {"text": text.store}
+    match task.plan:
+        case BatchPlan() as plan:
+            sides = {"source": plan.source, "target": plan.target}
+        case LabelledPlan() as plan:
+            sides = {"text": plan.texts.store}
+        case TextPlan() as plan:
+            sides = {"text": plan.text.store}
+        case _:
+            sides = {}
     return {name: len(store.tokens) for name, store in sides.items()}
 
 
@@ -146,8 +152,8 @@ def _lower(config: ConfigDict, tokens: int) -> str:
             f"--config.optimizer.gradient_accumulation_steps={parts}"
         )
     return (
-        "--config.tokenizer.vocab_size, --config.model.d_model or the numbers of layers, or "
-        "--config.data.max_tokens"
+        "--config.tokenizer.vocab_size, --config.model.d_model, the numbers of layers or "
+        "--config.data.max_tokens, or set --config.model.remat=True"
     )
 
 
