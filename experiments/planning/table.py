@@ -1,7 +1,6 @@
 """The table that `--mode=plan` prints."""
 
 import datetime
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -93,9 +92,10 @@ def _time(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def quantity(number: float, unit: str) -> str:
     """Returns a number with a prefix of a thousand's power, such as 1.5 GB."""
-    steps = itertools.count()
-    prefix = next(i for i in steps if number < 1000 ** (i + 1) or i == len(PREFIXES) - 1)
-    return f"{number / 1000**prefix:.3g} {PREFIXES[prefix]}{unit}"
+    power = 0
+    while number >= 999.5 and power < len(PREFIXES) - 1:  # which three digits round up
+        number, power = number / 1000, power + 1
+    return f"{number:.3g} {PREFIXES[power]}{unit}"
 
 
 def duration(seconds: float) -> str:
