@@ -31,8 +31,8 @@ LIMIT = 1_000_000  # steps: more than the epochs have, which end the training
 ROWS = {
     # Sennrich and Zhang 2019 (5,000 sentences and more, recurrent): 2,000 subwords, batches of
     # 1,000 tokens. Araabi and Monz 2020 (5,000 sentences): dropout 0.3, fewer layers, heads and
-    # inner units, much label smoothing. Many epochs, since an epoch has about 25 batches: 20 epochs
-    # of 2,000 pairs learnt little here.
+    # inner units, much label smoothing; this row goes further in size, less far in smoothing. Many
+    # epochs, since an epoch has about 25 batches: 20 epochs of 2,000 pairs learnt little here.
     1_000: (
         "a small model, 2,000 subwords, small batches and high dropout, as for 5,000 sentences in "
         "Sennrich and Zhang 2019 and in Araabi and Monz 2020",
@@ -52,8 +52,8 @@ ROWS = {
         (128, 256, 4, 4, 0.3, 4000, 2048, 1, 2e-3, 800, 80, LIMIT, 400, 0.1, 10, 5),
     ),
     # Wu et al. 2021 on Multi30k (29,000 pairs): this model has 41.02 BLEU, larger ones overfit
-    # (39.68 and 38.33). Here the model, dropout, subwords and batches of this row had 39.2 with
-    # another schedule, in 35 epochs (docs/results/multi30k.md).
+    # (39.68 and 38.33). Here the model, dropout, subwords and batches of this row had 39.2 after
+    # 5,000 steps of another schedule (docs/results/multi30k.md).
     30_000: (
         "the model of Multi30k (29,000 pairs): larger ones overfit (Wu et al. 2021)",
         (128, 256, 4, 4, 0.3, 6000, 4096, 1, 4e-3, 1000, 60, LIMIT, 0, 0.1, 10, 5),
@@ -65,7 +65,7 @@ ROWS = {
         (256, 1024, 4, 4, 0.3, 8000, 4096, 1, 1e-3, 1000, 40, LIMIT, 0, 0.1, 5, 5),
     ),
     # fairseq's transformer_iwslt_de_en, for the 160,000 pairs of IWSLT14: rate, warm-up, dropout,
-    # smoothing and batches, too; 35.5 BLEU tokenised, pre-norm.
+    # smoothing and batches, too.
     200_000: (
         "fairseq's model of IWSLT14 (160,000 pairs)",
         (512, 1024, 4, 6, 0.3, 10_000, 4096, 1, 5e-4, 4000, 40, LIMIT, 0, 0.1, 5, 5),
