@@ -77,17 +77,15 @@ def _time(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     speed = quantity(found["flops"]["per_step"] / each, "FLOP/s")
     yield "time: a step", f"{each:.3g} s, {speed}"
     yield "time: to compile", duration(time["compile"])
-    yield (
-        "time: an evaluation, at most",
-        f"{duration(time['evaluation'])}, {time['evaluations']:,}x",
-    )
+    evaluation, count = duration(time["evaluation"]), time["evaluations"]
+    yield "time: an evaluation, at most", f"{evaluation}, {count:,} times"
     end = f"{time['steps']:,} steps, {time['epochs']:.1f} epochs ({time['ending']})"
     if time["minutes"]:
         end += f", or train.minutes={time['minutes']:g}"
     least, most = duration(time["least"]), duration(time["most"])
     yield "time: to the end", f"{least} to {most}: {end}"
     if time["patience"]:
-        yield "", f"earlier after {time['patience']} evaluations without a better score"
+        yield "", f"or earlier: after {time['patience']} evaluations without a better score"
 
 
 def quantity(number: float, unit: str) -> str:
