@@ -65,8 +65,8 @@ def plan(config: ConfigDict, folder: Path, options: Options) -> None:
 def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[str, Any]:
     """Returns the plan as JSON has it: text, shapes, parameters, flops, memory, disk and time.
 
-    Bytes, seconds and floating-point operations are plain numbers. `time` is None, and `lower`
-    says what to lower, if the memory is too small.
+    Bytes, seconds and floating-point operations are plain numbers. If the memory is too small,
+    `time` is None and `advice` says what to change.
 
     Args:
       free: bytes of memory.
@@ -117,7 +117,7 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
         },
         "disk": _disk(measured, config, task.plan.epoch_length, sum(tokens.values()), folder),
         "time": _time(measured, config, shapes) if measured.step_seconds else None,
-        "lower": None if measured.fits(free) else _lower(config, limit),
+        "advice": None if measured.fits(free) else _advice(config, shapes[largest], limit),
     }
 
 
@@ -143,16 +143,16 @@ def _largest_batch(measured: Measured, shape: Shape, number: int, free: int) -> 
     return 2 ** int(math.log2(tokens)) if tokens >= 1 else 0
 
 
-def _lower(config: ConfigDict, tokens: int) -> str:
-    """What to lower if the memory is too small."""
-    if config.data.max_tokens <= tokens < config.data.batch_tokens:
-        parts = config.optimizer.gradient_accumulation_steps * config.data.batch_tokens // tokens
+def _advice(config: ConfigDict, shape: Shape, tokens: int) -> str:
+    """What to change if the memory is too small for a shape, but enough for so many tokens."""
+    if config.data.max_tokens <= tokens < shape.positions:
+        parts = config.optimizer.gradient_accumulation_steps * math.ceil(shape.positions / tokens)
         return (
-            f"--config.data.batch_tokens={tokens}, and for updates of the same size "
+            f"set --config.data.batch_tokens={tokens}, and for updates of the same size "
             f"--config.optimizer.gradient_accumulation_steps={parts}"
         )
     return (
-        "--config.tokenizer.vocab_size, --config.model.d_model, the numbers of layers or "
+        "lower --config.tokenizer.vocab_size, --config.model.d_model, the numbers of layers or "
         "--config.data.max_tokens, or set --config.model.remat=True"
     )
 

@@ -12,7 +12,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 
 
 def print_plan(found: Mapping[str, Any]) -> None:
-    """Prints a plan, see `plan.estimate`, and what to lower if its memory is too small."""
+    """Prints a plan, see `plan.estimate`, and what to change if its memory is too small."""
     table = Table("", "estimate", title=f"{found['name']} on {found['device']}")
     sections = (_text, _model, _memory, _disk, _time)
     for section in sections:
@@ -20,8 +20,8 @@ def print_plan(found: Mapping[str, Any]) -> None:
             table.add_row(name, value)
         table.add_section()
     print_table(table)
-    if found["lower"]:
-        print(f"the memory is too small: lower {found['lower']}", flush=True)
+    if found["advice"]:
+        print(f"the memory is too small: {found['advice']}", flush=True)
 
 
 def _text(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -78,7 +78,7 @@ def _time(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "time: a step", f"{each:.3g} s, {speed}"
     yield "time: to compile", duration(time["compile"])
     evaluation, count = duration(time["evaluation"]), time["evaluations"]
-    yield "time: an evaluation, at most", f"{evaluation}, {count:,} times"
+    yield "time: an evaluation, at most", f"{evaluation}; evaluations: {count:,}"
     end = f"{time['steps']:,} steps, {time['epochs']:.1f} epochs ({time['ending']})"
     if time["minutes"]:
         end += f", or train.minutes={time['minutes']:g}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_text_memory_and_time_are_those_of_the_run(planned):
     assert memory["step"] > memory["state"]
     assert memory["needed"] == memory["step"] + memory["saving"]
     assert memory["fits"]
-    assert found["lower"] is None
+    assert found["advice"] is None
     assert (time["steps"], time["evaluations"], time["ending"]) == (40, 2, "train.steps=40")
     assert 0 < time["least"] < time["most"]
     assert len(found["shapes"][0]["seconds"]) == measure.STEPS
@@ -106,7 +107,7 @@ def test_a_device_without_memory_for_it_ends_the_plan_in_a_line(planned, monkeyp
     refused("--mode=plan", f"--config={planned[0] / 'config.py'}", says=says)
 
 
-def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_lower_is_said(
+def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_change_is_said(
     tmp_path, monkeypatch, capsys
 ):
     config = toy_config(tmp_path, **{"data.max_tokens": 8})
@@ -118,11 +119,11 @@ def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_lower_is_sai
     found = plan.estimate(task, config, Path(tmp_path / "run"), 5000)
     assert found["memory"]["largest_batch_tokens"] == 16
     assert found["time"] is None
-    assert found["lower"].startswith("--config.data.batch_tokens=16, ")
-    assert found["lower"].endswith("gradient_accumulation_steps=13")  # 208 / 16
+    assert found["advice"].startswith("set --config.data.batch_tokens=16, ")
+    assert found["advice"].endswith(f"gradient_accumulation_steps={math.ceil(size / 16)}")
     table.print_plan(found)
-    assert "the memory is too small: lower --config.data.batch_tokens=16" in capsys.readouterr().out
-    assert "d_model" in plan.estimate(task, config, Path(tmp_path / "run"), 2000)["lower"]
+    assert "the memory is too small: set --config.data.batch_tokens=16" in capsys.readouterr().out
+    assert "d_model" in plan.estimate(task, config, Path(tmp_path / "run"), 2000)["advice"]
     enough = 2 * 1000 + 100 * size
     assert measured.fits(round(enough / measure.MEMORY_FRACTION) + 1)
     assert not measured.fits(round(enough / measure.MEMORY_FRACTION) - 1)
