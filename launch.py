@@ -1,7 +1,7 @@
 """Trains, scores and uses models: `python launch.py --config=configs/quickstart.py --workdir=run`.
 
-A run that was started, and modes other than `train`, need only --workdir; `fetch` needs none. Any
-key of the config is a flag: `--config.model.num_heads=4`.
+A run that was started, and modes other than `train`, need only --workdir; `plan` needs only
+--config, `fetch` nothing. Any key of the config is a flag: `--config.model.num_heads=4`.
 """
 
 import dataclasses

@@ -22,6 +22,9 @@ def get_config() -> ConfigDict:
     config.name = "base"  # for people
     config.task = "translation"  # a key of transformer.tasks.REGISTRY
     config.seed = 0  # of parameters, dropout and the order of batches
+    # "size" sets keys by the number of training pairs (configs/recipes/size.py) unless the user
+    # did; for pages made from own_text.py. "none" sets none.
+    config.recipe = "none"
     config.model = _model()
     config.data = _data()
     config.tokenizer = _tokenizer()
@@ -105,8 +108,8 @@ def _data() -> ConfigDict:
     data.length_generalization_size = 0
     # files: names below `path`, plain or compressed (gzip, xz, zstd). Without a target file, the
     # source file has rows of both sides: .tsv, .csv, .jsonl, .tmx, .parquet, or a folder of Hugging
-    # Face's datasets; see docs/own_text.md. A corpus of transformer/data/catalogue.py that `fetch`
-    # names is downloaded by --mode=fetch; its path is below `cache_dir` if `path` is empty.
+    # Face's datasets; see docs/own_text.md. --mode=fetch downloads the corpus that `fetch`
+    # names (transformer/data/files/catalogue.py), below `cache_dir` if `path` is empty.
     data.path = ""
     data.fetch = ""
     data.train_source = "train.en"
@@ -165,8 +168,8 @@ def _add_rows(data: ConfigDict) -> None:
 
 def _tokenizer() -> ConfigDict:
     tokenizer = ConfigDict()
-    # Of a run with train.init_from: keep that run's tokenizers, whatever the other keys here say |
-    # grow: add to them subwords of this text, up to vocab_size in all | new: learn own ones.
+    # keep: with train.init_from, the tokenizers of that run; the other keys here are not used |
+    # grow: the same with subwords of this text added, up to vocab_size in all | new: trained here.
     tokenizer.initial = "keep"
     tokenizer.kind = "bpe"  # bpe (Sennrich et al. 2016) | unigram (Kudo 2018) | word | char
     tokenizer.joint = True  # one vocabulary for both languages; needed to tie all embeddings

@@ -3,10 +3,14 @@
     python launch.py --config=configs/own_text.py --workdir=runs/own \\
         --config.data.path=DIR --config.data.train_source=FILE --config.data.train_target=FILE
 
-By default, 500 pairs are held out for validation and 500 for test; to use your own files, set
-`--config.data.validation_source=...` and so on. The model is meant for ten thousand to a few
-hundred thousand pairs; time and score depend on the text and were not measured. With few pairs,
-lower `--config.tokenizer.vocab_size`.
+By default, 500 pairs are held out
+for validation and 500 for test; to use your own files, set `--config.data.validation_source=...`
+and so on.
+
+The recipe sets the sizes, rates and the length of the training by the number of pairs
+(configs/recipes/size.py), except for keys that you set; the values below are those of
+`--config.recipe=none`, for some ten thousand pairs. `--mode=plan` tells how long the training takes
+and how much memory it needs.
 """
 
 from configs import base
@@ -15,6 +19,7 @@ from configs import base
 def get_config():
     config = base.get_config()
     config.name = "own_text"
+    config.recipe = "size"
 
     config.model.d_model = 256
     config.model.d_ff = 1024

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments import run, safety
+from experiments import recipe, run, safety
 from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override, read_experiment
-from experiments.modes import MODES, TRAIN
+from experiments.modes import MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code, logging_to
 from experiments.sweeps.sweep import check_names, sweep
@@ -52,7 +52,7 @@ def execute(command: Command) -> int:
 
     It is 2 after one line about a user error, and 128 + n if signal n ended the training early.
     """
-    memory = MEMORY_OF_TRAINING if command.mode == TRAIN else MEMORY
+    memory = MEMORY_OF_TRAINING if command.mode in READ_TEXT else MEMORY
     with logging_to(MODES[command.mode].log):
         return exit_code(lambda: _execute(command), command.workdir or "", memory)
 
@@ -65,6 +65,8 @@ def _execute(command: Command) -> int:
     _keep_compiled(config)
     if options.trial is not None and not experiment.is_sweep:
         raise UserError("--trial is for sweeps: --config names none")
+    if mode.name == PLAN and experiment.is_sweep:
+        logger.info("--config is a sweep: this plan is of one run, without what a trial sets")
     function = mode.load(config.task)
     if mode.name == TRAIN:
         return function(experiment, folder, options)
@@ -84,8 +86,9 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
 def _read(command: Command, folder: Path) -> Experiment:
     """The experiment of the config file, or of the run's folder, with the overrides, checked."""
-    training = command.mode == TRAIN
-    if training and command.config is None and not (folder / "config.json").exists():
+    reads_text = command.mode in READ_TEXT
+    has_run = command.workdir is not None and (folder / "config.json").exists()
+    if reads_text and command.config is None and not has_run:
         refuse_sweep(folder)
         raise UserError(
             "--config is missing: name the experiment, such as configs/quickstart.py; --workdir "
@@ -95,19 +98,23 @@ def _read(command: Command, folder: Path) -> Experiment:
         experiment = Experiment(base.get_config(), None, None)
     elif command.config is None:
         experiment = Experiment(load_config(folder), None, None)
-        safety.forget_places(experiment.config, training)
+        safety.forget_places(experiment.config, reads_text)
     else:
         experiment = read_experiment(command.config)
     config = experiment.config
     for key, text in command.overrides:
         override(config, key, text)
+    if command.config is not None:  # the config of a run's folder has the values of its recipe
+        saved = load_config(folder) if has_run and not reads_text else None
+        if reads_text or saved is not None:
+            recipe.apply(config, [key for key, _ in command.overrides], saved)
     check(config)
     check_names(config.sweep)
-    if training and not experiment.is_sweep:  # whose trials may set what does not fit
+    if reads_text and not experiment.is_sweep:  # whose trials may set what does not fit
         check_model(config)
     if command.config is None:
         safety.check_fetched(config, [key for key, _ in command.overrides])
-        if training and (line := safety.describe_text(config, folder)):
+        if reads_text and (line := safety.describe_text(config, folder)):
             logger.info(line)
     return experiment
 

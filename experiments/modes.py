@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from transformer.errors import UserError
 
-TRAIN = "train"
+TRAIN, PLAN = "train", "plan"
+READ_TEXT = (TRAIN, PLAN)  # the modes that read the training text of a run's own config
 ATTENTION_FLAGS = ("sentence", "translation", "hide_eos", "layer", "head")
 LINE_FLAGS = ("input", "output")
 
@@ -65,6 +66,13 @@ TABLE = (
         "train a run or a sweep, or resume it",
         ("trial",),
         log="stdout",
+    ),
+    Mode(
+        PLAN,
+        "experiments.planning.plan.plan",
+        "print the memory, disk and time that a training needs, and train nothing",
+        ("output",),
+        workdir=False,
     ),
     Mode(
         "fetch",

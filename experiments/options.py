@@ -19,7 +19,7 @@ class Options:
     input: str | None = _flag(
         "input file, one text per line; default: standard input (align: the test set)"
     )
-    output: str | None = _flag("output file; default: standard output")
+    output: str | None = _flag("output file; default: standard output (plan: also write JSON)")
     links: str | None = _flag("file with the gold links of --input, in Pharaoh format")
     prompt: str | None = _flag("prompt for a single text, in place of --input")
     sentence: str | None = _flag("sentence whose attention to draw")

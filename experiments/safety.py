@@ -1,7 +1,8 @@
 """Checks that make it safe to open a run's folder from somebody else.
 
 A config says where text and caches lie, and a cache holds machine code. So nothing of it that
-names a place is used but by training, which says what it reads; the cache is the user's own.
+names a place is used but by training and its plan, which say what they read; the cache is the
+user's own.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ def forget_places(config: ConfigDict, training: bool) -> None:
     """Sets what names a place in the config of a run's folder to its default.
 
     Args:
-      training: whether to keep the paths of the text, for a run that resumes.
+      training: whether to keep the paths of the text, for a run that resumes or its plan.
     """
     defaults = flatten(base.get_config())
     for key in flatten(config):

@@ -227,7 +227,6 @@ def test_no_two_rooms_import_one_another_not_even_around_others():
 AT_HOME = {
     "transformer.data.documents.sources": "each kind of text has its sources, batches and encode",
     "transformer.data.files.labelled_files": "all formats are read in one folder",
-    "transformer.data.files.pair_files": "all formats are read in one folder",
     "transformer.metrics.text": "each metric of the registry has its function next to it",
     "transformer.model.recurrent.model": "a door; `build` also checks names behind it",
 }

@@ -176,14 +176,23 @@ def parameter_table(params: Mapping[str, Any]) -> str:
 
     The layers of a stack, `name_0`, `name_1` and so on, are one line that says how many they are.
     """
+    counts = parameter_counts(params)
+    rows = [(name, f"{count:,}") for name, count in counts.items()]
+    rows.append(("all parameters", f"{sum(counts.values()):,}"))
+    left, right = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return "\n".join(f"{name:<{left}}  {count:>{right}}" for name, count in rows)
+
+
+def parameter_counts(params: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the number of parameters of each part of a model.
+
+    The layers of a stack, `name_0`, `name_1` and so on, are one part, `name (2)`.
+    """
     stacks: dict[str, list[int]] = {}
     for name, part in params.items():
         counts = stacks.setdefault(re.sub(r"_\d+$", "", name), [])
         counts.append(int(parameter_overview.count_parameters({name: part})))
-    rows = [
-        (f"{name} ({len(counts)})" if len(counts) > 1 else name, f"{sum(counts):,}")
+    return {
+        f"{name} ({len(counts)})" if len(counts) > 1 else name: sum(counts)
         for name, counts in stacks.items()
-    ]
-    rows.append(("all parameters", f"{sum(map(sum, stacks.values())):,}"))
-    left, right = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return "\n".join(f"{name:<{left}}  {count:>{right}}" for name, count in rows)
+    }

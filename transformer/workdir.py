@@ -169,8 +169,11 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
         and (training or not PLACES.fullmatch(key))
     ]
     if differing:
+        cause = ""
+        if config.recipe != "none":
+            cause = f"config.recipe={config.recipe} counts the text: is it that of the run? "
         raise UserError(
-            f"{folder} holds a run of another config: {'; '.join(differing)}. Use another "
+            f"{folder} holds a run of another config: {'; '.join(differing)}. {cause}Use another "
             "--workdir, or name it alone, without --config, to use the config that is there"
             + (f"; --config.train.init_from={folder} starts from its weights" if training else "")
         )

@@ -94,6 +94,8 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         for key, value in values.items():
             if key.startswith("sweep."):
                 raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
+            if key == "recipe":
+                raise UserError("config.recipe comes before the trials: set it in get_config()")
             if key == "task":
                 raise UserError(
                     "config.task cannot differ: scores of different tasks are not comparable"

@@ -137,7 +137,9 @@ def moved(tiny, tmp_path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("mode", ["evaluate", "heads", "report"])
+@pytest.mark.parametrize(
+    "mode", ["evaluate", *(pytest.param(m, marks=pytest.mark.slow) for m in ("heads", "report"))]
+)
 def test_a_run_is_used_without_its_text_and_without_the_cache(tiny, tmp_path, mode):
     folder = moved(tiny, tmp_path)
     gone = [f"--config.data.{key}" for key in ("source=files", f"path={tmp_path / 'gone'}")]

@@ -116,6 +116,7 @@ def test_what_is_scored_is_not_scored_again_for_the_sake_of_the_report(tiny, cop
     assert (copy / "results.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_during_the_pictures_leaves_the_run_unfinished_and_its_results(
     tiny, copy, monkeypatch
 ):

@@ -256,7 +256,12 @@ def with_other_leaves(value, change):
                 yield changed
 
 
-@pytest.mark.parametrize("name", READ_BY)
+FAST = ("results.json", "held_out/test.jsonl")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in READ_BY]
+)
 def test_damage_is_named_with_the_fix_in_every_mode_that_reads_it(copy, tmp_path, name):
     arguments = [f"--workdir={copy}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
     for damage, data in DAMAGE.items():

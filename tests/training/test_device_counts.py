@@ -194,6 +194,7 @@ np.savez(folder / "results.npz", **results)
 """
 
 
+@pytest.mark.slow  # test_a_run_of_eight_devices_goes_on_with_one_and_the_other_way is fast
 def test_any_number_of_devices_gives_the_losses_and_parameters_of_one(tmp_path):
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     environment["JAX_PLATFORMS"] = "cpu"

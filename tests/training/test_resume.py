@@ -108,6 +108,7 @@ def test_a_run_that_goes_on_with_other_batches_ends_otherwise(unbroken, tmp_path
         assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_translator_with_dropout_stopped_in_its_second_epoch_ends_as_the_unbroken_one(tmp_path):
     config = toy_config(tmp_path / "cache", **{"evaluate.snapshot_statistics": 4})
     task = TranslationTask(config)

@@ -1,0 +1,198 @@
+"""What training takes of a device: the memory and the seconds of its steps and evaluations."""
+
+import dataclasses
+import logging
+import math
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from transformer.data.buckets import BucketPlan
+from transformer.data.plan import Plan
+from transformer.run import Run
+from transformer.tasks.base import Task
+from transformer.train import Trainer
+
+logger = logging.getLogger(__name__)
+
+STEPS = 20  # measured, over all shapes
+MAX_SECONDS = 60.0  # after which no further step is measured
+MEMORY_FRACTION = 0.8  # of the free memory that a training should need at most
+
+
+class Shape(NamedTuple):
+    """Batches of one shape: how many an epoch has, and one of them."""
+
+    rows: int
+    length: int
+    batches: int
+    batch: Any
+
+    @property
+    def positions(self) -> int:
+        """Tokens of a batch, of one side, padding included."""
+        return self.rows * self.length
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What the steps of a run take.
+
+    Attributes:
+      steps: of the whole run, and `ending` the setting that ends it there.
+      state_bytes: parameters, optimizer state and averages.
+      step_bytes: the memory of a step, of each shape, the state included.
+      compile_seconds: of the programs of all shapes.
+      step_seconds: the measured steps of each shape; empty if the memory is too small for them.
+      evaluation_seconds: of one during training, with a model that was not trained.
+    """
+
+    steps: int
+    ending: str
+    state_bytes: int
+    step_bytes: list[int]
+    compile_seconds: float
+    step_seconds: list[list[float]]
+    evaluation_seconds: float
+
+    @property
+    def needed_bytes(self) -> int:
+        """The memory of the largest step, and of the copy of the state while it is saved."""
+        return max(self.step_bytes) + self.state_bytes
+
+    def fits(self, free: int) -> bool:
+        """Whether so many bytes of free memory are enough."""
+        return self.needed_bytes <= MEMORY_FRACTION * free
+
+
+def shapes_of(plan: Plan) -> list[Shape]:
+    """Returns the shapes of a plan's batches, shortest first."""
+    if not isinstance(plan, BucketPlan):
+        batch = plan[0]
+        rows, length = jax.tree.leaves(batch)[0].shape
+        return [Shape(rows, length, plan.epoch_length, batch)]
+    first: dict[int, int] = {}
+    for number in range(plan.epoch_length):
+        first.setdefault(plan.indices(number)[0].length, number)
+        if len(first) == len(plan.buckets):
+            break
+    return [Shape(b.rows, b.length, b.batches, plan[first[b.length]]) for b in plan.buckets]
+
+
+def free_memory() -> int:
+    """Returns the free bytes of the first device, or of the machine if that is a CPU."""
+    stats = jax.devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        [line] = (line for line in lines if line.startswith("MemAvailable:"))
+        return 1024 * int(line.split()[1])
+    except (OSError, ValueError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def measure(task: Task, config: ConfigDict, shapes: list[Shape], free: int) -> Measured:
+    """Compiles the training step for each shape, and takes some steps that are not kept.
+
+    Args:
+      free: bytes of memory; no step is taken if they are too few.
+    """
+    with tempfile.TemporaryDirectory() as name:  # a run has a folder, and this one leaves none
+        run = Run(task, config, Path(name))
+        try:
+            return _measure(Trainer([run]), run, shapes, free)
+        finally:
+            run.close()
+
+
+def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Measured:
+    state = trainer.fresh_state()
+    state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
+    batches = [trainer.placement.put_batch(shape.batch) for shape in shapes]
+    programs, step_bytes, start = [], [], time.monotonic()
+    for shape, batch in zip(shapes, batches, strict=True):
+        logger.info(f"compiling for batches of {shape.rows}x{shape.length}")
+        programs.append(trainer.train_step.lower(state, batch, trainer.hparams).compile())
+        step_bytes.append(_peak(programs[-1]))
+    measured = Measured(
+        run.total_steps,
+        run.why_ended(run.total_steps) or "",
+        state_bytes,
+        step_bytes,
+        time.monotonic() - start,
+        [],
+        0.0,
+    )
+    if not measured.fits(free):
+        return measured
+    logger.info(f"measuring {STEPS} steps and an evaluation")
+
+    def step(i: int) -> float:
+        nonlocal state
+        start = time.monotonic()
+        state, _ = jax.block_until_ready(programs[i](state, batches[i], trainer.hparams))
+        return time.monotonic() - start
+
+    seconds = _time_steps(step, [shape.batches for shape in shapes])
+    evaluation = _time_evaluation(run.task, state.ema or state.params)
+    return dataclasses.replace(measured, step_seconds=seconds, evaluation_seconds=evaluation)
+
+
+def _peak(program: Any) -> int:
+    """The bytes that a compiled program needs, its arguments included."""
+    stats = program.memory_analysis()
+    outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
+    return int(stats.argument_size_in_bytes + outputs + stats.temp_size_in_bytes)
+
+
+def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
+    """The seconds of STEPS steps over shapes, by how often they occur, but one of each at least.
+
+    Args:
+      step: takes a step of a shape, by number, and returns its seconds.
+      weights: how often each shape occurs.
+    """
+    start = time.monotonic()
+    first = [step(i) for i in range(len(weights))]  # slower than others: memory is fetched
+    seconds: list[list[float]] = [[] for _ in weights]
+    wanted = [max(1, round(STEPS * weight / sum(weights))) for weight in weights]
+    for turn in range(max(wanted)):
+        for i, count in enumerate(wanted):
+            if turn < count and time.monotonic() - start < MAX_SECONDS:
+                seconds[i].append(step(i))
+    return [own or [alone] for own, alone in zip(seconds, first, strict=True)]
+
+
+def _time_evaluation(task: Task, params: Any) -> float:
+    """The seconds of an evaluation during training, by one batch of translations."""
+    parts = 1
+    if task.config.task == "translation":
+        settings, size = ConfigDict(task.config.to_dict()), task.config.decode.batch_size
+        decoded = min(len(list(task.text.pairs["validation"])), settings.evaluate.max_sentences)
+        parts = math.ceil(decoded / size)
+        settings.evaluate.max_sentences = size
+        task = task.with_config(settings)
+    seconds = 0.0
+    for _ in range(2):  # the first compiles
+        start = time.monotonic()
+        task.evaluate(params, "validation", final=False)
+        seconds = time.monotonic() - start
+    return parts * seconds
+
+
+def mean_seconds(shapes: list[Shape], seconds: list[list[float]], choose: Any = np.median) -> float:
+    """Returns the seconds of a step, averaged over the batches of an epoch.
+
+    Args:
+      seconds: the measured steps of each shape.
+      choose: one number of those.
+    """
+    weights = [shape.batches for shape in shapes]
+    return float(np.average([choose(own) for own in seconds], weights=weights))

@@ -1,0 +1,120 @@
+"""Recipes: keys of a config that are set by the size of its training text, before it is read."""
+
+import itertools
+import logging
+import math
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import own_text
+from configs.recipes.size import KEYS, ROWS
+from transformer.config import assign, flatten
+from transformer.data.files.pair_files import parallel_text
+from transformer.data.holdout import splits_held_out
+from transformer.errors import UserError
+from transformer.model.config import check_choice
+from transformer.workdir import load_config
+
+logger = logging.getLogger(__name__)
+
+RECIPES = ("none", "size")
+STRUCTURE = re.compile(r"model\.(?!dropout)")  # keys that another run's parameters depend on
+
+
+def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None = None) -> None:
+    """Sets the keys of `config.recipe` in a config, and says which and why.
+
+    A key keeps its value if the user gave it, or if it differs from that of configs/own_text.py.
+
+    Args:
+      given: the keys that the command line sets.
+      saved: the config of a trained run, whose values are taken: its text need not be there.
+
+    Raises:
+      UserError: there is no such recipe, it is not for this task, or the text cannot be read.
+    """
+    check_choice("config.recipe", config.recipe, RECIPES)
+    if config.recipe == "none":
+        return
+    if config.task != "translation" or config.data.source != "files":
+        raise UserError(
+            f"config.recipe={config.recipe} is for task=translation and data.source=files, not for "
+            f"task={config.task} and data.source={config.data.source}: set --config.recipe=none"
+        )
+    values, page = flatten(config), flatten(own_text.get_config())
+    keys = list(itertools.chain.from_iterable(KEYS))
+    own = [key for key in keys if key in given or values[key] != page[key]]
+    if saved is not None:
+        chosen = {key: flatten(saved)[key] for key in keys}
+    else:
+        pairs = count_pairs(config.data)
+        row = nearest_row(pairs)
+        chosen = settings_of(row) | _model_of(config.train.init_from)
+        logger.info(_describe(pairs, row, {k: v for k, v in chosen.items() if k not in own}))
+        if own:
+            logger.info(f"your own: {_listed({key: values[key] for key in own})}")
+    for key in keys:
+        if key not in own:
+            assign(config, key, chosen[key])
+
+
+def count_pairs(data: ConfigDict) -> int:
+    """Returns the number of training pairs: the pairs of the files without those held out.
+
+    Cleaning, which comes later, may drop more.
+    """
+    held_out = sum(data[f"{split}_size"] for split in splits_held_out(data))
+    return max(1, sum(1 for _ in parallel_text(data, "train")) - held_out)
+
+
+def nearest_row(pairs: int) -> int:
+    """Returns the row of the recipe "size" nearest to a number of pairs, in the logarithm.
+
+    Of two that are equally near it is the smaller one.
+    """
+    rows = sorted(ROWS)
+    return next((row for row in rows[:-1] if pairs <= bounds(row)[1]), rows[-1])
+
+
+def settings_of(row: int) -> dict[str, float]:
+    """Returns {dotted key: value} of a row of the recipe "size"."""
+    _, values = ROWS[row]
+    return {key: v for keys, v in zip(KEYS, values, strict=True) for key in keys}
+
+
+def bounds(row: int) -> tuple[int, float]:
+    """Returns the smallest and the largest number of pairs that take a row."""
+    rows = sorted(ROWS)
+    halfway = [0, *(math.isqrt(a * b) for a, b in itertools.pairwise(rows)), math.inf]
+    i = rows.index(row)
+    return halfway[i] + 1, halfway[i + 1]
+
+
+def _model_of(folder: str) -> dict[str, Any]:
+    """The structure of the model that a run starts from, by dotted key; nothing if there is none.
+
+    A folder that is not a run is refused later, see `check_source`.
+    """
+    try:
+        parent = flatten(load_config(Path(folder).expanduser())) if folder else {}
+    except UserError:
+        return {}
+    keys = itertools.chain.from_iterable(KEYS)
+    return {key: parent[key] for key in keys if parent and STRUCTURE.match(key)}
+
+
+def _describe(pairs: int, row: int, chosen: dict[str, float]) -> str:
+    least, most = bounds(row)
+    between = f"from {least:,}" if math.isinf(most) else f"{least:,} to {most:,}"
+    return (
+        f"recipe for {pairs:,} training pairs ({between}): {ROWS[row][0]} "
+        f"(configs/recipes/size.py): {_listed(chosen)}"
+    )
+
+
+def _listed(values: dict[str, float]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())

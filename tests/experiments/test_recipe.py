@@ -1,0 +1,214 @@
+"""The recipe "size" sets keys by the number of pairs, never those of the user, and only once."""
+
+import itertools
+
+import pytest
+
+from configs import base, own_text
+from configs.recipes.size import ROWS
+from conftest import heard
+from experiments import recipe
+from places import ROOT
+from tiny_run import command, refused
+from transformer import workdir
+from transformer.config import assign, check, check_model, flatten
+from transformer.errors import UserError
+from transformer.storage.files import write_json
+
+PAGE = ROOT / "configs/own_text.py"
+
+
+def write_pairs(folder, count, name="train"):
+    for side, word in (("en", "cat"), ("de", "Katze")):
+        lines = [f"{word} {i}" for i in range(count)]
+        (folder / f"{name}.{side}").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A folder with 8 training pairs after 1,000 that are held out."""
+    write_pairs(tmp_path, 1008)
+    return tmp_path
+
+
+def config_of(text, **changes):
+    config = own_text.get_config()
+    config.update_from_flattened_dict({"data.path": str(text), **changes})
+    return config
+
+
+# By hand: the square root of the product of neighbours, rounded down, is the last of the smaller.
+@pytest.mark.parametrize(
+    ("last", "row"),
+    [
+        (1_732, 1_000),
+        (5_477, 3_000),
+        (17_320, 10_000),
+        (38_729, 30_000),
+        (100_000, 50_000),
+        (447_213, 200_000),
+        (2_236_067, 1_000_000),
+    ],
+)
+def test_a_corpus_takes_the_row_that_is_nearest_in_the_logarithm(last, row):
+    rows = [*ROWS]
+    assert recipe.nearest_row(last) == row
+    assert recipe.nearest_row(last + 1) == rows[rows.index(row) + 1]
+    assert recipe.nearest_row(1) == 1_000
+    assert recipe.nearest_row(10**9) == 5_000_000
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_describes_a_model_that_can_be(row):
+    config = own_text.get_config()
+    for key, value in recipe.settings_of(row).items():
+        assign(config, key, value)
+    check(config)
+    check_model(config)
+    assert config.data.max_tokens <= config.data.batch_tokens
+
+
+def test_larger_corpora_have_larger_models_and_no_more_dropout():
+    rows = [recipe.settings_of(row) for row in sorted(ROWS)]
+    for key in ("model.d_model", "model.d_ff", "tokenizer.vocab_size", "data.batch_tokens"):
+        assert [r[key] for r in rows] == sorted(r[key] for r in rows)
+    dropouts = [r["model.dropout_residual"] for r in rows]
+    assert dropouts == sorted(dropouts, reverse=True)
+
+
+def test_pairs_are_counted_without_those_that_are_held_out(text):
+    assert recipe.count_pairs(config_of(text).data) == 8
+    write_pairs(text, 3, "test")
+    files = {"data.test_source": "test.en", "data.test_target": "test.de"}
+    assert recipe.count_pairs(config_of(text, **files).data) == 508
+
+
+def test_the_row_is_set_and_told_with_its_reason(text, said):
+    config = config_of(text)
+    recipe.apply(config, ())
+    expected = flatten(config_of(text)) | recipe.settings_of(1_000)
+    assert flatten(config) == expected
+    [line] = said
+    assert "recipe for 8 training pairs (1 to 1,732): " in line
+    assert "Sennrich and Zhang 2019" in line
+    assert "model.d_model=128" in line
+
+
+def test_keys_of_the_user_win(text, said):
+    # One that the command line sets to what the page has anyway, and one that a file changes.
+    config = config_of(text, **{"tokenizer.vocab_size": 500})
+    recipe.apply(config, ["model.d_model", "data.path"])
+    assert (config.model.d_model, config.tokenizer.vocab_size) == (256, 500)
+    assert config.model.d_ff == recipe.settings_of(1_000)["model.d_ff"] == 256
+    assert said[1] == "your own: model.d_model=256 tokenizer.vocab_size=500"
+    assert "model.d_model" not in said[0]
+
+
+def test_without_a_recipe_nothing_is_read_or_set(said):
+    config = config_of("/nowhere", recipe="none")
+    recipe.apply(config, ())
+    assert flatten(config) == flatten(config_of("/nowhere", recipe="none"))
+    assert said == []
+    assert base.get_config().recipe == "none"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("recipe", "sizes", "config.recipe='sizes' is unknown: choose one of none, size"),
+        ("task", "language_model", "not for task=language_model"),
+        ("data.source", "grammar", "data.source=grammar: set --config.recipe=none"),
+        ("data.train_source", "nope", "data.train_source='nope': there is no file"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(text, key, value, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        recipe.apply(config_of(text, **{key: value}), ())
+
+
+@pytest.fixture
+def start(text, monkeypatch):
+    """Starts a training up to its run's folder; returns the config that it would train."""
+    seen = []
+
+    def train(config, folder):
+        workdir.check_same_run(folder, config, training=True)
+        workdir.claim(folder, config)
+        seen.append(flatten(config))
+
+    monkeypatch.setattr("experiments.run.train", train)
+
+    def run(*arguments):
+        ended = command(f"--workdir={text / 'run'}", *arguments)
+        assert ended.code == 0, ended
+        return seen[-1]
+
+    return run
+
+
+def flags_of(text):
+    names = (f"--config.data.train_{s}=train.{e}" for s, e in (("source", "en"), ("target", "de")))
+    return [f"--config={PAGE}", f"--config.data.path={text}", *names]
+
+
+def test_a_run_resumes_with_its_config_or_by_its_folder_alone(text, start):
+    own = "--config.model.d_ff=48"
+    first = start(*flags_of(text), own)
+    assert (first["recipe"], first["model.d_ff"], first["model.d_model"]) == ("size", 48, 128)
+    assert start(*flags_of(text), own) == first
+    write_pairs(text, 4000)  # its row is another one
+    assert start() == first
+
+
+def test_text_that_grew_into_another_row_is_named(text, start):
+    start(*flags_of(text))
+    write_pairs(text, 1100)  # the same row
+    start(*flags_of(text))
+    write_pairs(text, 4000)
+    says = "num_encoder_layers (there 2, here 3)", "config.recipe=size counts", "without --config"
+    refused(f"--workdir={text / 'run'}", *flags_of(text), says=says)
+
+
+def test_other_modes_take_the_values_of_the_run_and_need_no_text(text, start):
+    start(*flags_of(text))
+    mode = ("--mode=translate", f"--workdir={text / 'run'}", *flags_of("/nowhere"))
+    ended = refused(*mode, says="tokenizer")  # the next file that is missing
+    assert "another config" not in ended.err
+    ended = refused(*mode, "--config.model.d_ff=48", says="model.d_ff (there 256, here 48)")
+
+
+def test_a_run_that_starts_from_another_has_its_structure_and_the_rest_of_the_row(text):
+    other = config_of(text, **{"model.d_model": 72, "model.dropout_residual": 0.7})
+    (text / "other").mkdir()
+    write_json(text / "other/config.json", other.to_dict())
+    config = config_of(text, **{"train.init_from": str(text / "other")})
+    recipe.apply(config, [])
+    assert (config.model.d_model, config.model.dropout_residual) == (72, 0.3)
+    recipe.apply(control := config_of(text), [])
+    assert control.model.d_model == 128
+
+
+def test_the_page_of_own_text_has_the_rows():
+    lines = (ROOT / "docs/own_text.md").read_text().splitlines()
+    table = lines[lines.index(next(line for line in lines if line.startswith("| row |"))) + 2 :]
+    rows = itertools.takewhile(lambda line: line.startswith("|"), table)
+    found = [[cell.strip() for cell in row.split("|")[1:11]] for row in rows]
+    expected = []
+    for row in ROWS:
+        setting, (_, most) = recipe.settings_of(row), recipe.bounds(row)
+        update = setting["data.batch_tokens"] * setting["optimizer.gradient_accumulation_steps"]
+        numbers = [setting[f"model.{key}"] for key in ("d_model", "d_ff", "num_heads")]
+        layers = "+".join(str(setting[f"model.num_{s}_layers"]) for s in ("encoder", "decoder"))
+        pairs = "more" if row == max(ROWS) else f"{'up ' * (row == min(ROWS))}to {most:,}"
+        others = [setting["tokenizer.vocab_size"], update, setting["train.epochs"]]
+        dropout = str(setting["model.dropout_residual"])
+        sizes = [*(f"{n:,}" for n in numbers), layers, dropout, *(f"{n:,}" for n in others)]
+        expected.append([f"{row:,}", pairs, *sizes])
+    assert found == expected
+
+
+def test_lines_of_a_recipe_are_heard():
+    # The control of the tests of `said`.
+    with heard() as lines:
+        recipe.logger.info("x")
+    assert lines == ["x"]
