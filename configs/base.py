@@ -168,7 +168,7 @@ def _add_rows(data: ConfigDict) -> None:
 
 def _tokenizer() -> ConfigDict:
     tokenizer = ConfigDict()
-    # keep: with train.init_from, the tokenizers of that run; the other keys here are not used |
+    # keep: with train.init_from, the tokenizers of that run (other keys here are not used) |
     # grow: the same with subwords of this text added, up to vocab_size in all | new: trained here.
     tokenizer.initial = "keep"
     tokenizer.kind = "bpe"  # bpe (Sennrich et al. 2016) | unigram (Kudo 2018) | word | char

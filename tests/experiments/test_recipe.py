@@ -1,6 +1,7 @@
 """The recipe "size" sets keys by the number of pairs, never those of the user, and only once."""
 
 import itertools
+import re
 
 import pytest
 
