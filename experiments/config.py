@@ -3,6 +3,7 @@
 import importlib.machinery
 import importlib.util
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from ml_collections import ConfigDict
 
 from transformer.config import complete, set_value, value_of, wrong_type
 from transformer.errors import UserError
+
+CORPORA = "data.corpora"  # whose value is JSON
 
 
 class Experiment(NamedTuple):
@@ -73,10 +76,17 @@ def override(config: ConfigDict, key: str, text: str) -> None:
     """
     value = value_of(config, key)
     try:
-        parsed = _parse(text, value)
+        parsed = _dicts(text) if key == CORPORA else _parse(text, value)
     except ValueError:
         raise wrong_type(key, text, value) from None
     set_value(config, key, parsed)
+
+
+def _dicts(text: str) -> tuple[Any, ...]:
+    """The value of a JSON text."""
+    if not isinstance(found := json.loads(text), list):
+        raise ValueError(text)
+    return tuple(found)
 
 
 def _parse(text: str, like: Any) -> Any:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from transformer.errors import UserError
 
 TRAIN = "train"
-ATTENTION_FLAGS = ("sentence", "translation", "hide_eos", "layer", "head")
+TAG_FLAG = "source_tag"
+ATTENTION_FLAGS = ("sentence", "translation", TAG_FLAG, "hide_eos", "layer", "head")
 LINE_FLAGS = ("input", "output")
 
 
@@ -75,7 +76,7 @@ TABLE = (
         "align",
         "experiments.heads.alignment.align",
         "score cross-attention as word alignment",
-        (*LINE_FLAGS, "links"),
+        (*LINE_FLAGS, TAG_FLAG, "links"),
         ("translation",),
     ),
     Mode(
@@ -89,14 +90,14 @@ TABLE = (
         "translate",
         "experiments.tasks.translation.translate",
         "translate each line",
-        LINE_FLAGS,
+        (*LINE_FLAGS, TAG_FLAG),
         ("translation",),
     ),
     Mode(
         "score",
         "experiments.tasks.{task}.score",
         "write the log-probability of each line",
-        LINE_FLAGS,
+        (*LINE_FLAGS, TAG_FLAG),
         ("translation", "language_model"),
     ),
     Mode(

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.text_files import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
-from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, train_tokenizer
+from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, train_tokenizer, with_symbols
 from transformer.data.unknown import Lost, LostCounter, check_unknown
 
 Item = TypeVar("Item")
@@ -33,12 +33,14 @@ class TokenizerText:
       fingerprint: of the lines.
       count: how many lines there are.
       saved: a run's tokenizer, used if it was trained on this text.
+      symbols: strings that are always one token, in addition to those of the settings.
     """
 
     lines: Iterable[str]
     fingerprint: str
     count: int
     saved: Path | None = None
+    symbols: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,12 +178,12 @@ def prepare(
     tokenizers = [
         train_tokenizer(
             text.lines,
-            settings,
+            with_symbols(settings, text.symbols),
             cache,
             text.fingerprint,
             count=text.count,
             saved=text.saved,
-            name=training_text(data),
+            name="the training text" if data.get("corpora") else training_text(data),
         )
         for text in texts
     ]
