@@ -48,10 +48,13 @@ def read_text(
         pairs = _open(data)
         text = read_training_text(pairs["train"], data, _scored(pairs))
         return pairs, encode_corpora([text], data, tokenizer, folder)
-    opened = {}
+    opened: dict[str, Mapping[str, Iterable[Pair]]] = {}
     for corpus in corpora:
+        # Two directions of one text are read once.
+        same = (other.name for other in corpora if other.data == corpus.data)
         with _naming(corpus):
-            opened[corpus.name] = _open(corpus.data)
+            first = next(same)
+            opened[corpus.name] = opened[first] if first in opened else _open(corpus.data)
     held_out = {
         sides
         for splits in opened.values()
