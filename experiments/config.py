@@ -83,10 +83,13 @@ def override(config: ConfigDict, key: str, text: str) -> None:
 
 
 def _dicts(text: str) -> tuple[Any, ...]:
-    """The value of a JSON text."""
-    if not isinstance(found := json.loads(text), list):
-        raise ValueError(text)
-    return tuple(found)
+    """The objects of a JSON text."""
+    try:
+        if isinstance(found := json.loads(text), list):
+            return tuple(found)
+    except ValueError:
+        pass
+    raise UserError(f"config.{CORPORA}={text} is no JSON list of objects: set it in a config file")
 
 
 def _parse(text: str, like: Any) -> Any:

@@ -177,7 +177,8 @@ def with_symbols(settings: ConfigDict, symbols: Sequence[str]) -> ConfigDict:
     """Returns the settings of a tokenizer with more strings that are always one token."""
     if not symbols:
         return settings
-    return ConfigDict({**settings, "symbols": (*settings.get("symbols", ()), *symbols)})
+    known = dict.fromkeys((*settings.get("symbols", ()), *symbols))
+    return ConfigDict({**settings, "symbols": tuple(known)})
 
 
 def train_tokenizer(

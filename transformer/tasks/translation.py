@@ -13,7 +13,6 @@ from transformer.data.corpora.mixing import Mixture, mix
 from transformer.data.corpora.settings import corpora_of, parts_of
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
-from transformer.data.parallel.corpora import read_text
 from transformer.data.parallel.encode import Corpus, tokenizer_names
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decode import PENALTIES
@@ -27,6 +26,7 @@ from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks import pair_text
 from transformer.tasks.base import TokenTask
+from transformer.tasks.corpora import read_text
 from transformer.tasks.numbers import model_fields
 from transformer.tasks.pair_snapshots import snapshot_of_pairs
 

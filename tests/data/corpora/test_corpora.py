@@ -16,8 +16,8 @@ from transformer.config import check, complete, flatten
 from transformer.data.corpora.settings import corpora_of
 from transformer.data.corpora.tags import Tagger
 from transformer.data.encode import with_symbols
-from transformer.data.parallel.corpora import read_text
 from transformer.data.tokenizer import train_tokenizer
+from transformer.tasks.corpora import read_text
 from transformer.tasks.translation import TranslationTask
 
 TWO = (
@@ -137,14 +137,15 @@ def test_a_tag_is_put_before_every_line():
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])
 def test_a_tag_is_one_token(kind, tmp_path):
     settings = base.get_config().tokenizer
-    settings.kind, settings.vocab_size, settings.normalization = kind, 30, "nmt_nfkc_cf"
-    texts = ["<2DE> abc cab ab"] * 9 + ["<2EN> bca aab cc"] * 9
+    settings.kind, settings.vocab_size, settings.normalization = kind, 20, "nmt_nfkc_cf"
+    words = [a + b + c for a in "abd" for b in "abe" for c in "abc"]
+    texts = [f"{tag} {a} {b}" for tag in ("<2DE>", "<2EN>") for a in words for b in words[:5]]
 
     def pieces(symbols):
         own = with_symbols(settings, symbols)
         tokenizer = train_tokenizer(texts, own, tmp_path, f"{kind}{symbols}")
-        [ids] = tokenizer.encode(["<2DE> ab"])
-        assert tokenizer.decode(ids).casefold() == "<2de> ab"
+        [ids] = tokenizer.encode(["<2DE> aaa"])
+        assert tokenizer.decode(ids).casefold() == "<2de> aaa"
         return [piece.strip("▁") for piece in tokenizer.pieces(ids)]
 
     if kind == "word":

@@ -167,7 +167,7 @@ def encode_corpora(
 
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
         builder = EncodedBuilder(source=tokenizers[0], target=tokenizers[-1])
-        dropped = [_add(builder, corpus, tokenizers) for corpus in corpora]
+        dropped = [_encode(builder, corpus, tokenizers) for corpus in corpora]
         return builder.build(dropped=dropped)
 
     counts = [number for c in corpora for number in (c.report.kept, c.max_tokens)]
@@ -228,7 +228,7 @@ def _side(pair: Pair, side: int) -> str:
     return (pair.source, pair.target)[side]
 
 
-def _add(
+def _encode(
     builder: EncodedBuilder, corpus: TrainingText, tokenizers: Sequence[Tokenizer]
 ) -> dict[str, int]:
     """Adds a corpus's tokens; returns how many pairs are dropped, by field of `CleaningReport`."""

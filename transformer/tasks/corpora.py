@@ -121,8 +121,9 @@ def _own(
     """A training text without held-out pairs, as the model reads it."""
     kept = Restartable(lambda: (pair for pair in text.pairs if pair[:2] not in held_out))
     pairs = _oriented(kept, corpus)
-    fingerprints, count = fingerprints_of(pairs), sum(1 for _ in kept)
-    report = text.report.without(held_out=text.report.kept - count)
+    count = itertools.count()
+    fingerprints = fingerprints_of(pair for pair, _ in zip(pairs, count, strict=False))
+    report = text.report.without(held_out=text.report.kept - next(count))
     check_kept(report)
     found = {
         part_name(split, corpus.name): own.without_repeated()
