@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from transformer.data.corpora.mixing import Mixture
 from transformer.data.plan import BatchT, Plan
-from transformer.data.stream import shuffle
+from transformer.data.stream import permute, shuffle
 
 SHAPE_SEED = 0  # of the order of batches by shape
 
@@ -131,10 +131,11 @@ class BucketPlan(Plan[BatchT]):
         bucket = self.buckets[number]
         batch = place - int(self._ends[number]) + bucket.batches
         places = even_part(bucket.drawn, bucket.batches, batch)
-        shuffled = shuffle(places, bucket.drawn, (self.seed, epoch, number + 1))
+        key = self.seed, epoch, number + 1
         if bucket.parts:
-            return bucket, self._draw(number, epoch, np.array(shuffled))
-        return bucket, bucket.members[shuffled].tolist()
+            rows = permute(places, bucket.drawn, key)
+            return bucket, self._draw(number, epoch, np.array(rows))
+        return bucket, bucket.members[shuffle(places, len(bucket.members), key)].tolist()
 
     def _draw(self, number: int, epoch: int, rows: Int[np.ndarray, "rows"]) -> list[int]:
         """The sentences of some rows of an epoch of a mixture, both from zero."""
@@ -146,7 +147,7 @@ class BucketPlan(Plan[BatchT]):
             for lap in np.unique(laps[own]).tolist():
                 here = own & (laps == lap)
                 key = (self.seed, lap, number + 1, corpus + 1)
-                found[here] = members[shuffle(places[here].tolist(), len(members), key)]
+                found[here] = members[permute(places[here], len(members), key)]
             first += drawn
         return found.tolist()
 

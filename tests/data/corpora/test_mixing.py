@@ -7,6 +7,7 @@ import pytest
 
 from transformer.data.corpora.mixing import mix, proportions
 from transformer.data.parallel.batches import BatchPlan
+from transformer.data.stream import SMALL, permute
 from transformer.data.token_store import TokenStore
 
 SIZES = 97, 41, 7
@@ -113,3 +114,12 @@ def test_padding_counts_what_is_drawn():
     ]
     assert plan.padding_fraction == pytest.approx(sum(epochs) / plan.positions, abs=0.02)
     assert make_plan().padding_fraction == make_plan(mixture=None).padding_fraction
+
+
+@pytest.mark.parametrize("size", [1, 7, SMALL, SMALL + 1])
+def test_a_permutation_of_few_or_many_items_has_each_once(size):
+    found = permute(range(size), size, (5, 1))
+    assert sorted(found) == list(range(size))
+    assert permute([size - 1], size, (5, 1)) == found[-1:]
+    if size > 1:
+        assert permute(range(size), size, (5, 2)) != found
