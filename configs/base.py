@@ -135,6 +135,12 @@ def _data() -> ConfigDict:
     data.tfds_train = "train"
     data.tfds_validation = "validation"
     data.tfds_test = "test"
+    # Several corpora of translation: a dict for each with the keys of `data` that it changes, and
+    # name (for tables and files), weight (1.0), source_tag (pieces put before each source, such as
+    # "<2de>") and reverse (True swaps source and target). Set in a config file, or as JSON.
+    data.corpora = ()
+    # Pairs of a corpus in an epoch ~ weight * pairs ** (1 / temperature) (Arivazhagan et al. 2019).
+    data.temperature = 1.0
     _add_rows(data)
     return data
 

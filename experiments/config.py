@@ -3,6 +3,7 @@
 import importlib.machinery
 import importlib.util
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from transformer.errors import UserError
 PAIRS = ["pattern=0.5"]  # an example
 # Of "pattern=factor,pattern=factor", where a pattern may hold commas.
 PAIR = re.compile(r"(.+?)=([\d.]+(?:[eE][+-]?\d+)?)(?:,\s*|$)")
+CORPORA = "data.corpora"  # whose value is JSON
 
 
 class Experiment(NamedTuple):
@@ -77,10 +79,20 @@ def override(config: ConfigDict, key: str, text: str) -> None:
     """
     value = value_of(config, key)
     try:
-        parsed = _parse(text, value)
+        parsed = _dicts(text) if key == CORPORA else _parse(text, value)
     except ValueError:
         raise wrong_type(key, text, PAIRS if value == [] else value) from None
     set_value(config, key, parsed)
+
+
+def _dicts(text: str) -> tuple[Any, ...]:
+    """The objects of a JSON text."""
+    try:
+        if isinstance(found := json.loads(text), list):
+            return tuple(found)
+    except ValueError:
+        pass
+    raise UserError(f"config.{CORPORA}={text} is no JSON list of objects: set it in a config file")
 
 
 def _parse(text: str, like: Any) -> Any:

@@ -13,7 +13,8 @@ from transformer.errors import UserError
 
 TRAIN, PLAN = "train", "plan"
 READ_TEXT = (TRAIN, PLAN)  # the modes that read the training text of a run's own config
-ATTENTION_FLAGS = ("sentence", "translation", "hide_eos", "layer", "head")
+TAG_FLAG = "source_tag"
+ATTENTION_FLAGS = ("sentence", "translation", TAG_FLAG, "hide_eos", "layer", "head")
 LINE_FLAGS = ("input", "output")
 
 
@@ -91,7 +92,7 @@ TABLE = (
         "align",
         "experiments.heads.alignment.align",
         "score cross-attention as word alignment",
-        (*LINE_FLAGS, "links"),
+        (*LINE_FLAGS, TAG_FLAG, "links"),
         ("translation",),
     ),
     Mode(
@@ -105,14 +106,14 @@ TABLE = (
         "translate",
         "experiments.tasks.translation.translate",
         "translate each line",
-        LINE_FLAGS,
+        (*LINE_FLAGS, TAG_FLAG),
         ("translation",),
     ),
     Mode(
         "score",
         "experiments.tasks.{task}.score",
         "write the log-probability of each line",
-        LINE_FLAGS,
+        (*LINE_FLAGS, TAG_FLAG),
         ("translation", "language_model"),
     ),
     Mode(

@@ -20,6 +20,9 @@ class Options:
         "input file, one text per line; default: standard input (align: the test set)"
     )
     output: str | None = _flag("output file; default: standard output (plan: also write JSON)")
+    source_tag: str | None = _flag(
+        "tag put before every source, of a model of several corpora, such as <2de>"
+    )
     links: str | None = _flag("file with the gold links of --input, in Pharaoh format")
     prompt: str | None = _flag("prompt for a single text, in place of --input")
     sentence: str | None = _flag("sentence whose attention to draw")

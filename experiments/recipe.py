@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from configs import own_text
 from configs.recipes.size import KEYS, ROWS
 from transformer.config import assign, flatten
+from transformer.data.corpora.settings import corpora_of
 from transformer.data.files.pair_files import parallel_text
 from transformer.data.holdout import splits_held_out
 from transformer.errors import UserError
@@ -40,10 +41,12 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     check_choice("config.recipe", config.recipe, RECIPES)
     if config.recipe == "none":
         return
-    if config.task != "translation" or config.data.source != "files":
+    files = all(data.source == "files" for data in _texts(config.data))
+    if config.task != "translation" or not files:
         raise UserError(
             f"config.recipe={config.recipe} is for task=translation and data.source=files, not for "
-            f"task={config.task} and data.source={config.data.source}: set --config.recipe=none"
+            f"task={config.task} and data.source={config.data.source} (or that of a corpus): set "
+            "--config.recipe=none"
         )
     values, page = flatten(config), flatten(own_text.get_config())
     keys = list(itertools.chain.from_iterable(KEYS))
@@ -67,8 +70,17 @@ def count_pairs(data: ConfigDict) -> int:
 
     Cleaning, which comes later, may drop more.
     """
+    return max(1, sum(map(_count, _texts(data))))
+
+
+def _texts(data: ConfigDict) -> list[ConfigDict]:
+    """The settings of each corpus, or of the only one."""
+    return [corpus.data for corpus in corpora_of(data)] or [data]
+
+
+def _count(data: ConfigDict) -> int:
     held_out = sum(data[f"{split}_size"] for split in splits_held_out(data))
-    return max(1, sum(1 for _ in parallel_text(data, "train")) - held_out)
+    return sum(1 for _ in parallel_text(data, "train")) - held_out
 
 
 def nearest_row(pairs: int) -> int:

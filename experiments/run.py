@@ -140,11 +140,13 @@ def score(
     results: dict[str, Any] = {}
     for split in task.splits:
         start = time.monotonic()
-        results[split] = task.evaluate(params, split, final=True)
-        results[split]["seconds"] = round(time.monotonic() - start, 3)
-        for name, lines in results[split].pop("texts").items():
-            _write_lines(place / name, lines)
-            logger.info(f"wrote {place / name}")
+        scores = task.evaluate(params, split, final=True)
+        scores["seconds"] = round(time.monotonic() - start, 3)
+        for part, own in {split: scores, **scores.pop("parts", {})}.items():
+            results[part] = own
+            for name, lines in own.pop("texts").items():
+                _write_lines(place / name, lines)
+                logger.info(f"wrote {place / name}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
         "step": workdir.newest_step(folder),

@@ -12,9 +12,10 @@ from ml_collections import ConfigDict
 
 from configs import base
 from transformer.config import assign, flatten
+from transformer.data.corpora.settings import corpora_of
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
-from transformer.workdir import PLACES, newest_step
+from transformer.workdir import PLACES, newest_step, without_places
 
 CACHE = "data.cache_dir"
 # Of `evaluate.sacrebleu_tokenizer`: those that sacreBLEU fetches from the network.
@@ -28,6 +29,8 @@ def forget_places(config: ConfigDict, training: bool) -> None:
       training: whether to keep the paths of the text, for a run that resumes or its plan.
     """
     defaults = flatten(base.get_config())
+    if not training:
+        config.data.corpora = without_places(config.data.corpora)
     for key in flatten(config):
         if key == CACHE or (PLACES.fullmatch(key) and not training):
             assign(config, key, defaults[key])
@@ -36,18 +39,24 @@ def forget_places(config: ConfigDict, training: bool) -> None:
 def describe_text(config: ConfigDict, folder: Path) -> str | None:
     """Returns a line with the text that a resumed run reads by its own config; None if there is
     none."""
-    data, texts = config.data, []
-    if data.source == "files":
-        names = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
-        place = corpus_folder(data)
-        texts = [str(place / Path(name).expanduser()) for name in names if name]
-    elif data.source == "tfds":
-        texts = [f"{data.tfds_name!a} in {data.tfds_dir or 'the folder of TensorFlow Datasets'}"]
+    corpora = [corpus.data for corpus in corpora_of(config.data)]
+    texts = [text for data in corpora or [config.data] for text in _texts(data)]
     if config.train.init_from and not newest_step(folder):
         texts.append(str(Path(config.train.init_from).expanduser().absolute()))
     if not texts:
         return None
     return f"reads {', '.join(texts)}, as {folder / 'config.json'} says"
+
+
+def _texts(data: ConfigDict) -> list[str]:
+    """The text that one corpus reads."""
+    if data.source == "files":
+        names = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
+        place = corpus_folder(data)
+        return [str(place / Path(name).expanduser()) for name in names if name]
+    if data.source == "tfds":
+        return [f"{data.tfds_name!a} in {data.tfds_dir or 'the folder of TensorFlow Datasets'}"]
+    return []
 
 
 def check_fetched(config: ConfigDict, given: Iterable[str]) -> None:

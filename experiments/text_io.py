@@ -22,6 +22,7 @@ from rich.table import Column, Table
 
 from experiments.options import Options
 from experiments.process import named_output
+from transformer.data.corpora.tags import Tagger
 from transformer.data.files.compression import compression_of
 from transformer.data.files.text import decode_line
 from transformer.errors import UserError
@@ -92,7 +93,8 @@ def line_mode(answer: Callable[[Any, Path, "Lines", TextIO], int]) -> Callable:
     def mode(config: ConfigDict, folder: Path, options: Options) -> None:
         source = input_file(options.input)
         with open_output(options.output, source) as output:
-            count = answer(config, folder, Lines(source), output)
+            tag = Tagger(config.data, options.source_tag)
+            count = answer(config, folder, Lines(source, tag), output)
         if options.output is not None:
             written = "1 line" if count == 1 else f"{count:,} lines"
             logger.info(f"wrote {written} to {options.output}")
@@ -112,14 +114,19 @@ def read_lines(path: Path | None) -> Iterator[str]:
 class Lines:
     """The lines of a UTF-8 file, or of standard input, in chunks that are answered one by one.
 
-    Attributes:
+    Args:
       path: the file; None for standard input.
+      tag: returns a line with its tag, given the line and its place.
+
+    Attributes:
       total: how many lines there are; None where that is not known before they are read.
       typed: whether somebody types them.
     """
 
-    def __init__(self, path: Path | None):
-        self.path, self.total, self.typed = path, None, False
+    def __init__(
+        self, path: Path | None, tag: Callable[[str, str], str] = lambda line, place: line
+    ):
+        self.path, self.tag, self.total, self.typed = path, tag, None, False
         if path is None:
             if sys.stdin is None:
                 raise UserError("standard input is closed: name a file with --input")
@@ -150,7 +157,8 @@ class Lines:
                 parsed, bad = [], None
                 for number, line in enumerate(chunk, first):
                     try:
-                        parsed.append(parse(self._decode(line, number), number))
+                        text = self.tag(self._decode(line, number), f"line {number}")
+                        parsed.append(parse(text, number))
                     except UserError as error:
                         bad = error
                         break

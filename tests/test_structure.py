@@ -271,7 +271,7 @@ def test_a_module_of_one_importer_lies_in_its_folder_or_is_a_door():
 def test_no_folder_is_long():
     folders = {path.parent for path in [*CODE, *TESTS]} - {ROOT}
     folders |= {path for path in (ROOT / "experiments" / "web").rglob("*") if path.is_dir()}
-    for folder in sorted(folders):
+    for folder in sorted(folders - {ROOT / "configs"}):  # where each experiment has a page
         files = [f for f in folder.iterdir() if f.is_file() and f.name != "__init__.py"]
         assert len(files) <= MAX_FILES, folder
 

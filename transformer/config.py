@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
+from transformer.data.corpora.settings import corpora_of
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.holdout import STRATEGIES
 from transformer.data.tokenizer import INITIAL
@@ -65,6 +66,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (0, 1, "data.max_oov_rate optimizer.epsilon"),
     (1e-6, 1, "decode.top_p"),
     (0, 100, "decode.temperature"),
+    (0.1, MAX_NUMBER, "data.temperature"),
     (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
     (1, math.inf, "data.max_length_ratio"),
     (2, MAX_NUMBER, "data.max_tokens data.context model.bag_of_embeddings_width"),
@@ -106,6 +108,8 @@ def flatten(config: ConfigDict) -> dict[str, Any]:
 
 
 def _as_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_lists(inner) for key, inner in value.items()}
     return list(map(_as_lists, value)) if isinstance(value, tuple | list) else value
 
 
@@ -149,6 +153,7 @@ def check(config: ConfigDict) -> None:
             check_range(f"config.{key}", flat[key], smallest, largest)
     for key, choices in CHOICES.items():
         check_choice(f"config.{key}", flat[key], choices)
+    _check_corpora(config)
     check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
@@ -168,6 +173,22 @@ def check(config: ConfigDict) -> None:
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "
             "--config.evaluate.moses to the language of the translations"
         )
+
+
+def _check_corpora(config: ConfigDict) -> None:
+    """Raises UserError if a corpus of several has a number out of range, or another fault."""
+    corpora = corpora_of(config.data)
+    if corpora and config.task != "translation":
+        raise UserError(
+            f"config.data.corpora is for config.task=translation, not {config.task}: leave it out"
+        )
+    flat = [(corpus.name, flatten(ConfigDict({"data": corpus.data}))) for corpus in corpora]
+    for name, values in flat:
+        for smallest, largest, keys in RANGES:
+            for key in filter(values.__contains__, keys.split()):
+                check_range(f"config.{key} of the corpus {name}", values[key], smallest, largest)
+        for key in filter(values.__contains__, CHOICES):
+            check_choice(f"config.{key} of the corpus {name}", values[key], CHOICES[key])
 
 
 def check_model(config: ConfigDict) -> None:

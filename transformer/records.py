@@ -6,7 +6,7 @@ from typing import Any
 
 from configs import base
 from transformer.config import assign, check
-from transformer.data.held_out import SPLITS
+from transformer.data.held_out import SPLITS, is_split
 from transformer.errors import UserError
 from transformer.metrics.registry import COUNTS
 from transformer.storage.reading import Each, mismatch, read_json
@@ -47,6 +47,7 @@ DATA = {
     "shapes": [[int]],
     "padding_fraction?": float,
     "cleaning?": {"read": int, "kept": int, "dropped": Each(int)},
+    "corpora?": Each({"read": int, "kept": int, "dropped": Each(int), "drawn": int}),
     "broken_lines?": Each(int),
     "preview?": [Each(str)],
 }
@@ -79,9 +80,9 @@ def read_results(path: Path) -> dict[str, Any] | None:
 
 def _wrong_scores(results: dict[str, Any]) -> str | None:
     """What is wrong with the scores of a split."""
-    for split in SPLITS:
-        if (scores := results.get(split)) is None:
-            continue
+    for split in filter(is_split, results):
+        if (wrong := mismatch(scores := results[split], dict, split)) is not None:
+            return wrong
         for name, value in scores.items():
             shape = NOT_NUMBERS.get(name, str if name.endswith("_signature") else float)
             if wrong := mismatch(value, shape, f"{split}.{name}"):

@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -160,13 +160,11 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
     check_links(folder)
     if not (folder / "config.json").exists():
         return
-    theirs, ours = flatten(load_config(folder)), flatten(config)
+    theirs, ours = (_comparable(each, training) for each in (load_config(folder), config))
     differing = [
         f"{key} (there {theirs[key]!r}, here {ours[key]!r})"
         for key in sorted(ours)
         if theirs[key] != ours[key]
-        and not key.startswith(FREE_KEYS)
-        and (training or not PLACES.fullmatch(key))
     ]
     if differing:
         cause = ""
@@ -177,6 +175,32 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
             "--workdir, or name it alone, without --config, to use the config that is there"
             + (f"; --config.train.init_from={folder} starts from its weights" if training else "")
         )
+
+
+def without_places(corpora: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Returns `data.corpora` without the keys that name a path."""
+    return tuple(
+        {key: value for key, value in corpus.items() if not PLACES.fullmatch(f"data.{key}")}
+        for corpus in corpora
+    )
+
+
+def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
+    """The values of a config that must be a run's own.
+
+    Args:
+      training: whether the paths of the text must be, too.
+    """
+
+    def fixed(key: str) -> bool:
+        return not key.startswith(FREE_KEYS) and (training or not PLACES.fullmatch(key))
+
+    values = {key: value for key, value in flatten(config).items() if fixed(key)}
+    values["data.corpora"] = [
+        {key: value for key, value in corpus.items() if fixed(f"data.{key}")}
+        for corpus in values["data.corpora"]
+    ]
+    return values
 
 
 def check_links(folder: Path) -> None:

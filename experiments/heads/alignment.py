@@ -32,6 +32,8 @@ from experiments.text_io import (
 )
 from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
 from transformer.data import held_out
+from transformer.data.corpora.settings import parts_of
+from transformer.data.corpora.tags import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
@@ -62,7 +64,7 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     if not has_cross_attention(config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
     check_same_run(folder, config)
-    pairs = _pairs(folder, options)
+    pairs = _pairs(config, folder, options)
     if options.input is not None and options.links is None:
         return _align(config, folder, options, pairs)
     gold = _gold(config, options, pairs)
@@ -85,14 +87,16 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     return files + ([] if options.output is None else [Path(options.output)])
 
 
-def _pairs(folder: Path, options: Options) -> list[Pair]:
+def _pairs(config: ConfigDict, folder: Path, options: Options) -> list[Pair]:
     """The pairs to align; of a blank line both sides are empty."""
-    path = input_file(options.input)
+    path, tag = input_file(options.input), Tagger(config.data, options.source_tag)
     if path is None:
-        return held_out.read_pairs(folder, "test")
+        parts = parts_of(config.data, "test")
+        return [pair for part in parts for pair in held_out.read_pairs(folder, part)]
     return [
-        Pair(*(two_columns(line, f"{path}, line {number}", "align") if line.strip() else ("", "")))
+        Pair(*(two_columns(tag(line, place), place, "align") if line.strip() else ("", "")))
         for number, line in enumerate(read_lines(path), 1)
+        for place in [f"{path}, line {number}"]
     ]
 
 

@@ -1,6 +1,7 @@
 """The numbers of a run as tables for its report: scores, costs, text, config and environment."""
 
 import datetime
+import json
 import math
 import shlex
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from ml_collections import ConfigDict
 from configs import base
 from experiments.measures.registry import REGISTRY, Measure
 from transformer.config import flatten
-from transformer.data.held_out import SPLITS
+from transformer.data.held_out import is_split
 from transformer.metrics.registry import COUNTS, find
 from transformer.records import start_line
 
@@ -33,7 +34,7 @@ class Table(NamedTuple):
 
 def splits_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the scores of each split."""
-    return {name: scores for name, scores in results.items() if name in SPLITS}
+    return {name: scores for name, scores in results.items() if is_split(name)}
 
 
 def main_split(results: dict[str, Any]) -> str:
@@ -173,6 +174,25 @@ def split_table(data: dict[str, Any]) -> Table:
     return Table("Text of each split", ["", *splits], rows)
 
 
+def corpora_table(data: dict[str, Any]) -> Table | None:
+    """Returns what is read, dropped and drawn of each of several corpora."""
+    if not (corpora := data.get("corpora")):
+        return None
+    reasons = dict.fromkeys(reason for own in corpora.values() for reason in own["dropped"])
+    total = max(1, sum(own["drawn"] for own in corpora.values()))
+    rows = [
+        ["read", *(f"{own['read']:,}" for own in corpora.values())],
+        *(
+            [reason, *(f"{own['dropped'].get(reason, 0):,}" for own in corpora.values())]
+            for reason in reasons
+        ),
+        ["kept", *(f"{own['kept']:,}" for own in corpora.values())],
+        ["drawn per epoch", *(f"{own['drawn']:,}" for own in corpora.values())],
+        ["fraction of an epoch", *(f"{own['drawn'] / total:.2%}" for own in corpora.values())],
+    ]
+    return Table("Pairs of each corpus", ["", *corpora], rows)
+
+
 def cleaning_table(data: dict[str, Any]) -> Table | None:
     """Returns what cleaning dropped of the training text and why, where the task cleans."""
     if not (cleaning := data.get("cleaning")):
@@ -279,4 +299,6 @@ def _shown(value: Any) -> str:
 def _as_flag(value: Any) -> str:
     if not isinstance(value, list):
         return str(value)
+    if value and isinstance(value[0], dict):
+        return json.dumps(value, ensure_ascii=False)
     return ",".join("=".join(map(str, x)) if isinstance(x, list) else str(x) for x in value)

@@ -169,6 +169,7 @@ def _groups(
 def _data_tables(data: dict[str, Any]) -> list[numbers.Table]:
     made: tuple[Callable, ...] = (
         numbers.cleaning_table,
+        numbers.corpora_table,
         numbers.split_table,
         numbers.batch_table,
     )

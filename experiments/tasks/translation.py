@@ -10,6 +10,7 @@ from experiments.attention import page
 from experiments.heads import alignment
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode, two_columns
+from transformer.data.corpora.tags import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.progress import line_progress
@@ -82,7 +83,7 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
       UserError: the sentence is missing or blank, the model has no attention, or not the layer or
         head that is asked for.
     """
-    source = options.needed_sentence()
+    source = Tagger(config.data, options.source_tag)(options.needed_sentence(), "--sentence")
     run = load_trained(folder, config)
     translator = run.predictor
     if translator.is_blank(source):

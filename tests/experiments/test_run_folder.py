@@ -79,7 +79,11 @@ def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optim
     allowed = []
     for key, value in flatten(base.get_config()).items():
         config = base.get_config()
-        other = {bool: lambda x: not x, str: lambda x: f"{x}x", list: lambda x: [*x, "x"]}
+        other = {
+            bool: lambda x: not x,
+            str: lambda x: f"{x}x",
+            list: lambda x: [*x, *(x or [{}])],
+        }
         assign(config, key, other.get(type(value), lambda x: x + 1)(value))
         with contextlib.suppress(UserError):
             workdir.check_same_run(tmp_path, config, training=True)

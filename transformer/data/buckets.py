@@ -1,28 +1,47 @@
 """Length buckets, and the plan of all batches from them."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
+from transformer.data.corpora.mixing import Mixture
 from transformer.data.plan import BatchT, Plan
-from transformer.data.stream import shuffle
+from transformer.data.stream import permute, shuffle
 
 SHAPE_SEED = 0  # of the order of batches by shape
 
 
+class Part(NamedTuple):
+    """The sentences of one corpus in a bucket, and how many of them an epoch draws."""
+
+    members: Int[np.ndarray, "sentences"]
+    drawn: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Sentences that share one static shape: `rows` of them, of up to `length` tokens each."""
+    """Sentences that share one static shape: `rows` of them, of up to `length` tokens each.
+
+    Attributes:
+      parts: of a mixture, one per corpus; otherwise there are none.
+    """
 
     length: int
     rows: int
     members: Int[np.ndarray, "sentences"]
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def drawn(self) -> int:
+        """Sentences of one epoch, repeated ones included."""
+        return sum(part.drawn for part in self.parts) if self.parts else len(self.members)
 
     @property
     def batches(self) -> int:
         """Batches in one epoch, over which sentences are spread evenly, so some rows are empty."""
-        return -(-len(self.members) // self.rows)
+        return -(-self.drawn // self.rows)
 
 
 class BucketPlan(Plan[BatchT]):
@@ -33,6 +52,10 @@ class BucketPlan(Plan[BatchT]):
     batch i costs the same for any i. The shape of batch i is the same for any seed, so that runs of
     different seeds can train as one program; the seed determines which sentences it holds.
 
+    Of a mixture, an epoch holds some sentences several times or not at all. The sentences of one
+    corpus and bucket are an endless sequence of permutations, of which each epoch takes the next
+    ones, so after any number of epochs they were drawn equally often, but for one time.
+
     Args:
       lengths: of the sentences, in tokens.
       tokens: maximum tokens of a batch, including padding; a batch has at least `multiple` rows.
@@ -40,6 +63,7 @@ class BucketPlan(Plan[BatchT]):
         each bucket fill at least half a batch.
       multiple: rows of a batch are a multiple of this.
       sentences: maximum rows of a batch, unless that is less than `multiple`; 0 for no limit.
+      mixture: of several corpora; None for each sentence once.
     """
 
     def __init__(
@@ -50,8 +74,10 @@ class BucketPlan(Plan[BatchT]):
         num_buckets: int,
         multiple: int,
         sentences: int = 0,
+        mixture: Mixture | None = None,
     ):
         self.seed = seed
+        weights = None if mixture is None else np.repeat(mixture.factors, mixture.sizes)
 
         def max_sentences(length):
             """The maximum number of sentences of a length in a batch."""
@@ -59,16 +85,18 @@ class BucketPlan(Plan[BatchT]):
             return np.maximum(rows, multiple)
 
         half = -(-max_sentences(np.arange(1, lengths.max() + 1)) // 2)
-        bounds = bucket_lengths(lengths, num_buckets, half)
+        bounds = bucket_lengths(lengths, num_buckets, half, weights)
         assigned = np.searchsorted(bounds, lengths)
+        parts = [()] * len(bounds) if mixture is None else _parts(assigned, len(bounds), mixture)
         self.buckets = []
         for i, length in enumerate(bounds):
             members = np.flatnonzero(assigned == i)
-            batches = -(-len(members) // int(max_sentences(length)))
+            count = Bucket(length, 1, members, parts[i]).drawn
+            batches = -(-count // int(max_sentences(length)))
             # Batches are filled evenly, rather than leaving a last one with few rows, since each is
             # one step. See also `indices`.
-            rows = -(-len(members) // (batches * multiple)) * multiple
-            self.buckets.append(Bucket(length, rows, members))
+            rows = -(-count // (batches * multiple)) * multiple
+            self.buckets.append(Bucket(length, rows, members, parts[i]))
         self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
         self.epoch_length = int(self._ends[-1])
 
@@ -77,6 +105,24 @@ class BucketPlan(Plan[BatchT]):
         """Tokens of an epoch's batches, padding included."""
         return sum(bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
 
+    @property
+    def drawn(self) -> list[int]:
+        """Sentences of an epoch from each corpus."""
+        parts = zip(*(bucket.parts for bucket in self.buckets), strict=True)
+        counts = [sum(part.drawn for part in own) for own in parts]
+        return counts or [sum(bucket.drawn for bucket in self.buckets)]
+
+    def epoch_sum(self, values: Int[np.ndarray, "sentences"]) -> float:
+        """Returns the sum over the sentences of an epoch, given the value of each sentence.
+
+        Of a mixture it is the mean over epochs.
+        """
+        return sum(
+            float(values[part.members].sum()) * part.drawn / max(1, len(part.members))
+            for bucket in self.buckets
+            for part in bucket.parts or (Part(bucket.members, bucket.drawn),)
+        )
+
     def indices(self, i: int) -> tuple[Bucket, list[int]]:
         """Returns batch i's bucket and the sentences in it, from zero."""
         epoch, place = divmod(i, self.epoch_length)
@@ -84,9 +130,46 @@ class BucketPlan(Plan[BatchT]):
         number = int(np.searchsorted(self._ends, place, side="right"))
         bucket = self.buckets[number]
         batch = place - int(self._ends[number]) + bucket.batches
-        places = even_part(len(bucket.members), bucket.batches, batch)
-        shuffled = shuffle(places, len(bucket.members), (self.seed, epoch, number + 1))
-        return bucket, bucket.members[shuffled].tolist()
+        places = even_part(bucket.drawn, bucket.batches, batch)
+        key = self.seed, epoch, number + 1
+        if bucket.parts:
+            rows = permute(places, bucket.drawn, key)
+            return bucket, self._draw(number, epoch, np.array(rows))
+        return bucket, bucket.members[shuffle(places, len(bucket.members), key)].tolist()
+
+    def _draw(self, number: int, epoch: int, rows: Int[np.ndarray, "rows"]) -> list[int]:
+        """The sentences of some rows of an epoch of a mixture, both from zero."""
+        found, first = np.zeros(len(rows), np.int64), 0
+        for corpus, (members, drawn) in enumerate(self.buckets[number].parts):
+            # The rows of a corpus are the next places of its endless sequence of permutations.
+            own = (first <= rows) & (rows < first + drawn)
+            laps, places = np.divmod(epoch * drawn + rows - first, max(1, len(members)))
+            for lap in np.unique(laps[own]).tolist():
+                here = own & (laps == lap)
+                key = (self.seed, lap, number + 1, corpus + 1)
+                found[here] = members[permute(places[here], len(members), key)]
+            first += drawn
+        return found.tolist()
+
+
+def _parts(
+    assigned: Int[np.ndarray, "sentences"], buckets: int, mixture: Mixture
+) -> list[tuple[Part, ...]]:
+    """The parts of each bucket, given the bucket of each sentence.
+
+    The drawn numbers of a corpus add up to its factor times its size, rounded, unless a bucket has
+    less than half a sentence of it: every sentence is drawn at some time.
+    """
+    ends = np.cumsum(mixture.sizes)
+    corpora = []
+    for size, end, factor in zip(mixture.sizes, ends, mixture.factors, strict=True):
+        own = assigned[end - size : end]
+        held = np.bincount(own, minlength=buckets)
+        drawn = np.diff(np.rint(factor * np.cumsum(held)), prepend=0).astype(np.int64)
+        drawn = np.maximum(drawn, held > 0)
+        members = [end - size + np.flatnonzero(own == i) for i in range(buckets)]
+        corpora.append([Part(*part) for part in zip(members, drawn.tolist(), strict=True)])
+    return list(zip(*corpora, strict=True))
 
 
 def even_part(size: int, parts: int, number: int) -> range:
@@ -98,7 +181,10 @@ def even_part(size: int, parts: int, number: int) -> range:
 
 
 def bucket_lengths(
-    lengths: Int[np.ndarray, "sentences"], count: int, min_sentences: Int[np.ndarray, "longest"]
+    lengths: Int[np.ndarray, "sentences"],
+    count: int,
+    min_sentences: Int[np.ndarray, "longest"],
+    weights: Float[np.ndarray, "sentences"] | None = None,
 ) -> list[int]:
     """Returns at most `count` lengths, ascending, that together minimise the number of positions.
 
@@ -109,8 +195,9 @@ def bucket_lengths(
     Args:
       min_sentences: minimum number of sentences in a bucket, for maximum lengths of 1, 2, ...
         tokens. If there are fewer in total, one bucket has them all.
+      weights: how often each sentence counts; None for once.
     """
-    sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths)[1:])])
+    sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths, weights)[1:])])
     longest = len(sentences) - 1
     cost = np.full(longest + 1, np.inf)
     cost[0] = 0.0

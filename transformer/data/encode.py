@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.files.locate import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
-from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, train_tokenizer
+from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, train_tokenizer, with_symbols
 from transformer.data.unknown import Lost, LostCounter, check_unknown
 
 Item = TypeVar("Item")
@@ -34,6 +34,7 @@ class TokenizerText:
       count: how many lines there are.
       saved: a run's tokenizer, used if it was trained on this text.
       initial: the tokenizer of the run that this one starts from, if it is kept or grows.
+      symbols: strings that are always one token, in addition to those of the settings.
     """
 
     lines: Iterable[str]
@@ -41,6 +42,7 @@ class TokenizerText:
     count: int
     saved: Path | None = None
     initial: Path | None = None
+    symbols: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,13 +180,13 @@ def prepare(
     tokenizers = [
         train_tokenizer(
             text.lines,
-            settings,
+            with_symbols(settings, text.symbols),
             cache,
             text.fingerprint,
             count=text.count,
             saved=text.saved,
             initial=text.initial,
-            name=training_text(data),
+            name="the training text" if data.get("corpora") else training_text(data),
         )
         for text in texts
     ]

@@ -18,6 +18,7 @@ from transformer.storage.reading import read_json_lines
 
 FOLDER = "held_out"
 SPLITS = ("validation", "test", "length_generalization")
+PART = "test_"  # begins the name of the part of the test set that one of several corpora has
 FIX = "training keeps there the text that a run is scored on; restore the original, or train again"
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
@@ -118,6 +119,11 @@ def read_documents(folder: Path, split: str) -> list[str]:
       UserError: the file is missing, damaged or empty.
     """
     return [record["text"] for _, record in _records(folder, split, DOCUMENT)]
+
+
+def is_split(name: str) -> bool:
+    """Whether results have scores of a split under this name."""
+    return name in SPLITS or name.startswith(PART)
 
 
 def has(folder: Path, split: str) -> bool:

@@ -1,5 +1,6 @@
 """Sentence pairs, the items of a parallel corpus, and their cleaning."""
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -92,7 +93,8 @@ class CleaningReport:
     """How many pairs were read and kept, and the first reason why each of the others was not.
 
     As text it is one line. `too_many_tokens` counts kept pairs that turn out to be longer than the
-    model's limit when they are encoded; the encoder also lowers `kept`.
+    model's limit when they are encoded; the encoder also lowers `kept`. So does whoever finds pairs
+    of this corpus in the held-out text of any.
     """
 
     total: int = 0
@@ -101,6 +103,7 @@ class CleaningReport:
     too_long: int = 0
     length_ratio: int = 0
     duplicate: int = 0
+    held_out: int = 0
     too_many_tokens: int = 0
 
     def count(self, fault: str) -> None:
@@ -108,6 +111,16 @@ class CleaningReport:
         self.total += 1
         name = fault or "kept"
         setattr(self, name, getattr(self, name) + 1)
+
+    def without(self, **dropped: int) -> "CleaningReport":
+        """Returns the report after more of the kept pairs were dropped, by field."""
+        return dataclasses.replace(self, **dropped, kept=self.kept - sum(dropped.values()))
+
+    def add(self, other: "CleaningReport") -> "CleaningReport":
+        """Returns the counts of both."""
+        fields = dataclasses.fields(self)
+        sums = (getattr(self, f.name) + getattr(other, f.name) for f in fields)
+        return CleaningReport(*sums)
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -117,6 +130,7 @@ class CleaningReport:
             "over --config.data.max_characters": self.too_long,
             "over --config.data.max_length_ratio": self.length_ratio,
             "repeated": self.duplicate,
+            "in held-out text": self.held_out,
             "over --config.data.max_tokens": self.too_many_tokens,
         }
         return {reason: count for reason, count in reasons.items() if count}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 from jaxtyping import Int
+from ml_collections import ConfigDict
 
 # protobuf makes these classes when they are imported.
 # pyright: reportAttributeAccessIssue=false
@@ -38,9 +39,9 @@ BYTES = 256  # pieces that this takes
 EXACT = {
     "remove_extra_whitespaces": False,
     "add_dummy_prefix": False,
-    "user_defined_symbols": ["\n", "\t"],
     "max_sentence_length": 2**20,  # bytes; longer lines are not used
 }
+EXACT_SYMBOLS = ("\n", "\t")
 SAMPLE_SEED = 0  # of the sentences that train a tokenizer, of texts larger than it reads
 ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with all its signs has
 MAX_LINE_BYTES = 4192  # sentencepiece's default
@@ -180,6 +181,14 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise UserError(f"{path} is not a sentencepiece model: restore the original") from None
 
 
+def with_symbols(settings: ConfigDict, symbols: Sequence[str]) -> ConfigDict:
+    """Returns the settings of a tokenizer with more strings that are always one token."""
+    if not symbols:
+        return settings
+    known = dict.fromkeys((*settings.get("symbols", ()), *symbols))
+    return ConfigDict({**settings, "symbols": tuple(known)})
+
+
 def train_tokenizer(
     texts: Iterable[str],
     settings,
@@ -284,8 +293,9 @@ def _train(texts: _Sample, settings, **changes) -> bytes:
         if not spelt or room < 1 or not _too_many_characters(str(error)):
             raise RunError(_explain(str(error), texts, settings)) from None
     try:
-        frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=EOS_ID + 1 + room))
-        kept = "".join(frequent.pieces(range(EOS_ID + 1, frequent.vocab_size))).replace("▁", "")
+        first = EOS_ID + 1 + len(settings.get("symbols", ()))
+        frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=first + room))
+        kept = "".join(frequent.pieces(range(first, frequent.vocab_size))).replace("▁", "")
         limits = {"character_coverage": MIN_COVERAGE, "required_chars": kept}
         return _train_model(texts, settings, settings.kind, **limits, **changes)
     except (RuntimeError, ValueError) as error:
@@ -311,6 +321,7 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
       changes: changes of its options.
     """
     model = io.BytesIO()
+    symbols = [*(EXACT_SYMBOLS if settings.keep_spaces else ()), *settings.get("symbols", ())]
     options = {
         "vocab_size": settings.vocab_size,
         "character_coverage": settings.character_coverage,
@@ -319,6 +330,7 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
         # A word or character vocabulary is what occurs, up to `vocab_size`.
         "hard_vocab_limit": kind in ("bpe", "unigram"),
         **(EXACT if settings.keep_spaces else {}),
+        **({"user_defined_symbols": symbols} if symbols else {}),
         **changes,
     }
     sentencepiece.SentencePieceTrainer.train(

@@ -131,7 +131,8 @@ class Task(abc.ABC):
 
         `splits` {name: {unit: number}}; `oov_rate` of the training tokens; `vocabulary` {side or
         "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...] of the batches; and, if
-        the task has them, `cleaning` {"read", "kept", "dropped": {reason: number}},
+        the task has them, `cleaning` {"read", "kept", "dropped": {reason: number}}, `corpora`
+        {name: the same and "drawn", the pairs of an epoch},
         `padding_fraction`, `broken_lines` {file: number}, and `preview`, a few training texts as
         tokens, {side: tokens} each.
         """
@@ -161,7 +162,8 @@ class Task(abc.ABC):
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of a split; `final` ones may take longer.
 
-        Final scores also have `texts`, {file in the run's folder: its lines}.
+        Final scores also have `texts`, {file in the run's folder: its lines}, and if the split has
+        parts that are scored, `parts`, {name: final scores}.
         """
 
     @abc.abstractmethod

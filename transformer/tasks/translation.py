@@ -9,23 +9,24 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
-from transformer.data.holdout import splits_held_out
+from transformer.data.corpora.mixing import Mixture, mix
+from transformer.data.corpora.settings import corpora_of, parts_of
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
-from transformer.data.parallel.encode import Corpus, prepare_corpus, preview, tokenizer_names
-from transformer.data.parallel.sources import open_source
-from transformer.data.splits import SPLITS
+from transformer.data.parallel.encode import Corpus, tokenizer_names
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decode import PENALTIES
 from transformer.errors import RunError, UserError
-from transformer.inference.base import Params
+from transformer.inference.base import Params, Variables
 from transformer.inference.translator import Translation, Translator
 from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
+from transformer.tasks import pair_text
 from transformer.tasks.base import TokenTask
+from transformer.tasks.corpora import read_text
 from transformer.tasks.numbers import initial_folder, model_fields
 from transformer.tasks.pair_snapshots import snapshot_of_pairs
 
@@ -51,28 +52,23 @@ class TranslationTask(TokenTask):
         super().__init__(config, *args, **keywords)
 
     def read_text(self, folder: Path | None) -> TranslationText:
-        config, pairs = self.config, open_source(self.config.data)
-        for split in ("validation", "test"):
-            if not next(iter(pairs[split]), None):
-                raise UserError(
-                    f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
-                    f"name a file in --config.data.{split}_source"
-                )
-        scored = {split: pairs[split] for split in SPLITS[1:]}
-        corpus = prepare_corpus(
-            pairs["train"],
-            config.data,
-            config.tokenizer,
-            folder,
-            scored,
-            initial_folder(config),
-        )
-        return TranslationText(pairs, corpus)
+        data, tokenizer = self.config.data, self.config.tokenizer
+        return TranslationText(*read_text(data, tokenizer, folder, initial_folder(self.config)))
 
     def read_kept_text(self, folder: Path) -> TranslationText:
         _check_scores(self.config.evaluate)
-        pairs = {split: held_out.read_pairs(folder, split) for split in self.splits}
+        pairs = {
+            part: held_out.read_pairs(folder, part)
+            for split in self.splits
+            for part in self._parts(split)
+        }
+        for split in self.splits:
+            pairs[split] = [pair for part in self._parts(split) for pair in pairs[part]]
         return TranslationText(pairs, None)
+
+    def _parts(self, split: str) -> list[str]:
+        """The parts of a split that several corpora have, or the split itself."""
+        return parts_of(self.config.data, split)
 
     @property
     def _corpus(self) -> Corpus:
@@ -107,6 +103,7 @@ class TranslationTask(TokenTask):
             data.num_buckets,
             data.batch_multiple,
             data.batch_sentences,
+            self._mixture(),
         )
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         if limit is not None and length > limit:
@@ -117,6 +114,13 @@ class TranslationTask(TokenTask):
             )
         return plan
 
+    def _mixture(self) -> Mixture | None:
+        """How often an epoch draws the pairs of each of several corpora."""
+        data, sizes = self.config.data, [report.kept for report in self._corpus.reports]
+        if len(sizes) == 1:
+            return None
+        return mix(sizes, [corpus.weight for corpus in corpora_of(data)], data.temperature)
+
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
 
@@ -126,14 +130,35 @@ class TranslationTask(TokenTask):
         of each translation. The format is that of the mode `score`, but for the tokens that the
         search found.
 
+        Of several corpora, those of the test set also have `parts`, the final scores of each.
+
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
         `evaluate.training_beam_size`; the final one decodes all, with `decode.beam_size`.
         """
         pairs = self.decoded_pairs(split, final)
         beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
         variables = {"params": params}
-        [losses] = map(_summarize, self.split_sums(variables, split, stacked=False))
         best = self.predictor.translate(variables, [pair.source for pair in pairs], beam)
+        scores = self._scores(variables, split, pairs, best, final)
+        if final and split == "test" and len(parts := self._parts(split)) > 1:
+            rest = iter(best)
+            scores["parts"] = {
+                part: self._scores(variables, part, own, list(itertools.islice(rest, len(own))))
+                for part in parts
+                for own in [list(self.text.pairs[part])]
+            }
+        return scores
+
+    def _scores(
+        self,
+        variables: Variables,
+        split: str,
+        pairs: list[Pair],
+        best: list[list[Translation]],
+        final: bool = True,
+    ) -> dict[str, Any]:
+        """The scores of a split or a part of it, given the translations of its pairs."""
+        [losses] = map(_summarize, self.split_sums(variables, split, stacked=False))
         hypotheses = [translations[0].text for translations in best]
         scores = losses | self.text_scores(hypotheses, pairs, final)
         texts = {
@@ -168,9 +193,16 @@ class TranslationTask(TokenTask):
         ]
 
     def decoded_pairs(self, split: str, final: bool) -> list[Pair]:
-        """Returns the pairs that are decoded; evaluations during training take the first ones."""
-        pairs = list(self.text.pairs[split])
-        return pairs if final else pairs[: self.config.evaluate.max_sentences]
+        """Returns the pairs that are decoded; evaluations during training take the first ones.
+
+        Of several corpora they take the first ones of each, in proportion to their numbers.
+        """
+        parts = [list(self.text.pairs[part]) for part in self._parts(split)]
+        total = sum(map(len, parts))
+        most = total if final else min(total, self.config.evaluate.max_sentences)
+        ends = [0, *(end * most // total for end in itertools.accumulate(map(len, parts)))]
+        counts = (end - start for start, end in itertools.pairwise(ends))
+        return [pair for part, count in zip(parts, counts, strict=True) for pair in part[:count]]
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
         """Returns BLEU and the other scores of translations, see `metrics.corpus_scores`."""
@@ -205,66 +237,15 @@ class TranslationTask(TokenTask):
 
     def save_assets(self, workdir: Path) -> None:
         save_tokenizers(workdir, self._corpus.source_tokenizer, self._corpus.target_tokenizer)
-        held_out.save(workdir, {split: self.text.pairs[split] for split in self.splits})
+        parts = itertools.chain(*map(self._parts, self.splits))
+        held_out.save(workdir, {part: self.text.pairs[part] for part in parts})
 
     def describe(self) -> list[str]:
-        plan, corpus = self.plan, self._corpus
-        shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
-        lines = [
-            self._kept(),
-            *(line for split, own in corpus.held_out.items() for line in own.describe(split)),
-            f"{corpus.unknown_fraction:.3%} unknown tokens; vocabularies: "
-            f"{corpus.source_tokenizer.vocab_size} source, "
-            f"{corpus.target_tokenizer.vocab_size} target"
-            + (" (the same)" if self.config.tokenizer.joint else ""),
-            *corpus.lost.describe(),
-            f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
-            f"shapes {shapes}",
-        ]
-        pairs = itertools.islice(self.text.pairs["train"], 3)
-        for example in preview(pairs, corpus):
-            lines += [f"  {example['source']}", f"  -> {example['target']}"]
-        return lines
+        return pair_text.describe(self.config, self.text.pairs, self._corpus, self.plan)
 
     def data_summary(self) -> dict[str, Any]:
-        plan, corpus = self.plan, self._corpus
-        counts = {split: len(list(self.text.pairs[split])) for split in self.splits}
-        counts = {"train": corpus.report.kept, **counts}
-        found = {split: own.counts() for split, own in corpus.held_out.items()}
-        sizes = {
-            side: tokenizer.vocab_size
-            for side, tokenizer in (
-                ("source", corpus.source_tokenizer),
-                ("target", corpus.target_tokenizer),
-            )
-        }
-        joint = self.config.tokenizer.joint
-        return {
-            "splits": {
-                split: {"sentence pairs": count, **found.get(split, {})}
-                for split, count in counts.items()
-            },
-            "cleaning": {
-                "read": corpus.report.total,
-                "kept": corpus.report.kept,
-                "dropped": corpus.report.dropped,
-            },
-            "oov_rate": corpus.unknown_fraction,
-            "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
-            "batches_per_epoch": plan.epoch_length,
-            "padding_fraction": plan.padding_fraction,
-            "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
-            "preview": preview(self.text.pairs["train"], corpus),
-        }
-
-    def _kept(self) -> str:
-        """The numbers of pairs that cleaning kept, and that were held out before."""
-        counts = [
-            f"{len(list(self.text.pairs[split])):,} for {split}"
-            for split in splits_held_out(self.config.data)
-        ]
-        aside = f"; held out before: {', '.join(counts)}" if counts else ""
-        return f"{self._corpus.report}{aside}"
+        text = self.text.pairs, self._corpus, self.plan
+        return pair_text.summary(self.config, *text, self.splits)
 
 
 def _summarize(sums: Sequence[TokenSums]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from experiments.measures.registry import Measure
 from experiments.sweeps.results.notes import notes
 from experiments.sweeps.results.outcomes import CONFIDENCE, Comparison, Setting, Spread, Sweep
 from experiments.sweeps.results.reading import SPLITS
+from transformer.data.held_out import is_split
 
 NONE = "-"
 # And what else tears a line or a cell apart.
@@ -156,9 +157,10 @@ def to_csv(sweep: Sweep) -> str:
     """
     outcomes = {outcome.trial.number: outcome.results for outcome in sweep.outcomes}
     keys = dict.fromkeys(key for trial in sweep.trials for key in trial.values)
+    parts = (name for results in outcomes.values() for name in results if is_split(name))
     scores = dict.fromkeys(
         (split, name)
-        for split in SPLITS
+        for split in dict.fromkeys((*SPLITS, *parts))
         for results in outcomes.values()
         for name, value in (results.get(split) or {}).items()
         if not isinstance(value, dict | list)

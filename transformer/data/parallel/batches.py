@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.data.buckets import BucketPlan
+from transformer.data.corpora.mixing import Mixture
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Ids
 
@@ -48,6 +49,7 @@ class BatchPlan(BucketPlan[Batch]):
       source, target: the same number of encoded sentences; the length of a pair is that of its
         longer side, with its end.
       tokens: of each side of a batch.
+      mixture: of several corpora; None for each pair once an epoch.
     """
 
     def __init__(
@@ -59,16 +61,17 @@ class BatchPlan(BucketPlan[Batch]):
         num_buckets: int,
         multiple: int,
         sentences: int = 0,
+        mixture: Mixture | None = None,
     ):
         self.source, self.target = source, target
         lengths = np.maximum(source.lengths, target.lengths) + 1
-        super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences)
+        super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences, mixture)
 
     @property
     def padding_fraction(self) -> float:
         """Fraction of an epoch's positions, both sides, that hold padding."""
-        tokens = self.source.offsets[-1] + self.target.offsets[-1] + 2 * len(self.source)
-        return 1.0 - float(tokens) / (2 * self.positions)
+        tokens = self.epoch_sum(self.source.lengths + self.target.lengths + 2)
+        return 1.0 - tokens / (2 * self.positions)
 
     def __getitem__(self, i: int) -> Batch:
         bucket, indices = self.indices(i)

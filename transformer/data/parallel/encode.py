@@ -1,10 +1,14 @@
 """From pairs of sentences to tokens: cleaning, tokenizers, encoding."""
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
 
 from transformer.data.encode import (
     Encoded,
@@ -32,11 +36,30 @@ ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
 
 
+class TrainingText(NamedTuple):
+    """The training pairs of one corpus, cleaned.
+
+    Attributes:
+      pairs: restartable, without white space around them.
+      report: counts of what cleaning dropped.
+      fingerprints: of the sources and the targets.
+      max_tokens: of a side, with its end; longer pairs will be dropped.
+      held_out: the reports on the other splits.
+    """
+
+    pairs: Iterable[Pair]
+    report: CleaningReport
+    fingerprints: Sequence[str]
+    max_tokens: int
+    held_out: Mapping[str, HeldOutReport]
+
+
 @dataclasses.dataclass(frozen=True)
 class Corpus:
     """Training text, cleaned and encoded, with its tokenizers and the report of cleaning.
 
     Attributes:
+      reports: of each of several corpora, whose pairs follow one another.
       unknown_fraction: of the tokens, those that are not in the vocabulary.
       lost: the unknown words or characters.
       held_out: the reports on the other splits.
@@ -46,10 +69,15 @@ class Corpus:
     target: TokenStore
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
-    report: CleaningReport
+    reports: tuple[CleaningReport, ...]
     unknown_fraction: float
     lost: Lost
     held_out: Mapping[str, HeldOutReport]
+
+    @property
+    def report(self) -> CleaningReport:
+        """The report of all corpora together."""
+        return functools.reduce(CleaningReport.add, self.reports)
 
 
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
@@ -68,8 +96,7 @@ def prepare_corpus(
     """Returns the training corpus; tokenizers and encoded text come from the cache if possible.
 
     Args:
-      pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; it is
-        never held in memory.
+      pairs: see `read_training_text`.
       data: `config.data`.
       settings: `config.tokenizer`.
       folder: a run's folder, whose tokenizers are used if they were trained on this text.
@@ -77,43 +104,112 @@ def prepare_corpus(
       initial: folder of the run whose tokenizers are kept or grow, if any.
 
     Raises:
-      UserError: nothing is left after cleaning, the vocabulary does not suit the text, or too
-        many tokens are unknown.
+      UserError: see `read_training_text` and `encode_corpora`.
+    """
+    text = read_training_text(pairs, data, held_out or {})
+    return encode_corpora([text], data, settings, folder, initial=initial)
+
+
+def read_training_text(
+    pairs: Iterable[Pair], data: ConfigDict, held_out: Mapping[str, Iterable[Pair]]
+) -> TrainingText:
+    """Returns the training pairs of one corpus, cleaned.
+
+    Args:
+      pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; it is
+        never held in memory.
+      data: `config.data`.
+      held_out: the pairs of other splits, to look for in the training text.
+
+    Raises:
+      UserError: nothing is left after cleaning.
     """
     rules = rules_of(data)
-    checker = HeldOutChecker(held_out or {}, rules)
+    checker = HeldOutChecker(held_out, rules)
     kept, report, fingerprints = _read(pairs, rules, checker)
-    groups = [(0, 1)] if settings.joint else [(0,), (1,)]
+    return TrainingText(kept, report, fingerprints, data.max_tokens, checker.reports())
+
+
+def encode_corpora(
+    corpora: Sequence[TrainingText],
+    data: ConfigDict,
+    settings: ConfigDict,
+    folder: Path | None = None,
+    symbols: Sequence[str] = (),
+    initial: Path | None = None,
+) -> Corpus:
+    """Returns the training pairs of one or several corpora as tokens, one corpus after another.
+
+    Args:
+      data: `config.data`.
+      settings: `config.tokenizer`.
+      folder: a run's folder, whose tokenizers are used if they were trained on this text.
+      symbols: strings of sources that are always one token.
+      initial: folder of the run whose tokenizers are kept or grow, if any.
+
+    Raises:
+      UserError: nothing is left of a corpus, the vocabulary does not suit the text, or too many
+        tokens are unknown.
+    """
+    fingerprints = [_joined(each) for each in zip(*(c.fingerprints for c in corpora), strict=True)]
+    pairs = Restartable(lambda: itertools.chain(*(corpus.pairs for corpus in corpora)))
+    count = sum(corpus.report.kept for corpus in corpora)
     texts = [
         TokenizerText(
-            _sentences(kept, sides),
+            _sentences(pairs, sides),
             "".join(fingerprints[side] for side in sides),
-            report.kept * len(sides),
+            count * len(sides),
             folder and folder / name,
             initial and initial / name,
+            symbols if 0 in sides else (),
         )
-        for name, sides in zip(tokenizer_names(settings.joint), groups, strict=True)
+        for name, sides in zip(
+            tokenizer_names(settings.joint),
+            [(0, 1)] if settings.joint else [(0,), (1,)],
+            strict=True,
+        )
     ]
 
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
-        return _encode(kept, tokenizers[0], tokenizers[-1], data.max_tokens)
+        builder = EncodedBuilder(source=tokenizers[0], target=tokenizers[-1])
+        dropped = [_encode(builder, corpus, tokenizers) for corpus in corpora]
+        return builder.build(dropped=dropped)
 
-    key = ("pairs", *fingerprints, data.max_tokens)
-    tokenizers, encoded = prepare(texts, encode, key, data, settings)
-    too_long = encoded.notes["too_long"]
-    report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
-    check_kept(report)
+    counts = [number for c in corpora for number in (c.report.kept, c.max_tokens)]
+    tokenizers, encoded = prepare(texts, encode, ("pairs", *fingerprints, *counts), data, settings)
+    reports = tuple(
+        corpus.report.without(**own)
+        for corpus, own in zip(corpora, encoded.notes["dropped"], strict=True)
+    )
+    for report in reports:
+        check_kept(report)
     source, target = map(encoded.store, SIDES)
     return Corpus(
         source,
         target,
         tokenizers[0],
         tokenizers[-1],
-        report,
+        reports,
         encoded.unknown_fraction,
         encoded.lost,
-        checker.reports(),
+        {split: report for corpus in corpora for split, report in corpus.held_out.items()},
     )
+
+
+def fingerprints_of(pairs: Iterable[Pair]) -> list[str]:
+    """Returns a fingerprint of the sources of pairs, and one of their targets."""
+    digests = hashlib.sha256(), hashlib.sha256()
+    for pair in pairs:
+        for digest, text in zip(digests, pair[:2], strict=True):
+            digest.update(text.encode() + b"\n")
+    return [digest.hexdigest() for digest in digests]
+
+
+def _joined(fingerprints: Sequence[str]) -> str:
+    """One fingerprint of texts that follow one another."""
+    if len(fingerprints) == 1:
+        return fingerprints[0]
+    return hashlib.sha256("".join(fingerprints).encode()).hexdigest()
 
 
 def _read(
@@ -121,14 +217,11 @@ def _read(
 ) -> tuple[Iterable[Pair], CleaningReport, list[str]]:
     """Returns the pairs that cleaning keeps, its report, and a fingerprint of each side."""
     report, kept = CleaningReport(), bytearray()
-    digests = hashlib.sha256(), hashlib.sha256()
-    for pair in clean(pairs, rules, report, kept):
-        checker.check(pair)
-        for digest, text in zip(digests, pair[:2], strict=True):
-            digest.update(text.encode() + b"\n")
+    checked = checker.checked(clean(pairs, rules, report, kept))
+    fingerprints = fingerprints_of(checked)
     check_kept(report)
     again = Restartable(lambda: map(strip, itertools.compress(pairs, kept)))
-    return again, report, [digest.hexdigest() for digest in digests]
+    return again, report, fingerprints
 
 
 def _sentences(pairs: Iterable[Pair], sides: Sequence[int]) -> Iterable[str]:
@@ -141,31 +234,27 @@ def _side(pair: Pair, side: int) -> str:
 
 
 def _encode(
-    pairs: Iterable[Pair],
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
-    max_tokens: int,
-) -> Encoded:
-    """Returns the pairs' tokens, and records how many pairs are dropped as too long."""
-    builder = EncodedBuilder(source=source_tokenizer, target=target_tokenizer)
+    builder: EncodedBuilder, corpus: TrainingText, tokenizers: Sequence[Tokenizer]
+) -> dict[str, int]:
+    """Adds a corpus's tokens; returns how many pairs are dropped, by field of `CleaningReport`."""
     too_long = 0
-    for chunk in batched(pairs, ENCODE_AT_ONCE):
+    for chunk in batched(corpus.pairs, ENCODE_AT_ONCE):
         encoded = zip(
-            source_tokenizer.encode([pair.source for pair in chunk]),
-            target_tokenizer.encode([pair.target for pair in chunk]),
+            tokenizers[0].encode([pair.source for pair in chunk]),
+            tokenizers[-1].encode([pair.target for pair in chunk]),
             strict=True,
         )
         # End-of-sentence takes one position.
         kept = [
             (pair, ids)
             for pair, ids in zip(chunk, encoded, strict=True)
-            if max(map(len, ids)) + 1 <= max_tokens
+            if max(map(len, ids)) + 1 <= corpus.max_tokens
         ]
         too_long += len(chunk) - len(kept)
         for side, name in enumerate(SIDES):
             texts = [_side(pair, side) for pair, _ in kept]
             builder.add(name, [ids[side] for _, ids in kept], texts)
-    return builder.build(too_long=too_long)
+    return {"too_many_tokens": too_long}
 
 
 def preview(pairs: Iterable[Pair], corpus: Corpus, count: int = 3) -> list[Mapping[str, str]]:

@@ -7,7 +7,7 @@ pairs that the rules would drop are counted, and so are those that occur in the 
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from transformer.data.pairs import CleaningReport, CleaningRules, Pair
 
@@ -47,6 +47,10 @@ class HeldOutReport:
             )
         return lines
 
+    def without_repeated(self) -> "HeldOutReport":
+        """Returns the report after the repeated pairs were dropped from the training text."""
+        return dataclasses.replace(self, repeated=0)
+
     def counts(self) -> dict[str, int]:
         """Returns the same for a table."""
         dropped = {f"of them {reason}": n for reason, n in self.faults.dropped.items()}
@@ -77,10 +81,12 @@ class HeldOutChecker:
                     self._places.setdefault(sides, collections.Counter())[split] += 1
             self._found[split] = report, blank
 
-    def check(self, pair: Pair) -> None:
-        """Records a pair of the training text if it is held out too; others cost only a hash."""
-        if pair[:2] in self._places:
-            self._repeated.add(pair[:2])
+    def checked(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yields the pairs of the training text, and records those that are held out too."""
+        for pair in pairs:
+            if pair[:2] in self._places:
+                self._repeated.add(pair[:2])
+            yield pair
 
     def reports(self) -> dict[str, HeldOutReport]:
         """Returns the report on each split."""

@@ -1,0 +1,125 @@
+"""An epoch has the pairs of each corpus in proportion; each is drawn before any again."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from transformer.data.corpora.mixing import mix, proportions
+from transformer.data.parallel.batches import BatchPlan
+from transformer.data.stream import SMALL, permute
+from transformer.data.token_store import TokenStore
+
+SIZES = 97, 41, 7
+
+
+def make_plan(seed=5, weights=(1.0, 1.0, 1.0), temperature=1.0, num_buckets=3, **changes):
+    """A plan over random pairs of three corpora."""
+    rng = np.random.default_rng(11)
+    lengths = rng.integers(1, 23, sum(SIZES))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    store = TokenStore(rng.integers(4, 97, offsets[-1]).astype(np.int32), offsets)
+    settings = {"mixture": mix(SIZES, weights, temperature), **changes}
+    return BatchPlan(store, store, seed, 300, num_buckets, 2, **settings)
+
+
+def epoch(plan: BatchPlan, number: int) -> list[int]:
+    first = number * plan.epoch_length
+    return [j for i in range(first, first + plan.epoch_length) for j in plan.indices(i)[1]]
+
+
+def of_corpora(indices) -> list[int]:
+    """How many of the pairs are of each corpus."""
+    return np.histogram(indices, [0, *np.cumsum(SIZES)])[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("weights", "temperature", "expected"),
+    [
+        ((1.0, 1.0), 1.0, (0.8, 0.2)),
+        ((1.0, 4.0), 1.0, (0.5, 0.5)),
+        ((1.0, 1.0), 2.0, (2 / 3, 1 / 3)),  # sqrt(100) to sqrt(25)
+        ((1.0, 3.0), 2.0, (0.4, 0.6)),
+        ((3.0, 1.0), 1e9, (0.75, 0.25)),
+    ],
+)
+def test_proportions_are_weights_times_roots_of_sizes(weights, temperature, expected):
+    assert proportions([100, 25], weights, temperature) == pytest.approx(expected)
+
+
+def test_factors_have_no_rounding_of_logarithms():
+    assert mix([97, 41, 7], [2.0, 2.0, 2.0], 1.0).factors == (1.0, 1.0, 1.0)
+    assert mix([100, 100], [3.0, 1.0], 1.0).factors == (1.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("weights", "temperature"), [((1.0, 1.0, 1.0), 5.0), ((1.0, 2.5, 9.0), 1.0)]
+)
+def test_every_epoch_has_the_proportions_exactly(weights, temperature):
+    plan = make_plan(weights=weights, temperature=temperature)
+    expected = np.rint(proportions(SIZES, weights, temperature) * sum(SIZES)).tolist()
+    assert plan.drawn == expected
+    for number in (0, 1, 10):
+        assert of_corpora(epoch(plan, number)) == expected
+    assert expected != list(SIZES)
+
+
+def test_equal_weights_at_temperature_one_draw_every_pair_once():
+    assert sorted(epoch(make_plan(), 3)) == list(range(sum(SIZES)))
+
+
+def test_every_pair_is_drawn_before_any_is_drawn_again():
+    plan = make_plan(temperature=4.0)
+    counts = collections.Counter()
+    for number in range(5):
+        counts.update(epoch(plan, number))
+        for bucket in plan.buckets:
+            for part in bucket.parts:
+                own = [counts[j] for j in part.members.tolist()]
+                assert max(own) - min(own) <= 1
+    assert counts[sum(SIZES) - 1] > 3 * counts[0]  # of the smallest corpus and of the largest
+
+
+def test_a_corpus_of_almost_no_weight_is_still_drawn():
+    plan = make_plan(weights=(1.0, 1.0, 1e-9))
+    assert 0 < plan.drawn[2] <= len(plan.buckets)
+
+
+def test_a_batch_is_a_function_of_seed_and_number():
+    plan, numbers = make_plan(temperature=3.0), [3, 41, 7, 10**6]
+    found = {i: plan.indices(i)[1] for i in numbers}
+    again = make_plan(temperature=3.0)
+    assert {i: again.indices(i)[1] for i in reversed(numbers)} == found
+    stream = again.start_at(39, 3)
+    for i in range(39, 45):
+        assert all(map(np.array_equal, next(stream), plan[i]))
+    other = make_plan(seed=6, temperature=3.0)
+    shapes = [[p[i].source.shape for i in range(20)] for p in (plan, other)]
+    assert shapes[0] == shapes[1]
+    assert other.indices(3)[1] != found[3]
+
+
+def test_neighbours_of_a_pair_change_from_epoch_to_epoch():
+    plan = make_plan(temperature=3.0)
+    assert epoch(plan, 0) != epoch(plan, 1)
+    mixed = [of_corpora(plan.indices(i)[1]) for i in range(plan.epoch_length)]
+    assert sum(all(counts[:2]) for counts in mixed) > len(mixed) / 2  # corpora share batches
+
+
+def test_padding_counts_what_is_drawn():
+    plan = make_plan(temperature=4.0)
+    epochs = [
+        np.mean([(plan[e * plan.epoch_length + i].source == 0).sum() for e in range(4)])
+        for i in range(plan.epoch_length)
+    ]
+    assert plan.padding_fraction == pytest.approx(sum(epochs) / plan.positions, abs=0.02)
+    assert make_plan().padding_fraction == make_plan(mixture=None).padding_fraction
+
+
+@pytest.mark.parametrize("size", [1, 7, SMALL, SMALL + 1])
+def test_a_permutation_of_few_or_many_items_has_each_once(size):
+    found = permute(range(size), size, (5, 1))
+    assert sorted(found) == list(range(size))
+    assert permute([size - 1], size, (5, 1)) == found[-1:]
+    if size > 1:
+        assert permute(range(size), size, (5, 2)) != found

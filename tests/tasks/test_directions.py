@@ -1,0 +1,108 @@
+"""Both directions of the grammar in one model, from training to translation."""
+
+import json
+
+import pytest
+
+from tiny_run import command, refused, shared_folder
+from transformer.tasks.translation import TranslationTask
+from transformer.workdir import load_config
+
+CONFIG = """
+from configs import directions
+
+def get_config():
+    config = directions.get_config()
+    config.model.d_model = 8
+    config.model.d_ff = 8
+    config.model.num_heads = 2
+    config.model.num_encoder_layers = 1
+    config.model.num_decoder_layers = 1
+    config.model.max_length = 64
+    config.data.train_size = 100
+    config.data.validation_size = 3
+    config.data.test_size = 4
+    config.data.batch_tokens = 512
+    config.data.num_buckets = 1
+    config.data.cache_dir = "CACHE"
+    config.tokenizer.vocab_size = 150
+    config.train.steps = 2
+    config.train.evaluate_every = 2
+    config.train.best_metric = "loss"
+    config.decode.max_extra = 2
+    config.decode.beam_size = 1
+    config.decode.batch_size = 8
+    config.evaluate.bootstrap = 10
+    config.evaluate.checkpoint = "last"
+    config.evaluate.average_last_n = 1
+    config.evaluate.snapshot_statistics = 0
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    def train(root):
+        (root / "config.py").write_text(CONFIG.replace("CACHE", str(root / "cache")))
+        ended = command(f"--config={root / 'config.py'}", f"--workdir={root / 'workdir'}")
+        assert ended.code == 0, ended
+        (root / "log.txt").write_text(ended.out)
+
+    return shared_folder(tmp_path_factory, "directions", train)
+
+
+def test_each_direction_has_its_scores_and_texts(run):
+    folder = run / "workdir"
+    results = json.loads((folder / "results.json").read_text())
+    assert [name for name in results if name.startswith("test")] == [
+        "test",
+        "test_en_de",
+        "test_de_en",
+    ]
+    counts = [results[f"test{part}"]["sentences"] for part in ("", "_en_de", "_de_en")]
+    assert counts == [8, 4, 4]
+    parts = [results[f"test_{name}"]["loss"] for name in ("en_de", "de_en")]
+    assert min(parts) <= results["test"]["loss"] <= max(parts)
+    texts = [
+        (folder / "translations" / f"test{part}.txt").read_text()
+        for part in ("", "_en_de", "_de_en")
+    ]
+    assert texts[0] == texts[1] + texts[2]
+    sources = (folder / "translations" / "test_de_en.source.txt").read_text().splitlines()
+    assert all(line.startswith("<2en> ") for line in sources)
+    assert sorted(path.name for path in (folder / "held_out").iterdir()) == [
+        f"{split}_{name}.jsonl" for split in ("test", "validation") for name in ("de_en", "en_de")
+    ]
+    for text in ((run / "log.txt").read_text(), (folder / "report.html").read_text()):
+        assert "test_en_de" in text
+        assert "test_de_en" in text
+    assert "Pairs of each corpus" in (folder / "report.html").read_text()
+
+
+def test_both_directions_are_translated_and_other_tags_refused(run):
+    mode = "--mode=translate", f"--workdir={run / 'workdir'}"
+    ended = command(*mode, stdin=b"<2de> The dog.\n\n<2en> Der Hund.\n")
+    assert ended.code == 0, ended
+    lines = ended.out.splitlines()
+    assert (len(lines), lines[1]) == (3, "")
+    flag = "--source_tag=<2de>"
+    assert command(*mode, flag, stdin=b"The dog.\n").out.splitlines() == lines[:1]
+    refused(*mode, stdin=b"<2fr> Le chien.\n", says=("line 1", "no tag", "<2de>, <2en>"))
+    refused(*mode, "--source_tag=<2fr>", says=("<2fr>", "<2de>, <2en>"))
+    score = "--mode=score", f"--workdir={run / 'workdir'}"
+    assert command(*score, flag, stdin=b"The dog.\tHund.\n").code == 0
+    refused(*score, stdin=b"The dog.\tHund.\n", says=("line 1", "--source_tag"))
+
+
+def test_a_folder_keeps_the_held_out_text_of_each_corpus(run):
+    folder = run / "workdir"
+    pairs = TranslationTask.from_folder(folder, load_config(folder)).text.pairs
+    for split in ("validation", "test"):
+        assert pairs[split] == [*pairs[f"{split}_en_de"], *pairs[f"{split}_de_en"]]
+    first, back = pairs["test_en_de"][0], pairs["test_de_en"][0]
+    assert back.source == f"<2en> {first.target}"
+    assert first.source == f"<2de> {back.target}"
+    words = first.source.split(), first.target.split()
+    assert {(words[0][i], words[1][j]) for i, j in first.alignment} == {
+        (back.target.split()[j], back.source.split()[i]) for i, j in back.alignment
+    }

@@ -1,0 +1,1 @@
+"""Several corpora in one training: settings, tags and proportions."""

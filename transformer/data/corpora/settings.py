@@ -1,0 +1,117 @@
+"""The settings of each of several corpora, `data.corpora`."""
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from transformer.errors import UserError
+
+# The keys of a corpus that are not keys of `config.data`, with their defaults.
+OWN = {"name": "", "weight": 1.0, "source_tag": "", "reverse": False}
+# Keys of `config.data` that a corpus cannot change: of batches, and of other tasks.
+SHARED = frozenset(
+    (
+        *("corpora", "temperature", "length_generalization_size", "max_oov_rate", "cache_dir"),
+        *("batch_tokens", "batch_sentences", "num_buckets", "batch_multiple", "prefetch"),
+        *("text_field", "label_field", "documents", "context", "each_position"),
+        *("validation_fraction", "test_fraction"),
+    )
+)
+NAME = re.compile(r"[a-z0-9_-]+")
+# Pieces that a tokenizer needs itself.
+RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
+
+
+class CorpusSettings(NamedTuple):
+    """One corpus.
+
+    Attributes:
+      name: for tables and files.
+      weight: see `mixing.mix`.
+      tag: pieces before each source sentence, with a blank between them; '' for none.
+      reverse: whether source and target are swapped.
+      data: `config.data` with the keys that this corpus changes, and without corpora.
+    """
+
+    name: str
+    weight: float
+    tag: str
+    reverse: bool
+    data: ConfigDict
+
+
+def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
+    """Returns the corpora of `config.data`, checked; none if it names none.
+
+    Raises:
+      UserError: a corpus is not a dict, has no name or that of another one, or a key or value that
+        cannot be.
+    """
+    found: list[CorpusSettings] = []
+    for number, values in enumerate(data.corpora):
+        place = f"config.data.corpora[{number}]"
+        if not isinstance(values, Mapping):
+            raise UserError(
+                f"{place}={values!r} is not a dict: give the keys of config.data that the corpus "
+                'changes, such as {"name": "news", "train_source": "news.en"}'
+            )
+        corpus = _read(values, data, place)
+        if corpus.name in [other.name for other in found]:
+            raise UserError(f"{place}: another corpus has the name {corpus.name!r}: choose another")
+        found.append(corpus)
+    return found
+
+
+def part_name(split: str, corpus: str) -> str:
+    """Returns the name of the part of a split that one of several corpora has."""
+    return f"{split}_{corpus}"
+
+
+def parts_of(data: ConfigDict, split: str) -> list[str]:
+    """Returns the names of the parts of a split; the split itself if there are no corpora."""
+    return [part_name(split, corpus.name) for corpus in corpora_of(data)] or [split]
+
+
+def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSettings:
+    name = values.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise UserError(
+            f"{place} has the name {name!r}: give it a name of the letters a to z, digits, _ and -"
+        )
+    place = f"{place} ({name})"
+    own, settings = dict(OWN), {k: v for k, v in data.items() if k != "corpora"}
+    for key, value in values.items():
+        known = own if key in own else settings
+        if key in SHARED:
+            raise UserError(
+                f"{place}: all corpora share {key}: set --config.data.{key} in its place"
+            )
+        if key not in known:
+            near = difflib.get_close_matches(str(key), [*own, *settings], 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else "configs/base.py lists all keys of data"
+            raise UserError(f"{place}: there is no key {key}: {hint}")
+        known[key] = _typed(value, known[key], f"{place}: {key}")
+    weight, tag = own["weight"], own["source_tag"]
+    if not (0 < weight < math.inf):
+        raise UserError(f"{place}: weight={weight} must be more than 0: leave the corpus out")
+    if wrong := [piece for piece in tag.split() if RESERVED.fullmatch(piece)]:
+        raise UserError(f"{place}: source_tag has {wrong[0]!r}, which has another meaning")
+    made = ConfigDict({**settings, "corpora": ()})
+    return CorpusSettings(name, weight, " ".join(tag.split()), own["reverse"], made)
+
+
+def _typed(value: Any, like: Any, place: str) -> Any:
+    """The value in the type of another one."""
+    if isinstance(like, float) and type(value) is int:
+        value = float(value)
+    if isinstance(like, tuple) and isinstance(value, list | tuple):
+        kinds = [type(each) for each in like]
+        if all(type(each) in kinds for each in value):
+            return tuple(value)
+    elif type(value) is type(like):
+        return value
+    raise UserError(f"{place}={value!r} must be of type {type(like).__name__}, as {like!r} is")

@@ -1,0 +1,151 @@
+"""Several parallel corpora as one: each with its own source, cleaning, tag and direction."""
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from transformer.data.corpora.settings import CorpusSettings, corpora_of, part_name
+from transformer.data.corpora.tags import symbols_of
+from transformer.data.encode import Restartable
+from transformer.data.pairs import Pair, check_kept
+from transformer.data.parallel.encode import (
+    Corpus,
+    TrainingText,
+    encode_corpora,
+    fingerprints_of,
+    prepare_corpus,
+    read_training_text,
+)
+from transformer.data.parallel.sources import open_source
+from transformer.data.splits import SPLITS
+from transformer.errors import UserError
+
+WORDS = "word"  # the kind of tokenizer that needs no symbols: a tag is a word
+
+
+def read_text(
+    data: ConfigDict, tokenizer: ConfigDict, folder: Path | None, initial: Path | None = None
+) -> tuple[Mapping[str, Iterable[Pair]], Corpus]:
+    """Returns the pairs of each split of `config.data`, and the training text as tokens.
+
+    Of several corpora a split has the pairs of all, one after another, and there are also those of
+    each, `settings.parts_of` the split.
+
+    Pairs of the validation or test set of any of several corpora are dropped from the training text
+    of all, in both directions.
+
+    Args:
+      tokenizer: `config.tokenizer`.
+      folder: a run's folder, whose tokenizers are used if they were trained on this text.
+      initial: folder of the run whose tokenizers are kept or grow, if any.
+
+    Raises:
+      UserError: see `open_source` and `encode_corpora`; or a split is empty.
+    """
+    corpora = corpora_of(data)
+    if not corpora:
+        pairs = _open(data)
+        scored = _scored(pairs)
+        return pairs, prepare_corpus(pairs["train"], data, tokenizer, folder, scored, initial)
+    opened: dict[str, Mapping[str, Iterable[Pair]]] = {}
+    for corpus in corpora:
+        # Two directions of one text are read once.
+        same = (other.name for other in corpora if other.data == corpus.data)
+        with _naming(corpus):
+            first = next(same)
+            opened[corpus.name] = opened[first] if first in opened else _open(corpus.data)
+    held_out = {
+        sides
+        for splits in opened.values()
+        for pair in itertools.chain(*_scored(splits).values())
+        for sides in _directions(pair)
+    }
+    texts = []
+    for corpus in corpora:
+        with _naming(corpus):
+            splits = opened[corpus.name]
+            text = read_training_text(splits["train"], corpus.data, _scored(splits))
+            texts.append(_own(text, corpus, held_out))
+    symbols = () if tokenizer.kind == WORDS else symbols_of(data)
+    joined = _join(corpora, opened)
+    return joined, encode_corpora(texts, data, tokenizer, folder, symbols, initial)
+
+
+def _join(
+    corpora: Sequence[CorpusSettings], opened: Mapping[str, Mapping[str, Iterable[Pair]]]
+) -> dict[str, Iterable[Pair]]:
+    """The pairs of all corpora and of each, by split."""
+    found: dict[str, Iterable[Pair]] = {}
+    for split in next(iter(opened.values())):
+        parts = [_oriented(opened[corpus.name][split], corpus) for corpus in corpora]
+        found |= {part_name(split, c.name): own for c, own in zip(corpora, parts, strict=True)}
+        found[split] = Restartable(lambda parts=parts: itertools.chain(*parts))
+    return found
+
+
+def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
+    """The splits of a source, of which those that are scored are not empty."""
+    pairs = open_source(data)
+    for split in SPLITS[1:]:
+        if not next(iter(pairs[split]), None):
+            raise UserError(
+                f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
+                f"name a file in --config.data.{split}_source"
+            )
+    return pairs
+
+
+def _scored(splits: Mapping[str, Iterable[Pair]]) -> dict[str, Iterable[Pair]]:
+    return {split: splits[split] for split in SPLITS[1:]}
+
+
+@contextlib.contextmanager
+def _naming(corpus: CorpusSettings) -> Iterator[None]:
+    """Puts the name of a corpus before an error in its text."""
+    try:
+        yield
+    except UserError as error:
+        message = f"the corpus {corpus.name!r} of config.data.corpora: {error}"
+        raise type(error)(message) from None
+
+
+def _directions(pair: Pair) -> tuple[tuple[str, str], tuple[str, str]]:
+    source, target = pair.source.strip(), pair.target.strip()
+    return (source, target), (target, source)
+
+
+def _own(
+    text: TrainingText, corpus: CorpusSettings, held_out: set[tuple[str, str]]
+) -> TrainingText:
+    """A training text without held-out pairs, as the model reads it."""
+    kept = Restartable(lambda: (pair for pair in text.pairs if pair[:2] not in held_out))
+    pairs = _oriented(kept, corpus)
+    count = itertools.count()
+    fingerprints = fingerprints_of(pair for pair, _ in zip(pairs, count, strict=False))
+    report = text.report.without(held_out=text.report.kept - next(count))
+    check_kept(report)
+    found = {
+        part_name(split, corpus.name): own.without_repeated()
+        for split, own in text.held_out.items()
+    }
+    return text._replace(pairs=pairs, report=report, fingerprints=fingerprints, held_out=found)
+
+
+def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:
+    """The pairs of a corpus in its direction and with its tag."""
+    return Restartable(lambda: (_orient(pair, corpus) for pair in pairs))
+
+
+def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
+    source, target, links = pair
+    if corpus.reverse:
+        source, target = target, source
+        links = links and tuple(sorted((j, i) for i, j in links))
+    if corpus.tag:
+        words = len(corpus.tag.split())
+        source = f"{corpus.tag} {source}"
+        links = links and tuple((i + words, j) for i, j in links)
+    return Pair(source, target, links)

@@ -1,0 +1,125 @@
+"""What a translation task says about its training text."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from transformer.data.corpora.settings import corpora_of, part_name, parts_of
+from transformer.data.holdout import splits_held_out
+from transformer.data.pairs import Pair
+from transformer.data.parallel.batches import BatchPlan
+from transformer.data.parallel.encode import Corpus, preview
+
+PREVIEW = 3  # training pairs
+
+Pairs = Mapping[str, Iterable[Pair]]
+
+
+def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
+    """Returns the lines of `Task.describe`.
+
+    Args:
+      config: the whole experiment.
+      pairs: by split, and of several corpora also by part.
+    """
+    shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
+    lines = [
+        *_kept(config.data, pairs, corpus, plan),
+        *(line for split, own in corpus.held_out.items() for line in own.describe(split)),
+        f"{corpus.unknown_fraction:.3%} unknown tokens; vocabularies: "
+        f"{corpus.source_tokenizer.vocab_size} source, "
+        f"{corpus.target_tokenizer.vocab_size} target"
+        + (" (the same)" if config.tokenizer.joint else ""),
+        *corpus.lost.describe(),
+        f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
+        f"shapes {shapes}",
+    ]
+    for example in _preview(config.data, pairs, corpus):
+        lines += [f"  {example['source']}", f"  -> {example['target']}"]
+    return lines
+
+
+def summary(
+    config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan, splits: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the statistics of `Task.data_summary`.
+
+    Args:
+      config, pairs: see `describe`.
+      splits: those of the final scores.
+    """
+    names = {name: 0 for split in splits for name in (split, *parts_of(config.data, split))}
+    counts = {name: len(list(pairs[name])) for name in names}
+    counts = {"train": corpus.report.kept, **counts}
+    found = {split: own.counts() for split, own in corpus.held_out.items()}
+    sizes = {
+        side: tokenizer.vocab_size
+        for side, tokenizer in (
+            ("source", corpus.source_tokenizer),
+            ("target", corpus.target_tokenizer),
+        )
+    }
+    joint = config.tokenizer.joint
+    return {
+        "splits": {
+            split: {"sentence pairs": count, **found.get(split, {})}
+            for split, count in counts.items()
+        },
+        "cleaning": {
+            "read": corpus.report.total,
+            "kept": corpus.report.kept,
+            "dropped": corpus.report.dropped,
+        },
+        **_corpora(config.data, corpus, plan),
+        "oov_rate": corpus.unknown_fraction,
+        "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
+        "batches_per_epoch": plan.epoch_length,
+        "padding_fraction": plan.padding_fraction,
+        "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+        "preview": _preview(config.data, pairs, corpus),
+    }
+
+
+def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any]:
+    """The statistics of each of several corpora."""
+    found = {
+        own.name: {
+            "read": report.total,
+            "kept": report.kept,
+            "dropped": report.dropped,
+            "drawn": drawn,
+        }
+        for own, report, drawn in zip(corpora_of(data), corpus.reports, plan.drawn, strict=False)
+    }
+    return {"corpora": found} if found else {}
+
+
+def _kept(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
+    """The numbers of pairs that cleaning kept, that were held out before, and that are drawn."""
+    corpora = corpora_of(data)
+    if not corpora:
+        return [f"{corpus.report}{_held_out_before(data, pairs, '')}"]
+    total = sum(plan.drawn)
+    return [
+        f"{own.name}: {report}{_held_out_before(own.data, pairs, own.name)}; {drawn:,} of the "
+        f"{total:,} pairs of an epoch ({drawn / total:.1%})"
+        for own, report, drawn in zip(corpora, corpus.reports, plan.drawn, strict=True)
+    ]
+
+
+def _held_out_before(data: ConfigDict, pairs: Pairs, name: str) -> str:
+    counts = [
+        f"{len(list(pairs[part_name(split, name) if name else split])):,} for {split}"
+        for split in splits_held_out(data)
+    ]
+    return f"; held out before: {', '.join(counts)}" if counts else ""
+
+
+def _preview(data: ConfigDict, pairs: Pairs, corpus: Corpus) -> list[Mapping[str, str]]:
+    """The first training pairs as tokens, of each corpus if there are several."""
+    parts = parts_of(data, "train")
+    most = -(-PREVIEW // len(parts))
+    firsts = itertools.chain(*(itertools.islice(pairs[part], most) for part in parts))
+    return preview(firsts, corpus, most * len(parts))
