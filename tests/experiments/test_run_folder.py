@@ -74,6 +74,7 @@ train.epochs train.minutes train.log_every train.evaluate_every train.save_minut
 train.patience train.max_nonfinite_steps"""
 
 
+@pytest.mark.slow
 def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optimizer(tmp_path):
     workdir.claim(tmp_path, base.get_config())
     allowed = []

@@ -307,6 +307,7 @@ def test_a_recurrent_model_trains_from_the_command_line(run):
     ]
 
 
+@pytest.mark.slow
 def test_a_recurrent_run_translates_scores_and_draws(run):
     ended = command("--mode=translate", f"--workdir={run}", stdin=b"a b c\n\nd\n")
     assert (ended.code, ended.err, ended.out.count("\n")) == (0, "", 3)

@@ -62,7 +62,11 @@ def test_the_parameter_tree_is_the_one_written_by_hand(name):
     assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+# test_stepwise.py holds the encodings, too: a third of the variants is tested each time.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(v, marks=pytest.mark.slow) if i % 3 else v for i, v in enumerate(VARIANTS)],
+)
 def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(name):
     model, variables = tiny_model(**VARIANTS[name][0])
     logits, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))

@@ -218,7 +218,9 @@ def test_prompts_that_cannot_be_read_are_refused(trained):
     stdin = f"one\n{'two ' * 9}\n".encode()
     ended = refused(running, "--mode=score", stdin=stdin, says="line 2 has 36 tokens")
     assert len(ended.out.splitlines()) == 1  # of the line before
-    refused(running, "--mode=translate", says="use evaluate, attention, generate, score")
+    refused(
+        running, "--mode=translate", says="use plan, fetch, evaluate, attention, generate, score"
+    )
     refused(running, "--mode=score", "--prompt=one", says="--prompt is for --mode=generate")
 
 
