@@ -261,7 +261,7 @@ def with_other_leaves(value, change):
                 yield changed
 
 
-FAST = ("results.json", "held_out/test.jsonl")
+FAST = ("results.json", "data.json")
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,14 @@ def tables(folder: Path, config) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", ["results.json", "data.json", "environment.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "results.json",
+        pytest.param("data.json", marks=pytest.mark.slow),
+        pytest.param("environment.json", marks=pytest.mark.slow),
+    ],
+)
 def test_records_with_any_other_value_are_refused_or_shown(copy, name, change):
     config, refusals = workdir.load_config(copy), []
     tables(copy, config)  # a control

@@ -157,7 +157,12 @@ def test_a_shared_stack_is_one_of_equal_layers(scan_layers):
     assert np.abs(logits_of(params) - shared).max() > 1e-3  # control
 
 
-@pytest.mark.parametrize("changes", [{}, {"scan_layers": True}, {"share_layers": True}], ids=str)
+SLOW = [
+    pytest.param({key: True}, marks=pytest.mark.slow) for key in ("scan_layers", "share_layers")
+]
+
+
+@pytest.mark.parametrize("changes", [{}, *SLOW], ids=str)
 def test_remat_changes_no_gradient(changes):
     params = reference.parameters(tiny_config(**changes))
 

@@ -68,6 +68,7 @@ def predictions(folder, split="test"):
 # -- the command line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer", "bag_of_embeddings"])
 def test_the_predictions_of_a_run_are_those_that_were_scored(trained, name):
     scores = json.loads((trained[name] / "results.json").read_text())["test"]

@@ -111,7 +111,11 @@ class Process:
 
 
 @pytest.mark.parametrize(
-    ("program", "number"), [(EVALUATING, signal.SIGTERM), (SCORING, signal.SIGINT)]
+    ("program", "number"),
+    [
+        (EVALUATING, signal.SIGTERM),
+        pytest.param(SCORING, signal.SIGINT, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_ends_a_process_that_is_busy_in_xla(program, number, tmp_path):
     process = Process("-c", program, tmp_path)

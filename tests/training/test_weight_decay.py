@@ -45,7 +45,10 @@ def of_model(fields, scan_layers, **options):
     return decayed(reference.parameters(config), stacked_modules(config), **options)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(m, marks=pytest.mark.slow) if i % 4 else m for i, m in enumerate(MODELS)],
+)
 def test_every_variant_decays_the_same_parameters_with_and_without_scan(name):
     apart, scanned = (of_model(MODELS[name], scan) for scan in (False, True))
     assert apart == scanned

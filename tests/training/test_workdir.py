@@ -123,6 +123,7 @@ def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):
             assert "version:" in scores[f"{metric}_signature"]
 
 
+@pytest.mark.slow
 def test_evaluate_writes_the_same_scores_again(copy):
     before = json.loads((copy / "results.json").read_text())
     texts = content(copy / "translations")

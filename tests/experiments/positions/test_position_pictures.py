@@ -157,7 +157,7 @@ class Compact(NoPositions):
         return sums[..., None] * key_positions
 
 
-@pytest.mark.parametrize("scan_layers", [False, True])
+@pytest.mark.parametrize("scan_layers", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "pictures"), [(Tuned, 2), (Compact, 4)])
 def test_parameters_that_someone_s_encoding_has_are_drawn(
     kind, pictures, scan_layers, trained, tmp_path, undrawn, monkeypatch
