@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from configs import base
-from transformer.data import tokenizer as tokenizers
 from transformer.data.buckets import bucket_lengths, even_part
 from transformer.data.documents.batches import TextPlan
 from transformer.data.documents.encode import Text
@@ -25,6 +24,7 @@ from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
 from transformer.data.parallel.encode import prepare_corpus
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from transformer.data.tokenizer import train as tokenizers
 from transformer.data.unknown import NOTHING_LOST
 from transformer.errors import UserError
 from transformer.tasks.translation import save_tokenizers

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from configs import base, own_text
-from transformer.data import tokenizer as tokenizers
 from transformer.data.tokenizer import (
     BOS_ID,
     BYTE_KINDS,
@@ -29,8 +28,10 @@ from transformer.data.tokenizer import (
     save_tokenizer,
     train_tokenizer,
 )
+from transformer.data.tokenizer import train as tokenizers
 from transformer.data.unknown import Lost, LostCounter
 from transformer.errors import UserError
+from transformer.storage import files
 
 TEXTS = [
     "Größe über Äpfel, 😀 natürlich!",
@@ -225,16 +226,17 @@ def test_other_text_gives_another_model(tmp_path):
 
 
 def test_two_processes_may_train_the_same_tokenizer(tmp_path, monkeypatch):
-    rename = Path.rename
+    replace, others = Path.replace, []
 
     def overtaken(path, target):
         monkeypatch.undo()
-        monkeypatch.setattr(tokenizers.os, "getpid", lambda: -1)
-        make(tmp_path)  # the other process, just before this one is done
-        return rename(path, target)
+        monkeypatch.setattr(files.os, "getpid", lambda: -1)
+        others.append(make(tmp_path).model)  # the other process, just before this one is done
+        return replace(path, target)
 
-    monkeypatch.setattr(Path, "rename", overtaken)
+    monkeypatch.setattr(Path, "replace", overtaken)
     model = make(tmp_path).model
+    assert others == [model]
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [model]
 
 

@@ -1,32 +1,31 @@
-"""Subword tokenizers, trained by sentencepiece on the experiment's own text."""
+"""Training of subword tokenizers by sentencepiece on the experiment's own text."""
 
 import dataclasses
-import functools
-import hashlib
 import io
-import json
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import sentencepiece
-from jaxtyping import Int
 
-# protobuf makes these classes when they are imported.
+# protobuf makes this class when it is imported.
 # pyright: reportAttributeAccessIssue=false
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
-from sentencepiece.sentencepiece_pb2 import SentencePieceText
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
+from transformer.data.tokenizer.model import (
+    BOS_ID,
+    EOS_ID,
+    KINDS,
+    PAD_ID,
+    UNK_ID,
+    Tokenizer,
+    digest_of,
+    saved_tokenizer,
+)
 from transformer.errors import RunError, UserError
-from transformer.storage.files import write_bytes, write_json
+from transformer.storage.files import write_bytes
 
-PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # the same ids in every vocabulary
-Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
-NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
-KINDS = ("bpe", "unigram", "word", "char")
 BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, if `byte_fallback` is set
 BYTES = 256  # pieces that this takes
 # What lets `decode` give back every blank and every end of a line.
@@ -41,133 +40,6 @@ ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with al
 MAX_LINE_BYTES = 4192  # sentencepiece's default
 MIN_COVERAGE = 0.98  # that sentencepiece takes
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
-
-
-class Tokenizer:
-    """Turns raw text into token ids and back.
-
-    Args:
-      model: a serialised sentencepiece model.
-      origin: digest of the text and the settings that it was trained with; '' if that is not
-        known.
-    """
-
-    def __init__(self, model: bytes, origin: str = ""):
-        self.model, self.origin = model, origin
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self.vocab_size: int = self._processor.vocab_size()
-
-    @property
-    def digest(self) -> str:
-        """The model's fingerprint, 16 hexadecimal digits."""
-        return hashlib.sha256(self.model).hexdigest()[:16]
-
-    @functools.cached_property
-    def kind(self) -> str:
-        """One of `KINDS`."""
-        spec = ModelProto.FromString(self.model).trainer_spec
-        return TrainerSpec.ModelType.Name(spec.model_type).lower()
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, without begin or end."""
-        return self._processor.encode(list(texts))
-
-    def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
-        """Yields what of each text is unknown: words, or stretches of characters in them.
-
-        Args:
-          encoded: the ids of each text.
-        """
-        spelt = self._processor.encode(list(texts), out_type=str)
-        for ids, pieces in zip(encoded, spelt, strict=True):
-            for token, piece in zip(ids, pieces, strict=True):
-                if token == UNK_ID:
-                    yield from filter(None, piece.split("▁"))
-
-    def decode(self, ids: Ids) -> str:
-        """Returns the text of ids up to the first end-of-sentence.
-
-        Bytes that spell no character become U+FFFD.
-        """
-        kept = []
-        for token in ids:
-            if token == EOS_ID:
-                break
-            if token not in (PAD_ID, BOS_ID):
-                kept.append(int(token))
-        return self._processor.decode(kept)
-
-    def pieces(self, ids: Ids) -> list[str]:
-        """Returns the tokens as text, for people to read; '▁' begins a word, <0xF0> is a byte."""
-        return [self._processor.id_to_piece(int(token)) for token in ids]
-
-    def starts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns where each token starts in its text, in characters from zero.
-
-        A token that begins a word starts at the blank before it.
-        """
-        return [
-            _starts(text, SentencePieceText.FromString(encoded))
-            for text, encoded in zip(
-                texts, self._processor.encode(list(texts), out_type="serialized_proto"), strict=True
-            )
-        ]
-
-
-def _starts(text: str, encoded: SentencePieceText) -> list[int]:
-    """The characters at which tokens start; sentencepiece tells the bytes."""
-    bytes_before = np.cumsum([0, *(len(character.encode()) for character in text)])
-    return np.searchsorted(bytes_before, [piece.begin for piece in encoded.pieces]).tolist()
-
-
-def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
-    """Writes a tokenizer's model, unless the file holds it already, and a note of its origin."""
-    # A full disk must not cost the one that is there, and with it the run.
-    if not path.exists() or path.read_bytes() != tokenizer.model:
-        write_bytes(path, tokenizer.model)
-    note = {"origin": tokenizer.origin, "model": _digest(tokenizer.model)}
-    if tokenizer.origin and _read_note(path) != note:
-        write_json(path.with_suffix(".json"), note)
-
-
-def _read_note(path: Path) -> Any:
-    try:
-        return json.loads(path.with_suffix(".json").read_bytes())
-    except (OSError, ValueError):
-        return None
-
-
-def _saved(path: Path, origin: str) -> Tokenizer | None:
-    """Returns the tokenizer of a run's folder, if it is whole and of this origin."""
-    try:
-        model = path.read_bytes()
-    except OSError:
-        return None
-    right = _read_note(path) == {"origin": origin, "model": _digest(model)}
-    return Tokenizer(model, origin) if right else None
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def load_tokenizer(path: Path) -> Tokenizer:
-    """Returns the tokenizer of a file.
-
-    Raises:
-      UserError: the file is missing or not a tokenizer.
-    """
-    if not path.exists():
-        raise UserError(
-            f"{path} is missing: a checkpoint cannot be read without its tokenizer; "
-            "restore the file that was written with it"
-        )
-    try:
-        if not (model := path.read_bytes()):  # which sentencepiece would take
-            raise RuntimeError
-        return Tokenizer(model)
-    except RuntimeError:
-        raise UserError(f"{path} is no sentencepiece model: restore the original") from None
 
 
 def train_tokenizer(
@@ -203,10 +75,10 @@ def train_tokenizer(
             f"tokenizer.kind='{settings.kind}' is unknown: choose one of {', '.join(KINDS)}"
         )
     described = repr(sorted(settings.items())) + content
-    origin = _digest(described.encode())
-    if saved is not None and (tokenizer := _saved(saved, origin)):
+    origin = digest_of(described.encode())
+    if saved is not None and (tokenizer := saved_tokenizer(saved, origin)):
         return tokenizer
-    key = _digest(f"{described}{sentencepiece.__version__}".encode())[:24]
+    key = digest_of(f"{described}{sentencepiece.__version__}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
         # Its name says what it must hold.
         if path.name == _cached_name(key, model := path.read_bytes()):
@@ -221,7 +93,7 @@ def train_tokenizer(
 
 
 def _cached_name(key: str, model: bytes) -> str:
-    return f"{key}.{_digest(model)[:16]}.model"
+    return f"{key}.{digest_of(model)[:16]}.model"
 
 
 @dataclasses.dataclass(frozen=True)

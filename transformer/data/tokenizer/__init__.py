@@ -1,0 +1,32 @@
+"""Subword tokenizers: text to ids and back, and their training."""
+
+from transformer.data.tokenizer.model import (
+    BOS_ID,
+    EOS_ID,
+    KINDS,
+    NEVER_WRITTEN,
+    PAD_ID,
+    UNK_ID,
+    Ids,
+    Tokenizer,
+    load_tokenizer,
+    save_tokenizer,
+)
+from transformer.data.tokenizer.train import BYTE_KINDS, BYTES, NORMALIZATIONS, train_tokenizer
+
+__all__ = [
+    "BOS_ID",
+    "BYTES",
+    "BYTE_KINDS",
+    "EOS_ID",
+    "KINDS",
+    "NEVER_WRITTEN",
+    "NORMALIZATIONS",
+    "PAD_ID",
+    "UNK_ID",
+    "Ids",
+    "Tokenizer",
+    "load_tokenizer",
+    "save_tokenizer",
+    "train_tokenizer",
+]
