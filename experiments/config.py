@@ -86,5 +86,5 @@ def _parse(text: str, like: Any) -> Any:
         return text.lower() == "true"
     if isinstance(like, list):
         parts = [part.strip().strip("'\"") for part in text.strip("()[]").split(",")]
-        return tuple(_parse(part, like[0]) for part in parts if part)
+        return tuple(_parse(part, like[0] if like else "") for part in parts if part)
     return type(like)(text)

@@ -40,6 +40,8 @@ def describe_text(config: ConfigDict, folder: Path) -> str | None:
         texts = [str(place / Path(name).expanduser()) for name in names if name]
     elif data.source == "tfds":
         texts = [f"{data.tfds_name!a} in {data.tfds_dir or 'the folder of TensorFlow Datasets'}"]
+    models = (config.tokenizer.model, config.tokenizer.target_model)
+    texts += [str(Path(name).expanduser().absolute()) for name in models if name]
     if not texts:
         return None
     return f"reads {', '.join(texts)}, as {folder / 'config.json'} says"

@@ -10,6 +10,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
 from transformer.data.holdout import STRATEGIES
+from transformer.data.tokenizer import check_models, check_sampling, check_symbols
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.metrics.registry import metrics_of
@@ -60,9 +61,9 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
         "train.label_smoothing train.ema_decay data.validation_fraction data.test_fraction",
     ),
-    (0, 1, "data.max_oov_rate optimizer.epsilon model.norm_epsilon"),
+    (0, 1, "tokenizer.bpe_dropout data.max_oov_rate optimizer.epsilon model.norm_epsilon"),
     (1e-6, 1, "decode.top_p"),
-    (0, 100, "decode.temperature"),
+    (0, 100, "decode.temperature tokenizer.sampling_alpha"),
     (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
     (1, math.inf, "data.max_length_ratio"),
     (2, MAX_NUMBER, "model.max_length data.max_tokens data.context model.bag_of_embeddings_width"),
@@ -146,6 +147,9 @@ def check(config: ConfigDict) -> None:
     for key, choices in CHOICES.items():
         check_choice(f"config.{key}", flat[key], choices)
     check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
+    check_symbols(config.tokenizer)
+    check_models(config.tokenizer)
+    check_sampling(config.tokenizer, config.task)
     searched = config.task == "translation" or (
         config.task == "language_model" and config.decode.search == "beam"
     )

@@ -45,7 +45,9 @@ FREE_KEYS = (
 
 
 # Keys that name a place, which a stranger's folder may not choose; see `experiments.safety`.
-PLACES = re.compile(r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage")
+PLACES = re.compile(
+    r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage|tokenizer\.\w*model"
+)
 # What may lie elsewhere: checkpoints are large, and it is read alone by all modes but training.
 MAY_BE_LINKED = "checkpoints"
 ESSENTIAL = ("task", "model", "data", "tokenizer")  # without them a config is not a run's

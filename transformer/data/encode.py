@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.text_files import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
-from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, train_tokenizer
+from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, adopt_tokenizer, train_tokenizer
 from transformer.data.unknown import Lost, LostCounter, check_unknown
 
 Item = TypeVar("Item")
@@ -176,7 +176,9 @@ def prepare(
     """
     cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
     tokenizers = [
-        train_tokenizer(
+        adopt_tokenizer(model, settings, text.saved)
+        if model
+        else train_tokenizer(
             text.lines,
             settings,
             cache,
@@ -186,7 +188,7 @@ def prepare(
             name=training_text(data),
             log=log,
         )
-        for text in texts
+        for text, model in zip(texts, (settings.model, settings.target_model), strict=False)
     ]
     described = " ".join([*map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
     folder = cache / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"

@@ -102,6 +102,7 @@ class TranslationTask(TokenTask):
             data.num_buckets,
             data.batch_multiple,
             data.batch_sentences,
+            corpus.samplers,
         )
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         if limit is not None and length > limit:
@@ -212,6 +213,7 @@ class TranslationTask(TokenTask):
             f"{corpus.target_tokenizer.vocab_size} target"
             + (" (the same)" if self.config.tokenizer.joint else ""),
             *corpus.lost.describe(),
+            *self._describe_sampling(),
             f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
             f"shapes {shapes}",
         ]
@@ -219,6 +221,18 @@ class TranslationTask(TokenTask):
         for example in preview(pairs, corpus):
             lines += [f"  {example['source']}", f"  -> {example['target']}"]
         return lines
+
+    def _describe_sampling(self) -> list[str]:
+        """A line about segmentations that are drawn, none if no side has such."""
+        used = [sampler for sampler in self._corpus.samplers if sampler]
+        if not used:
+            return []
+        growth = sum(s.mean_tokens for s in used) / sum(int(s.tokens.offsets[-1]) for s in used)
+        return [
+            f"sampled subwords of {' and '.join(s.name for s in used)}: {growth:.2f} times as many "
+            f"tokens; {self.plan.fallback_fraction():.2%} of the sentences keep the best "
+            "segmentation, since no draw fits their batch"
+        ]
 
     def data_summary(self) -> dict[str, Any]:
         plan, corpus = self.plan, self._corpus

@@ -9,6 +9,7 @@ from jaxtyping import Int
 from transformer.data.buckets import BucketPlan
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Ids
+from transformer.data.tokenizer.sampling import Sampler
 
 
 class Batch(NamedTuple):
@@ -48,6 +49,8 @@ class BatchPlan(BucketPlan[Batch]):
       source, target: encoded sentences of equal number; a pair is as long as its longer side,
         with its end.
       tokens: a side of a batch.
+      samplers: of source and target, None for a side that has one segmentation. Each epoch draws
+        another one of each text, of a length that its bucket holds.
     """
 
     def __init__(
@@ -59,18 +62,56 @@ class BatchPlan(BucketPlan[Batch]):
         num_buckets: int,
         multiple: int,
         sentences: int = 0,
+        samplers: Sequence[Sampler | None] = (None, None),
     ):
-        self.source, self.target = source, target
-        lengths = np.maximum(source.lengths, target.lengths) + 1
+        self.source, self.target, self.samplers = source, target, samplers
+        rooms = (
+            sampler.rooms if sampler else store.lengths
+            for store, sampler in zip((source, target), samplers, strict=True)
+        )
+        lengths = np.maximum(*rooms) + 1
         super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences)
 
     @property
     def padding_fraction(self) -> float:
         """Fraction of an epoch's positions, both sides, that hold padding."""
-        tokens = self.source.offsets[-1] + self.target.offsets[-1] + 2 * len(self.source)
-        return 1.0 - float(tokens) / (2 * self.positions)
+        tokens = sum(
+            sampler.mean_tokens if sampler else float(store.offsets[-1])
+            for store, sampler in zip((self.source, self.target), self.samplers, strict=True)
+        )
+        return 1.0 - (tokens + 2 * len(self.source)) / (2 * self.positions)
 
     def __getitem__(self, i: int) -> Batch:
         bucket, indices = self.indices(i)
-        sources, targets = ([side[j] for j in indices] for side in (self.source, self.target))
+        sources, targets = (
+            [side[j] if ids is None else ids for j, ids in zip(indices, drawn, strict=True)]
+            for side, drawn in zip((self.source, self.target), self._draw(i), strict=True)
+        )
         return make_batch(sources, targets, bucket.rows, bucket.length)
+
+    def _draw(self, i: int) -> list[list[Ids | None]]:
+        """The drawn segmentations of both sides of batch i, None for a deterministic one."""
+        bucket, indices = self.indices(i)
+        key, room = (self.seed, i // self.epoch_length), bucket.length - 1
+        return [
+            [sampler.draw(j, key, room) if sampler else None for j in indices]
+            for sampler in self.samplers
+        ]
+
+    def fallback_fraction(self, sentences: int = 2000) -> float:
+        """Returns the fraction of sentences whose draws are too long for their batch.
+
+        Their deterministic segmentation is read in place of a drawn one.
+
+        Args:
+          sentences: of the first batches, that are counted.
+        """
+        batches = min(self.epoch_length, -(-sentences * self.epoch_length // len(self.source)))
+        rows = [
+            ids
+            for i in range(batches)
+            for sampler, drawn in zip(self.samplers, self._draw(i), strict=True)
+            if sampler
+            for ids in drawn
+        ]
+        return rows.count(None) / max(1, len(rows))

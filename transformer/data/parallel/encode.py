@@ -26,6 +26,13 @@ from transformer.data.pairs import (
 from transformer.data.parallel.held_out_checks import HeldOutChecker, HeldOutReport
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer.sampling import (
+    SampledTexts,
+    Sampler,
+    cache_key,
+    make_sampler,
+    strengths_of,
+)
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
@@ -40,6 +47,7 @@ class Corpus:
       unknown_fraction: of the tokens, those that are not in the vocabulary.
       lost: the same by name.
       held_out: what was found of other splits.
+      samplers: of source and target, whose segmentations are drawn; None of a side that has one.
     """
 
     source: TokenStore
@@ -50,6 +58,7 @@ class Corpus:
     unknown_fraction: float
     lost: Lost
     held_out: Mapping[str, HeldOutReport]
+    samplers: tuple[Sampler | None, Sampler | None] = (None, None)
 
 
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
@@ -89,20 +98,22 @@ def prepare_corpus(
             _sentences(kept, sides),
             "".join(fingerprints[side] for side in sides),
             report.kept * len(sides),
-            folder and folder / name,
+            folder and _saved(folder, name),
         )
         for name, sides in zip(tokenizer_names(settings.joint), groups, strict=True)
     ]
 
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
-        return _encode(kept, tokenizers[0], tokenizers[-1], data.max_tokens)
+        strengths = strengths_of(settings, tokenizers)
+        return _encode(kept, tokenizers[0], tokenizers[-1], data.max_tokens, strengths)
 
-    key = ("pairs", *fingerprints, data.max_tokens)
+    key = ("pairs", *fingerprints, data.max_tokens, *cache_key(settings))
     tokenizers, encoded = prepare(texts, encode, key, data, settings, log)
     too_long = encoded.notes["too_long"]
     report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
     check_kept(report)
     source, target = map(encoded.store, SIDES)
+    strengths = strengths_of(settings, tokenizers)
     return Corpus(
         source,
         target,
@@ -112,7 +123,16 @@ def prepare_corpus(
         encoded.unknown_fraction,
         encoded.lost,
         checker.reports(),
+        (
+            make_sampler(encoded.arrays, SIDES[0], source, tokenizers[0], strengths[0]),
+            make_sampler(encoded.arrays, SIDES[1], target, tokenizers[-1], strengths[1]),
+        ),
     )
+
+
+def _saved(folder: Path, name: str) -> Path:
+    """The file of a run's tokenizer, which is one if those of both sides are equal."""
+    return folder / (name if (folder / name).exists() else tokenizer_names(True)[0])
 
 
 def _read(
@@ -144,9 +164,19 @@ def _encode(
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     max_tokens: int,
+    strengths: tuple[float, float],
 ) -> Encoded:
-    """Returns the pairs' tokens; noted is how many pairs are dropped as too long."""
-    builder = EncodedBuilder(source=source_tokenizer, target=target_tokenizer)
+    """Returns the pairs' tokens, and what their samplers read.
+
+    Noted is how many pairs are dropped as too long.
+    """
+    tokenizers = {"source": source_tokenizer, "target": target_tokenizer}
+    builder = EncodedBuilder(**tokenizers)
+    sampled = {
+        name: SampledTexts(name, tokenizers[name], strength)
+        for name, strength in zip(SIDES, strengths, strict=True)
+        if strength
+    }
     too_long = 0
     for chunk in batched(pairs, ENCODE_AT_ONCE):
         encoded = zip(
@@ -164,7 +194,10 @@ def _encode(
         for side, name in enumerate(SIDES):
             texts = [_side(pair, side) for pair, _ in kept]
             builder.add(name, [ids[side] for _, ids in kept], texts)
-    return builder.build(too_long=too_long)
+            if name in sampled:
+                sampled[name].add(texts)
+    arrays = {key: array for texts in sampled.values() for key, array in texts.arrays().items()}
+    return builder.build(arrays, too_long=too_long)
 
 
 def preview(pairs: Iterable[Pair], corpus: Corpus, count: int = 3) -> list[Mapping[str, str]]:

@@ -1,5 +1,6 @@
 """Subword tokenizers: text to ids and back, and their training."""
 
+from transformer.data.tokenizer.adopt import adopt_tokenizer, check_models
 from transformer.data.tokenizer.model import (
     BOS_ID,
     EOS_ID,
@@ -12,6 +13,8 @@ from transformer.data.tokenizer.model import (
     load_tokenizer,
     save_tokenizer,
 )
+from transformer.data.tokenizer.sampling import check_sampling
+from transformer.data.tokenizer.symbols import check_symbols
 from transformer.data.tokenizer.train import BYTE_KINDS, BYTES, NORMALIZATIONS, train_tokenizer
 
 __all__ = [
@@ -26,6 +29,10 @@ __all__ = [
     "UNK_ID",
     "Ids",
     "Tokenizer",
+    "adopt_tokenizer",
+    "check_models",
+    "check_sampling",
+    "check_symbols",
     "load_tokenizer",
     "save_tokenizer",
     "train_tokenizer",

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
 KINDS = ("bpe", "unigram", "word", "char")
+NO_CHARACTER = "\U0010ffff"  # which Unicode keeps free
+SYMBOL_SCORE = 1000.0  # log-probability of each character; large after the smallest exponents too
+_SEEDED = threading.Lock()  # the process has one seed
 
 
 class Tokenizer:
@@ -38,6 +42,8 @@ class Tokenizer:
         self.model, self.origin = model, origin
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.vocab_size: int = self._processor.vocab_size()
+        if self.kind == "unigram" and any(len(symbol) > 1 for symbol in self.symbols):
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=_bind(model))
 
     @property
     def digest(self) -> str:
@@ -50,9 +56,30 @@ class Tokenizer:
         spec = ModelProto.FromString(self.model).trainer_spec
         return TrainerSpec.ModelType.Name(spec.model_type).lower()
 
+    @functools.cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The strings that are always one token."""
+        pieces = ModelProto.FromString(self.model).pieces
+        return tuple(piece.piece for piece in pieces if piece.type == piece.USER_DEFINED)
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without begin or end."""
         return self._processor.encode(list(texts))
+
+    def sample(self, text: str, strength: float, seed: int) -> list[int]:
+        """Returns the ids of a random segmentation, a function of text, strength and seed.
+
+        Args:
+          strength: of kind bpe, the probability that a merge is left out (Provilkov et al. 2020);
+            of kind unigram, the exponent of a segmentation's probability among all that there are
+            (Kudo 2018).
+          seed: from 0 to 2**31 - 1.
+        """
+        with _SEEDED:
+            sentencepiece.set_random_generator_seed(seed)
+            return self._processor.encode(
+                text, enable_sampling=True, alpha=strength, nbest_size=-1, num_threads=1
+            )
 
     def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
         """Yields what of each text is unknown: words, or stretches of characters in them.
@@ -94,6 +121,18 @@ class Tokenizer:
                 texts, self._processor.encode(list(texts), out_type="serialized_proto"), strict=True
             )
         ]
+
+
+def _bind(model: bytes) -> bytes:
+    """A unigram model that never splits its symbols, with the same ids.
+
+    sentencepiece scores a symbol, for each of its characters, by the best score of any other
+    piece, which a segmentation of fewer pieces, or a draw, may beat; so one more piece, of a
+    character that is none, has a score that nothing beats.
+    """
+    proto = ModelProto.FromString(model)
+    proto.pieces.add(piece=NO_CHARACTER, score=SYMBOL_SCORE)
+    return proto.SerializeToString()
 
 
 def _starts(text: str, encoded: SentencePieceText) -> list[int]:

@@ -23,6 +23,7 @@ from transformer.data.tokenizer.model import (
     digest_of,
     saved_tokenizer,
 )
+from transformer.data.tokenizer.symbols import check_symbols, refuse_broken_symbols
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes
 
@@ -32,13 +33,15 @@ BYTES = 256  # pieces that this takes
 EXACT = {
     "remove_extra_whitespaces": False,
     "add_dummy_prefix": False,
-    "user_defined_symbols": ["\n", "\t"],
     "max_sentence_length": 2**20,  # bytes; longer lines teach nothing
 }
+EXACT_SYMBOLS = ("\n", "\t")
 SAMPLE_SEED = 0  # of the sentences that train a tokenizer, of texts larger than it reads
 ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with all its signs has
 MAX_LINE_BYTES = 4192  # sentencepiece's default
 MIN_COVERAGE = 0.98  # that sentencepiece takes
+# Keys that say nothing of the training.
+LATER = ("bpe_dropout", "sampling_alpha", "sampling_sides", "model", "target_model")
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 
@@ -68,13 +71,15 @@ def train_tokenizer(
       log: called with a line for each damaged file of the cache.
 
     Raises:
-      UserError: the kind is unknown, or the vocabulary's size does not suit the text.
+      UserError: the kind is unknown, the vocabulary's size does not suit the text, or a symbol
+        cannot be one.
     """
     if settings.kind not in KINDS:
         raise UserError(
             f"tokenizer.kind='{settings.kind}' is unknown: choose one of {', '.join(KINDS)}"
         )
-    described = repr(sorted(settings.items())) + content
+    check_symbols(settings)
+    described = repr([item for item in sorted(settings.items()) if item[0] not in LATER]) + content
     origin = digest_of(described.encode())
     if saved is not None and (tokenizer := saved_tokenizer(saved, origin)):
         return tokenizer
@@ -87,6 +92,7 @@ def train_tokenizer(
         path.unlink(missing_ok=True)
     sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name)
     model = _train(sample, settings)
+    refuse_broken_symbols(Tokenizer(model), settings)
     cache_dir.mkdir(parents=True, exist_ok=True)
     write_bytes(cache_dir / _cached_name(key, model), model)
     return Tokenizer(model, origin)
@@ -127,8 +133,11 @@ def _train(texts: _Sample, settings) -> bytes:
         if not spelt or room < 1 or not _too_many_characters(str(error)):
             raise RunError(_explain(str(error), texts, settings)) from None
     try:
-        frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=EOS_ID + 1 + room))
-        kept = "".join(frequent.pieces(range(EOS_ID + 1, frequent.vocab_size))).replace("▁", "")
+        symbols = len(settings.symbols)
+        size = EOS_ID + 1 + symbols + room
+        frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=size))
+        pieces = frequent.pieces(range(EOS_ID + 1 + symbols, frequent.vocab_size))
+        kept = "".join(pieces).replace("▁", "")
         limits = {"character_coverage": MIN_COVERAGE, "required_chars": kept}
         return _train_model(texts, settings, settings.kind, **limits)
     except (RuntimeError, ValueError) as error:
@@ -154,12 +163,16 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
       changes: of its options.
     """
     model = io.BytesIO()
+    symbols = [*(EXACT_SYMBOLS if settings.keep_spaces else ()), *settings.symbols]
     options = {
         "vocab_size": settings.vocab_size,
         "character_coverage": settings.character_coverage,
         "normalization_rule_name": settings.normalization,
         "byte_fallback": settings.byte_fallback and kind in BYTE_KINDS,
         **(EXACT if settings.keep_spaces else {}),
+        # The model says what is given, so that what is not leaves its bytes as they are.
+        **({"split_digits": True} if settings.split_digits else {}),
+        **({"user_defined_symbols": symbols} if symbols else {}),
         **changes,
     }
     sentencepiece.SentencePieceTrainer.train(
