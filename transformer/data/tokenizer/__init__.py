@@ -1,13 +1,10 @@
 """Subword tokenizers: text to ids and back, and their training."""
 
 from transformer.data.tokenizer.adopt import adopt_tokenizer, check_models
+from transformer.data.tokenizer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.tokenizer.model import (
-    BOS_ID,
-    EOS_ID,
     KINDS,
     NEVER_WRITTEN,
-    PAD_ID,
-    UNK_ID,
     Ids,
     Tokenizer,
     load_tokenizer,

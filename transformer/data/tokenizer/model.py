@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import json
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,16 @@ from jaxtyping import Int
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
+from transformer.data.tokenizer.draws import Draws
+from transformer.data.tokenizer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.errors import UserError
 from transformer.storage.files import write_bytes, write_json
 
-PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # the same ids in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
 KINDS = ("bpe", "unigram", "word", "char")
 NO_CHARACTER = "\U0010ffff"  # which Unicode keeps free
-SYMBOL_SCORE = 1000.0  # log-probability of each character; large after the smallest exponents too
-_SEEDED = threading.Lock()  # the process has one seed
+SYMBOL_SCORE = 1000.0  # for each character of a symbol
 
 
 class Tokenizer:
@@ -66,20 +65,25 @@ class Tokenizer:
         """Returns the ids of each text, without begin or end."""
         return self._processor.encode(list(texts))
 
+    def normalize(self, text: str) -> str:
+        """Returns the text that is segmented, in which '▁' stands for a blank."""
+        return self._processor.normalize(text)
+
     def sample(self, text: str, strength: float, seed: int) -> list[int]:
-        """Returns the ids of a random segmentation, a function of text, strength and seed.
+        """Returns the ids of a random segmentation, a function of text, strength and seed alone.
 
         Args:
+          text: normalised, see `normalize`.
           strength: of kind bpe, the probability that a merge is left out (Provilkov et al. 2020);
             of kind unigram, the exponent of a segmentation's probability among all that there are
             (Kudo 2018).
-          seed: from 0 to 2**31 - 1.
+          seed: any number.
         """
-        with _SEEDED:
-            sentencepiece.set_random_generator_seed(seed)
-            return self._processor.encode(
-                text, enable_sampling=True, alpha=strength, nbest_size=-1, num_threads=1
-            )
+        return self._draws.draw(text, strength, seed)
+
+    @functools.cached_property
+    def _draws(self) -> Draws:
+        return Draws(ModelProto.FromString(self.model))
 
     def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
         """Yields what of each text is unknown: words, or stretches of characters in them.
@@ -127,8 +131,8 @@ def _bind(model: bytes) -> bytes:
     """A unigram model that never splits its symbols, with the same ids.
 
     sentencepiece scores a symbol, for each of its characters, by the best score of any other
-    piece, which a segmentation of fewer pieces, or a draw, may beat; so one more piece, of a
-    character that is none, has a score that nothing beats.
+    piece, which a segmentation of fewer pieces may beat; so one more piece, of a character that is
+    none, has a score that nothing beats.
     """
     proto = ModelProto.FromString(model)
     proto.pieces.add(piece=NO_CHARACTER, score=SYMBOL_SCORE)

@@ -90,7 +90,7 @@ class SampledTexts:
 
     def add(self, texts: Sequence[str]) -> None:
         """Adds texts, in their order."""
-        for number, text in enumerate(texts, len(self._texts)):
+        for number, text in enumerate(map(self._tokenizer.normalize, texts), len(self._texts)):
             seeds = (_seed("plan", number, draw) for draw in range(PLANNED_DRAWS))
             draws = (self._tokenizer.sample(text, self._strength, seed) for seed in seeds)
             self._drawn.append(list(map(len, draws)))
@@ -136,6 +136,7 @@ class Sampler:
 
     Attributes:
       name: of the side.
+      texts: normalised.
       tokens: the deterministic segmentation.
       drawn: lengths of `PLANNED_DRAWS` draws of each text, in tokens.
       strength: see `strength_of`.
@@ -181,6 +182,5 @@ class Sampler:
 
 
 def _seed(*key: object) -> int:
-    """A seed that sentencepiece takes, of 31 bits."""
-    digest = hashlib.blake2b(" ".join(map(str, key)).encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") >> 1
+    digest = hashlib.blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")

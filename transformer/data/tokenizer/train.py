@@ -13,16 +13,8 @@ import sentencepiece
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from transformer.data.tokenizer.model import (
-    BOS_ID,
-    EOS_ID,
-    KINDS,
-    PAD_ID,
-    UNK_ID,
-    Tokenizer,
-    digest_of,
-    saved_tokenizer,
-)
+from transformer.data.tokenizer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.tokenizer.model import KINDS, Tokenizer, digest_of, saved_tokenizer
 from transformer.data.tokenizer.symbols import check_symbols, refuse_broken_symbols
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes
