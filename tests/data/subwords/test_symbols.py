@@ -1,0 +1,111 @@
+"""Symbols stay whole, and an existing sentencepiece model reads text as it did."""
+
+import io
+import logging
+
+import pytest
+import sentencepiece
+
+from configs import base
+from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer, train_tokenizer
+from transformer.errors import UserError
+
+TEXTS = [
+    "Größe über Äpfel, natürlich!",
+    "Die Straße ist naß.",
+    "An apple a day keeps the doctor away",
+    "eins zwei drei vier",
+]
+SYMBOLS = ("{name}", "<URL>", "eins", "http://www.example.com", "｛x｝")
+TEXT = "Hallo {name}, die<URL>s an ｛x｝ und xhttp://www.example.comy zweieins"
+
+
+def settings(**changes):
+    tokenizer = base.get_config().tokenizer
+    tokenizer.vocab_size, tokenizer.byte_fallback = 320, True
+    tokenizer.update(changes)
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
+def test_symbols_are_one_piece_and_come_back_within_words_too(kind, tmp_path):
+    given = settings(kind=kind, symbols=SYMBOLS, normalization="nmt_nfkc_cf")
+    tokenizer = train_tokenizer(TEXTS, given, tmp_path, "texts")
+    wholes = [tokenizer.encode([TEXT])[0]]
+    if kind != "char":
+        text, strength = tokenizer.normalize(TEXT), {"bpe": 1.0, "unigram": 0.01}[kind]
+        wholes += [tokenizer.sample(text, strength, seed) for seed in range(50)]
+    for ids in wholes:
+        pieces = tokenizer.pieces(ids)
+        assert [piece for piece in pieces if piece in SYMBOLS] == [
+            "{name}", "<URL>", "｛x｝", "http://www.example.com", "eins"
+        ]  # fmt: skip
+        if kind != "char":  # which lacks letters
+            assert tokenizer.decode(ids) == TEXT.lower().replace("<url>", "<URL>")
+
+
+@pytest.mark.parametrize(
+    ("symbols", "says"),
+    [(("",), "empty"), (("a", "a"), "twice"), (("a b",), "blank"), (("<pad>",), "needs itself"),
+     (("<s>",), "needs itself"), ((3,), "no text")],
+)  # fmt: skip
+def test_a_symbol_that_cannot_be_is_refused_in_one_line(symbols, says, tmp_path):
+    with pytest.raises(UserError) as error:
+        train_tokenizer(TEXTS, settings(symbols=symbols), tmp_path, "texts")
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def foreign(path, kind: str) -> sentencepiece.SentencePieceProcessor:
+    """A model with sentencepiece's own ids, written to a file."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=model, model_type=kind, vocab_size=45,
+        minloglevel=2, hard_vocab_limit=False,
+    )  # fmt: skip
+    path.write_bytes(model.getvalue())
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "word", "char"])
+def test_an_adopted_model_reads_as_the_original_with_the_ids_of_every_vocabulary(
+    kind, tmp_path, caplog
+):
+    path = tmp_path / "their.model"
+    original = foreign(path, kind)
+    with caplog.at_level(logging.INFO):
+        tokenizer = adopt_tokenizer(str(path), settings())
+    assert "tokenizer.vocab_size=320" in caplog.text
+    assert tokenizer.kind == kind
+    assert tokenizer.pieces(range(4)) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert tokenizer.vocab_size == original.vocab_size() + 1  # the pad
+    for text, ids in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
+        pieces = original.encode(text, out_type=str)
+        assert tokenizer.pieces(ids) == pieces
+        assert tokenizer.decode(ids) == original.decode(original.encode(text))
+    if kind != "word":
+        own = adopt_tokenizer(str(path), settings(symbols=("{name}",)))
+        assert own.vocab_size == tokenizer.vocab_size + 1
+        assert "{name}" in own.pieces(own.encode(["x{name}y"])[0])
+
+
+def test_a_run_needs_no_original(tmp_path):
+    path, run = tmp_path / "their.model", tmp_path / "tokenizer.model"
+    foreign(path, "bpe")
+    tokenizer = adopt_tokenizer(str(path), settings())
+    save_tokenizer(run, tokenizer)
+    path.unlink()
+    assert adopt_tokenizer(str(path), settings(), run).model == tokenizer.model
+    assert isinstance(tokenizer, Tokenizer)
+    with pytest.raises(UserError, match="cannot be read"):
+        adopt_tokenizer(str(path), settings())
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", "half"])
+def test_a_damaged_model_is_refused_in_one_line(content, tmp_path):
+    path = tmp_path / "their.model"
+    foreign(path, "bpe")
+    path.write_bytes(path.read_bytes()[:300] if content == "half" else content)
+    with pytest.raises(UserError, match="not a sentencepiece model") as error:
+        adopt_tokenizer(str(path), settings())
+    assert "\n" not in str(error.value)
