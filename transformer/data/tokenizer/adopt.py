@@ -116,5 +116,4 @@ def _with_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
     spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = SPECIAL
     spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIAL.values()
     spec.vocab_size = len(proto.pieces)
-    proto.ClearField("self_test_data")
     return proto.SerializeToString()
