@@ -185,6 +185,19 @@ def _tokenizer() -> ConfigDict:
     tokenizer.byte_fallback = False
     tokenizer.normalization = "nmt_nfkc"  # sentencepiece rule name; nmt_nfkc_cf also folds case
     tokenizer.max_sentences = 2_000_000  # sample of the training text that trains the tokenizer
+    tokenizer.split_digits = False  # each digit is a subword of its own
+    # Strings that are always one subword and come back as they are, such as "{name}" or "<URL>".
+    tokenizer.symbols = ()
+    # Each training batch draws its segmentations; 0: it has the best ones, as held-out text always
+    # does. bpe: probability that a merge is left out, 0.1 in Provilkov et al. 2020.
+    tokenizer.bpe_dropout = 0.0
+    # unigram: exponent of a segmentation's probability (Kudo 2018); near 0 all are about as likely.
+    tokenizer.sampling_alpha = 0.0
+    tokenizer.sampling_sides = "both"  # both | source | target
+    # File of an existing sentencepiece model, which is used in place of one that is trained, and of
+    # the target's if not joint; '' trains one.
+    tokenizer.model = ""
+    tokenizer.target_model = ""
     # Blanks and ends of lines are tokens as they stand, for language models of running text;
     # `normalization` should be identity then.
     tokenizer.keep_spaces = False

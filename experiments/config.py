@@ -15,10 +15,8 @@ from ml_collections import ConfigDict
 from transformer.config import complete, set_value, value_of, wrong_type
 from transformer.errors import UserError
 
-PAIRS = ["pattern=0.5"]  # an example
 # Of "pattern=factor,pattern=factor", where a pattern may hold commas.
-PAIR = re.compile(r"(.+?)=([\d.]+(?:[eE][+-]?\d+)?)(?:,\s*|$)")
-CORPORA = "data.corpora"  # whose value is JSON
+FACTOR = re.compile(r"(.+?)=([\d.]+(?:[eE][+-]?\d+)?)(?:,\s*|$)")
 
 
 class Experiment(NamedTuple):
@@ -78,21 +76,23 @@ def override(config: ConfigDict, key: str, text: str) -> None:
       UserError: there is no such key (the nearest is named), or the text is of another type.
     """
     value = value_of(config, key)
+    parse, example = LISTS.get(key, (lambda text: _parse(text, value), value))
     try:
-        parsed = _dicts(text) if key == CORPORA else _parse(text, value)
+        set_value(config, key, parse(text))
     except ValueError:
-        raise wrong_type(key, text, PAIRS if value == [] else value) from None
-    set_value(config, key, parsed)
+        raise wrong_type(key, text, example) from None
 
 
-def _dicts(text: str) -> tuple[Any, ...]:
+def _parse_corpora(text: str) -> tuple[Any, ...]:
     """The objects of a JSON text."""
     try:
         if isinstance(found := json.loads(text), list):
             return tuple(found)
     except ValueError:
         pass
-    raise UserError(f"config.{CORPORA}={text} is no JSON list of objects: set it in a config file")
+    raise UserError(
+        f"config.data.corpora={text} is no JSON list of objects: set it in a config file"
+    )
 
 
 def _parse(text: str, like: Any) -> Any:
@@ -100,12 +100,21 @@ def _parse(text: str, like: Any) -> Any:
         if text.lower() not in ("true", "false"):
             raise ValueError(text)
         return text.lower() == "true"
-    if isinstance(like, list) and (not like or isinstance(like[0], list)):  # of pairs
-        found = list(PAIR.finditer(text))
-        if "".join(pair[0] for pair in found) != text:
-            raise ValueError(text)
-        return tuple((pair[1], float(pair[2])) for pair in found)
     if isinstance(like, list):
         parts = [part.strip().strip("'\"") for part in text.strip("()[]").split(",")]
-        return tuple(_parse(part, like[0]) for part in parts if part)
+        return tuple(_parse(part, like[0] if like else "") for part in parts if part)
     return type(like)(text)
+
+
+def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
+    found = list(FACTOR.finditer(text))
+    if "".join(pair[0] for pair in found) != text:
+        raise ValueError(text)
+    return tuple((pair[1], float(pair[2])) for pair in found)
+
+
+# Keys whose lists are not of what their default holds: the parser of a text, and an example.
+LISTS: dict[str, tuple[Callable[[str], Any], list]] = {
+    "data.corpora": (_parse_corpora, []),
+    "train.learning_rate_factors": (_parse_factors, ["pattern=0.5"]),
+}

@@ -41,8 +41,10 @@ def describe_text(config: ConfigDict, folder: Path) -> str | None:
     none."""
     corpora = [corpus.data for corpus in corpora_of(config.data)]
     texts = [text for data in corpora or [config.data] for text in _texts(data)]
-    if config.train.init_from and not newest_step(folder):
-        texts.append(str(Path(config.train.init_from).expanduser().absolute()))
+    models = [config.tokenizer.model, config.tokenizer.target_model]
+    if not newest_step(folder):
+        models.append(config.train.init_from)
+    texts += [str(Path(name).expanduser().absolute()) for name in models if name]
     if not texts:
         return None
     return f"reads {', '.join(texts)}, as {folder / 'config.json'} says"

@@ -12,7 +12,7 @@ from configs import base
 from transformer.data.corpora.settings import corpora_of
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.holdout import STRATEGIES
-from transformer.data.tokenizer import INITIAL
+from transformer.data.tokenizer import INITIAL, check_models, check_sampling, check_symbols
 from transformer.decode import PENALTIES
 from transformer.errors import UserError
 from transformer.metrics.registry import metrics_of
@@ -63,9 +63,9 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
         "train.label_smoothing train.ema_decay data.validation_fraction data.test_fraction",
     ),
-    (0, 1, "data.max_oov_rate optimizer.epsilon"),
+    (0, 1, "tokenizer.bpe_dropout data.max_oov_rate optimizer.epsilon"),
     (1e-6, 1, "decode.top_p"),
-    (0, 100, "decode.temperature"),
+    (0, 100, "decode.temperature tokenizer.sampling_alpha"),
     (0.1, MAX_NUMBER, "data.temperature"),
     (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
     (1, math.inf, "data.max_length_ratio"),
@@ -157,6 +157,9 @@ def check(config: ConfigDict) -> None:
     check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
+    check_symbols(config.tokenizer)
+    check_models(config.tokenizer, config.train.init_from)
+    check_sampling(config.tokenizer, config.task)
     searched = config.task == "translation" or (
         config.task == "language_model" and config.decode.search == "beam"
     )

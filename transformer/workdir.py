@@ -48,6 +48,7 @@ FREE_KEYS = (
 # Keys that name a path, which a downloaded folder may not choose; see `experiments.safety`.
 PLACES = re.compile(
     r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage|train\.init_from"
+    r"|tokenizer\.\w*model"
 )
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
 MAY_BE_LINKED = "checkpoints"

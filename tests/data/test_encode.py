@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from configs import base
-from transformer.data import tokenizer as tokenizers
 from transformer.data.pairs import Pair
 from transformer.data.parallel import encode as pipeline
 from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.tokenizer import train as tokenizers
 from transformer.errors import UserError
 from transformer.tasks.translation import save_tokenizers
 

@@ -24,6 +24,7 @@ from transformer.data import tokenizer
 from transformer.data.documents import sources as documents
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
+from transformer.data.tokenizer import sampling
 from transformer.model import config as model_config
 from transformer.model import layers
 from transformer.model.classifier import BAG
@@ -148,6 +149,7 @@ CHOICES = {
     "data.source": {"any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY},
     "data.documents": set(documents.DOCUMENTS),
     "tokenizer.kind": set(tokenizer.KINDS),
+    "tokenizer.sampling_sides": set(sampling.SIDES),
     "sweep.search": {"grid", *SAMPLERS},
     "sweep.parallel": set(PARALLEL),
 }

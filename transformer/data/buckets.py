@@ -4,7 +4,7 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 
 from transformer.data.corpora.mixing import Mixture
 from transformer.data.plan import BatchT, Plan
@@ -112,7 +112,7 @@ class BucketPlan(Plan[BatchT]):
         counts = [sum(part.drawn for part in own) for own in parts]
         return counts or [sum(bucket.drawn for bucket in self.buckets)]
 
-    def epoch_sum(self, values: Int[np.ndarray, "sentences"]) -> float:
+    def epoch_sum(self, values: Real[np.ndarray, "sentences"]) -> float:
         """Returns the sum over the sentences of an epoch, given the value of each sentence.
 
         Of a mixture it is the mean over epochs.

@@ -17,7 +17,14 @@ from ml_collections import ConfigDict
 
 from transformer.data.files.locate import training_text
 from transformer.data.token_store import TokenStore, cached_arrays
-from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, train_tokenizer, with_symbols
+from transformer.data.tokenizer import (
+    UNK_ID,
+    Ids,
+    Tokenizer,
+    adopt_tokenizer,
+    train_tokenizer,
+    with_symbols,
+)
 from transformer.data.unknown import Lost, LostCounter, check_unknown
 
 Item = TypeVar("Item")
@@ -178,7 +185,9 @@ def prepare(
     """
     cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
     tokenizers = [
-        train_tokenizer(
+        adopt_tokenizer(model, settings, text.saved)
+        if model
+        else train_tokenizer(
             text.lines,
             with_symbols(settings, text.symbols),
             cache,
@@ -188,7 +197,7 @@ def prepare(
             initial=text.initial,
             name="the training text" if data.get("corpora") else training_text(data),
         )
-        for text in texts
+        for text, model in zip(texts, (settings.model, settings.target_model), strict=False)
     ]
     described = " ".join([*map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
     folder = cache / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, UInt8
 
 from transformer.storage.files import whole_file, write_json
 
@@ -40,6 +40,17 @@ class TokenStore:
     def lengths(self) -> Int[np.ndarray, "sentences"]:
         """Tokens of each sentence."""
         return np.diff(self.offsets)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextStore:
+    """Texts one after another as UTF-8 in one array, which may lie on disk; see `TokenStore`."""
+
+    bytes: UInt8[np.ndarray, "bytes"]
+    offsets: Int[np.ndarray, "bounds"]
+
+    def __getitem__(self, i: int) -> str:
+        return self.bytes[self.offsets[i] : self.offsets[i + 1]].tobytes().decode()
 
 
 def cached_arrays(

@@ -33,6 +33,7 @@ def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) 
         f"{corpus.target_tokenizer.vocab_size} target"
         + (" (the same)" if config.tokenizer.joint else ""),
         *corpus.lost.describe(),
+        *_sampling(corpus, plan),
         f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
         f"shapes {shapes}",
     ]
@@ -106,6 +107,19 @@ def _kept(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> li
         f"{own.name}: {report}{_held_out_before(own.data, pairs, own.name)}; {drawn:,} of the "
         f"{total:,} pairs of an epoch ({drawn / total:.1%})"
         for own, report, drawn in zip(corpora, corpus.reports, plan.drawn, strict=True)
+    ]
+
+
+def _sampling(corpus: Corpus, plan: BatchPlan) -> list[str]:
+    """A line on the segmentations that are drawn, none if no side is sampled."""
+    used = [sampler for sampler in corpus.samplers if sampler]
+    if not used:
+        return []
+    growth = sum(s.mean_lengths.sum() for s in used) / sum(s.tokens.offsets[-1] for s in used)
+    return [
+        f"sampled subwords of {' and '.join(s.name for s in used)}: {growth:.2f} times as many "
+        f"tokens; {plan.fallback_fraction():.2%} of the sentences keep the best segmentation, "
+        "since no draw fits their batch"
     ]
 
 

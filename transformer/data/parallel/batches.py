@@ -10,6 +10,7 @@ from transformer.data.buckets import BucketPlan
 from transformer.data.corpora.mixing import Mixture
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Ids
+from transformer.data.tokenizer.sampling import Sampler
 
 
 class Batch(NamedTuple):
@@ -50,6 +51,8 @@ class BatchPlan(BucketPlan[Batch]):
         longer side, with its end.
       tokens: of each side of a batch.
       mixture: of several corpora; None for each pair once an epoch.
+      samplers: of source and target, None for a side that has one segmentation. Each epoch draws
+        another one of each text, of a length that fits into its bucket.
     """
 
     def __init__(
@@ -62,18 +65,60 @@ class BatchPlan(BucketPlan[Batch]):
         multiple: int,
         sentences: int = 0,
         mixture: Mixture | None = None,
+        samplers: Sequence[Sampler | None] = (None, None),
     ):
-        self.source, self.target = source, target
-        lengths = np.maximum(source.lengths, target.lengths) + 1
+        self.source, self.target, self.samplers = source, target, samplers
+        rooms = (
+            sampler.rooms if sampler else store.lengths
+            for store, sampler in zip((source, target), samplers, strict=True)
+        )
+        lengths = np.maximum(*rooms) + 1
         super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences, mixture)
 
     @property
     def padding_fraction(self) -> float:
         """Fraction of an epoch's positions, both sides, that hold padding."""
-        tokens = self.epoch_sum(self.source.lengths + self.target.lengths + 2)
-        return 1.0 - tokens / (2 * self.positions)
+        source, target = (
+            sampler.mean_lengths if sampler else store.lengths
+            for store, sampler in zip((self.source, self.target), self.samplers, strict=True)
+        )
+        return 1.0 - self.epoch_sum(source + target + 2) / (2 * self.positions)
 
     def __getitem__(self, i: int) -> Batch:
         bucket, indices = self.indices(i)
-        sources, targets = ([side[j] for j in indices] for side in (self.source, self.target))
+        sources, targets = (
+            [side[j] if ids is None else ids for j, ids in zip(indices, drawn, strict=True)]
+            for side, drawn in zip((self.source, self.target), self._segment(i), strict=True)
+        )
         return make_batch(sources, targets, bucket.rows, bucket.length)
+
+    def _segment(self, i: int) -> list[list[Ids | None]]:
+        """The drawn segmentations of both sides of batch i, None for a deterministic one."""
+        bucket, indices = self.indices(i)
+        # A mixture may have one sentence in several rows.
+        keys = [(self.seed, i, row) for row in range(len(indices))]
+        return [
+            [
+                sampler.draw(j, key, bucket.length - 1) if sampler else None
+                for j, key in zip(indices, keys, strict=True)
+            ]
+            for sampler in self.samplers
+        ]
+
+    def fallback_fraction(self, sentences: int = 2000) -> float:
+        """Returns the fraction of sentences whose draws are too long for their batch.
+
+        Their deterministic segmentation is read in place of a drawn one.
+
+        Args:
+          sentences: of the first batches, that are counted.
+        """
+        batches = min(self.epoch_length, -(-sentences * self.epoch_length // len(self.source)))
+        rows = [
+            ids
+            for i in range(batches)
+            for sampler, drawn in zip(self.samplers, self._segment(i), strict=True)
+            if sampler
+            for ids in drawn
+        ]
+        return rows.count(None) / max(1, len(rows))

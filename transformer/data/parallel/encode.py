@@ -30,6 +30,13 @@ from transformer.data.pairs import (
 from transformer.data.parallel.held_out_checks import HeldOutChecker, HeldOutReport
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer.sampling import (
+    SampledTexts,
+    Sampler,
+    cache_key,
+    make_samplers,
+    sampled_texts,
+)
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
@@ -63,6 +70,7 @@ class Corpus:
       unknown_fraction: of the tokens, those that are not in the vocabulary.
       lost: the unknown words or characters.
       held_out: the reports on the other splits.
+      samplers: of source and target, whose segmentations are drawn; None of a side that has one.
     """
 
     source: TokenStore
@@ -73,6 +81,7 @@ class Corpus:
     unknown_fraction: float
     lost: Lost
     held_out: Mapping[str, HeldOutReport]
+    samplers: tuple[Sampler | None, ...] = (None, None)
 
     @property
     def report(self) -> CleaningReport:
@@ -159,8 +168,8 @@ def encode_corpora(
             _sentences(pairs, sides),
             "".join(fingerprints[side] for side in sides),
             count * len(sides),
-            folder and folder / name,
-            initial and initial / name,
+            folder and _file(folder, name),
+            initial and _file(initial, name),
             symbols if 0 in sides else (),
         )
         for name, sides in zip(
@@ -172,11 +181,14 @@ def encode_corpora(
 
     def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
         builder = EncodedBuilder(source=tokenizers[0], target=tokenizers[-1])
-        dropped = [_encode(builder, corpus, tokenizers) for corpus in corpora]
-        return builder.build(dropped=dropped)
+        sampled = sampled_texts(SIDES, settings, tokenizers)
+        dropped = [_encode(builder, sampled, corpus, tokenizers) for corpus in corpora]
+        arrays = {k: array for texts in sampled.values() for k, array in texts.arrays().items()}
+        return builder.build(arrays, dropped=dropped)
 
     counts = [number for c in corpora for number in (c.report.kept, c.max_tokens)]
-    tokenizers, encoded = prepare(texts, encode, ("pairs", *fingerprints, *counts), data, settings)
+    key = ("pairs", *fingerprints, *counts, *cache_key(settings))
+    tokenizers, encoded = prepare(texts, encode, key, data, settings)
     reports = tuple(
         corpus.report.without(**own)
         for corpus, own in zip(corpora, encoded.notes["dropped"], strict=True)
@@ -193,6 +205,7 @@ def encode_corpora(
         encoded.unknown_fraction,
         encoded.lost,
         {split: report for corpus in corpora for split, report in corpus.held_out.items()},
+        make_samplers(encoded.arrays, SIDES, (source, target), settings, tokenizers),
     )
 
 
@@ -210,6 +223,11 @@ def _joined(fingerprints: Sequence[str]) -> str:
     if len(fingerprints) == 1:
         return fingerprints[0]
     return hashlib.sha256("".join(fingerprints).encode()).hexdigest()
+
+
+def _file(folder: Path, name: str) -> Path:
+    """The file of a run's tokenizer; both sides have one file if their tokenizers are equal."""
+    return folder / (name if (folder / name).exists() else tokenizer_names(True)[0])
 
 
 def _read(
@@ -234,7 +252,10 @@ def _side(pair: Pair, side: int) -> str:
 
 
 def _encode(
-    builder: EncodedBuilder, corpus: TrainingText, tokenizers: Sequence[Tokenizer]
+    builder: EncodedBuilder,
+    sampled: Mapping[str, SampledTexts],
+    corpus: TrainingText,
+    tokenizers: Sequence[Tokenizer],
 ) -> dict[str, int]:
     """Adds a corpus's tokens; returns how many pairs are dropped, by field of `CleaningReport`."""
     too_long = 0
@@ -254,6 +275,8 @@ def _encode(
         for side, name in enumerate(SIDES):
             texts = [_side(pair, side) for pair, _ in kept]
             builder.add(name, [ids[side] for _, ids in kept], texts)
+            if name in sampled:
+                sampled[name].add(texts)
     return {"too_many_tokens": too_long}
 
 

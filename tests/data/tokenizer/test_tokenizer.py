@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from configs import base
-from transformer.data import tokenizer as tokenizers
 from transformer.data.tokenizer import (
     BOS_ID,
     EOS_ID,
@@ -23,7 +22,9 @@ from transformer.data.tokenizer import (
     save_tokenizer,
     train_tokenizer,
 )
+from transformer.data.tokenizer import train as tokenizers
 from transformer.errors import UserError
+from transformer.storage import files
 
 TEXTS = [
     "Größe über Äpfel, 😀 natürlich!",
@@ -119,7 +120,7 @@ def sampled_digest(folder: str) -> str:
 
 def test_every_process_draws_the_same_sample_and_so_trains_the_same_tokenizer(tmp_path):
     code = (
-        'import sys; sys.path[:0] = ["tests/support", "tests/data", "tests", "."]; '
+        'import sys; sys.path[:0] = ["tests/support", "tests/data/tokenizer", "tests", "."]; '
         "import test_tokenizer as t; "
         "print(t.sampled_digest(sys.argv[1]))"
     )
@@ -213,16 +214,17 @@ def test_other_text_gives_another_model(tmp_path):
 
 
 def test_two_processes_may_train_the_same_tokenizer(tmp_path, monkeypatch):
-    rename = Path.rename
+    replace, others = Path.replace, []
 
     def overtaken(path, target):
         monkeypatch.undo()
-        monkeypatch.setattr(tokenizers.os, "getpid", lambda: -1)
-        make(tmp_path)  # the other process, just before this one is done
-        return rename(path, target)
+        monkeypatch.setattr(files.os, "getpid", lambda: -1)
+        others.append(make(tmp_path).model)  # the other process, just before this one is done
+        return replace(path, target)
 
-    monkeypatch.setattr(Path, "rename", overtaken)
+    monkeypatch.setattr(Path, "replace", overtaken)
     model = make(tmp_path).model
+    assert others == [model]
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [model]
 
 

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
+from transformer.data.tokenizer.symbols import add_symbols
 from transformer.errors import RunError
 
 
@@ -23,7 +24,8 @@ def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes
       RunError: there is no room for more pieces.
     """
     model = ModelProto.FromString(old)
-    if settings.vocab_size <= len(model.pieces):
+    known = {piece.piece for piece in model.pieces}
+    if settings.vocab_size <= len(known.union(settings.symbols)):
         raise RunError(
             f"tokenizer.vocab_size={settings.vocab_size} leaves no room for more than the "
             f"{len(model.pieces)} pieces of the tokenizer that tokenizer.initial=grow starts with: "
@@ -41,17 +43,19 @@ def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes
 def grown_model(old: bytes, new: bytes, size: int) -> bytes:
     """Returns a sentencepiece model with the pieces of `old`, then those that only `new` has.
 
-    The old pieces keep ids and scores. Single characters come first among the others, which have
-    the order of `new`: a longer piece is of no use without its characters. Of BPE they are merged
-    after all old ones, so that a text is cut as before and then perhaps joined further. A piece
-    that the model would never make, not even of its own text, is left out: its parts are joined
-    otherwise (Purason et al. 2025, "Teaching Old Tokenizers New Words").
+    The old pieces keep ids and scores. The symbols of `new` come first among the others, then its
+    single characters, then the longer pieces in its order: a longer piece is of no use without its
+    characters. Of BPE they are merged after all old ones, so that a text is cut as before and then
+    perhaps joined further. A piece that the model would never make, not even of its own text, is
+    left out: its parts are joined otherwise (Purason et al. 2025, "Teaching Old Tokenizers New
+    Words").
 
     Args:
       old, new: of one kind and normalisation.
       size: pieces of the result, at most.
     """
     model, other = ModelProto.FromString(old), ModelProto.FromString(new)
+    add_symbols(model, [p.piece for p in other.pieces if p.type == p.USER_DEFINED])
     first, known = len(model.pieces), {piece.piece for piece in model.pieces}
     lacking = [p for p in other.pieces if p.type == p.NORMAL and p.piece not in known]
     lacking.sort(key=lambda piece: len(piece.piece) > 1)

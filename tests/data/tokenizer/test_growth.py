@@ -6,8 +6,6 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from configs import base
-from transformer.data import tokenizer as tokenizers
-from transformer.data.growth import grown_model
 from transformer.data.tokenizer import (
     EOS_ID,
     KINDS,
@@ -15,6 +13,8 @@ from transformer.data.tokenizer import (
     save_tokenizer,
     train_tokenizer,
 )
+from transformer.data.tokenizer import train as tokenizers
+from transformer.data.tokenizer.growth import grown_model
 from transformer.data.unknown import Lost, check_unknown
 from transformer.errors import UserError
 

@@ -1,0 +1,86 @@
+"""Strings that are always one token, such as placeholders and tags."""
+
+import re
+from collections.abc import Sequence
+
+from ml_collections import ConfigDict
+
+# protobuf makes this class when it is imported.
+# pyright: reportAttributeAccessIssue=false
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from transformer.data.tokenizer.model import Tokenizer
+from transformer.errors import RunError, UserError
+
+# Names of pieces that no text becomes.
+RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
+
+
+def check_symbols(settings: ConfigDict) -> None:
+    """Checks `tokenizer.symbols`.
+
+    Raises:
+      UserError: one is empty, has a blank, is given twice or has a meaning already, or the kind of
+        tokenizer has none.
+    """
+    seen: set[str] = set()
+    for symbol in settings.symbols:
+        if fault := _fault(symbol, seen):
+            raise UserError(
+                f"tokenizer.symbols has {symbol!r}, {fault}: correct or drop it, as in "
+                """--config.tokenizer.symbols='{name},<URL>'"""
+            )
+        seen.add(symbol)
+    if settings.symbols and settings.kind == "word" and not settings.model:
+        raise _no_symbols_in_words()
+
+
+def with_symbols(settings: ConfigDict, symbols: Sequence[str]) -> ConfigDict:
+    """Returns the settings of a tokenizer with more strings that are always one token."""
+    if not symbols:
+        return settings
+    known = dict.fromkeys((*settings.symbols, *symbols))
+    return ConfigDict({**settings, "symbols": tuple(known)})
+
+
+def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
+    """Makes each symbol a piece of a sentencepiece model, if it is not yet one."""
+    there = {piece.piece: piece for piece in model.pieces}
+    for symbol in symbols:
+        piece = there.get(symbol) or model.pieces.add(piece=symbol)
+        piece.type = piece.USER_DEFINED
+
+
+def refuse_broken_symbols(
+    tokenizer: Tokenizer, settings: ConfigDict, fix: str = "choose another"
+) -> None:
+    """Checks that each symbol is one token of a tokenizer, within a word too.
+
+    Raises:
+      RunError: one is not; the message ends with `fix`.
+    """
+    if settings.symbols and tokenizer.kind == "word":
+        raise _no_symbols_in_words()
+    for symbol in settings.symbols:
+        [ids] = tokenizer.encode([f"a{symbol}a {symbol}"])
+        if tokenizer.pieces(ids).count(symbol) != 2:
+            raise RunError(f"tokenizer.symbols has {symbol!r}, which the tokenizer splits: {fix}")
+
+
+def _fault(symbol: object, seen: set[str]) -> str:
+    if not isinstance(symbol, str):
+        return "which is no text"
+    if not symbol:
+        return "which is empty"
+    if re.search(r"\s", symbol):
+        return "which has a blank"
+    if RESERVED.fullmatch(symbol):
+        return "which the tokenizer needs itself"
+    return "twice" if symbol in seen else ""
+
+
+def _no_symbols_in_words() -> UserError:
+    return UserError(
+        "tokenizer.symbols cannot be found within the words of tokenizer.kind=word: set "
+        "--config.tokenizer.kind to bpe, unigram or char"
+    )
