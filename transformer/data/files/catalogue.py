@@ -102,7 +102,7 @@ CATALOGUE: dict[str, Corpus] = {
     ),
     "ted_ru_en": Corpus(
         "TED talks, Russian and English, of the corpus ted_hrlr: 208,000 pairs, tokenised",
-        "CC BY-NC-ND, as TED publishes its transcripts",
+        "CC BY-NC-ND 4.0",
         "Ye Qi, Devendra Sachan, Matthieu Felix, Sarguna Padmanabhan, Graham Neubig: When and Why "
         "Are Pre-Trained Word Embeddings Useful for Neural Machine Translation? NAACL 2018",
         (
