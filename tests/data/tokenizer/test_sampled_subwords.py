@@ -5,6 +5,7 @@ import concurrent.futures
 import functools
 import hashlib
 import itertools
+import math
 import random
 import subprocess
 import sys
@@ -183,7 +184,7 @@ def test_without_sampling_nothing_is_kept_or_drawn_and_batches_are_as_ever(tmp_p
     assert len([*tmp_path.glob("*.model")]) == 1
     sampler = sampled.samplers[0]
     text = sampler.tokenizer.normalize(PAIRS[3].source)
-    assert sampler.tokenizer.sample(text, 0.0, 7) == zero.source[3].tolist()
+    assert sampler.tokenizer.sample(text, 0.0, RNG.random) == zero.source[3].tolist()
 
 
 def test_a_dropout_of_one_leaves_characters(corpus_of):
@@ -193,15 +194,42 @@ def test_a_dropout_of_one_leaves_characters(corpus_of):
     assert plan.fallback_fraction() == 0
 
 
+def dropped(tokenizer, word: str, dropout: float) -> tuple[str, ...]:
+    """Algorithm 1 of Provilkov et al. 2020, step by step."""
+    scores = {tokenizer.pieces([i])[0]: -i for i in range(4 + 256, tokenizer.vocab_size)}
+    pieces = list(word)
+    while True:
+        merges = [(scores[a + b], -i) for i, (a, b) in enumerate(itertools.pairwise(pieces))
+                  if a + b in scores and RNG.random() >= dropout]  # fmt: skip
+        if not merges:
+            return tuple(pieces)
+        i = -max(merges)[1]
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_dropout_draws_have_the_probabilities_of_the_algorithm(dropout, corpus_of):
+    tokenizer = corpus_of("bpe", 0.4).source_tokenizer
+    word = max(" ".join(LINES).split(), key=lambda word: len(tokenizer.encode([word])[0]) == 1)
+    text, count = tokenizer.normalize(word), 4000
+    drawn = collections.Counter(
+        tuple(tokenizer.pieces(tokenizer.sample(text, dropout, RNG.random))) for _ in range(count)
+    )
+    wanted = collections.Counter(dropped(tokenizer, text, dropout) for _ in range(count))
+    assert len(wanted) > 3
+    differences = [abs(drawn[key] - wanted[key]) for key in {*drawn, *wanted}]
+    assert sum(differences) / (2 * count) < 0.04 * math.sqrt(len(wanted))
+
+
 def test_unigram_draws_follow_the_probabilities_of_the_segmentations(corpus_of):
     tokenizer = corpus_of("unigram", 0.2).source_tokenizer
     text = tokenizer.normalize(LINES[0])
     counts = [
-        len({tuple(tokenizer.sample(text, alpha, seed)) for seed in range(200)})
+        len({tuple(tokenizer.sample(text, alpha, RNG.random)) for _ in range(200)})
         for alpha in (0.01, 0.5, 100.0)
     ]
     assert counts[0] > counts[1] > counts[2] == 1
-    assert tokenizer.sample(text, 100.0, 0) == tokenizer.encode([LINES[0]])[0]
+    assert tokenizer.sample(text, 100.0, RNG.random) == tokenizer.encode([LINES[0]])[0]
 
 
 @pytest.mark.parametrize("sides", ["source", "target"])

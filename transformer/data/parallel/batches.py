@@ -95,13 +95,10 @@ class BatchPlan(BucketPlan[Batch]):
     def _segment(self, i: int) -> list[list[Ids | None]]:
         """The drawn segmentations of both sides of batch i, None for a deterministic one."""
         bucket, indices = self.indices(i)
-        # A mixture may have one sentence in several rows.
-        keys = [(self.seed, i, row) for row in range(len(indices))]
         return [
-            [
-                sampler.draw(j, key, bucket.length - 1) if sampler else None
-                for j, key in zip(indices, keys, strict=True)
-            ]
+            sampler.draw(indices, bucket.length - 1, (self.seed, i))
+            if sampler
+            else [None] * len(indices)
             for sampler in self.samplers
         ]
 

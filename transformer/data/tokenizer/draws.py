@@ -10,26 +10,17 @@ import bisect
 import functools
 import itertools
 import math
-import operator
-import random
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from transformer.data.tokenizer.ids import UNK_ID
 
 BLANK = "▁"  # before a word
 UNK_PENALTY = 10.0  # of an unknown character, below the lowest score; as in sentencepiece
-CACHED = 2**16  # states of words, or lattices, that are remembered
+CACHED = 2**16  # words that are remembered
+NEVER = -math.inf  # the score of two pieces that are not merged
 SHORT = 24  # characters of a word that is
-
-
-class _State(NamedTuple):
-    """A word between two merges."""
-
-    pieces: tuple[str, ...]
-    merges: tuple[int, ...]  # where two pieces can be merged, the best first
-    after: "dict[int, _State]"  # each of those that was made
 
 
 class Draws:
@@ -57,24 +48,24 @@ class Draws:
         self._has_symbols = bool(symbols)
         is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
         self._draw_word = self._drop_merges if is_bpe else self._walk_lattice
-        self._words_met: dict[str, _State] = {}
-        self._states_met = 0
+        self._cached_best = functools.lru_cache(CACHED)(self._best)
         self._cached_lattice = functools.lru_cache(CACHED)(self._lattice)
 
-    def draw(self, text: str, strength: float, seed: int) -> list[int]:
+    def draw(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
         """Returns the ids of a segmentation of a normalised text; see `Tokenizer.sample`."""
-        uniform = random.Random(seed).random
         parts = self._symbols.split(text) if self._has_symbols else [text]
-        pieces: list[str] = []
+        ids: list[int] = []
         for number, part in enumerate(parts):
             if number % 2:
-                pieces.append(part)
+                ids.append(self._ids[part])
                 continue
             for word in self._words.findall(part):
-                pieces += self._draw_word(word, strength, uniform)
-        return list(self._numbers(pieces))
+                drawn = self._draw_word(word, strength, uniform)
+                joined = ids and ids[-1] == UNK_ID == drawn[0]  # one run of unknown characters
+                ids += drawn[1:] if joined else drawn
+        return ids
 
-    def _numbers(self, pieces: list[str]) -> Iterator[int]:
+    def _numbers(self, pieces: Iterable[str]) -> Iterator[int]:
         """The ids of pieces; a character without one is spelt in bytes, or a run is unknown."""
         before = None
         for piece in pieces:
@@ -87,37 +78,35 @@ class Draws:
                 yield UNK_ID
             before = number
 
-    def _drop_merges(
-        self, word: str, dropout: float, uniform: Callable[[], float]
-    ) -> tuple[str, ...]:
-        state = self._words_met.get(word) or self._meet(tuple(word))
-        if len(word) <= SHORT:
-            self._words_met[word] = state
-        while True:
-            for place in state.merges:  # the best of those that this step does not drop
-                if uniform() >= dropout:
-                    state = state.after.get(place) or self._merge(state, place)
-                    break
-            else:
-                return state.pieces
+    def _drop_merges(self, word: str, dropout: float, uniform: Callable[[], float]) -> list[int]:
+        """The ids of a word of which each step leaves out each merge with a probability."""
+        ids, merges = (self._cached_best if len(word) <= SHORT else self._best)(word)
+        # The merges before the first that is left out are geometrically distributed.
+        first = uniform()
+        if first < (1.0 - dropout) ** merges:
+            return ids
+        made = int(math.log(first) / math.log1p(-dropout)) if dropout < 1.0 else 0
+        merging = _Merging(word, self._scores)
+        for _ in range(made):
+            merging.merge(merging.best())
+        left = merging.places()[1:]
+        while left:
+            place = next((place for place in left if uniform() >= dropout), None)
+            if place is None:
+                break
+            merging.merge(place)
+            left = merging.places()
+        return list(self._numbers(merging.pieces))
 
-    def _merge(self, state: "_State", place: int) -> "_State":
-        pieces = state.pieces
-        merged = pieces[place] + pieces[place + 1]
-        state.after[place] = self._meet((*pieces[:place], merged, *pieces[place + 2 :]))
-        return state.after[place]
+    def _best(self, word: str) -> tuple[list[int], int]:
+        """The ids of a word of which no merge is left out, and the number of merges."""
+        merging = _Merging(word, self._scores)
+        while merging.places():
+            merging.merge(merging.best())
+        return list(self._numbers(merging.pieces)), len(word) - len(merging.pieces)
 
-    def _meet(self, pieces: tuple[str, ...]) -> "_State":
-        self._states_met += 1
-        if self._states_met > CACHED:
-            self._states_met = 0
-            self._words_met.clear()
-        scores = self._scores
-        merged = map(operator.add, pieces, pieces[1:])
-        found = sorted((-scores[piece], i) for i, piece in enumerate(merged) if piece in scores)
-        return _State(pieces, tuple(i for _, i in found), {})
-
-    def _walk_lattice(self, word: str, alpha: float, uniform: Callable[[], float]) -> list[str]:
+    def _walk_lattice(self, word: str, alpha: float, uniform: Callable[[], float]) -> list[int]:
+        """The ids of a word's segmentation, drawn from the last character to the first."""
         lattice = (self._cached_lattice if len(word) <= SHORT else self._lattice)(word, alpha)
         end, pieces = len(word), []
         while end:
@@ -126,7 +115,7 @@ class Draws:
             start = starts[min(bisect.bisect(sums, uniform()), len(starts) - 1)]
             pieces.append(word[start:end])
             end = start
-        return pieces[::-1]
+        return list(self._numbers(reversed(pieces)))
 
     def _lattice(self, word: str, alpha: float) -> list[tuple[list[int], list[float]]]:
         """For each place, where the piece that ends there starts, and sums of the probabilities."""
@@ -147,3 +136,34 @@ class Draws:
             sums = list(itertools.accumulate(weight / total for weight in weights))
             lattice.append((starts, sums))
         return lattice
+
+
+class _Merging:
+    """A word whose pieces are merged one by one.
+
+    Attributes:
+      pieces: at first its characters.
+    """
+
+    def __init__(self, word: str, scores: Mapping[str, float]):
+        self.pieces = list(word)
+        self._scores = scores
+        self._pairs = [scores.get(a + b, NEVER) for a, b in itertools.pairwise(word)]
+
+    def best(self) -> int:
+        """Returns the place of the best merge, the first of several; there is one."""
+        return max(range(len(self._pairs)), key=self._pairs.__getitem__)
+
+    def places(self) -> list[int]:
+        """Returns the places where two pieces can be merged, the best first."""
+        found = [i for i, score in enumerate(self._pairs) if score > NEVER]
+        return sorted(found, key=self._pairs.__getitem__, reverse=True)
+
+    def merge(self, place: int) -> None:
+        """Merges the piece at a place with the next."""
+        pieces, pairs = self.pieces, self._pairs
+        pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+        del pairs[place]
+        for i in (place - 1, place):
+            if 0 <= i < len(pairs):
+                pairs[i] = self._scores.get(pieces[i] + pieces[i + 1], NEVER)

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +68,17 @@ class Tokenizer:
         """Returns the text that is segmented, in which '▁' stands for a blank."""
         return self._processor.normalize(text)
 
-    def sample(self, text: str, strength: float, seed: int) -> list[int]:
-        """Returns the ids of a random segmentation, a function of text, strength and seed alone.
+    def sample(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
+        """Returns the ids of a random segmentation.
 
         Args:
           text: normalised, see `normalize`.
           strength: of kind bpe, the probability that a merge is left out (Provilkov et al. 2020);
             of kind unigram, the exponent of a segmentation's probability among all that there are
             (Kudo 2018).
-          seed: any number.
+          uniform: returns a random number from 0 to below 1, such as `random.Random(seed).random`.
         """
-        return self._draws.draw(text, strength, seed)
+        return self._draws.draw(text, strength, uniform)
 
     @functools.cached_property
     def _draws(self) -> Draws:

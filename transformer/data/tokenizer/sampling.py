@@ -6,7 +6,8 @@ Source: BPE-dropout, Provilkov et al. 2020; subword regularization, Kudo 2018.
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
@@ -91,9 +92,9 @@ class SampledTexts:
     def add(self, texts: Sequence[str]) -> None:
         """Adds texts, in their order."""
         for number, text in enumerate(map(self._tokenizer.normalize, texts), len(self._texts)):
-            seeds = (_seed("plan", number, draw) for draw in range(PLANNED_DRAWS))
-            draws = (self._tokenizer.sample(text, self._strength, seed) for seed in seeds)
-            self._drawn.append(list(map(len, draws)))
+            uniform = _generator("plan", number)
+            sample = functools.partial(self._tokenizer.sample, text, self._strength, uniform)
+            self._drawn.append([len(sample()) for _ in range(PLANNED_DRAWS)])
             self._texts.append(text.encode())
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -154,7 +155,7 @@ def make_samplers(
 class Sampler:
     """Draws segmentations of the texts of one side.
 
-    A draw is a function of its key and of the text's number alone, in every process and thread.
+    Draws are a function of their key and of the texts alone, in every process and thread.
 
     Attributes:
       name: of the side.
@@ -188,21 +189,24 @@ class Sampler:
         rooms = np.ceil(means + MARGIN * np.sqrt(ratio * means)).astype(np.int64)
         return np.maximum(rooms, self.tokens.lengths)
 
-    def draw(self, number: int, key: tuple[int, ...], room: int) -> Ids | None:
-        """Returns a segmentation of up to `room` tokens, None if `TRIES` draws have more.
+    def draw(self, numbers: Sequence[int], room: int, key: tuple[int, ...]) -> list[Ids | None]:
+        """Returns segmentations of up to `room` tokens, None of a text whose draws have more.
 
         Args:
-          number: of the text, from zero.
-          key: of the draw.
+          numbers: of the texts, from zero.
+          key: of the draws, which are a function of it and of `numbers`.
         """
-        text = self.texts[number]
-        for attempt in range(TRIES):
-            seed = _seed(self.name, *key, number, attempt)
-            if len(ids := self.tokenizer.sample(text, self.strength, seed)) <= room:
+        uniform = _generator(self.name, *key)
+        return [self._draw(self.texts[number], room, uniform) for number in numbers]
+
+    def _draw(self, text: str, room: int, uniform: Callable[[], float]) -> Ids | None:
+        for _ in range(TRIES):
+            if len(ids := self.tokenizer.sample(text, self.strength, uniform)) <= room:
                 return ids
         return None
 
 
-def _seed(*key: object) -> int:
+def _generator(*key: object) -> Callable[[], float]:
+    """A generator of uniform numbers, the same for a key in every process."""
     digest = hashlib.blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
+    return random.Random(int.from_bytes(digest, "big")).random
