@@ -105,9 +105,12 @@ def _read(command: Command, folder: Path) -> Experiment:
     for key, text in command.overrides:
         override(config, key, text)
     if command.config is not None:  # the config of a run's folder has the values of its recipe
+        given = [key for key, _ in command.overrides]
         saved = load_config(folder) if has_run and not reads_text else None
-        if reads_text or saved is not None:
-            recipe.apply(config, [key for key, _ in command.overrides], saved)
+        if command.mode == TRAIN and experiment.is_sweep:
+            recipe.check_given(config, given)  # each trial has its own text, and so its own row
+        elif reads_text or saved is not None:
+            recipe.apply(config, given, saved)
     check(config)
     check_names(config.sweep)
     if reads_text and not experiment.is_sweep:  # whose trials may set what does not fit

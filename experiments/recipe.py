@@ -64,6 +64,22 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
             assign(config, key, chosen[key])
 
 
+def check_given(config: ConfigDict, given: Collection[str]) -> None:
+    """Checks the keys that the command line sets for all trials of a sweep.
+
+    Raises:
+      UserError: a key has the value of configs/own_text.py, so that a trial's recipe replaces it.
+    """
+    values, page = flatten(config), flatten(own_text.get_config())
+    keys = {*given}.intersection(itertools.chain.from_iterable(KEYS))
+    for key in sorted(keys) if config.recipe != "none" else ():
+        if values[key] == page[key]:
+            raise UserError(
+                f"config.{key}={values[key]} is also the value of configs/own_text.py, which the "
+                "recipe of each trial replaces: set it in sweep()"
+            )
+
+
 def count_pairs(data: ConfigDict) -> int:
     """Returns the number of training pairs: the pairs of the files without those held out.
 

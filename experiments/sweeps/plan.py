@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from experiments import recipe
 from transformer.config import assign, check, check_model, flatten, model_config
 from transformer.errors import UserError
 from transformer.finetuning.source import check_source
@@ -94,13 +95,12 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         for key, value in values.items():
             if key.startswith("sweep."):
                 raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
-            if key == "recipe":
-                raise UserError("config.recipe comes before the trials: set it in get_config()")
             if key == "task":
                 raise UserError(
                     "config.task cannot differ: scores of different tasks are not comparable"
                 )
             assign(own, key, value)
+        recipe.apply(own, values)
         own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)
         check_model(own)

@@ -9,6 +9,7 @@ from configs import base, own_text
 from configs.recipes.size import ROWS
 from conftest import heard
 from experiments import recipe
+from experiments.sweeps.plan import plan_trials
 from places import ROOT
 from tiny_run import command, refused
 from transformer import workdir
@@ -187,6 +188,21 @@ def test_a_run_that_starts_from_another_has_its_structure_and_the_rest_of_the_ro
     assert (config.model.d_model, config.model.dropout_residual) == (72, 0.3)
     recipe.apply(control := config_of(text), [])
     assert control.model.d_model == 128
+
+
+def test_each_trial_of_a_sweep_has_the_row_of_its_text(text):
+    write_pairs(text, 4100, "other")
+    names = {"data.train_source": "other.en", "data.train_target": "other.de"}
+    trials = [{}, names, {"recipe": "none"}, {**names, "model.d_ff": 72}]
+    planned = [trial.config for trial in plan_trials(config_of(text), trials, text / "sweep")]
+    small, large = recipe.settings_of(1_000), recipe.settings_of(3_000)
+    layers = [config.model.num_encoder_layers for config in planned]
+    assert layers == [2, 3, 3, 3]
+    assert small["model.num_encoder_layers"] == 2 != large["model.num_encoder_layers"]
+    assert [config.model.d_ff for config in planned] == [256, 256, 1024, 72]
+    recipe.check_given(config_of(text, **{"model.d_ff": 72}), ["model.d_ff"])
+    with pytest.raises(UserError, match=r"config.model.d_ff=1024 .* set it in sweep\(\)"):
+        recipe.check_given(config_of(text), ["model.d_ff"])
 
 
 def test_the_page_of_own_text_has_the_rows():

@@ -46,7 +46,6 @@ def test_a_trial_is_the_config_with_its_values_set():
         ({"optimizer.learning_rate": -1.0}, ("optimizer.learning_rate=-1.0",)),
         ({"sweep.search": "tpe"}, ("config.sweep.search",)),
         ({"task": "translation"}, ("config.task", "are not comparable")),
-        ({"recipe": "none"}, ("config.recipe", "get_config()")),
         (["seed"], ("['seed']", "dict")),
     ],
 )
