@@ -24,6 +24,7 @@ from transformer.finetuning.source import check_source, start_from, table_rows
 from transformer.run import Run
 from transformer.storage.checkpoint_files import named_leaves
 from transformer.storage.files import write_json
+from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
 TABLE = "target_embedding/table"
@@ -353,5 +354,10 @@ def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
     assert train(config, tmp_path / "run") is None
     results = workdir.known_results(tmp_path / "run")
     assert results[numbers.START]["folder"] == str(tiny.workdir)
-    assert results["validation"]["loss"] < 2.0
+    own = workdir.known_results(tiny.workdir)["validation"]["loss"]
+    assert results["validation"]["loss"] < own + 0.05
+    task = TranslationTask(config)
+    untrained = task.init_params(jax.random.key(0))
+    loss = task.evaluate(untrained, "validation", final=False)["loss"]
+    assert loss > own + 0.1  # a control
     assert "starts from" in (tmp_path / "run" / "report.html").read_text("utf-8")
