@@ -145,6 +145,14 @@ def _add_rows(data: ConfigDict) -> None:
     data.max_characters = 2000  # per side
     data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules
     data.remove_duplicates = True
+    data.remove_near_duplicates = False  # pairs that differ in no letter: keep the first
+    data.languages = ("", "")  # of source and target, such as en,de; '' is any. Needs py3langid
+    data.min_language_probability = 0.01  # that a side is in its language; short ones are unsure
+    data.min_script_share = 0.0  # of a side's sentences that a script must have; 0 keeps all
+    data.remove_copies = False  # targets that repeat most of their source
+    data.remove_mojibake = False  # "Ã¼" for "ü"
+    data.match_numbers = False  # the same digits on both sides, see filters.numbers_differ
+    data.max_token_ratio = 0.0  # longer over shorter side, in tokens, 10 added to both; 0: any
     # Per side, end of sentence included; longer training pairs are dropped. A text to classify is
     # cut to this length, its begin included.
     data.max_tokens = 128

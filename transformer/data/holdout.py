@@ -1,14 +1,14 @@
 """Text held out from a training text, for splits that have no text of their own."""
 
-import collections
 import dataclasses
 import hashlib
-import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+from jaxtyping import Bool, UInt64
 from ml_collections import ConfigDict
 
 from transformer.data.splits import SPLITS
@@ -36,17 +36,10 @@ class Text(Protocol[Item_co]):
 def hold_out(
     text: Text[Item], sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Item], str]
 ) -> dict[str, Iterable[Item]]:
-    """Returns the training text and the splits taken out of it, after reading it once.
-
-    With "end", the last items with a key are taken, the splits in the order of `sizes`.
-
-    With "hash", who is taken depends on the seed and on the key alone, never on its place: the keys
-    with the smallest hashes, until the splits are full. All items of a key go the same way, so none
-    lies in two splits. A key with more items than there is room for stays in the training text;
-    hence a split has at most, and nearly always exactly, its size.
+    """Returns the training text and the splits taken out of it, see `choose`.
 
     Args:
-      text: held nowhere, but read by each iteration of the training split.
+      text: held nowhere, but read twice, and by each iteration of the training split.
       sizes: of the splits to take, in items.
       settings: `config.data`, for `holdout`, one of `STRATEGIES`, and `seed`.
       key: what an item is known by; items whose key is empty are not taken.
@@ -54,24 +47,70 @@ def hold_out(
     Raises:
       UserError: the text is empty or too small, or cannot be read.
     """
+    names = map(key, text)
+    known = np.fromiter(
+        ((bool(name), rank(name, settings.seed)) for name in names),
+        [("usable", bool), ("rank", np.uint64)],
+    )
+    return take(text, choose(text, known["rank"], known["usable"], sizes, settings))
+
+
+def take(text: Text[Item], taken: Mapping[str, Collection[int]]) -> dict[str, Iterable[Item]]:
+    """Returns the items of some numbers, from zero, by split, and the rest as training text."""
+    split_of = {number: split for split, numbers in taken.items() for number in numbers}
+    held: dict[str, list[Item]] = {split: [] for split in taken}
+    for number, item in enumerate(text) if split_of else ():
+        if number in split_of:
+            held[split_of[number]].append(item)
+    return {"train": Without(text, frozenset(split_of)) if split_of else text, **held}
+
+
+def choose(
+    text: Text,
+    ranks: UInt64[np.ndarray, "items"],
+    usable: Bool[np.ndarray, "items"],
+    sizes: Mapping[str, int],
+    settings: ConfigDict,
+) -> dict[str, list[int]]:
+    """Returns the numbers, from zero and ascending, of the items that splits take out of a text.
+
+    With "end", the last usable items are taken, the splits in the order of `sizes`.
+
+    With "hash", who is taken depends on the seed and on the key alone, never on its place: the keys
+    with the smallest hashes, until the splits are full. All items of a key go the same way, so none
+    lies in two splits. A key with more items than there is room for stays in the training text;
+    hence a split has at most, and nearly always exactly, its size.
+
+    Args:
+      text: for messages.
+      ranks: see `rank`, of the key of each item.
+      usable: which items may be taken.
+      sizes, settings: see `hold_out`.
+
+    Raises:
+      UserError: the text is empty or too small.
+    """
     if settings.holdout not in STRATEGIES:
         raise UserError(
             f"--config.data.holdout={settings.holdout!r} is unknown: choose one of "
             f"{', '.join(STRATEGIES)}"
         )
+    check_not_empty(text, len(ranks))
+    wanted, numbers = sum(sizes.values()), np.flatnonzero(usable)
     if settings.holdout == "end":
-        return _from_end(text, sizes, key)
-    groups, count = _smallest(text, sum(sizes.values()), settings.seed, key)
-    check_not_empty(text, count)
-    taken = _fill(groups, sizes)
-    full = not any(sizes[split] and not keys for split, keys in taken.items())
-    _check_sizes(text, sizes, count, full)
-    held = {
-        split: [item for _, item in sorted(itertools.chain(*(groups[rank] for rank in ranks)))]
-        for split, ranks in taken.items()
+        last = numbers[len(numbers) - wanted if wanted < len(numbers) else 0 :]
+        _check_sizes(text, sizes, len(ranks), full=len(last) == wanted)
+        numbered = iter(last.tolist())
+        return {split: list(itertools.islice(numbered, size)) for split, size in sizes.items()}
+    # Each has at least one item, so that these are enough.
+    keys, counts = np.unique(ranks[numbers], return_counts=True)
+    taken = _fill(keys[:wanted].tolist(), counts[:wanted].tolist(), sizes)
+    full = not any(sizes[split] and not own for split, own in taken.items())
+    _check_sizes(text, sizes, len(ranks), full)
+    return {
+        split: numbers[np.isin(ranks[numbers], np.array(own, np.uint64))].tolist()
+        for split, own in taken.items()
     }
-    gone = frozenset(n for rank in itertools.chain(*taken.values()) for n, _ in groups[rank])
-    return {"train": _Without(text, gone) if gone else text, **held}
 
 
 def splits_held_out(settings: ConfigDict) -> list[str]:
@@ -98,71 +137,32 @@ def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -
     )
 
 
-def _from_end(
-    text: Text[Item], sizes: Mapping[str, int], key: Callable[[Item], str]
-) -> dict[str, Iterable[Item]]:
-    wanted, count = sum(sizes.values()), 0
-    last: collections.deque[tuple[int, Item]] = collections.deque(maxlen=wanted)
-    for count, item in enumerate(text, 1):
-        if key(item):
-            last.append((count, item))
-    check_not_empty(text, count)
-    _check_sizes(text, sizes, count, full=len(last) == wanted)
-    items = (item for _, item in last)
-    held = {split: list(itertools.islice(items, size)) for split, size in sizes.items()}
-    taken = frozenset(number for number, _ in last)
-    return {"train": _Without(text, taken) if taken else text, **held}
-
-
-def _smallest(
-    text: Iterable[Item], wanted: int, seed: int, key: Callable[[Item], str]
-) -> tuple[dict[int, list[tuple[int, Item]]], int]:
-    """Returns the `wanted` keys of smallest hash, numbered items of each, and the text's size.
-
-    These are enough, since each has at least one item.
-    """
-    heap: list[int] = []  # negated, so that the largest is first
-    groups: dict[int, list[tuple[int, Item]]] = {}
-    count = 0
-    for count, item in enumerate(text, 1):
-        if not wanted or not (name := key(item)):
-            continue
-        rank = _rank(name, seed)
-        if rank in groups:
-            if len(groups[rank]) <= wanted:  # one more than fits will do
-                groups[rank].append((count, item))
-        elif len(heap) < wanted:
-            heapq.heappush(heap, -rank)
-            groups[rank] = [(count, item)]
-        elif rank < -heap[0]:
-            del groups[-heapq.heapreplace(heap, -rank)]
-            groups[rank] = [(count, item)]
-    return groups, count
-
-
-def _fill(groups: Mapping[int, list], sizes: Mapping[str, int]) -> dict[str, list[int]]:
-    """Returns the hashes, smallest first, of the groups that each split has room for."""
+def _fill(
+    keys: Sequence[int], counts: Sequence[int], sizes: Mapping[str, int]
+) -> dict[str, list[int]]:
+    """Returns the keys, smallest first, that each split has room for."""
     room = dict(sizes)
     taken: dict[str, list[int]] = {split: [] for split in sizes}
-    for rank in sorted(groups):
-        split = next((split for split in room if len(groups[rank]) <= room[split]), None)
+    for key, count in zip(keys, counts, strict=True):
+        split = next((split for split in room if count <= room[split]), None)
         if split:
-            taken[split].append(rank)
-            room[split] -= len(groups[rank])
+            taken[split].append(key)
+            room[split] -= count
     return taken
 
 
 @dataclasses.dataclass(frozen=True)
-class _Without:
-    """The items of a text without those of some numbers, from one."""
+class Without:
+    """The items of a text without those of some numbers, from zero."""
 
     text: Iterable
     taken: frozenset[int]
 
     def __iter__(self) -> Iterator:
-        return (item for number, item in enumerate(self.text, 1) if number not in self.taken)
+        return (item for number, item in enumerate(self.text) if number not in self.taken)
 
 
-def _rank(name: str, seed: int) -> int:
+def rank(name: str, seed: int) -> int:
+    """Returns a hash of a key, which the seed changes."""
     digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(seed).encode()).digest()
     return int.from_bytes(digest, "big")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from transformer.storage.files import whole_file, write_json
+from transformer.storage.files import sync, whole_file, write_json
 
 DIGESTS = "digests.json"  # of the files of a folder, by name
 
@@ -39,8 +40,49 @@ class TokenStore:
         return np.diff(self.offsets)
 
 
+class TokenWriter:
+    """Tokens that are added in parts, in memory or as an .npy file, so that they need none.
+
+    Args:
+      path: of the file; None for memory.
+    """
+
+    def __init__(self, path: Path | None):
+        self._path, self._count = path, 0
+        self._file = io.BytesIO() if path is None else path.open("wb")
+        self._write_header()
+
+    def add(self, tokens: Int[np.ndarray, "tokens"]) -> None:
+        """Adds tokens behind all others."""
+        try:
+            self._file.write(np.ascontiguousarray(tokens, np.int32).data)
+        except OSError as error:
+            error.filename = str(self._path)  # a full disk names none
+            raise
+        self._count += len(tokens)
+
+    def finish(self) -> Int[np.ndarray, "tokens"]:
+        """Returns all tokens, memory-mapped if they are a file."""
+        offset = self._write_header()
+        if isinstance(self._file, io.BytesIO):
+            return np.frombuffer(self._file.getvalue(), np.int32, offset=offset)
+        self._file.close()
+        sync(self._path)
+        return np.load(self._path, mmap_mode="r")
+
+    def _write_header(self) -> int:
+        """Writes the header of an .npy file, and returns its size, the same for any number."""
+        self._file.seek(0)
+        fields = {"descr": "<i4", "fortran_order": False, "shape": (self._count,)}
+        np.lib.format.write_array_header_1_0(self._file, fields)
+        return self._file.tell()
+
+
 def cached_arrays(
-    folder: Path, make: Callable[[], Mapping[str, np.ndarray]], log: Callable[[str], None]
+    folder: Path,
+    make: Callable[[Path], Mapping[str, np.ndarray]],
+    log: Callable[[str], None],
+    done: str = "encoded",
 ) -> dict[str, np.ndarray]:
     """Returns arrays, memory-mapped from a folder of the cache, which is made if it is missing.
 
@@ -48,28 +90,35 @@ def cached_arrays(
     holds in memory.
 
     Args:
-      make: makes the arrays, by name.
+      make: makes the arrays, by name; those that it writes itself as .npy files into the folder
+        that it is called with need not lie in memory.
       log: called with a line if the folder is damaged and made again.
+      done: to the text, in that line.
     """
     if folder.exists():
         if is_whole(folder):
             return load_arrays(folder)
-        log(f"{folder} is damaged: the text is encoded again")
+        log(f"{folder} is damaged: the text is {done} again")
         if folder.is_dir():
             shutil.rmtree(folder, ignore_errors=True)
         else:
             folder.unlink()
-    save_arrays(folder, make())
+    save_arrays(folder, make)
     return load_arrays(folder)
 
 
-def save_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays and their digests below `folder`, which appears when all of it is there."""
+def save_arrays(folder: Path, make: Callable[[Path], Mapping[str, np.ndarray]]) -> None:
+    """Writes arrays and their digests below `folder`, which appears when all of it is there.
+
+    Args:
+      make: see `cached_arrays`.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
-        for name, array in arrays.items():
-            with whole_file(Path(partial, f"{name}.npy"), binary=True) as file:
-                np.save(file, array)
+        for name, array in make(Path(partial)).items():
+            if not (path := Path(partial, f"{name}.npy")).exists():
+                with whole_file(path, binary=True) as file:
+                    np.save(file, array)
         digests = {path.name: _digest(path) for path in Path(partial).iterdir()}
         write_json(Path(partial, DIGESTS), digests)
         os.chmod(partial, 0o755)

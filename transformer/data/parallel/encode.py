@@ -1,11 +1,12 @@
 """From pairs of sentences to tokens: cleaning, tokenizers, encoding."""
 
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from transformer.data.cleaning.report import CleaningReport, check_kept
+from transformer.data.cleaning.rules import SHORT_SENTENCE, rules_of
 from transformer.data.encode import (
     Encoded,
     EncodedBuilder,
@@ -14,18 +15,11 @@ from transformer.data.encode import (
     batched,
     prepare,
 )
-from transformer.data.pairs import (
-    CleaningReport,
-    CleaningRules,
-    Pair,
-    check_kept,
-    clean,
-    rules_of,
-    strip,
-)
-from transformer.data.parallel.held_out_checks import HeldOutChecker, HeldOutReport
+from transformer.data.pairs import Pair
+from transformer.data.parallel.held_out_checks import HeldOutReport
+from transformer.data.parallel.training import TrainingPairs, clean
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
@@ -69,7 +63,7 @@ def prepare_corpus(
 
     Args:
       pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; at no
-        time is it held in memory.
+        time is it held in memory. Those of files come cleaned.
       data: `config.data`.
       settings: `config.tokenizer`.
       folder: of a run, whose tokenizers are taken if they are of this text.
@@ -80,9 +74,10 @@ def prepare_corpus(
       UserError: nothing is left after cleaning, the vocabulary does not suit the text, or too
         many tokens are unknown.
     """
-    rules = rules_of(data)
-    checker = HeldOutChecker(held_out or {}, rules)
-    kept, report, fingerprints = _read(pairs, rules, checker)
+    if not isinstance(pairs, TrainingPairs):
+        pairs = clean(pairs, rules_of(data), held_out or {})
+    check_kept(pairs.report)
+    kept, report, fingerprints = Restartable(pairs.cleaned), pairs.report, pairs.fingerprints
     groups = [(0, 1)] if settings.joint else [(0,), (1,)]
     texts = [
         TokenizerText(
@@ -94,13 +89,14 @@ def prepare_corpus(
         for name, sides in zip(tokenizer_names(settings.joint), groups, strict=True)
     ]
 
-    def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
-        return _encode(kept, tokenizers[0], tokenizers[-1], data.max_tokens)
+    def encode(tokenizers: Sequence[Tokenizer], folder: Path) -> Encoded:
+        limits = data.max_tokens, data.max_token_ratio
+        return _encode(kept, tokenizers[0], tokenizers[-1], *limits, folder)
 
-    key = ("pairs", *fingerprints, data.max_tokens)
+    key = ("pairs", *fingerprints, data.max_tokens, data.max_token_ratio)
     tokenizers, encoded = prepare(texts, encode, key, data, settings, log)
-    too_long = encoded.notes["too_long"]
-    report = dataclasses.replace(report, too_many_tokens=too_long, kept=report.kept - too_long)
+    kept_here = report.kept - sum(encoded.notes.values())
+    report = dataclasses.replace(report, **encoded.notes, kept=kept_here)
     check_kept(report)
     source, target = map(encoded.store, SIDES)
     return Corpus(
@@ -111,23 +107,8 @@ def prepare_corpus(
         report,
         encoded.unknown_fraction,
         encoded.lost,
-        checker.reports(),
+        pairs.held_out,
     )
-
-
-def _read(
-    pairs: Iterable[Pair], rules: CleaningRules, checker: HeldOutChecker
-) -> tuple[Iterable[Pair], CleaningReport, list[str]]:
-    """Returns the pairs that cleaning keeps, what it finds, and a fingerprint of each side."""
-    report, kept = CleaningReport(), bytearray()
-    digests = hashlib.sha256(), hashlib.sha256()
-    for pair in clean(pairs, rules, report, kept):
-        checker.check(pair)
-        for digest, text in zip(digests, pair[:2], strict=True):
-            digest.update(text.encode() + b"\n")
-    check_kept(report)
-    again = Restartable(lambda: map(strip, itertools.compress(pairs, kept)))
-    return again, report, [digest.hexdigest() for digest in digests]
 
 
 def _sentences(pairs: Iterable[Pair], sides: Sequence[int]) -> Iterable[str]:
@@ -144,27 +125,37 @@ def _encode(
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     max_tokens: int,
+    max_token_ratio: float,
+    folder: Path,
 ) -> Encoded:
-    """Returns the pairs' tokens; noted is how many pairs are dropped as too long."""
-    builder = EncodedBuilder(source=source_tokenizer, target=target_tokenizer)
-    too_long = 0
+    """Returns the pairs' tokens; noted is how many pairs are dropped, see `CleaningReport`."""
+    builder = EncodedBuilder(folder, source=source_tokenizer, target=target_tokenizer)
+    too_long = uneven = 0
     for chunk in batched(pairs, ENCODE_AT_ONCE):
-        encoded = zip(
+        sides = zip(
             source_tokenizer.encode([pair.source for pair in chunk]),
             target_tokenizer.encode([pair.target for pair in chunk]),
             strict=True,
         )
         # The end of the sentence takes a place of its own.
-        kept = [
+        short = [
             (pair, ids)
-            for pair, ids in zip(chunk, encoded, strict=True)
+            for pair, ids in zip(chunk, sides, strict=True)
             if max(map(len, ids)) + 1 <= max_tokens
         ]
-        too_long += len(chunk) - len(kept)
+        kept = [own for own in short if _even(*own[1], max_token_ratio)]
+        too_long += len(chunk) - len(short)
+        uneven += len(short) - len(kept)
         for side, name in enumerate(SIDES):
             texts = [_side(pair, side) for pair, _ in kept]
             builder.add(name, [ids[side] for _, ids in kept], texts)
-    return builder.build(too_long=too_long)
+    return builder.build(too_many_tokens=too_long, token_ratio=uneven)
+
+
+def _even(source: Ids, target: Ids, max_ratio: float) -> bool:
+    """Whether the tokens of two sides are in a ratio, ten added to both; 0 allows any."""
+    numbers = len(source) + SHORT_SENTENCE, len(target) + SHORT_SENTENCE
+    return not max_ratio or max(numbers) <= max_ratio * min(numbers)
 
 
 def preview(pairs: Iterable[Pair], corpus: Corpus, count: int = 3) -> list[Mapping[str, str]]:

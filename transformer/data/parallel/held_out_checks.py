@@ -8,8 +8,11 @@ would drop of it is counted, and so is what occurs in the training text.
 import collections
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from transformer.data.pairs import CleaningReport, CleaningRules, Pair
+from transformer.data.cleaning.report import CleaningReport
+from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.pairs import Pair
 
 NAMED = 5  # lines
 
@@ -52,13 +55,19 @@ class HeldOutReport:
         dropped = {f"of them {reason}": n for reason, n in self.faults.dropped.items()}
         return dropped | ({"of them in the training text": self.repeated} if self.repeated else {})
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "HeldOutReport":
+        """Returns what `dataclasses.asdict` and JSON made these fields of."""
+        faults, blank = CleaningReport(**fields["faults"]), tuple(fields["blank"])
+        return cls(**{**fields, "faults": faults, "blank": blank})
+
 
 class HeldOutChecker:
     """Checks held-out pairs, and looks for them while the training text is read.
 
     Args:
       splits: the pairs by split; their sides are held in memory.
-      rules: of cleaning, but duplicates.
+      rules: of cleaning, but of duplicates, with the scripts that are usual.
     """
 
     def __init__(self, splits: Mapping[str, Iterable[Pair]], rules: CleaningRules):

@@ -1,0 +1,111 @@
+"""The rules that a sentence pair must keep to be trained on."""
+
+import dataclasses
+
+from ml_collections import ConfigDict
+
+from transformer.data.cleaning.filters import is_copied, is_mojibake, numbers_differ, script_of
+from transformer.data.cleaning.languages import check_language, probability_of
+from transformer.errors import UserError
+
+# Added to both lengths before their ratio is taken: "Ja." may well be "Yes, of course I do."
+SHORT_SENTENCE = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class CleaningRules:
+    """What a pair must fulfil to be trained on. No side may be empty, in any case.
+
+    The length ratio is the longer side over the shorter one, ten added to both so that short
+    sentences are let off. It is taken in characters and in UTF-8 bytes, and the smaller of the
+    two counts: characters are fair to Russian and English, bytes to Chinese and English, whose
+    one character of three bytes says what takes a word in letters. Words would not do, since
+    Chinese and Thai put no spaces between them.
+
+    Args:
+      max_characters: longest side that is kept, in Unicode code points.
+      max_length_ratio: largest ratio that is kept, at least 1; `inf` keeps all.
+      remove_duplicates: keep only the first of pairs that are equal on both sides.
+      remove_near_duplicates: and of those that differ in no letter, see `filters.folded`.
+      languages: codes of the languages of source and target; '' is any.
+      min_language_probability: that a side is in its language, from 0 to 1.
+      min_script_share: of the sentences of a side, that a script must have to be kept; 0 keeps all.
+      remove_copies, remove_mojibake, match_numbers: whether to look for these, see `filters`.
+      usual_scripts: of each side, those that have such a share, known once the text was read; None
+        before.
+
+    Raises:
+      UserError: a limit that would keep nothing, or a language that is unknown.
+    """
+
+    max_characters: int
+    max_length_ratio: float
+    remove_duplicates: bool
+    remove_near_duplicates: bool = False
+    languages: tuple[str, str] = ("", "")
+    min_language_probability: float = 0.01
+    min_script_share: float = 0.0
+    remove_copies: bool = False
+    remove_mojibake: bool = False
+    match_numbers: bool = False
+    usual_scripts: tuple[frozenset[str], frozenset[str]] | None = None
+
+    def __post_init__(self):
+        for name in ("max_characters", "max_length_ratio"):
+            value = getattr(self, name)
+            if not value >= 1:
+                raise UserError(
+                    f"--config.data.{name}={value} would drop every pair: set it to 1 or more"
+                )
+        if len(self.languages) != 2:
+            raise UserError(
+                f"--config.data.languages={self.languages}: give the codes of two languages, of "
+                "source and target, such as en,de"
+            )
+        for language in filter(None, self.languages):
+            check_language(language)
+
+    def fault(self, source: str, target: str) -> str:
+        """Returns the first rule that two sides break, as `CleaningReport` calls it; '' if none.
+
+        Args:
+          source, target: without white space around them.
+        """
+        sides = source, target
+        if not source or not target:
+            return "empty"
+        if max(map(len, sides)) > self.max_characters:
+            return "too_long"
+        if self.differ_in_length(source, target):
+            return "length_ratio"
+        if self.remove_mojibake and any(map(is_mojibake, sides)):
+            return "mojibake"
+        if self.remove_copies and is_copied(source, target):
+            return "copied"
+        if self.match_numbers and numbers_differ(source, target):
+            return "numbers"
+        for language, text in zip(self.languages, sides, strict=True):
+            if language and probability_of(language, text) < self.min_language_probability:
+                return "language"
+        for usual, text in zip(self.usual_scripts or (), sides, strict=False):
+            if script_of(text) not in usual:
+                return "script"
+        return ""
+
+    def differ_in_length(self, source: str, target: str) -> bool:
+        """Whether the lengths differ by more than `max_length_ratio`."""
+        characters = len(source), len(target)
+        if _ratio(*characters) <= self.max_length_ratio:
+            return False
+        return _ratio(len(source.encode()), len(target.encode())) > self.max_length_ratio
+
+
+def rules_of(settings: ConfigDict) -> CleaningRules:
+    """Returns the rules of `config.data`."""
+    names = {field.name for field in dataclasses.fields(CleaningRules)} - {"usual_scripts"}
+    values = {name: getattr(settings, name) for name in names}
+    return CleaningRules(**values | {"languages": tuple(values["languages"])})
+
+
+def _ratio(a: int, b: int) -> float:
+    return (max(a, b) + SHORT_SENTENCE) / (min(a, b) + SHORT_SENTENCE)

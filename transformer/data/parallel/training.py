@@ -1,0 +1,68 @@
+"""The training pairs, and what cleaning finds of them in two readings."""
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from transformer.data.cleaning.report import CleaningReport
+from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.cleaning.survey import Survey, count_faults, duplicates, survey
+from transformer.data.pairs import Pair, strip
+from transformer.data.parallel.held_out_checks import HeldOutChecker, HeldOutReport
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPairs:
+    """The training pairs as they are read, and what cleaning finds of them.
+
+    Attributes:
+      pairs: restartable, white space around their sides and all.
+      kept: a byte for each of them, 1 if cleaning keeps it.
+      report: counts of what it drops.
+      fingerprints: of the sources and the targets that it keeps.
+      held_out: what was found of other splits.
+    """
+
+    pairs: Iterable[Pair]
+    kept: bytes
+    report: CleaningReport
+    fingerprints: tuple[str, str]
+    held_out: Mapping[str, HeldOutReport]
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self.pairs)
+
+    def cleaned(self) -> Iterator[Pair]:
+        """Yields the pairs that cleaning keeps, without white space around them."""
+        return map(strip, itertools.compress(self.pairs, self.kept))
+
+
+def clean(
+    pairs: Iterable[Pair],
+    rules: CleaningRules,
+    held_out: Mapping[str, Iterable[Pair]],
+    found: Survey | None = None,
+) -> TrainingPairs:
+    """Returns training pairs, cleaned.
+
+    Args:
+      pairs: restartable, and never held.
+      rules: those that `survey` returned with `found`.
+      held_out: the pairs of other splits, to look for in the training text.
+      found: the survey of the pairs; None to make one.
+    """
+    if found is None:
+        found, rules = survey(pairs, rules)
+    faults = duplicates(found, np.ones(len(found.faults), bool), rules)
+    kept = (faults == 0).tobytes()
+    checker = HeldOutChecker(held_out, rules)
+    digests = hashlib.sha256(), hashlib.sha256()
+    for pair in map(strip, itertools.compress(pairs, kept)):
+        checker.check(pair)
+        for digest, text in zip(digests, pair[:2], strict=True):
+            digest.update(text.encode() + b"\n")
+    fingerprints = digests[0].hexdigest(), digests[1].hexdigest()
+    return TrainingPairs(pairs, kept, count_faults(faults), fingerprints, checker.reports())
