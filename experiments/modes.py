@@ -58,6 +58,13 @@ TABLE = (
     Mode(TRAIN, "experiments.command.train", "train a run or a sweep, or resume it", ("trial",)),
     Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text"),
     Mode(
+        "clean",
+        "experiments.cleaning.clean",
+        "write what cleaning keeps and drops of the training text of --config, and train nothing",
+        (),
+        ("translation",),
+    ),
+    Mode(
         "attention",
         "experiments.tasks.{task}.attention",
         "draw the attention of all heads over a sentence",

@@ -17,7 +17,7 @@ COPY_SHARE = 0.8  # of the words of the longer side
 SPELT_OUT = 3  # digits of a number that is often written as a word
 # As the Unicode names of characters begin; the last is any other.
 SCRIPTS = (
-    *("", "LATIN", "CYRILLIC", "GREEK", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "ARABIC"),
+    *("", "LATIN", "CYRILLIC", "GREEK", "CJK", "HANGUL", "ARABIC"),
     *("HEBREW", "DEVANAGARI", "BENGALI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "GUJARATI"),
     *("GURMUKHI", "SINHALA", "THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN", "GEORGIAN"),
     *("ARMENIAN", "ETHIOPIC", "OTHER"),
@@ -85,6 +85,8 @@ def _script(character: str) -> str:
     if not character.isalpha():
         return ""
     script = unicodedata.name(character, "").partition(" ")[0]
+    if script in ("HIRAGANA", "KATAKANA"):  # which a Japanese text mixes with Chinese characters
+        return "CJK"
     return script if script in SCRIPTS else SCRIPTS[-1]
 
 

@@ -9,7 +9,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -63,13 +63,8 @@ def open_files(settings: ConfigDict) -> dict[str, Iterable[Pair]]:
     Raises:
       UserError: a file is missing, empty or damaged, or too small to hold out the other splits.
     """
-    taken = splits_held_out(settings)
-    texts = {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
-    for split, text in texts.items():
-        if split != "train":
-            check_not_empty(text, sum(1 for _ in text))
-    rules = rules_of(settings)
-    found = _remembered(texts, settings, lambda: _read(texts, taken, rules, settings))
+    texts, rules = named_files(settings), rules_of(settings)
+    found = _remembered(texts, settings, lambda: _read(texts, rules, settings))
     notes = json.loads(found[NOTES].tobytes())
     held = {split: [Pair(*sides) for sides in pairs] for split, pairs in notes["held"].items()}
     gone = frozenset(found["gone"].tolist())
@@ -83,11 +78,23 @@ def open_files(settings: ConfigDict) -> dict[str, Iterable[Pair]]:
     return {**texts, **held, "train": train}
 
 
-def _read(
-    texts: Texts, taken: Sequence[str], rules: CleaningRules, settings: ConfigDict
-) -> dict[str, np.ndarray]:
+def named_files(settings: ConfigDict) -> Texts:
+    """Returns the text of each split that has files of its own.
+
+    Raises:
+      UserError: a file is missing, or one for validation or test is empty or damaged.
+    """
+    taken = splits_held_out(settings)
+    texts = {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
+    for split, text in texts.items():
+        if split != "train":
+            check_not_empty(text, sum(1 for _ in text))
+    return texts
+
+
+def _read(texts: Texts, rules: CleaningRules, settings: ConfigDict) -> dict[str, np.ndarray]:
     """Returns all that reading the files finds, as arrays."""
-    text = texts["train"]
+    text, taken = texts["train"], splits_held_out(settings)
     found, rules = survey(text, rules, settings.seed)
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
     try:
