@@ -147,7 +147,8 @@ def _add_rows(data: ConfigDict) -> None:
     data.remove_duplicates = True
     data.remove_near_duplicates = False  # pairs that differ in no letter: keep the first
     data.languages = ("", "")  # of source and target, such as en,de; '' is any. Needs py3langid
-    data.min_language_probability = 0.01  # that a side is in its language; short ones are unsure
+    # Smallest probability of a side's language that is kept, over that of the likeliest.
+    data.min_language_ratio = 0.05
     data.min_script_share = 0.0  # of a side's sentences that a script must have; 0 keeps all
     data.remove_copies = False  # targets that repeat most of their source
     data.remove_mojibake = False  # "Ã¼" for "ü"

@@ -63,7 +63,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (
         0,
         1,
-        "data.max_oov_rate data.min_language_probability data.min_script_share optimizer.epsilon "
+        "data.max_oov_rate data.min_language_ratio data.min_script_share optimizer.epsilon "
         "model.norm_epsilon",
     ),
     (1e-6, 1, "decode.top_p"),

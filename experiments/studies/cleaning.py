@@ -6,7 +6,6 @@ DIR has train.en.gz and train.de.gz. The noise is made on purpose, of generated 
 """
 
 import dataclasses
-import itertools
 import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -151,8 +150,8 @@ def dropped_by(pairs: Iterable[Pair], names: Sequence[str]) -> np.ndarray:
     return np.array(FAULTS)[duplicates(found, np.ones(len(found.faults), bool), rules)]
 
 
-def scores(corpus: Noisy) -> dict[str, dict[str, float]]:
-    """Returns precision and recall of each filter alone.
+def scores(corpus: Noisy, names: Iterable[str] = FILTERS) -> dict[str, dict[str, float]]:
+    """Returns precision and recall of each of these filters alone.
 
     Precision counts as right what has any noise; recall is of the filter's own kind. Of pairs that
     are equal, or nearly, any may be the first.
@@ -160,7 +159,7 @@ def scores(corpus: Noisy) -> dict[str, dict[str, float]]:
     kinds, found = np.array(corpus.kinds), {}
     doubled = {fold(p) for p, kind in zip(*corpus, strict=True) if "duplicate" in kind}
     noise = (kinds != "") | np.array([fold(pair) in doubled for pair in corpus.pairs])
-    for name in FILTERS:
+    for name in names:
         faults = dropped_by(corpus.pairs, [name])
         own, hits = kinds == name, faults == name
         # As many are dropped as there are copies, though not always the copies themselves.
@@ -190,15 +189,10 @@ def run(arguments: Sequence[str]) -> None:
     print("|---|---:|---:|---:|---:|")
     for name, row in scores(corpus).items():
         lost = int((dropped_by(real, [name]) == name).sum())
-        print(
-            f"| {name} | {row['pairs']:,} | {row['recall']:.3f} | {row['precision']:.3f} | {lost:,} |"
-        )
-    faults = dropped_by(corpus.pairs, list(FILTERS))
-    for kind in (*itertools.chain(SHARES), ""):
-        own = faults[np.array(corpus.kinds) == kind]
-        print(
-            f"{kind or 'clean'}: {np.mean(own != ''):.4f} of {len(own):,} dropped by all together"
-        )
+        rates = f"{row['recall']:.3f} | {row['precision']:.3f}"
+        print(f"| {name} | {row['pairs']:,} | {rates} | {lost:,} |")
+    stray = dropped_by(corpus.pairs, list(FILTERS))[np.array(corpus.kinds) == "misaligned"]
+    print(f"| misaligned, by all | {len(stray):,} | {np.mean(stray != ''):.3f} | | |")
 
 
 if __name__ == "__main__":

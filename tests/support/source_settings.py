@@ -31,7 +31,7 @@ DEFAULTS = {
     "remove_duplicates": True,
     "remove_near_duplicates": False,
     "languages": ("", ""),
-    "min_language_probability": 0.01,
+    "min_language_ratio": 0.05,
     "min_script_share": 0.0,
     "remove_copies": False,
     "remove_mojibake": False,

@@ -22,12 +22,13 @@ def check_language(language: str) -> None:
         )
 
 
-def probability_of(language: str, text: str) -> float:
-    """Returns how probable it is that a text is in a language, from 0 to 1.
+def likeliness(language: str, text: str) -> float:
+    """Returns how probable a language is for a text, over the most probable one; from 0 to 1.
 
-    A text of few letters, or of none, leaves much to all languages.
+    A text of few letters leaves many languages likely, and one without letters all.
     """
-    return dict(_identifier().rank(text)).get(language, 0.0)
+    ranked = _identifier().rank(text)
+    return dict(ranked)[language] / ranked[0][1]
 
 
 @functools.cache

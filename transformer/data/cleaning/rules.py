@@ -5,7 +5,7 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from transformer.data.cleaning.filters import is_copied, is_mojibake, numbers_differ, script_of
-from transformer.data.cleaning.languages import check_language, probability_of
+from transformer.data.cleaning.languages import check_language, likeliness
 from transformer.errors import UserError
 
 # Added to both lengths before their ratio is taken: "Ja." may well be "Yes, of course I do."
@@ -28,7 +28,8 @@ class CleaningRules:
       remove_duplicates: keep only the first of pairs that are equal on both sides.
       remove_near_duplicates: and of those that differ in no letter, see `filters.folded`.
       languages: codes of the languages of source and target; '' is any.
-      min_language_probability: that a side is in its language, from 0 to 1.
+      min_language_ratio: smallest probability of a side's language that is kept, over that of the
+        most probable one, from 0 to 1.
       min_script_share: of the sentences of a side, that a script must have to be kept; 0 keeps all.
       remove_copies, remove_mojibake, match_numbers: whether to look for these, see `filters`.
       usual_scripts: of each side, those that have such a share, known once the text was read; None
@@ -43,7 +44,7 @@ class CleaningRules:
     remove_duplicates: bool
     remove_near_duplicates: bool = False
     languages: tuple[str, str] = ("", "")
-    min_language_probability: float = 0.01
+    min_language_ratio: float = 0.05
     min_script_share: float = 0.0
     remove_copies: bool = False
     remove_mojibake: bool = False
@@ -57,11 +58,6 @@ class CleaningRules:
                 raise UserError(
                     f"--config.data.{name}={value} would drop every pair: set it to 1 or more"
                 )
-        if len(self.languages) != 2:
-            raise UserError(
-                f"--config.data.languages={self.languages}: give the codes of two languages, of "
-                "source and target, such as en,de"
-            )
         for language in filter(None, self.languages):
             check_language(language)
 
@@ -85,7 +81,7 @@ class CleaningRules:
         if self.match_numbers and numbers_differ(source, target):
             return "numbers"
         for language, text in zip(self.languages, sides, strict=True):
-            if language and probability_of(language, text) < self.min_language_probability:
+            if language and likeliness(language, text) < self.min_language_ratio:
                 return "language"
         for usual, text in zip(self.usual_scripts or (), sides, strict=False):
             if script_of(text) not in usual:
@@ -101,10 +97,19 @@ class CleaningRules:
 
 
 def rules_of(settings: ConfigDict) -> CleaningRules:
-    """Returns the rules of `config.data`."""
+    """Returns the rules of `config.data`.
+
+    Raises:
+      UserError: see `CleaningRules`.
+    """
     names = {field.name for field in dataclasses.fields(CleaningRules)} - {"usual_scripts"}
     values = {name: getattr(settings, name) for name in names}
-    return CleaningRules(**values | {"languages": tuple(values["languages"])})
+    if len(languages := tuple(values["languages"])) != 2:
+        raise UserError(
+            f"--config.data.languages={languages}: give the codes of two languages, of source and "
+            "target, such as en,de"
+        )
+    return CleaningRules(**values | {"languages": languages})
 
 
 def _ratio(a: int, b: int) -> float:
