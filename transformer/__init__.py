@@ -25,8 +25,9 @@ Reading order, with the paper beside it:
     model/classifier.py   an encoder whose output is pooled; the mean of embeddings
     losses.py optim.py    5.4 label smoothing, 5.3 optimizer and schedule
     decode.py             6.1 beam search
-    data/                 text to batches: tokenizer, length buckets, and per kind of text its
-                          sources and batches (parallel/ labelled/ documents/); synthetic/ corpora
+    data/                 text to batches: tokenizer, length buckets, cleaning/, and per kind of
+                          text its sources and batches (parallel/ labelled/ documents/);
+                          synthetic/ corpora
     tasks/                loss and scores of each kind of experiment
     train.py              the loop, which knows no task, of one run or several as one
     workdir.py config.py  a run's folder, and its config's values checked

@@ -126,7 +126,7 @@ def _near(pair: Pair, rng: random.Random) -> Pair:
 
 
 NOISE: Mapping[str, Callable[[Pair, random.Random], Pair]] = {
-    "empty": lambda pair, rng: Pair(*rng.sample([pair.source, " "], 2)),
+    "empty": lambda pair, rng: Pair(pair.source, " "),
     "length_ratio": lambda pair, rng: Pair(pair.source, " ".join([pair.target] * 5)),
     "mojibake": lambda pair, rng: Pair(pair.source, pair.target.encode().decode("latin-1")),
     "copied": _copied,

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -49,7 +50,7 @@ class TokenWriter:
 
     def __init__(self, path: Path | None):
         self._path, self._count = path, 0
-        self._file = io.BytesIO() if path is None else path.open("wb")
+        self._file: Any = io.BytesIO() if path is None else path.open("wb")
         self._write_header()
 
     def add(self, tokens: Int[np.ndarray, "tokens"]) -> None:
@@ -64,7 +65,7 @@ class TokenWriter:
     def finish(self) -> Int[np.ndarray, "tokens"]:
         """Returns all tokens, memory-mapped if they are a file."""
         offset = self._write_header()
-        if isinstance(self._file, io.BytesIO):
+        if self._path is None:
             return np.frombuffer(self._file.getvalue(), np.int32, offset=offset)
         self._file.close()
         sync(self._path)

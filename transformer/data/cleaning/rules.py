@@ -1,6 +1,7 @@
 """The rules that a sentence pair must keep to be trained on."""
 
 import dataclasses
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -103,13 +104,14 @@ def rules_of(settings: ConfigDict) -> CleaningRules:
       UserError: see `CleaningRules`.
     """
     names = {field.name for field in dataclasses.fields(CleaningRules)} - {"usual_scripts"}
-    values = {name: getattr(settings, name) for name in names}
+    values: dict[str, Any] = {name: getattr(settings, name) for name in names}
     if len(languages := tuple(values["languages"])) != 2:
         raise UserError(
             f"--config.data.languages={languages}: give the codes of two languages, of source and "
             "target, such as en,de"
         )
-    return CleaningRules(**values | {"languages": languages})
+    values["languages"] = languages
+    return CleaningRules(**values)
 
 
 def _ratio(a: int, b: int) -> float:
