@@ -9,6 +9,7 @@ from experiments.cleaning import clean
 from experiments.command import Command, execute
 from experiments.options import Options
 from experiments.process import logging_to
+from source_settings import refused
 from transformer.workdir import claim
 
 KEPT = [("Hello world, here I am.", "Hallo Welt, hier bin ich."), ("One more.", "Noch einer.")]
@@ -98,6 +99,15 @@ def test_a_run_is_cleaned_by_its_own_config_and_the_text_is_named(text, tmp_path
     assert execute(Command("clean", str(tmp_path / "nowhere"), None, [], Options())) == 2
     assert capsys.readouterr().err.startswith("error: --config is missing: ")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_link_out_of_the_folder_is_refused(text, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / "cleaning").symlink_to(tmp_path / "elsewhere")
+    with refused("cleaning is a symbolic link", tmp_path / "elsewhere"):
+        list(clean(text, tmp_path / "out"))
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize(
