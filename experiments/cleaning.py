@@ -1,4 +1,4 @@
-"""The mode `clean`: what cleaning keeps and drops of a training text, without training."""
+"""The mode `clean`: the pairs of a training text that cleaning keeps and drops; no training."""
 
 import collections
 import contextlib
@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 from ml_collections import ConfigDict
 from rich.table import Table
 from rich.text import Text
@@ -69,7 +68,7 @@ def _clean(data: ConfigDict, place: Path) -> list[Path]:
     rules, texts = rules_of(data), _open(data)
     make_writable(place)
     found, rules = survey(texts["train"], rules, data.seed)
-    faults = duplicates(found, np.ones(len(found.faults), bool), rules)
+    faults = duplicates(found, rules)
     checker = HeldOutChecker({split: texts[split] for split in SPLITS[1:] if split in texts}, rules)
     examples = _write(texts["train"], faults.tobytes(), checker, place)
     _print(count_faults(faults), examples)

@@ -147,7 +147,7 @@ def dropped_by(pairs: Iterable[Pair], names: Sequence[str]) -> np.ndarray:
     """Returns the fault of each pair, by name, with these filters alone."""
     changes = {key: value for name in names for key, value in FILTERS[name].items()}
     found, rules = survey(pairs, dataclasses.replace(OFF, **changes))
-    return np.array(FAULTS)[duplicates(found, np.ones(len(found.faults), bool), rules)]
+    return np.array(FAULTS)[duplicates(found, rules)]
 
 
 def scores(corpus: Noisy, names: Iterable[str] = FILTERS) -> dict[str, dict[str, float]]:

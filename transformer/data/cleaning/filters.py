@@ -1,4 +1,4 @@
-"""Signs that a pair is not a sentence and its translation; each is a pure function of its text.
+"""Signs that a pair is not a sentence and its translation: pure functions of its text.
 
 Source: Khayrallah and Koehn, "On the Impact of Various Types of Noise on Neural Machine
 Translation" (2018), for the kinds of noise.
@@ -13,7 +13,7 @@ from ftfy.badness import is_bad
 
 COPY_LETTERS = 15  # a name or two may well be the same in both languages
 COPY_WORDS = 4
-COPY_SHARE = 0.8  # of the words of the longer side
+COPY_FRACTION = 0.8  # of the words of the longer side
 SPELT_OUT = 3  # digits of a number that is often written as a word
 # As the Unicode names of characters begin; the last is any other.
 SCRIPTS = (
@@ -28,12 +28,12 @@ NOT_A_LETTER = re.compile(r"[\W\d_]+")
 
 
 def is_copied(source: str, target: str) -> bool:
-    """Whether the target repeats the source, wholly or in most of its words, whatever their case.
+    """Whether the target repeats all or most words of the source, whatever their case.
 
-    Texts of up to `COPY_LETTERS` letters are let off.
+    Texts of up to `COPY_LETTERS` letters are not counted as copies.
     """
     texts = source.casefold(), target.casefold()
-    if texts[0] != texts[1]:  # most pairs have next to nothing in common, which is quickly seen
+    if texts[0] != texts[1]:  # a quick answer for most pairs, which have few words in common
         sets = [set(text.split()) for text in texts]
         if 2 * len(sets[0] & sets[1]) < min(map(len, sets)):
             return False
@@ -44,18 +44,18 @@ def is_copied(source: str, target: str) -> bool:
     if letters[0] == letters[1]:
         return True
     longer = max(map(len, words))
-    if min(map(len, words)) < max(COPY_WORDS, COPY_SHARE * longer):
+    if min(map(len, words)) < max(COPY_WORDS, COPY_FRACTION * longer):
         return False
     shared = collections.Counter(words[0]) & collections.Counter(words[1])
-    return shared.total() >= COPY_SHARE * longer
+    return shared.total() >= COPY_FRACTION * longer
 
 
 def numbers_differ(source: str, target: str) -> bool:
-    """Whether the sides have different digits, which those of a number written in words are not.
+    """Whether the sides have different digits, apart from those of numbers written in words.
 
-    Their order and what stands between them do not count, so 1,000 is 1.000 and 1000, and 3.5 is
-    3,5; digits of all scripts are the same. If all digits of one side are on the other too, up to
-    `SPELT_OUT` more are let off: "12" may well be "twelve".
+    Order and separators do not count, so 1,000 is 1.000 and 1000, and 3.5 is 3,5; digits of all
+    scripts are the same. If all digits of one side are on the other too, the other may have up to
+    `SPELT_OUT` more: "12" may be "twelve".
     """
     first, second = (collections.Counter(map(int, DIGIT.findall(t))) for t in (source, target))
     if first == second:
@@ -65,9 +65,9 @@ def numbers_differ(source: str, target: str) -> bool:
 
 
 def is_mojibake(text: str) -> bool:
-    """Whether a text was read in a wrong encoding, such as "Ã¼" for "ü", or lost characters so.
+    """Whether a text was read in a wrong encoding, such as "Ã¼" for "ü", or lost characters by it.
 
-    Source: the heuristics of ftfy (Speer 2019), made for few false alarms.
+    Source: the heuristics of ftfy (Speer 2019), which are made for few false positives.
     """
     return not text.isascii() and ("\ufffd" in text or is_bad(text))
 

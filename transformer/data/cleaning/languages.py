@@ -1,7 +1,7 @@
-"""The language of a sentence, as far as it is certain.
+"""How probable a language is for a sentence.
 
-Of py3langid, a naive Bayes classifier of 130 languages in 4 MB: on short sentences it was found
-more accurate, faster and smaller than lingua, see docs/results/cleaning.md.
+By py3langid, a naive Bayes classifier of 130 languages in 4 MB: on short sentences it is more
+accurate, faster and smaller than lingua, see docs/results/cleaning.md.
 
 Source: Lui and Baldwin, "langid.py: An Off-the-shelf Language Identification Tool" (2012).
 """
@@ -13,7 +13,7 @@ from transformer.errors import UserError
 
 
 def check_language(language: str) -> None:
-    """Raises UserError if a language is unknown, or the library that tells languages is missing."""
+    """Raises UserError if a language is unknown, or the library that identifies it is missing."""
     known = _identifier().labels
     if language not in known:
         raise UserError(
@@ -23,7 +23,7 @@ def check_language(language: str) -> None:
 
 
 def likeliness(language: str, text: str) -> float:
-    """Returns how probable a language is for a text, over the most probable one; from 0 to 1.
+    """Returns the probability of a language, over that of the most probable one; from 0 to 1.
 
     A text of few letters leaves many languages likely, and one without letters all.
     """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, UInt8, UInt64
+from jaxtyping import UInt8, UInt64
 
 from transformer.data.cleaning.cores import ordered_map
 from transformer.data.cleaning.filters import SCRIPTS, folded, script_of
@@ -34,7 +34,7 @@ class Survey(NamedTuple):
       ranks: a hash of the source, by which pairs are held out.
       exact: a hash of both sides. Two different pairs among five million have the same with a
         chance below one in a million.
-      near: a hash of what near-duplicates have in common; zero if none are sought.
+      near: a hash of the letters of both sides; zero if near-duplicates are not sought.
       scripts: of source and target, as places in `SCRIPTS`; zero if they do not matter.
     """
 
@@ -54,12 +54,12 @@ EMPTY = Survey(
 def survey(
     pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0, processes: int | None = None
 ) -> tuple[Survey, CleaningRules]:
-    """Returns the survey of a text, and the rules with the scripts that are usual in it.
+    """Returns the survey of a text, and the rules with its usual scripts.
 
-    The same for any number of processes.
+    The result is the same for any number of processes.
 
     Args:
-      pairs: read once, and never held.
+      pairs: read once, and never held in memory.
       seed: of `ranks`.
       processes: by default as many as there are cores.
     """
@@ -75,17 +75,15 @@ def survey(
     return found, rules
 
 
-def duplicates(
-    found: Survey, candidates: Bool[np.ndarray, "pairs"], rules: CleaningRules
-) -> UInt8[np.ndarray, "pairs"]:
-    """Returns the faults, and those of candidates that have the same hashes as one before them."""
+def duplicates(found: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"]:
+    """Returns the faults, also those of pairs that have the same hashes as an earlier one."""
     faults = found.faults.copy()
     for wanted, fault, hashes in (
         (rules.remove_duplicates, "duplicate", found.exact),
         (rules.remove_near_duplicates, "near_duplicate", found.near),
     ):
         if wanted:
-            places = np.flatnonzero(candidates & (faults == 0))
+            places = np.flatnonzero(faults == 0)
             _, first = np.unique(hashes[places], return_index=True)
             again = np.ones(len(places), bool)
             again[first] = False

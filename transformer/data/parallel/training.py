@@ -5,8 +5,6 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
-import numpy as np
-
 from transformer.data.cleaning.report import CleaningReport
 from transformer.data.cleaning.rules import CleaningRules
 from transformer.data.cleaning.survey import Survey, count_faults, duplicates, survey
@@ -56,7 +54,7 @@ def clean(
     """
     if found is None:
         found, rules = survey(pairs, rules)
-    faults = duplicates(found, np.ones(len(found.faults), bool), rules)
+    faults = duplicates(found, rules)
     kept = (faults == 0).tobytes()
     checker = HeldOutChecker(held_out, rules)
     fingerprints = fingerprints_of(checker.checked(map(strip, itertools.compress(pairs, kept))))
