@@ -189,6 +189,12 @@ def test_tokens_written_in_parts_are_the_file_of_the_whole(tmp_path, parts):
     assert (tmp_path / "parts.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
+def test_a_full_disk_is_named_by_the_file():
+    with pytest.raises(OSError, match="No space left") as error:
+        TokenWriter(Path("/dev/full")).add(np.zeros(10**5, np.int32))
+    assert error.value.filename == "/dev/full"
+
+
 def test_pairs_of_very_different_numbers_of_tokens_are_dropped_if_asked(tmp_path):
     config = base.get_config()
     config.data.cache_dir = str(tmp_path)
