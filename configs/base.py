@@ -159,6 +159,15 @@ def _add_rows(data: ConfigDict) -> None:
     data.max_characters = 2000  # per side
     data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules
     data.remove_duplicates = True
+    data.remove_near_duplicates = False  # pairs that differ in no letter: keep the first
+    data.languages = ("", "")  # of a file's source and target, such as en,de; '' is any
+    # Smallest probability of a side's language that is kept, over that of the most probable one.
+    data.min_language_ratio = 0.05
+    data.min_script_share = 0.0  # of a side's sentences that a script must have; 0 keeps all
+    data.remove_copies = False  # targets that repeat most of their source
+    data.remove_mojibake = False  # "Ã¼" for "ü"
+    data.match_numbers = False  # the same digits on both sides, see filters.numbers_differ
+    data.max_token_ratio = 0.0  # longer over shorter side, 10 tokens added to both; 0 keeps all
     # Per side, end of sentence included; longer training pairs are dropped. A text to classify is
     # cut to this length, its begin included.
     data.max_tokens = 128

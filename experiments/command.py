@@ -11,7 +11,7 @@ from configs import base
 from experiments import recipe, run, safety
 from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override, read_experiment
-from experiments.modes import MODES, PLAN, READ_TEXT, TRAIN
+from experiments.modes import CLEAN, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code, logging_to
 from experiments.sweeps.sweep import check_names, sweep
@@ -104,7 +104,8 @@ def _read(command: Command, folder: Path) -> Experiment:
     config = experiment.config
     for key, text in command.overrides:
         override(config, key, text)
-    if command.config is not None:  # the config of a run's folder has the values of its recipe
+    # The config of a run's folder has the values of its recipe, and cleaning needs none.
+    if command.config is not None and command.mode != CLEAN:
         given = [key for key, _ in command.overrides]
         saved = load_config(folder) if has_run and not reads_text else None
         if command.mode == TRAIN and experiment.is_sweep:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from transformer.errors import UserError
 
-TRAIN, PLAN = "train", "plan"
-READ_TEXT = (TRAIN, PLAN)  # the modes that read the training text of a run's own config
+TRAIN, PLAN, CLEAN = "train", "plan", "clean"
+READ_TEXT = (TRAIN, PLAN, CLEAN)  # the modes that read the training text of a run's own config
 TAG_FLAG = "source_tag"
 ATTENTION_FLAGS = ("sentence", "translation", TAG_FLAG, "hide_eos", "layer", "head")
 LINE_FLAGS = ("input", "output")
@@ -82,6 +82,12 @@ TABLE = (
         workdir=False,
     ),
     Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text", log="stdout"),
+    Mode(
+        CLEAN,
+        "experiments.cleaning.clean",
+        "write what cleaning keeps and drops of the training text, and train nothing",
+        tasks=("translation",),
+    ),
     Mode(
         "attention",
         "experiments.tasks.{task}.attention",

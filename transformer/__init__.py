@@ -25,8 +25,9 @@ Reading order, with the sections of the paper:
     model/classifier.py   an encoder whose output is pooled; the mean of embeddings
     losses.py optim.py    5.4 label smoothing, 5.3 optimizer and schedule
     decode.py             6.1 beam search
-    data/                 text to batches: tokenizer, length buckets; sources and batches of
-                          each kind of text (parallel/ labelled/ documents/); synthetic/ corpora
+    data/                 text to batches: tokenizer, length buckets, cleaning/; sources and
+                          batches of each kind of text (parallel/ labelled/ documents/);
+                          synthetic/ corpora
     tasks/                loss and scores of each kind of experiment
     train.py              the loop, for any task, of one run or several vmapped runs
     workdir.py config.py  a run's folder; checks of a config

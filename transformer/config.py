@@ -49,7 +49,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "seed model.bigram_buckets data.length_generalization_size "
         "sweep.seed sweep.baseline "
         "data.seed data.prefetch data.train_size data.validation_size data.test_size "
-        "data.batch_sentences decode.seed decode.top_k optimizer.weight_decay "
+        "data.batch_sentences data.max_token_ratio decode.seed decode.top_k optimizer.weight_decay "
         "optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
         "train.save_minutes "
@@ -63,7 +63,12 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
         "train.label_smoothing train.ema_decay data.validation_fraction data.test_fraction",
     ),
-    (0, 1, "tokenizer.bpe_dropout data.max_oov_rate optimizer.epsilon"),
+    (
+        0,
+        1,
+        "data.max_oov_rate data.min_language_ratio data.min_script_share optimizer.epsilon "
+        "tokenizer.bpe_dropout",
+    ),
     (1e-6, 1, "decode.top_p"),
     (0, 100, "decode.temperature tokenizer.sampling_alpha"),
     (0.1, MAX_NUMBER, "data.temperature"),

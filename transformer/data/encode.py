@@ -16,7 +16,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.files.locate import training_text
-from transformer.data.token_store import TokenStore, cached_arrays
+from transformer.data.token_store import TokenStore, TokenWriter, cached_arrays
 from transformer.data.tokenizer import (
     UNK_ID,
     Ids,
@@ -102,12 +102,13 @@ class EncodedBuilder:
     """Collects texts that are encoded in parts, and counts their unknown tokens.
 
     Args:
+      folder: where the tokens are written as they come, see `cached_arrays`; None for memory.
       tokenizers: by the name of the side that they encode.
     """
 
-    def __init__(self, **tokenizers: Tokenizer):
+    def __init__(self, folder: Path | None, **tokenizers: Tokenizer):
         self._tokenizers = tokenizers
-        self._parts = {name: [np.zeros(0, np.int32)] for name in tokenizers}
+        self._tokens = {name: TokenWriter(folder and folder / f"{name}.npy") for name in tokenizers}
         self._lengths = {name: [np.zeros(1, np.int64)] for name in tokenizers}
         self._unknown, self._lost = 0, LostCounter()
 
@@ -128,7 +129,7 @@ class EncodedBuilder:
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
         tokens = np.fromiter(itertools.chain.from_iterable(sequences), np.int32, lengths.sum())
         self._lengths[name].append(lengths)
-        self._parts[name].append(tokens)
+        self._tokens[name].add(tokens)
         if unknown := int((tokens == UNK_ID).sum()):
             self._unknown += unknown
             self._lost.add(self._tokenizers[name], texts, sequences if encoded is None else encoded)
@@ -136,8 +137,8 @@ class EncodedBuilder:
     def build(self, arrays: Mapping[str, np.ndarray] | None = None, **notes: Any) -> Encoded:
         """Returns everything that was added, with `arrays` and `notes`, see `Encoded`."""
         stores, tokens = {}, 0
-        for name, parts in self._parts.items():
-            stores[name] = np.concatenate(parts)
+        for name, writer in self._tokens.items():
+            stores[name] = writer.finish()
             lengths = np.concatenate(self._lengths[name])
             stores[f"{name}_offsets"] = np.cumsum(lengths, dtype=np.int64)
             tokens += len(stores[name])
@@ -163,9 +164,14 @@ def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
+def cache_folder(data: ConfigDict) -> Path:
+    """Returns the folder of tokenizers and encoded text, as `config.data` says."""
+    return Path(data.cache_dir or "~/.cache/transformer").expanduser()
+
+
 def prepare(
     texts: Sequence[TokenizerText],
-    encode: Callable[[Sequence[Tokenizer]], Encoded],
+    encode: Callable[[Sequence[Tokenizer], Path], Encoded],
     key: Sequence[Any],
     data: ConfigDict,
     settings: ConfigDict,
@@ -174,7 +180,8 @@ def prepare(
 
     Args:
       texts: the text that each tokenizer is trained on.
-      encode: encodes the training text; called with the tokenizers.
+      encode: encodes the training text; called with the tokenizers and the folder of an
+        `EncodedBuilder`.
       key: everything that the encoded text depends on except the tokenizers: the kind of text, the
         fingerprint of its content, limits.
       data: `config.data`.
@@ -183,7 +190,7 @@ def prepare(
     Raises:
       UserError: a vocabulary does not suit the text, or too many tokens are unknown.
     """
-    cache = Path(data.cache_dir or "~/.cache/transformer").expanduser()
+    cache = cache_folder(data)
     tokenizers = [
         adopt_tokenizer(model, settings, text.saved)
         if model
@@ -201,7 +208,9 @@ def prepare(
     ]
     described = " ".join([*map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
     folder = cache / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
-    encoded = Encoded.from_arrays(cached_arrays(folder, lambda: encode(tokenizers).to_arrays()))
+    encoded = Encoded.from_arrays(
+        cached_arrays(folder, lambda partial: encode(tokenizers, partial).to_arrays())
+    )
     kept = texts[0].initial is not None and settings.initial == "keep"
     check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost, kept)
     return tokenizers, encoded

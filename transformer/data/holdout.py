@@ -1,14 +1,14 @@
 """Holds out text from a training text, for splits without a file of their own."""
 
-import collections
 import dataclasses
 import hashlib
-import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+from jaxtyping import Bool, Int, UInt64
 from ml_collections import ConfigDict
 
 from transformer.data.splits import SPLITS
@@ -16,6 +16,8 @@ from transformer.errors import UserError
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
+Numbers = Int[np.ndarray, "usable"]  # of items, from zero
+Ranks = UInt64[np.ndarray, "items"]
 
 
 class TooFewError(UserError):
@@ -35,17 +37,10 @@ class Text(Protocol[Item_co]):
 def hold_out(
     text: Text[Item], sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Item], str]
 ) -> dict[str, Iterable[Item]]:
-    """Returns the training text and the splits held out of it, after reading it once.
-
-    With "end", the last items with a key are taken, the splits in the order of `sizes`.
-
-    With "hash", the keys with the smallest hashes are taken until the splits are full, so the
-    choice depends only on the seed and the key, not on the position. All items of a key go to the
-    same split, so no key is in two splits. If a key has more items than fit, it stays in the
-    training text; hence a split has at most, and nearly always exactly, its size.
+    """Returns the training text and the splits held out of it, see `choose`.
 
     Args:
-      text: not held in memory, but read by each iteration of the training split.
+      text: not held in memory, but read twice, and by each iteration of the training split.
       sizes: of the splits to take, in items.
       settings: `config.data`, for `holdout`, a key of `STRATEGIES`, and `seed`.
       key: the key of an item; items with an empty key are not taken.
@@ -53,7 +48,52 @@ def hold_out(
     Raises:
       UserError: the text is empty or too small, or cannot be read.
     """
-    return STRATEGIES[settings.holdout](text, sizes, settings.seed, key)
+    known = np.fromiter(
+        ((bool(name), rank(name, settings.seed)) for name in map(key, text)),
+        [("usable", bool), ("rank", np.uint64)],
+    )
+    return take(text, choose(text, known["rank"], known["usable"], sizes, settings))
+
+
+def take(text: Text[Item], taken: Mapping[str, Collection[int]]) -> dict[str, Iterable[Item]]:
+    """Returns the items of some numbers, from zero, by split, and the rest as training text."""
+    split_of = {number: split for split, numbers in taken.items() for number in numbers}
+    held: dict[str, list[Item]] = {split: [] for split in taken}
+    for number, item in enumerate(text) if split_of else ():
+        if number in split_of:
+            held[split_of[number]].append(item)
+    return {"train": Without(text, frozenset(split_of)) if split_of else text, **held}
+
+
+def choose(
+    text: Text,
+    ranks: Ranks,
+    usable: Bool[np.ndarray, "items"],
+    sizes: Mapping[str, int],
+    settings: ConfigDict,
+) -> dict[str, list[int]]:
+    """Returns the numbers, from zero and ascending, of the items to hold out, by split.
+
+    With "end", the last usable items are taken, the splits in the order of `sizes`.
+
+    With "hash", the keys with the smallest hashes are taken until the splits are full, so the
+    choice depends only on the seed and the key, not on the position. All items of a key go to the
+    same split, so no key is in two splits. If a key has more items than fit, it stays in the
+    training text; hence a split has at most, and nearly always exactly, its size.
+
+    Args:
+      text: for messages.
+      ranks: of the key of each item, see `rank`.
+      usable: the items that may be taken.
+      sizes, settings: see `hold_out`.
+
+    Raises:
+      UserError: the text is empty or too small.
+    """
+    check_not_empty(text, len(ranks))
+    taken, full = STRATEGIES[settings.holdout](np.flatnonzero(usable), ranks, sizes)
+    _check_sizes(text, sizes, len(ranks), full)
+    return taken
 
 
 def splits_held_out(settings: ConfigDict) -> list[str]:
@@ -81,89 +121,57 @@ def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -
 
 
 def _by_hash(
-    text: Text[Item], sizes: Mapping[str, int], seed: int, key: Callable[[Item], str]
-) -> dict[str, Iterable[Item]]:
-    groups, count = _smallest(text, sum(sizes.values()), seed, key)
-    check_not_empty(text, count)
-    taken = _fill(groups, sizes)
-    full = not any(sizes[split] and not keys for split, keys in taken.items())
-    _check_sizes(text, sizes, count, full)
-    held = {
-        split: [item for _, item in sorted(itertools.chain(*(groups[rank] for rank in ranks)))]
-        for split, ranks in taken.items()
+    numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]
+) -> tuple[dict[str, list[int]], bool]:
+    # The smallest ones are enough, since each has at least one item.
+    keys, counts = np.unique(ranks[numbers], return_counts=True)
+    wanted = sum(sizes.values())
+    groups = _fill(keys[:wanted].tolist(), counts[:wanted].tolist(), sizes)
+    taken = {
+        split: numbers[np.isin(ranks[numbers], np.array(own, np.uint64))].tolist()
+        for split, own in groups.items()
     }
-    gone = frozenset(n for rank in itertools.chain(*taken.values()) for n, _ in groups[rank])
-    return {"train": _Without(text, gone) if gone else text, **held}
+    return taken, not any(sizes[split] and not own for split, own in taken.items())
 
 
 def _from_end(
-    text: Text[Item], sizes: Mapping[str, int], seed: int, key: Callable[[Item], str]
-) -> dict[str, Iterable[Item]]:
-    wanted, count = sum(sizes.values()), 0
-    last: collections.deque[tuple[int, Item]] = collections.deque(maxlen=wanted)
-    for count, item in enumerate(text, 1):
-        if key(item):
-            last.append((count, item))
-    check_not_empty(text, count)
-    _check_sizes(text, sizes, count, full=len(last) == wanted)
-    items = (item for _, item in last)
-    held = {split: list(itertools.islice(items, size)) for split, size in sizes.items()}
-    taken = frozenset(number for number, _ in last)
-    return {"train": _Without(text, taken) if taken else text, **held}
+    numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]
+) -> tuple[dict[str, list[int]], bool]:
+    wanted = sum(sizes.values())
+    last = iter(numbers[max(0, len(numbers) - wanted) :].tolist())
+    taken = {split: list(itertools.islice(last, size)) for split, size in sizes.items()}
+    return taken, len(numbers) >= wanted
 
 
 STRATEGIES = {"hash": _by_hash, "end": _from_end}  # of `data.holdout`
 
 
-def _smallest(
-    text: Iterable[Item], wanted: int, seed: int, key: Callable[[Item], str]
-) -> tuple[dict[int, list[tuple[int, Item]]], int]:
-    """Returns the `wanted` keys of smallest hash, the item numbers of each, and the text's size.
-
-    These are enough, since each has at least one item.
-    """
-    heap: list[int] = []  # negated, so that the largest is first
-    groups: dict[int, list[tuple[int, Item]]] = {}
-    count = 0
-    for count, item in enumerate(text, 1):
-        if not wanted or not (name := key(item)):
-            continue
-        rank = _rank(name, seed)
-        if rank in groups:
-            if len(groups[rank]) <= wanted:  # one more than fits will do
-                groups[rank].append((count, item))
-        elif len(heap) < wanted:
-            heapq.heappush(heap, -rank)
-            groups[rank] = [(count, item)]
-        elif rank < -heap[0]:
-            del groups[-heapq.heapreplace(heap, -rank)]
-            groups[rank] = [(count, item)]
-    return groups, count
-
-
-def _fill(groups: Mapping[int, list], sizes: Mapping[str, int]) -> dict[str, list[int]]:
-    """Returns the hashes, smallest first, of the groups that each split has room for."""
+def _fill(
+    keys: Sequence[int], counts: Sequence[int], sizes: Mapping[str, int]
+) -> dict[str, list[int]]:
+    """Returns the keys, smallest first, that each split has room for."""
     room = dict(sizes)
     taken: dict[str, list[int]] = {split: [] for split in sizes}
-    for rank in sorted(groups):
-        split = next((split for split in room if len(groups[rank]) <= room[split]), None)
+    for key, count in zip(keys, counts, strict=True):
+        split = next((split for split in room if count <= room[split]), None)
         if split:
-            taken[split].append(rank)
-            room[split] -= len(groups[rank])
+            taken[split].append(key)
+            room[split] -= count
     return taken
 
 
 @dataclasses.dataclass(frozen=True)
-class _Without:
-    """The items of a text without those of some numbers, from one."""
+class Without:
+    """The items of a text without those of some numbers, from zero."""
 
     text: Iterable
     taken: frozenset[int]
 
     def __iter__(self) -> Iterator:
-        return (item for number, item in enumerate(self.text, 1) if number not in self.taken)
+        return (item for number, item in enumerate(self.text) if number not in self.taken)
 
 
-def _rank(name: str, seed: int) -> int:
+def rank(name: str, seed: int) -> int:
+    """Returns a hash of a key, which the seed changes."""
     digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(seed).encode()).digest()
     return int.from_bytes(digest, "big")

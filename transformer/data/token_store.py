@@ -1,19 +1,22 @@
 """Encoded text, in memory or on disk."""
 
+import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from transformer.storage.files import whole_file, write_json
+from transformer.storage.files import sync, whole_file, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +56,59 @@ class TextStore:
         return self.bytes[self.offsets[i] : self.offsets[i + 1]].tobytes().decode()
 
 
+class TokenWriter:
+    """Tokens that are added in parts, in memory or, to need none, in an .npy file.
+
+    Args:
+      path: of the file; None for memory.
+    """
+
+    def __init__(self, path: Path | None):
+        self._path, self._memory, self._count = path, io.BytesIO(), 0
+        if path is not None:
+            path.touch()
+        self._write_header()
+
+    def add(self, tokens: Int[np.ndarray, "tokens"]) -> None:
+        """Adds tokens after all others."""
+        with self._open() as file:
+            file.seek(0, os.SEEK_END)
+            file.write(np.ascontiguousarray(tokens, np.int32).data)
+        self._count += len(tokens)
+
+    def finish(self) -> Int[np.ndarray, "tokens"]:
+        """Returns all tokens, memory-mapped if they are in a file."""
+        offset = self._write_header()
+        if self._path is None:
+            return np.frombuffer(self._memory.getvalue(), np.int32, offset=offset)
+        sync(self._path)
+        return np.load(self._path, mmap_mode="r")
+
+    def _write_header(self) -> int:
+        """Writes the header of an .npy file, and returns its size, the same for any number."""
+        fields = {"descr": "<i4", "fortran_order": False, "shape": (self._count,)}
+        with self._open() as file:
+            file.seek(0)
+            np.lib.format.write_array_header_1_0(file, fields)
+            return file.tell()
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[Any]:
+        if self._path is None:
+            yield self._memory
+            return
+        try:
+            with self._path.open("r+b") as file:
+                yield file
+        except OSError as error:
+            error.filename = str(self._path)  # a full disk names none
+            raise
+
+
 def cached_arrays(
-    folder: Path, make: Callable[[], Mapping[str, np.ndarray]]
+    folder: Path,
+    make: Callable[[Path], Mapping[str, np.ndarray]],
+    done: str = "encoded",
 ) -> dict[str, np.ndarray]:
     """Returns arrays, memory-mapped from a folder of the cache, which is created if it is missing.
 
@@ -62,27 +116,34 @@ def cached_arrays(
     page cache.
 
     Args:
-      make: creates the arrays, by name.
+      make: creates the arrays, by name; called with a folder, in which it may write some of them
+        itself as .npy files, so that they need no memory.
+      done: what was done to the text, for the warning.
     """
     if folder.exists():
         if is_whole(folder):
             return load_arrays(folder)
-        logger.warning(f"{folder} is damaged: the text is encoded again")
+        logger.warning(f"{folder} is damaged: the text is {done} again")
         if folder.is_dir():
             shutil.rmtree(folder, ignore_errors=True)
         else:
             folder.unlink()
-    save_arrays(folder, make())
+    save_arrays(folder, make)
     return load_arrays(folder)
 
 
-def save_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays and their digests to `folder`, which appears only when it is complete."""
+def save_arrays(folder: Path, make: Callable[[Path], Mapping[str, np.ndarray]]) -> None:
+    """Writes arrays and their digests to `folder`, which appears only when it is complete.
+
+    Args:
+      make: see `cached_arrays`.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
-        for name, array in arrays.items():
-            with whole_file(Path(partial, f"{name}.npy"), binary=True) as file:
-                np.save(file, array)
+        for name, array in make(Path(partial)).items():
+            if not (path := Path(partial, f"{name}.npy")).exists():
+                with whole_file(path, binary=True) as file:
+                    np.save(file, array)
         digests = {path.name: _digest(path) for path in Path(partial).iterdir()}
         write_json(Path(partial, DIGESTS), digests)
         os.chmod(partial, 0o755)

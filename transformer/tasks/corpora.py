@@ -1,25 +1,25 @@
 """Several parallel corpora as one: each with its own source, cleaning, tag and direction."""
 
-import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from transformer.data.corpora.settings import CorpusSettings, corpora_of, part_name
+from transformer.data.cleaning.report import check_kept
+from transformer.data.corpora.settings import CorpusSettings, corpora_of, naming, part_name
 from transformer.data.corpora.tags import symbols_of
 from transformer.data.encode import Restartable
-from transformer.data.pairs import Pair, check_kept
+from transformer.data.pairs import Pair
 from transformer.data.parallel.encode import (
     Corpus,
     TrainingText,
     encode_corpora,
-    fingerprints_of,
     prepare_corpus,
     read_training_text,
 )
 from transformer.data.parallel.sources import open_source
+from transformer.data.parallel.training import fingerprints_of
 from transformer.data.splits import SPLITS
 from transformer.errors import UserError
 
@@ -54,7 +54,7 @@ def read_text(
     for corpus in corpora:
         # Two directions of one text are read once.
         same = (other.name for other in corpora if other.data == corpus.data)
-        with _naming(corpus):
+        with naming(corpus):
             first = next(same)
             opened[corpus.name] = opened[first] if first in opened else _open(corpus.data)
     held_out = {
@@ -65,7 +65,7 @@ def read_text(
     }
     texts = []
     for corpus in corpora:
-        with _naming(corpus):
+        with naming(corpus):
             splits = opened[corpus.name]
             text = read_training_text(splits["train"], corpus.data, _scored(splits))
             texts.append(_own(text, corpus, held_out))
@@ -100,16 +100,6 @@ def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
 
 def _scored(splits: Mapping[str, Iterable[Pair]]) -> dict[str, Iterable[Pair]]:
     return {split: splits[split] for split in SPLITS[1:]}
-
-
-@contextlib.contextmanager
-def _naming(corpus: CorpusSettings) -> Iterator[None]:
-    """Puts the name of a corpus before an error in its text."""
-    try:
-        yield
-    except UserError as error:
-        message = f"the corpus {corpus.name!r} of config.data.corpora: {error}"
-        raise type(error)(message) from None
 
 
 def _directions(pair: Pair) -> tuple[tuple[str, str], tuple[str, str]]:

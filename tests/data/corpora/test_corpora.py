@@ -225,6 +225,36 @@ def test_dropped_and_drawn_pairs_are_counted(files):
     assert ["read", "30", "13"] in rows[0]
 
 
+def test_each_corpus_is_cleaned_by_its_own_rules_in_the_direction_of_its_files(files, tmp_path):
+    english, german = (
+        "Where is my dog today, my dear friend?",
+        "Wo ist mein Hund heute, mein Freund?",
+    )
+    pairs = [(f"{i} {english}", f"{i} {german}") for i in range(9)]
+    pairs += [(german, english), (f"{english} 9", f"{german} 8"), (f"{english} " * 3, german)]
+    (tmp_path / "c.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs))
+    own = {"train_source": "c.tsv", "train_target": "", "languages": ("en", "de")}
+    own |= {"test_source": "w.tsv", "test_target": ""}
+    own |= {"validation_source": "v.tsv", "validation_target": ""}
+    strict = {"match_numbers": True, "max_token_ratio": 2.0, "max_length_ratio": 9.0}
+    plain = {"name": "a", **own, "max_length_ratio": 9.0}
+    files.data.corpora = (plain, {"name": "b", **own, **strict, "reverse": True})
+    _, corpus = read_text(files.data, files.tokenizer, None)
+    assert [report.dropped for report in corpus.reports] == [
+        {"in another language": 1},
+        {
+            "with other numbers": 1,
+            "in another language": 1,
+            "over --config.data.max_token_ratio": 1,
+        },
+    ]
+    assert [report.kept for report in corpus.reports] == [11, 9]
+    assert corpus.target_tokenizer.decode(corpus.target[11]) == f"0 {english}"
+    files.data.corpora = (plain, {"name": "b", **own, "languages": ("en", "xx")})
+    with refused("'b'", "'xx' is unknown"):
+        read_text(files.data, files.tokenizer, None)
+
+
 def test_evaluations_take_some_pairs_of_each_corpus(files):
     files.evaluate.max_sentences = 3
     task = TranslationTask(files)

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from source_settings import refused, settings
+from transformer.data.cleaning import cores, survey
 from transformer.data.documents.sources import open_documents
 from transformer.data.files import arrow, tmx
 from transformer.data.labelled.sources import open_labelled
@@ -405,6 +406,8 @@ def test_documents_are_read_from_a_field_of_rows(write, name, unit, documents):
 @pytest.mark.parametrize("name", ["a.tmx", "a.jsonl.zst", "a.parquet"])
 def test_rows_are_streamed(write, name, monkeypatch):
     monkeypatch.setattr(arrow, "ROWS_AT_ONCE", 8)
+    monkeypatch.setattr(survey, "MAX_CHARACTERS", 100_000)
+    monkeypatch.setattr(cores, "MAX_PROCESSES", 1)
     many = [Pair(f"{i} {'x' * 10_000}", f"{i} {'y' * 10_000}") for i in range(200)]
     content = {
         "a.tmx": lambda: memory(many),

@@ -139,11 +139,9 @@ def test_a_tsv_is_read_by_its_columns(files):
 @pytest.mark.parametrize("sizes", [(0, 0), (11, 13)])
 def test_training_text_is_streamed(files, sizes):
     text = "".join(f"{i}\t{'x' * 1000}\n" for i in range(5000))
-    tracemalloc.start()
     splits = files({"all.tsv": text}, **TSV, validation_size=sizes[0], test_size=sizes[1])
     text_size = len(text)
-    del text
-    tracemalloc.reset_peak()
+    tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     assert sum(1 for _ in splits["train"]) == 5000 - sum(sizes)
     peak = tracemalloc.get_traced_memory()[1]

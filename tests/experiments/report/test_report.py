@@ -38,7 +38,7 @@ from experiments.report.errors import (
 from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention
 from transformer.config import flatten
-from transformer.data.pairs import CleaningReport
+from transformer.data.cleaning.report import CleaningReport
 from transformer.inference.translator import Translator
 from transformer.workdir import TrainedRun, load_config, load_results
 

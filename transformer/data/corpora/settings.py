@@ -1,9 +1,10 @@
 """The settings of each of several corpora, `data.corpora`."""
 
+import contextlib
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -64,6 +65,16 @@ def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
             raise UserError(f"{place}: another corpus has the name {corpus.name!r}: choose another")
         found.append(corpus)
     return found
+
+
+@contextlib.contextmanager
+def naming(corpus: CorpusSettings) -> Iterator[None]:
+    """Puts the name of a corpus before an error in its text."""
+    try:
+        yield
+    except UserError as error:
+        message = f"the corpus {corpus.name!r} of config.data.corpora: {error}"
+        raise type(error)(message) from None
 
 
 def part_name(split: str, corpus: str) -> str:

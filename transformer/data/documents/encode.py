@@ -59,7 +59,7 @@ def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> 
     Args:
       whole: see `Text`.
     """
-    return _text_of(_encode(documents, tokenizer, whole))
+    return _text_of(_encode(documents, tokenizer, whole, None))
 
 
 def _text_of(encoded: Encoded) -> Text:
@@ -67,8 +67,10 @@ def _text_of(encoded: Encoded) -> Text:
     return Text(store, unknown=encoded.unknown, lost=encoded.lost, **encoded.notes)
 
 
-def _encode(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Encoded:
-    builder, digest = EncodedBuilder(tokens=tokenizer), hashlib.sha256()
+def _encode(
+    documents: Iterable[str], tokenizer: Tokenizer, whole: bool, folder: Path | None
+) -> Encoded:
+    builder, digest = EncodedBuilder(folder, tokens=tokenizer), hashlib.sha256()
     number = words = size = 0
     end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
@@ -125,8 +127,8 @@ def prepare_text(
         lines += text.count("\n") + 1
     content, whole = digest.hexdigest(), data.documents == "file"
 
-    def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
-        return _encode(documents, *tokenizers, whole=whole)
+    def encode(tokenizers: Sequence[Tokenizer], folder: Path) -> Encoded:
+        return _encode(documents, *tokenizers, whole=whole, folder=folder)
 
     texts = [TokenizerText(Restartable(lambda: _lines(documents)), content, lines, saved, initial)]
     key = ("documents", content, whole)

@@ -6,6 +6,7 @@ its splits as iterables that can be read repeatedly.
 
 import dataclasses
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from ml_collections import ConfigDict
 from transformer.data import tfds
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import Fields
-from transformer.data.files.table import FORMATS, TableFile, format_of, log_broken, text_value
+from transformer.data.files.table import FORMATS, TableFile, format_of, skipped_rows, text_value
 from transformer.data.files.text import read_lines
 from transformer.data.parallel import sources
 from transformer.data.splits import SPLITS
 from transformer.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 DOCUMENTS = ("line", "paragraph", "file")
 # Old quotations; enough to test memorisation.
@@ -82,7 +85,8 @@ def _files(settings: ConfigDict) -> Documents:
         for split in SPLITS
         if split == "train" or getattr(settings, f"{split}_source")
     }
-    log_broken(text.rows for text in named.values())
+    for line in skipped_rows(text.rows for text in named.values()):
+        logger.warning(line)
     for text in named.values():
         if next(iter(text), None) is None:
             raise UserError(f"{text.path} has no text: name a file with some")

@@ -40,7 +40,7 @@ def read_arrow(path: Path, fields: Fields) -> Iterator[Row | Broken]:
       UserError: the data cannot be read, or does not have the fields.
     """
     number = 0
-    for file in _files(path):
+    for file in data_files(path):
         with _open(file) as (schema, batches):
             columns = [_Column(file, schema, fields, i) for i in range(len(fields.names))]
             for batch in batches([column.path for column in columns]):
@@ -51,7 +51,7 @@ def read_arrow(path: Path, fields: Fields) -> Iterator[Row | Broken]:
 
 def describe_arrow(path: Path) -> str:
     """Returns the columns, for messages."""
-    with _open(_files(path)[0]) as (schema, _):
+    with _open(data_files(path)[0]) as (schema, _):
         return f"its columns are {listed(map(repr, _names(schema)))}"
 
 
@@ -165,8 +165,8 @@ def _cut(batches: Iterable[Any]) -> Iterator[Any]:
             yield batch.slice(start, ROWS_AT_ONCE)
 
 
-def _files(path: Path) -> list[Path]:
-    """Returns the files of a data set, in their order.
+def data_files(path: Path) -> list[Path]:
+    """Returns the files of a data set, in their order; of any other file, itself.
 
     Raises:
       UserError: they are of several splits, one is missing, or the folder is damaged.

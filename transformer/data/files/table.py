@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -16,7 +15,6 @@ from transformer.data.files.tmx import describe_tmx, read_tmx
 from transformer.errors import UserError
 
 Item = TypeVar("Item")
-logger = logging.getLogger(__name__)
 
 
 class Format(NamedTuple):
@@ -125,15 +123,17 @@ class TableFile(Generic[Item]):
         return count
 
 
-def log_broken(files: Iterable[object]) -> None:
-    """Logs how many broken rows are skipped in each file that is one of rows.
+def skipped_rows(files: Iterable[object]) -> list[str]:
+    """Returns a line for each file of rows of which broken ones are skipped, with their number.
 
     Raises:
       UserError: all rows of one are broken.
     """
-    for file in files:
-        if isinstance(file, TableFile) and file.skip_broken and (count := file.count_broken()):
-            logger.warning("%s: skipped %s broken %ss", file.source, f"{count:,}", file.unit)
+    return [
+        f"{file.source}: skipped {count:,} broken {file.unit}s"
+        for file in files
+        if isinstance(file, TableFile) and file.skip_broken and (count := file.count_broken())
+    ]
 
 
 def text_value(name: str, value: Any) -> str:

@@ -74,7 +74,7 @@ def encode_labelled(
       labels: names of the classes, by number.
       max_tokens: maximum tokens of a text; the rest is not read.
     """
-    return _texts_of(_encode(items, labels, tokenizer, max_tokens))
+    return _texts_of(_encode(items, labels, tokenizer, max_tokens, None))
 
 
 def _texts_of(encoded: Encoded) -> EncodedTexts:
@@ -88,10 +88,14 @@ def _texts_of(encoded: Encoded) -> EncodedTexts:
 
 
 def _encode(
-    items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
+    items: Iterable[Labelled],
+    labels: Sequence[str],
+    tokenizer: Tokenizer,
+    max_tokens: int,
+    folder: Path | None,
 ) -> Encoded:
     number = {label: i for i, label in enumerate(labels)}
-    builder, classes, cut = EncodedBuilder(tokens=tokenizer), [], 0
+    builder, classes, cut = EncodedBuilder(folder, tokens=tokenizer), [], 0
     for chunk in batched(items, ENCODE_AT_ONCE):
         texts = [_plain(item.text) for item in chunk]
         encoded = read_texts(texts, tokenizer)
@@ -131,8 +135,8 @@ def prepare_labelled(
         labels_digest.update(f"{len(item.label)} {item.label}".encode())
     content = texts_digest.hexdigest()
 
-    def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
-        return _encode(items, labels, *tokenizers, max_tokens=data.max_tokens)
+    def encode(tokenizers: Sequence[Tokenizer], folder: Path) -> Encoded:
+        return _encode(items, labels, *tokenizers, max_tokens=data.max_tokens, folder=folder)
 
     plain = Restartable(lambda: (_plain(item.text) for item in items))
     texts = [TokenizerText(plain, content, count, saved, initial)]

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from transformer.data.cleaning.report import CleaningReport, check_kept
+from transformer.data.cleaning.rules import SHORT_SENTENCE, rules_of
 from transformer.data.encode import (
     Encoded,
     EncodedBuilder,
@@ -18,18 +20,11 @@ from transformer.data.encode import (
     batched,
     prepare,
 )
-from transformer.data.pairs import (
-    CleaningReport,
-    CleaningRules,
-    Pair,
-    check_kept,
-    clean,
-    rules_of,
-    strip,
-)
-from transformer.data.parallel.held_out_checks import HeldOutChecker, HeldOutReport
+from transformer.data.pairs import Pair
+from transformer.data.parallel.held_out_checks import HeldOutReport
+from transformer.data.parallel.training import TrainingPairs, clean
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.data.tokenizer.sampling import (
     SampledTexts,
     Sampler,
@@ -51,6 +46,7 @@ class TrainingText(NamedTuple):
       report: counts of what cleaning dropped.
       fingerprints: of the sources and the targets.
       max_tokens: of a side, with its end; longer pairs will be dropped.
+      max_token_ratio: of the tokens of both sides, see `_balanced`; other pairs will be dropped.
       held_out: the reports on the other splits.
     """
 
@@ -58,6 +54,7 @@ class TrainingText(NamedTuple):
     report: CleaningReport
     fingerprints: Sequence[str]
     max_tokens: int
+    max_token_ratio: float
     held_out: Mapping[str, HeldOutReport]
 
 
@@ -126,17 +123,24 @@ def read_training_text(
 
     Args:
       pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; it is
-        never held in memory.
+        never held in memory. Those of files are already cleaned.
       data: `config.data`.
       held_out: the pairs of other splits, to look for in the training text.
 
     Raises:
       UserError: nothing is left after cleaning.
     """
-    rules = rules_of(data)
-    checker = HeldOutChecker(held_out, rules)
-    kept, report, fingerprints = _read(pairs, rules, checker)
-    return TrainingText(kept, report, fingerprints, data.max_tokens, checker.reports())
+    if not isinstance(pairs, TrainingPairs):
+        pairs = clean(pairs, rules_of(data), held_out)
+    check_kept(pairs.report)
+    return TrainingText(
+        Restartable(pairs.cleaned),
+        pairs.report,
+        pairs.fingerprints,
+        data.max_tokens,
+        data.max_token_ratio,
+        pairs.held_out,
+    )
 
 
 def encode_corpora(
@@ -179,15 +183,15 @@ def encode_corpora(
         )
     ]
 
-    def encode(tokenizers: Sequence[Tokenizer]) -> Encoded:
-        builder = EncodedBuilder(source=tokenizers[0], target=tokenizers[-1])
+    def encode(tokenizers: Sequence[Tokenizer], partial: Path) -> Encoded:
+        builder = EncodedBuilder(partial, source=tokenizers[0], target=tokenizers[-1])
         sampled = sampled_texts(SIDES, settings, tokenizers)
         dropped = [_encode(builder, sampled, corpus, tokenizers) for corpus in corpora]
         arrays = {k: array for texts in sampled.values() for k, array in texts.arrays().items()}
         return builder.build(arrays, dropped=dropped)
 
-    counts = [number for c in corpora for number in (c.report.kept, c.max_tokens)]
-    key = ("pairs", *fingerprints, *counts, *cache_key(settings))
+    limits = [n for c in corpora for n in (c.report.kept, c.max_tokens, c.max_token_ratio)]
+    key = ("pairs", *fingerprints, *limits, *cache_key(settings))
     tokenizers, encoded = prepare(texts, encode, key, data, settings)
     reports = tuple(
         corpus.report.without(**own)
@@ -209,15 +213,6 @@ def encode_corpora(
     )
 
 
-def fingerprints_of(pairs: Iterable[Pair]) -> list[str]:
-    """Returns a fingerprint of the sources of pairs, and one of their targets."""
-    digests = hashlib.sha256(), hashlib.sha256()
-    for pair in pairs:
-        for digest, text in zip(digests, pair[:2], strict=True):
-            digest.update(text.encode() + b"\n")
-    return [digest.hexdigest() for digest in digests]
-
-
 def _joined(fingerprints: Sequence[str]) -> str:
     """One fingerprint of texts that follow one another."""
     if len(fingerprints) == 1:
@@ -228,18 +223,6 @@ def _joined(fingerprints: Sequence[str]) -> str:
 def _file(folder: Path, name: str) -> Path:
     """The file of a run's tokenizer; both sides have one file if their tokenizers are equal."""
     return folder / (name if (folder / name).exists() else tokenizer_names(True)[0])
-
-
-def _read(
-    pairs: Iterable[Pair], rules: CleaningRules, checker: HeldOutChecker
-) -> tuple[Iterable[Pair], CleaningReport, list[str]]:
-    """Returns the pairs that cleaning keeps, its report, and a fingerprint of each side."""
-    report, kept = CleaningReport(), bytearray()
-    checked = checker.checked(clean(pairs, rules, report, kept))
-    fingerprints = fingerprints_of(checked)
-    check_kept(report)
-    again = Restartable(lambda: map(strip, itertools.compress(pairs, kept)))
-    return again, report, fingerprints
 
 
 def _sentences(pairs: Iterable[Pair], sides: Sequence[int]) -> Iterable[str]:
@@ -258,7 +241,7 @@ def _encode(
     tokenizers: Sequence[Tokenizer],
 ) -> dict[str, int]:
     """Adds a corpus's tokens; returns how many pairs are dropped, by field of `CleaningReport`."""
-    too_long = 0
+    too_long = unbalanced = 0
     for chunk in batched(corpus.pairs, ENCODE_AT_ONCE):
         encoded = zip(
             tokenizers[0].encode([pair.source for pair in chunk]),
@@ -266,18 +249,26 @@ def _encode(
             strict=True,
         )
         # End-of-sentence takes one position.
-        kept = [
+        short = [
             (pair, ids)
             for pair, ids in zip(chunk, encoded, strict=True)
             if max(map(len, ids)) + 1 <= corpus.max_tokens
         ]
-        too_long += len(chunk) - len(kept)
+        kept = [own for own in short if _balanced(*own[1], corpus.max_token_ratio)]
+        too_long += len(chunk) - len(short)
+        unbalanced += len(short) - len(kept)
         for side, name in enumerate(SIDES):
             texts = [_side(pair, side) for pair, _ in kept]
             builder.add(name, [ids[side] for _, ids in kept], texts)
             if name in sampled:
                 sampled[name].add(texts)
-    return {"too_many_tokens": too_long}
+    return {"too_many_tokens": too_long, "token_ratio": unbalanced}
+
+
+def _balanced(source: Ids, target: Ids, max_ratio: float) -> bool:
+    """Whether the ratio of the sides' tokens, ten added to both, is small enough; 0 allows any."""
+    counts = len(source) + SHORT_SENTENCE, len(target) + SHORT_SENTENCE
+    return not max_ratio or max(counts) <= max_ratio * min(counts)
 
 
 def preview(pairs: Iterable[Pair], corpus: Corpus, count: int = 3) -> list[Mapping[str, str]]:

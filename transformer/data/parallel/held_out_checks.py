@@ -8,8 +8,11 @@ pairs that the rules would drop are counted, and so are those that occur in the 
 import collections
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from transformer.data.pairs import CleaningReport, CleaningRules, Pair
+from transformer.data.cleaning.report import CleaningReport
+from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.pairs import Pair
 
 NAMED = 5  # lines
 
@@ -56,13 +59,19 @@ class HeldOutReport:
         dropped = {f"of them {reason}": n for reason, n in self.faults.dropped.items()}
         return dropped | ({"of them in the training text": self.repeated} if self.repeated else {})
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "HeldOutReport":
+        """Returns the report that `dataclasses.asdict` and JSON turned into these fields."""
+        faults, blank = CleaningReport(**fields["faults"]), tuple(fields["blank"])
+        return cls(**{**fields, "faults": faults, "blank": blank})
+
 
 class HeldOutChecker:
     """Checks held-out pairs, and looks for them while the training text is read.
 
     Args:
       splits: the pairs by split; their sides are held in memory.
-      rules: of cleaning, but duplicates.
+      rules: of cleaning, except duplicates, with the usual scripts.
     """
 
     def __init__(self, splits: Mapping[str, Iterable[Pair]], rules: CleaningRules):
@@ -81,11 +90,15 @@ class HeldOutChecker:
                     self._places.setdefault(sides, collections.Counter())[split] += 1
             self._found[split] = report, blank
 
+    def check(self, pair: Pair) -> None:
+        """Records a pair of the training text if it is held out too."""
+        if pair[:2] in self._places:
+            self._repeated.add(pair[:2])
+
     def checked(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs of the training text, and records those that are held out too."""
+        """Yields the pairs of the training text, each checked."""
         for pair in pairs:
-            if pair[:2] in self._places:
-                self._repeated.add(pair[:2])
+            self.check(pair)
             yield pair
 
     def reports(self) -> dict[str, HeldOutReport]:

@@ -5,7 +5,6 @@ read repeatedly. Text and TFDS are streamed, however large. Errors in files or n
 they are opened, before training.
 """
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
@@ -14,10 +13,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
-from transformer.data.files.pair_files import parallel_text
-from transformer.data.files.table import log_broken
-from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
-from transformer.data.pairs import CleaningReport, CleaningRules, Pair, rules_of
+from transformer.data.pairs import Pair
+from transformer.data.parallel.files import open_files
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
@@ -78,44 +75,6 @@ def _generated(
     return make(settings.seed, sizes)
 
 
-def _files(settings: ConfigDict) -> Splits:
-    """Returns the parallel text of the files that the settings name.
-
-    A validation or test set without a file is held out of the training text, see `hold_out`:
-    only pairs that satisfy the rules of cleaning are held out, so that each set has its size. All
-    text is read once here, so that errors do not occur later.
-    """
-    taken = splits_held_out(settings)
-    splits = {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
-    log_broken(splits.values())
-    for split, text in splits.items():
-        if split != "train":  # which hold_out reads
-            check_not_empty(text, sum(1 for _ in text))
-    sizes = {split: getattr(settings, f"{split}_size") for split in taken}
-    rules, text = rules_of(settings), splits["train"]
-    try:
-        return splits | hold_out(text, sizes, settings, _Key(rules))
-    except TooFewError as error:
-        report = CleaningReport()
-        for pair in text:
-            report.count(rules.fault(pair.source.strip(), pair.target.strip()))
-        if not report.dropped:
-            raise
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-        raise UserError(f"{error}; not held out are pairs that cleaning drops: {reasons}") from None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Key:
-    """The source sentence, without white space around it; empty if a pair breaks the rules."""
-
-    rules: CleaningRules
-
-    def __call__(self, pair: Pair) -> str:
-        source = pair.source.strip()
-        return "" if self.rules.fault(source, pair.target.strip()) else source
-
-
 def _tfds(settings: ConfigDict) -> Splits:
     """Returns a translation corpus of TensorFlow Datasets."""
     return tfds.open_splits(settings, ("text", "text"), Pair)
@@ -125,6 +84,6 @@ REGISTRY: dict[str, Callable[[Any], Splits]] = {
     "grammar": functools.partial(_generated, grammar.generate),
     "copy": functools.partial(_generated, grammar.copy_sequences, makes_longer=True),
     "reverse": functools.partial(_generated, grammar.reverse_sequences, makes_longer=True),
-    "files": _files,
+    "files": open_files,
     "tfds": _tfds,
 }

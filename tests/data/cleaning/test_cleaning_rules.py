@@ -2,18 +2,23 @@
 
 import math
 import random
+import weakref
 
 import pytest
 
-from transformer.data.pairs import CleaningReport, CleaningRules, Pair, check_kept, clean
+from transformer.data.cleaning import survey
+from transformer.data.cleaning.report import CleaningReport, check_kept
+from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.pairs import Pair
+from transformer.data.parallel.training import clean
 from transformer.errors import UserError
 
 RULES = CleaningRules(max_characters=50, max_length_ratio=3.0, remove_duplicates=True)
 
 
 def cleaned(pairs, rules=RULES):
-    report = CleaningReport()
-    return list(clean(pairs, rules, report)), report
+    found = clean(pairs, rules, {})
+    return list(found.cleaned()), found.report
 
 
 def test_every_dropped_pair_is_counted_under_its_first_reason():
@@ -102,11 +107,25 @@ def test_duplicates_stay_if_they_are_wanted():
     assert cleaned(pairs, CleaningRules(50, 3.0, False))[0] == pairs
 
 
-def test_cleaning_streams():
-    report = CleaningReport()
-    endless = (Pair(str(i), str(i)) for i in iter(int, 1))
-    assert next(clean(endless, RULES, report)) == Pair("0", "0")
-    assert (report.total, report.kept) == (1, 1)
+def test_a_survey_holds_three_chunks_of_text_and_a_few_bytes_for_each_pair(monkeypatch):
+    class Text(str):
+        """A string that can be watched."""
+
+    alive, most = weakref.WeakSet(), 0
+
+    class Pairs:
+        def __iter__(self):
+            nonlocal most
+            for i in range(1000):
+                sides = Text(f"{i} a"), Text(f"{i} b")
+                alive.update(sides)
+                most = max(most, len(alive))
+                yield Pair(*sides)
+
+    monkeypatch.setattr(survey, "AT_ONCE", 10)
+    found, _ = survey.survey(Pairs(), RULES, processes=1)
+    assert 20 <= most <= 62
+    assert sum(array.nbytes for array in found) < 30 * 1000
 
 
 def test_kept_and_dropped_add_up_to_the_total():

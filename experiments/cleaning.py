@@ -1,0 +1,124 @@
+"""The mode `clean`: the pairs of a training text that cleaning keeps and drops; no training."""
+
+import collections
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from ml_collections import ConfigDict
+from rich.table import Table
+from rich.text import Text
+
+from experiments.text_io import print_table
+from transformer.data.cleaning.report import FAULTS, REASONS, CleaningReport
+from transformer.data.cleaning.rules import rules_of
+from transformer.data.cleaning.survey import count_faults, duplicates, survey
+from transformer.data.corpora.settings import corpora_of, naming
+from transformer.data.pairs import Pair, strip
+from transformer.data.parallel.files import check_files, named_files
+from transformer.data.parallel.held_out_checks import HeldOutChecker
+from transformer.data.parallel.sources import open_source
+from transformer.data.splits import SPLITS
+from transformer.errors import one_line, shorten
+from transformer.storage.files import whole_file
+from transformer.workdir import check_links, make_writable
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "cleaning"  # below the folder of the run
+KEPT = ("kept.source.txt", "kept.target.txt")
+DROPPED = "dropped.tsv"
+EXAMPLES, WIDTH = 3, 60  # of each reason; characters of a side
+
+Examples = Mapping[str, list[Pair]]
+
+
+def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
+    """Writes the training pairs that cleaning keeps, and those it drops, and prints a table.
+
+    Below `folder`/cleaning, line n of kept.source.txt and kept.target.txt is a pair; dropped.tsv
+    has the columns reason, pair (its number, from one), source and target, whose tabs are blanks.
+    Of several corpora each has a folder there, and its sides are those of its files. Files for
+    validation and test are checked and stay as they are; nothing is held out.
+
+    Yields:
+      The files.
+
+    Raises:
+      UserError: the text or a rule cannot be used, or a link leads out of the folder.
+    """
+    check_links(folder)
+    place = folder / FOLDER
+    corpora = corpora_of(config.data)
+    if not corpora:
+        yield from _clean(config.data, place)
+    for number, corpus in enumerate(corpora):
+        same = [other.name for other in corpora[:number] if other.data == corpus.data]
+        if same:
+            print(f"{corpus.name}: the text of {same[0]}")
+            continue
+        print(f"{corpus.name}:")
+        with naming(corpus):
+            yield from _clean(corpus.data, place / corpus.name)
+
+
+def _clean(data: ConfigDict, place: Path) -> list[Path]:
+    """Cleans the text of one corpus; returns the files in `place`."""
+    rules, texts = rules_of(data), _open(data)
+    make_writable(place)
+    found, rules = survey(texts["train"], rules, data.seed)
+    faults = duplicates(found, rules)
+    checker = HeldOutChecker({split: texts[split] for split in SPLITS[1:] if split in texts}, rules)
+    examples = _write(texts["train"], faults.tobytes(), checker, place)
+    _print(count_faults(faults), examples)
+    for split, own in checker.reports().items():
+        for line in own.describe(split):
+            print(line)
+    return [place / name for name in (*KEPT, DROPPED)]
+
+
+def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
+    """Returns the pairs of each split; nothing is held out of files."""
+    if data.source != "files":
+        return open_source(data)
+    texts = named_files(data)
+    for line in check_files(texts):
+        logger.warning(line)
+    return texts
+
+
+def _write(pairs: Iterable[Pair], faults: bytes, checker: HeldOutChecker, place: Path) -> Examples:
+    """Writes each pair to a file by its fault; returns the first pairs of each fault."""
+    examples: dict[str, list[Pair]] = collections.defaultdict(list)
+    with contextlib.ExitStack() as files:
+        sides = [files.enter_context(whole_file(place / name)) for name in KEPT]
+        dropped = files.enter_context(whole_file(place / DROPPED))
+        dropped.write("reason\tpair\tsource\ttarget\n")
+        for number, (pair, fault) in enumerate(zip(map(strip, pairs), faults, strict=True), 1):
+            if not fault:
+                checker.check(pair)
+                for file, text in zip(sides, pair[:2], strict=True):
+                    file.write(f"{_one_line(text)}\n")
+                continue
+            source, target = (_one_line(text).replace("\t", " ") for text in pair[:2])
+            dropped.write(f"{FAULTS[fault]}\t{number}\t{source}\t{target}\n")
+            if len(examples[FAULTS[fault]]) < EXAMPLES:
+                examples[FAULTS[fault]].append(pair)
+    return examples
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", " ")
+
+
+def _print(report: CleaningReport, examples: Examples) -> None:
+    print(report)
+    table = Table("reason", "pairs", "fraction", "examples")
+    for fault, pairs in sorted(examples.items(), key=lambda item: FAULTS.index(item[0])):
+        count = getattr(report, fault)
+        shown = (" -> ".join(one_line(shorten(text, WIDTH)) for text in p[:2]) for p in pairs)
+        cells = REASONS[fault], f"{count:,}", f"{count / report.total:.2%}", "\n".join(shown)
+        table.add_row(*map(Text, cells))
+    if examples:
+        print_table(table)

@@ -1,0 +1,199 @@
+"""How well each filter of cleaning finds its kind of noise, and what it drops of clean text.
+
+    python -m experiments.studies.cleaning --clean=DIR [--pairs=20000]
+
+DIR has train.en.gz and train.de.gz. The noise is made on purpose, of generated pairs.
+"""
+
+import dataclasses
+import random
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.studies.command import Parser, exit_code, whole
+from transformer.data.cleaning.report import FAULTS
+from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.cleaning.survey import duplicates, survey
+from transformer.data.files.pair_files import TwoFiles
+from transformer.data.pairs import Pair
+from transformer.data.synthetic import grammar
+
+OFF = CleaningRules(2000, float("inf"), remove_duplicates=False)
+# The keys that switch each filter on.
+FILTERS: Mapping[str, Mapping[str, Any]] = {
+    "empty": {},
+    "length_ratio": {"max_length_ratio": 3.0},
+    "mojibake": {"remove_mojibake": True},
+    "copied": {"remove_copies": True},
+    "numbers": {"match_numbers": True},
+    "language": {"languages": ("en", "de")},
+    "script": {"min_script_share": 0.01},
+    "duplicate": {"remove_duplicates": True},
+    "near_duplicate": {"remove_near_duplicates": True},
+}
+# Subjects, verbs and objects, which all go together.
+FOREIGN = {
+    "French": (
+        ("Le chien", "La femme", "Mon voisin", "Notre professeur", "Une vieille dame"),
+        ("achète", "regarde", "cherche", "vend", "trouve"),
+        ("une voiture dans la ville.", "le livre de sa sœur.", "des fleurs pour sa mère."),
+    ),
+    "Spanish": (
+        ("El perro", "La mujer", "Mi vecino", "Nuestro profesor", "Una señora"),
+        ("compra", "mira", "busca", "vende", "encuentra"),
+        ("un coche nuevo en la ciudad.", "el libro de su hermana.", "flores para su madre."),
+    ),
+    "Dutch": (
+        ("De hond", "De vrouw", "Mijn buurman", "Onze leraar", "Een oude dame"),
+        ("koopt", "bekijkt", "zoekt", "verkoopt", "vindt"),
+        ("een nieuwe auto in de stad.", "het boek van haar zus.", "bloemen voor zijn moeder."),
+    ),
+}
+RUSSIAN = (
+    ("Собака", "Женщина", "Мой сосед", "Наш учитель", "Старая дама"),
+    ("покупает", "видит", "ищет", "продаёт", "находит"),
+    ("новую машину в городе.", "книгу своей сестры.", "цветы для мамы."),
+)
+# Of the pairs, what part has which noise; Russian is rare, as a strange script is.
+SHARES = {
+    "empty": 0.03,
+    "length_ratio": 0.03,
+    "mojibake": 0.05,
+    "copied": 0.05,
+    "numbers": 0.05,
+    "language": 0.05,
+    "script": 0.005,
+    "duplicate": 0.05,
+    "near_duplicate": 0.05,
+    "misaligned": 0.05,
+}
+
+
+class Noisy(NamedTuple):
+    """Pairs, and the kind of noise of each, '' if it is clean."""
+
+    pairs: list[Pair]
+    kinds: list[str]
+
+
+def noisy_corpus(count: int, seed: int = 0) -> Noisy:
+    """Returns generated pairs, of which known parts have known noise."""
+    rng = random.Random(seed)
+    pairs = grammar.generate(seed, {"train": 2 * count})["train"]
+    clean, spare = [with_number(pair, rng) for pair in pairs[:count]], iter(pairs[count:])
+    sizes = {kind: round(share * count) for kind, share in SHARES.items()}
+    kept = clean[: count - sum(sizes.values())]
+    found = [(pair, "") for pair in kept]
+    for kind, size in sizes.items():
+        for _ in range(size):
+            pair = rng.choice(kept) if "duplicate" in kind else next(spare)
+            while kind == "mojibake" and pair.target.isascii():
+                pair = next(spare)
+            found.append((NOISE[kind](pair, rng), kind))
+    rng.shuffle(found)
+    return Noisy(*map(list, zip(*found, strict=True)))
+
+
+def with_number(pair: Pair, rng: random.Random) -> Pair:
+    """Returns every fifth pair with the same number on both sides, as each language writes it."""
+    if rng.random() > 0.2:
+        return pair
+    number = rng.randrange(10_000_000)
+    german = f"{number:,}".replace(",", ".")
+    return Pair(f"{pair.source} ({number:,})", f"{pair.target} ({german})")
+
+
+def _foreign(pair: Pair, rng: random.Random) -> Pair:
+    parts = FOREIGN[rng.choice(list(FOREIGN))]
+    return Pair(pair.source, " ".join(map(rng.choice, parts)))
+
+
+def _copied(pair: Pair, rng: random.Random) -> Pair:
+    """The source as its own target, in half of them with a word less or in capitals."""
+    words = pair.source.split()
+    if rng.random() < 0.25 and len(words) > 5:
+        del words[rng.randrange(len(words))]
+    text = " ".join(words)
+    return Pair(pair.source, text.upper() if rng.random() < 0.25 else text)
+
+
+def _near(pair: Pair, rng: random.Random) -> Pair:
+    return Pair(pair.source.upper(), pair.target.rstrip(".?!") + rng.choice(["!!", " ...", "?!"]))
+
+
+NOISE: Mapping[str, Callable[[Pair, random.Random], Pair]] = {
+    "empty": lambda pair, rng: Pair(pair.source, " "),
+    "length_ratio": lambda pair, rng: Pair(pair.source, " ".join([pair.target] * 5)),
+    "mojibake": lambda pair, rng: Pair(pair.source, pair.target.encode().decode("latin-1")),
+    "copied": _copied,
+    "numbers": lambda pair, rng: Pair(
+        f"{pair.source} ({rng.randrange(1000, 10_000)})",
+        f"{pair.target} ({rng.randrange(1000, 10_000)})",
+    ),
+    "language": _foreign,
+    "script": lambda pair, rng: Pair(pair.source, " ".join(map(rng.choice, RUSSIAN))),
+    "duplicate": lambda pair, rng: pair,
+    "near_duplicate": _near,
+    "misaligned": lambda pair, rng: Pair(pair.source, f"{rng.choice(STRAY)} {rng.choice(STRAY)}"),
+}
+STRAY = [pair.target for pair in grammar.generate(99, {"test": 200})["test"]]
+
+
+def dropped_by(pairs: Iterable[Pair], names: Sequence[str]) -> np.ndarray:
+    """Returns the fault of each pair, by name, with these filters alone."""
+    changes = {key: value for name in names for key, value in FILTERS[name].items()}
+    found, rules = survey(pairs, dataclasses.replace(OFF, **changes))
+    return np.array(FAULTS)[duplicates(found, rules)]
+
+
+def scores(corpus: Noisy, names: Iterable[str] = FILTERS) -> dict[str, dict[str, float]]:
+    """Returns precision and recall of each of these filters alone.
+
+    Precision counts as right what has any noise; recall is of the filter's own kind. Of pairs that
+    are equal, or nearly, any may be the first.
+    """
+    kinds, found = np.array(corpus.kinds), {}
+    doubled = {fold(p) for p, kind in zip(*corpus, strict=True) if "duplicate" in kind}
+    noise = (kinds != "") | np.array([fold(pair) in doubled for pair in corpus.pairs])
+    for name in names:
+        faults = dropped_by(corpus.pairs, [name])
+        own, hits = kinds == name, faults == name
+        # As many are dropped as there are copies, though not always the copies themselves.
+        right = min(hits.sum(), own.sum()) if "duplicate" in name else (hits & own).sum()
+        found[name] = {
+            "pairs": int(own.sum()),
+            "recall": float(right / own.sum()),
+            "precision": float((hits & noise).sum() / max(1, hits.sum())),
+        }
+    return found
+
+
+def fold(pair: Pair) -> str:
+    """A pair without case and what is no letter."""
+    return "".join(filter(str.isalpha, f"{pair.source}{pair.target}".casefold()))
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Prints the tables of docs/results/cleaning.md."""
+    parser = Parser(__doc__)
+    parser.add_argument("--clean", type=Path, required=True, help="folder of clean text")
+    parser.add_argument("--pairs", type=whole(1000, 400_000), default=20_000, help="generated")
+    flags = parser.parse_args(arguments)
+    real = list(TwoFiles(flags.clean / "train.en.gz", flags.clean / "train.de.gz"))
+    corpus = noisy_corpus(flags.pairs)
+    print(f"| filter | pairs | recall | precision | dropped of {len(real):,} clean pairs |")
+    print("|---|---:|---:|---:|---:|")
+    for name, row in scores(corpus).items():
+        lost = int((dropped_by(real, [name]) == name).sum())
+        rates = f"{row['recall']:.3f} | {row['precision']:.3f}"
+        print(f"| {name} | {row['pairs']:,} | {rates} | {lost:,} |")
+    stray = dropped_by(corpus.pairs, list(FILTERS))[np.array(corpus.kinds) == "misaligned"]
+    print(f"| misaligned, by all | {len(stray):,} | {np.mean(stray != ''):.3f} | | |")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(run, sys.argv[1:]))

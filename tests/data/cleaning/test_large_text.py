@@ -1,0 +1,209 @@
+"""Large text is cleaned on all cores and read once, with the same result each time."""
+
+import gzip
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from configs import base
+from source_settings import settings
+from transformer.data.cleaning import cores, survey
+from transformer.data.cleaning.cores import ordered_map
+from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.files import text
+from transformer.data.files.table import TableFile
+from transformer.data.pairs import Pair
+from transformer.data.parallel import files
+from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.token_store import TokenWriter
+
+RULES = CleaningRules(40, 3.0, True, remove_near_duplicates=True, min_script_share=0.1)
+PAIRS = [Pair(f"Satz {i % 83} {'x' * (i % 50)}", f"sentence {i % 83}") for i in range(400)]
+
+
+def square_unless_killed(number: int) -> int:
+    """A square; a worker is killed at the eleventh."""
+    if number == 11 and multiprocessing.parent_process():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def test_a_survey_is_the_same_for_any_number_of_processes(monkeypatch):
+    monkeypatch.setattr(survey, "AT_ONCE", 37)
+    alone, together = (survey.survey(PAIRS, RULES, 5, count) for count in (1, 2))
+    for one, other in zip(alone[0], together[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert alone[1] == together[1]
+    assert len(alone[0].faults) == len(PAIRS) > 37 * cores.ALONE
+
+
+def test_results_stay_in_order_and_whole_if_a_process_is_killed():
+    found = list(ordered_map(square_unless_killed, range(30), 2))
+    assert found == [number * number for number in range(30)]
+
+
+def test_few_items_start_no_process(monkeypatch):
+    monkeypatch.setattr(cores, "ProcessPoolExecutor", None)
+    assert list(ordered_map(str, range(cores.ALONE))) == ["0", "1", "2", "3", "4"]
+    with pytest.raises(TypeError):
+        list(ordered_map(str, range(cores.ALONE + 1), 2))  # a control
+
+
+@pytest.fixture
+def large(tmp_path, monkeypatch):
+    """Opens files as if they were large, and counts the lines read."""
+    monkeypatch.setattr(files, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(files, "SETTLED", -1)
+    for name, side in (("a.de", 0), ("a.en", 1)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
+    (tmp_path / "dev.de").write_text("Satz 1 x\n\n")
+    (tmp_path / "dev.en").write_text("sentence 1\nb\n")
+    lines, decode = [], text.decode_line
+    count = lambda line, path, number: lines.append(path) or decode(line, path, number)  # noqa: E731
+    monkeypatch.setattr(text, "decode_line", count)
+
+    def read(**changes):
+        del lines[:]
+        names = {"train_source": "a.de", "train_target": "a.en", "test_size": 11}
+        own = {"validation_source": "dev.de", "validation_target": "dev.en"}
+        places = {"path": str(tmp_path), "cache_dir": str(tmp_path / "cache")}
+        splits = files.open_files(settings(**{**names, **own, **places, **changes}))
+        train = splits["train"]
+        read = sum(Path(path).name.startswith("a.") for path in lines)
+        return splits["test"], train.kept, train.report, train.fingerprints, train.held_out, read
+
+    return read
+
+
+def test_a_second_start_reads_no_training_text_and_finds_the_same(large):
+    *first, lines = large()
+    assert lines >= len(PAIRS)
+    assert first[-1]["validation"].faults.empty == 1
+    assert first[-1]["validation"].blank == (2,)
+    assert first[-1]["validation"].repeated == 1
+    *second, lines = large()
+    assert second == first
+    assert lines == 0
+    assert large(batch_tokens=7)[-1] == 0
+
+
+UNITS = {"a.tsv.gz": "line", "a.parquet": "row", "set": "row"}
+ROWS = [*PAIRS[:70], Pair("no", None), *PAIRS[70:]]  # one is broken
+
+
+def write_rows(path):
+    """Writes the rows in the format of the name; a folder is a data set of Hugging Face's."""
+    if path.suffix == ".gz":
+        lines = "".join(f"{s}\n" if t is None else f"{s}\t{t}\n" for s, t, _ in ROWS)
+        path.write_bytes(gzip.compress(lines.encode()))
+        return path
+    rows = pyarrow.table({"0": [pair.source for pair in ROWS], "1": [p.target for p in ROWS]})
+    if path.suffix == ".parquet":
+        parquet.write_table(rows, path)
+        return path
+    path.mkdir(exist_ok=True)
+    file = path / "data-00000-of-00001.arrow"
+    (path / "state.json").write_text(json.dumps({"_data_files": [{"filename": file.name}]}))
+    with pyarrow.OSFile(str(file), "wb") as sink, pyarrow.ipc.new_stream(sink, rows.schema) as out:
+        out.write_table(rows)
+    return file
+
+
+@pytest.mark.parametrize("name", ["a.tsv.gz", "a.parquet", "set"])
+def test_rows_of_any_format_are_read_again_only_if_their_file_changed(
+    name, large, tmp_path, monkeypatch, caplog
+):
+    read, records = [], TableFile.records
+    monkeypatch.setattr(TableFile, "records", lambda self: read.append(self) or records(self))
+    file = write_rows(tmp_path / name)
+    keys = {"train_source": name, "train_target": "", "skip_broken": True}
+    *first, _ = large(**keys)
+    assert read
+    assert len(first[0]) == 11
+    assert len(first[1]) == len(PAIRS) - 11
+    del read[:]
+    assert large(**keys)[:-1] == tuple(first)
+    assert not read
+    assert len(caplog.messages) == 2  # also of what was not read again
+    assert set(caplog.messages) == {f"{tmp_path / name}: skipped 1 broken {UNITS[name]}s"}
+    write_rows(tmp_path / name)
+    os.utime(file, ns=(1, 1))
+    assert large(**keys)[:-1] == tuple(first)
+    assert read
+
+
+def test_what_changes_the_result_is_read_again(large, tmp_path):
+    *first, _ = large()
+    for changes in ({"seed": 1}, {"max_characters": 30}, {"test_size": 12}, {"holdout": "end"}):
+        *other, lines = large(**changes)
+        assert other != first
+        assert lines >= len(PAIRS)
+    path = tmp_path / "a.en"
+    path.write_text(path.read_text().replace("sentence 82", "sentence 92"))
+    *other, lines = large()
+    assert lines >= len(PAIRS)
+    assert other[3] != first[3]
+
+
+def test_damage_is_named_and_the_text_read_again(large, tmp_path, caplog):
+    *first, _ = large()
+    [folder] = (tmp_path / "cache").glob("*.pairs")
+    path = folder / "kept.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x07")
+    *again, lines = large()
+    assert again == first
+    assert lines >= len(PAIRS)
+    assert caplog.messages == [f"{folder} is damaged: the text is read again"]
+
+
+def test_a_file_that_was_just_written_is_not_trusted_to_its_time(large, monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "SETTLED", 10**15)
+    large()
+    assert large()[-1] >= len(PAIRS)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_small_text_leaves_nothing_in_the_cache(large, monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "WORTH_KEEPING", 10**9)
+    large()
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("parts", [[], [3], [0, 5, 7001]])
+def test_tokens_written_in_parts_are_the_file_of_the_whole(tmp_path, parts):
+    whole = np.arange(sum(parts), dtype=np.int32)
+    np.save(tmp_path / "whole.npy", whole)
+    writers = TokenWriter(tmp_path / "parts.npy"), TokenWriter(None)
+    for part in np.split(whole, np.cumsum(parts)[:-1]) if parts else []:
+        for writer in writers:
+            writer.add(part)
+    for writer in writers:
+        np.testing.assert_array_equal(writer.finish(), whole)
+    assert (tmp_path / "parts.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_a_full_disk_is_named_by_the_file():
+    with pytest.raises(OSError, match="No space left") as error:
+        TokenWriter(Path("/dev/full")).add(np.zeros(10**5, np.int32))
+    assert error.value.filename == "/dev/full"
+
+
+def test_pairs_of_very_different_numbers_of_tokens_are_dropped_if_asked(tmp_path):
+    config = base.get_config()
+    config.data.cache_dir = str(tmp_path)
+    config.tokenizer.kind = "char"
+    config.tokenizer.vocab_size, config.data.max_length_ratio = 40, 9.0
+    pairs = [Pair(f"ab {i}", f"ab {i}") for i in range(20)] + [Pair("ab", "ab" * 20)]
+    rest = config.data, config.tokenizer
+    assert prepare_corpus(pairs, *rest).report.kept == 21
+    config.data.max_token_ratio = 2.0
+    report = prepare_corpus(pairs, *rest).report
+    assert (report.kept, report.token_ratio) == (20, 1)
+    assert "1 over --config.data.max_token_ratio" in str(report)

@@ -1,0 +1,1 @@
+"""Cleaning of sentence pairs: rules, filters, and their use on text of any size."""

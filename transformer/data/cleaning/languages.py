@@ -1,0 +1,43 @@
+"""How probable a language is for a sentence.
+
+By py3langid, a naive Bayes classifier of 130 languages in 4 MB: on short sentences it is more
+accurate, faster and smaller than lingua, see docs/results/cleaning.md.
+
+Source: Lui and Baldwin, "langid.py: An Off-the-shelf Language Identification Tool" (2012).
+"""
+
+import functools
+from typing import Any
+
+from transformer.errors import UserError
+
+
+def check_language(language: str) -> None:
+    """Raises UserError if a language is unknown, or the library that identifies it is missing."""
+    known = _identifier().labels
+    if language not in known:
+        raise UserError(
+            f"--config.data.languages: {language!r} is unknown: give the codes of source and "
+            f"target, such as en,de, of {', '.join(sorted(known))}"
+        )
+
+
+def likeliness(language: str, text: str) -> float:
+    """Returns the probability of a language, over that of the most probable one; from 0 to 1.
+
+    A text of few letters leaves many languages likely, and one without letters all.
+    """
+    ranked = _identifier().rank(text)
+    return dict(ranked)[language] / ranked[0][1]
+
+
+@functools.cache
+def _identifier() -> Any:
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ModuleNotFoundError:
+        raise UserError(
+            "--config.data.languages needs a library: install it with `pip install py3langid`, or "
+            "leave the languages empty"
+        ) from None
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,0 +1,118 @@
+"""The conditions for a sentence pair to be trained on."""
+
+import dataclasses
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from transformer.data.cleaning.filters import is_copied, is_mojibake, numbers_differ, script_of
+from transformer.data.cleaning.languages import check_language, likeliness
+from transformer.errors import UserError
+
+# Added to both lengths before their ratio is taken: "Ja." may well be "Yes, of course I do."
+SHORT_SENTENCE = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class CleaningRules:
+    """The conditions for a pair to be trained on. In any case, no side may be empty.
+
+    The length ratio is the longer side over the shorter one, with ten added to both so that short
+    sentences are kept. It is computed in characters and in UTF-8 bytes, and the smaller ratio is
+    used: characters suit Russian and English, bytes suit Chinese and English, because one Chinese
+    character of three bytes often stands for a word. Words are not used, since Chinese and Thai do
+    not put spaces between them.
+
+    Args:
+      max_characters: maximum length of a side, in Unicode code points.
+      max_length_ratio: maximum ratio, at least 1; `inf` keeps all.
+      remove_duplicates: keep only the first of pairs that are equal on both sides.
+      remove_near_duplicates: and of those that differ in no letter, see `filters.folded`.
+      languages: codes of the languages of source and target as they are read; '' is any.
+      min_language_ratio: smallest probability of a side's language that is kept, over that of the
+        most probable one, from 0 to 1.
+      min_script_share: of the sentences of a side, that a script must have to be kept; 0 keeps all.
+      remove_copies, remove_mojibake, match_numbers: whether to look for these, see `filters`.
+      usual_scripts: of each side, those that have such a share, known once the text was read; None
+        before.
+
+    Raises:
+      UserError: a limit would drop every pair, or a language is unknown.
+    """
+
+    max_characters: int
+    max_length_ratio: float
+    remove_duplicates: bool
+    remove_near_duplicates: bool = False
+    languages: tuple[str, str] = ("", "")
+    min_language_ratio: float = 0.05
+    min_script_share: float = 0.0
+    remove_copies: bool = False
+    remove_mojibake: bool = False
+    match_numbers: bool = False
+    usual_scripts: tuple[frozenset[str], frozenset[str]] | None = None
+
+    def __post_init__(self):
+        for name in ("max_characters", "max_length_ratio"):
+            value = getattr(self, name)
+            if not value >= 1:
+                raise UserError(
+                    f"--config.data.{name}={value} would drop every pair: set it to 1 or more"
+                )
+        for language in filter(None, self.languages):
+            check_language(language)
+
+    def fault(self, source: str, target: str) -> str:
+        """Returns the first rule that two sides break, as `CleaningReport` calls it; '' if none.
+
+        Args:
+          source, target: without white space around them.
+        """
+        sides = source, target
+        if not source or not target:
+            return "empty"
+        if max(map(len, sides)) > self.max_characters:
+            return "too_long"
+        if self.differ_in_length(source, target):
+            return "length_ratio"
+        if self.remove_mojibake and any(map(is_mojibake, sides)):
+            return "mojibake"
+        if self.remove_copies and is_copied(source, target):
+            return "copied"
+        if self.match_numbers and numbers_differ(source, target):
+            return "numbers"
+        for language, text in zip(self.languages, sides, strict=True):
+            if language and likeliness(language, text) < self.min_language_ratio:
+                return "language"
+        for usual, text in zip(self.usual_scripts or (), sides, strict=False):
+            if script_of(text) not in usual:
+                return "script"
+        return ""
+
+    def differ_in_length(self, source: str, target: str) -> bool:
+        """Whether the lengths differ by more than `max_length_ratio`."""
+        characters = len(source), len(target)
+        if _ratio(*characters) <= self.max_length_ratio:
+            return False
+        return _ratio(len(source.encode()), len(target.encode())) > self.max_length_ratio
+
+
+def rules_of(settings: ConfigDict) -> CleaningRules:
+    """Returns the rules of `config.data`.
+
+    Raises:
+      UserError: see `CleaningRules`.
+    """
+    names = {field.name for field in dataclasses.fields(CleaningRules)} - {"usual_scripts"}
+    values: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    if len(languages := tuple(values["languages"])) != 2:
+        raise UserError(
+            f"--config.data.languages={languages}: give the codes of two languages, of source and "
+            "target, such as en,de"
+        )
+    values["languages"] = languages
+    return CleaningRules(**values)
+
+
+def _ratio(a: int, b: int) -> float:
+    return (max(a, b) + SHORT_SENTENCE) / (min(a, b) + SHORT_SENTENCE)

@@ -1,0 +1,142 @@
+"""Applies the rules to each pair of a text, in one reading on all cores.
+
+A pair takes some twenty bytes, whatever its length. Decisions that need more than one pair, such as
+which of two duplicates is the first, are made with these numbers.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8, UInt64
+
+from transformer.data.cleaning.cores import ordered_map
+from transformer.data.cleaning.filters import SCRIPTS, folded, script_of
+from transformer.data.cleaning.report import FAULTS, CleaningReport
+from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.holdout import rank
+from transformer.data.pairs import Pair
+
+AT_ONCE, MAX_CHARACTERS = 20_000, 2**22  # pairs, and characters of them, that are held at once
+NUMBER = {fault: number for number, fault in enumerate(FAULTS)}
+SCRIPT_NUMBER = {script: number for number, script in enumerate(SCRIPTS)}
+
+
+class Survey(NamedTuple):
+    """Numbers of each pair of a text, in its order.
+
+    Attributes:
+      faults: the first rule that it breaks, as a place in `FAULTS`.
+      ranks: a hash of the source, by which pairs are held out.
+      exact: a hash of both sides. Two different pairs among five million have the same with a
+        chance below one in a million.
+      near: a hash of the letters of both sides; zero if near-duplicates are not sought.
+      scripts: of source and target, as places in `SCRIPTS`; zero if they do not matter.
+    """
+
+    faults: UInt8[np.ndarray, "pairs"]
+    ranks: UInt64[np.ndarray, "pairs"]
+    exact: UInt64[np.ndarray, "pairs"]
+    near: UInt64[np.ndarray, "pairs"]
+    scripts: UInt8[np.ndarray, "pairs sides"]
+
+
+_NO_HASHES = np.zeros(0, np.uint64)
+EMPTY = Survey(
+    np.zeros(0, np.uint8), _NO_HASHES, _NO_HASHES, _NO_HASHES, np.zeros((0, 2), np.uint8)
+)
+
+
+def survey(
+    pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0, processes: int | None = None
+) -> tuple[Survey, CleaningRules]:
+    """Returns the survey of a text, and the rules with its usual scripts.
+
+    The result is the same for any number of processes.
+
+    Args:
+      pairs: read once, and never held in memory.
+      seed: of `ranks`.
+      processes: by default as many as there are cores.
+    """
+    judge = functools.partial(_judge, rules, seed)
+    parts = list(ordered_map(judge, _sides(pairs), processes))
+    found = Survey(*(np.concatenate(arrays) for arrays in zip(EMPTY, *parts, strict=True)))
+    if rules.min_script_share:
+        rules = _with_usual_scripts(rules, found)
+        for side, usual in enumerate(rules.usual_scripts or ()):
+            strange = [SCRIPT_NUMBER[script] for script in SCRIPTS if script not in usual]
+            wrong = np.isin(found.scripts[:, side], strange) & (found.faults == 0)
+            found.faults[wrong] = NUMBER["script"]
+    return found, rules
+
+
+def duplicates(found: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"]:
+    """Returns the faults, also those of pairs that have the same hashes as an earlier one."""
+    faults = found.faults.copy()
+    for wanted, fault, hashes in (
+        (rules.remove_duplicates, "duplicate", found.exact),
+        (rules.remove_near_duplicates, "near_duplicate", found.near),
+    ):
+        if wanted:
+            places = np.flatnonzero(faults == 0)
+            _, first = np.unique(hashes[places], return_index=True)
+            again = np.ones(len(places), bool)
+            again[first] = False
+            faults[places[again]] = NUMBER[fault]
+    return faults
+
+
+def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
+    """Returns how many pairs have each fault."""
+    report = CleaningReport()
+    for fault, count in zip(FAULTS, np.bincount(faults, minlength=len(FAULTS)), strict=True):
+        report.count(fault, int(count))
+    return report
+
+
+def _sides(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
+    chunk, characters = [], 0
+    for source, target, _ in pairs:
+        chunk.append((source, target))
+        characters += len(source) + len(target)
+        if len(chunk) >= AT_ONCE or characters >= MAX_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) -> Survey:
+    """Surveys a part of a text."""
+    found = Survey(*(np.zeros((len(sides), *array.shape[1:]), array.dtype) for array in EMPTY))
+    for i, (source, target) in enumerate((s.strip(), t.strip()) for s, t in sides):
+        found.faults[i] = number = NUMBER[rules.fault(source, target)]
+        if number:
+            continue
+        found.ranks[i] = rank(source, seed)
+        found.exact[i] = _hash(source, target)
+        if rules.remove_near_duplicates:
+            found.near[i] = _hash(folded(source), folded(target))
+        if rules.min_script_share:
+            found.scripts[i] = [SCRIPT_NUMBER[script_of(text)] for text in (source, target)]
+    return found
+
+
+def _with_usual_scripts(rules: CleaningRules, found: Survey) -> CleaningRules:
+    usual = []
+    for numbers in found.scripts[found.faults == 0].T:
+        counts = np.bincount(numbers, minlength=len(SCRIPTS))
+        enough = counts >= max(1, rules.min_script_share * counts[1:].sum())
+        usual.append(frozenset({"", *itertools.compress(SCRIPTS, enough)}))
+    return dataclasses.replace(rules, usual_scripts=tuple(usual))
+
+
+def _hash(source: str, target: str) -> int:
+    # The length makes it plain where the source ends, whatever characters both hold.
+    text = f"{len(source)} {source}{target}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,177 @@
+"""Sentence pairs of files: some are held out, the others are cleaned.
+
+For large files, the numbers of the pairs that are held out and kept are stored in the cache, so
+that a second start does not read the files again. No place within a file is stored: files in any
+format, compressed or not, are read in order.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from transformer.data.cleaning.report import CleaningReport
+from transformer.data.cleaning.rules import CleaningRules, rules_of
+from transformer.data.cleaning.survey import Survey, count_faults, survey
+from transformer.data.corpora.settings import SHARED
+from transformer.data.encode import NOTES, cache_folder
+from transformer.data.files.arrow import data_files
+from transformer.data.files.pair_files import TwoFiles, parallel_text
+from transformer.data.files.table import TableFile, skipped_rows
+from transformer.data.holdout import (
+    TooFewError,
+    Without,
+    check_not_empty,
+    choose,
+    splits_held_out,
+    take,
+)
+from transformer.data.pairs import Pair
+from transformer.data.parallel.held_out_checks import HeldOutReport
+from transformer.data.parallel.training import TrainingPairs, clean
+from transformer.data.splits import SPLITS
+from transformer.data.token_store import cached_arrays
+from transformer.errors import UserError
+
+WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
+SETTLED = 2 * 10**9  # nanoseconds: a file written later may change without a change of its time
+# Keys of `config.data` that do not change which pairs are read and kept; any other may.
+OF_BATCHES = SHARED | {"max_tokens", "max_token_ratio"}
+LIBRARIES = ("ftfy", "py3langid")  # that filters use
+
+Texts = Mapping[str, TwoFiles | TableFile[Pair]]
+logger = logging.getLogger(__name__)
+
+
+def open_files(settings: ConfigDict) -> dict[str, Iterable[Pair]]:
+    """Returns the pairs of the files that `config.data` names, the training pairs cleaned.
+
+    A validation or test set without a file is held out of the training text, see `holdout.choose`:
+    only pairs that satisfy the rules of cleaning are held out, so that each set has its size. All
+    text is read here, if it was not read before, so that errors do not occur later.
+
+    Raises:
+      UserError: a file is missing, empty or damaged, or too small to hold out the other splits.
+    """
+    texts, rules = named_files(settings), rules_of(settings)
+    found = _remembered(texts, settings, lambda: _read(texts, rules, settings))
+    notes = json.loads(found[NOTES].tobytes())
+    for line in notes["skipped"]:
+        logger.warning(line)
+    held = {split: [Pair(*sides) for sides in pairs] for split, pairs in notes["held"].items()}
+    gone = frozenset(found["gone"].tolist())
+    train = TrainingPairs(
+        Without(texts["train"], gone) if gone else texts["train"],
+        found["kept"].tobytes(),
+        CleaningReport(**notes["report"]),
+        tuple(notes["fingerprints"]),
+        {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
+    )
+    return {**texts, **held, "train": train}
+
+
+def named_files(settings: ConfigDict) -> Texts:
+    """Returns the text of each split that has files of its own.
+
+    Raises:
+      UserError: a file is missing.
+    """
+    taken = splits_held_out(settings)
+    return {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
+
+
+def check_files(texts: Texts) -> list[str]:
+    """Returns a line for each file of which broken rows are skipped.
+
+    Raises:
+      UserError: a file is empty or has only broken rows, or one for validation or test is damaged.
+    """
+    lines = skipped_rows(texts.values())
+    for split, text in texts.items():
+        items = itertools.islice(text, 1) if split == "train" else text  # which is read later
+        check_not_empty(text, sum(1 for _ in items))
+    return lines
+
+
+def _read(texts: Texts, rules: CleaningRules, settings: ConfigDict) -> dict[str, np.ndarray]:
+    """Returns the result of reading the files, as arrays."""
+    skipped = check_files(texts)
+    text, taken = texts["train"], splits_held_out(settings)
+    found, rules = survey(text, rules, settings.seed)
+    sizes = {split: getattr(settings, f"{split}_size") for split in taken}
+    try:
+        numbers = choose(text, found.ranks, found.faults == 0, sizes, settings)
+    except TooFewError as error:
+        report = count_faults(found.faults)
+        if not report.dropped:
+            raise
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
+        raise UserError(f"{error}; not held out are pairs that cleaning drops: {reasons}") from None
+    splits = {**texts, **take(text, numbers)}
+    gone = np.array(sorted(itertools.chain(*numbers.values())), np.int64)
+    rest = Survey(*(np.delete(array, gone, axis=0) for array in found))
+    scored = {split: splits[split] for split in SPLITS[1:]}
+    train = clean(splits["train"], rules, scored, rest)
+    notes = {
+        "skipped": skipped,
+        "held": {split: [pair[:2] for pair in splits[split]] for split in taken},
+        "report": dataclasses.asdict(train.report),
+        "fingerprints": train.fingerprints,
+        "held_out": {split: dataclasses.asdict(own) for split, own in train.held_out.items()},
+    }
+    return {
+        "gone": gone,
+        "kept": np.frombuffer(train.kept, np.uint8),
+        NOTES: np.frombuffer(json.dumps(notes).encode(), np.uint8),
+    }
+
+
+def _remembered(
+    texts: Texts, settings: ConfigDict, read: Callable[[], dict[str, np.ndarray]]
+) -> Mapping[str, np.ndarray]:
+    """Returns the result of `read`, from the cache if these files were read before."""
+    facts = _facts(texts)
+    newest = max(time_ns for _, _, time_ns in facts)
+    if sum(size for _, size, _ in facts) < WORTH_KEEPING or time.time_ns() - newest < SETTLED:
+        return read()
+
+    def make(_: Path) -> dict[str, np.ndarray]:
+        arrays = read()
+        if _facts(texts) != facts:
+            raise UserError(
+                f"{texts['train'].source} or a file with it changed while it was read: start again "
+                "when it is complete"
+            )
+        return arrays
+
+    values = {key: value for key, value in settings.items() if key not in OF_BATCHES}
+    described = json.dumps([facts, sorted(values.items()), _versions()], default=str)
+    key = hashlib.sha256(described.encode()).hexdigest()[:24]
+    return cached_arrays(cache_folder(settings) / f"{key}.pairs", make, "read")
+
+
+def _facts(texts: Texts) -> list[tuple[str, int, int]]:
+    """Name, size and time of change, in nanoseconds, of all files."""
+    places = [
+        value for text in texts.values() for value in vars(text).values() if isinstance(value, Path)
+    ]
+    stats = {path: path.stat() for place in places for path in data_files(place)}
+    return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
+
+
+def _versions() -> list[Any]:
+    """The code and the libraries that reading and cleaning depend on."""
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        code.update(path.read_bytes())
+    installed = {d.name: d.version for d in metadata.distributions() if d.name in LIBRARIES}
+    return [code.hexdigest(), installed]

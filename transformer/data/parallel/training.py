@@ -1,0 +1,70 @@
+"""The training pairs, and the result of cleaning them in two readings."""
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+from transformer.data.cleaning.report import CleaningReport
+from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.cleaning.survey import Survey, count_faults, duplicates, survey
+from transformer.data.pairs import Pair, strip
+from transformer.data.parallel.held_out_checks import HeldOutChecker, HeldOutReport
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPairs:
+    """The training pairs as they are read, and the result of cleaning them.
+
+    Attributes:
+      pairs: restartable, with white space around their sides.
+      kept: a byte for each of them, 1 if cleaning keeps it.
+      report: counts of those that it drops.
+      fingerprints: of the sources and the targets that it keeps.
+      held_out: the reports on the other splits.
+    """
+
+    pairs: Iterable[Pair]
+    kept: bytes
+    report: CleaningReport
+    fingerprints: tuple[str, str]
+    held_out: Mapping[str, HeldOutReport]
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self.pairs)
+
+    def cleaned(self) -> Iterator[Pair]:
+        """Yields the pairs that cleaning keeps, without white space around them."""
+        return map(strip, itertools.compress(self.pairs, self.kept))
+
+
+def clean(
+    pairs: Iterable[Pair],
+    rules: CleaningRules,
+    held_out: Mapping[str, Iterable[Pair]],
+    found: Survey | None = None,
+) -> TrainingPairs:
+    """Returns training pairs, cleaned.
+
+    Args:
+      pairs: restartable, and never held in memory.
+      rules: those that `survey` returned with `found`.
+      held_out: the pairs of other splits, to look for in the training text.
+      found: the survey of the pairs; None to make one.
+    """
+    if found is None:
+        found, rules = survey(pairs, rules)
+    faults = duplicates(found, rules)
+    kept = (faults == 0).tobytes()
+    checker = HeldOutChecker(held_out, rules)
+    fingerprints = fingerprints_of(checker.checked(map(strip, itertools.compress(pairs, kept))))
+    return TrainingPairs(pairs, kept, count_faults(faults), fingerprints, checker.reports())
+
+
+def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:
+    """Returns a fingerprint of the sources of pairs, and one of their targets."""
+    digests = hashlib.sha256(), hashlib.sha256()
+    for pair in pairs:
+        for digest, text in zip(digests, pair[:2], strict=True):
+            digest.update(text.encode() + b"\n")
+    return digests[0].hexdigest(), digests[1].hexdigest()
