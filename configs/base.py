@@ -155,6 +155,9 @@ def _add_rows(data: ConfigDict) -> None:
     data.each_position = False  # one sequence per position: no look-ahead mask needed, slower
     data.validation_fraction = 0.1
     data.test_fraction = 0.0
+    # Training pairs of files: only this many of those without a fault of their own, chosen by the
+    # hash of the source, so that a smaller number is a subset of a larger one; 0: all.
+    data.train_subset = 0
     # Cleaning of the training pairs.
     data.max_characters = 2000  # per side
     data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules

@@ -95,7 +95,8 @@ def _texts(data: ConfigDict) -> list[ConfigDict]:
 
 def _count(data: ConfigDict) -> int:
     held_out = sum(data[f"{split}_size"] for split in splits_held_out(data))
-    return sum(1 for _ in parallel_text(data, "train")) - held_out
+    pairs = sum(1 for _ in parallel_text(data, "train")) - held_out
+    return min(pairs, data.train_subset or pairs)
 
 
 def nearest_row(pairs: int) -> int:

@@ -49,8 +49,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "seed model.bigram_buckets data.length_generalization_size "
         "sweep.seed sweep.baseline "
         "data.seed data.prefetch data.train_size data.validation_size data.test_size "
-        "data.batch_sentences data.max_token_ratio decode.seed decode.top_k optimizer.weight_decay "
-        "optimizer.clip_norm optimizer.learning_rate "
+        "data.train_subset data.batch_sentences data.max_token_ratio decode.seed decode.top_k "
+        "optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
         "train.save_minutes "
         "decode.max_ratio decode.max_extra evaluate.bootstrap evaluate.snapshot_statistics "
@@ -159,6 +159,7 @@ def check(config: ConfigDict) -> None:
     for key, choices in CHOICES.items():
         check_choice(f"config.{key}", flat[key], choices)
     _check_corpora(config)
+    _check_subset(config)
     check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
@@ -181,6 +182,17 @@ def check(config: ConfigDict) -> None:
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "
             "--config.evaluate.moses to the language of the translations"
         )
+
+
+def _check_subset(config: ConfigDict) -> None:
+    """Raises UserError if a subset is asked of a text that has none."""
+    for data in (config.data, *(corpus.data for corpus in corpora_of(config.data))):
+        if data.train_subset and (config.task != "translation" or data.source != "files"):
+            raise UserError(
+                f"config.data.train_subset={data.train_subset} is for task=translation and "
+                f"data.source=files, not for task={config.task} and data.source={data.source}: set "
+                "--config.data.train_subset=0"
+            )
 
 
 def _check_corpora(config: ConfigDict) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from transformer.data.tokenizer.symbols import RESERVED
 from transformer.errors import UserError
 
 # The keys of a corpus that are not keys of `config.data`, with their defaults.
@@ -23,8 +24,6 @@ SHARED = frozenset(
     )
 )
 NAME = re.compile(r"[a-z0-9_-]+")
-# Pieces that a tokenizer needs itself.
-RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
 
 
 class CorpusSettings(NamedTuple):

@@ -11,12 +11,13 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from transformer.data.cleaning.report import CleaningReport
@@ -68,9 +69,11 @@ def open_files(settings: ConfigDict) -> dict[str, Iterable[Pair]]:
     for line in notes["skipped"]:
         logger.warning(line)
     held = {split: [Pair(*sides) for sides in pairs] for split, pairs in notes["held"].items()}
-    gone = frozenset(found["gone"].tolist())
+    if settings.train_subset:
+        pairs = len(found["kept"]), len(found["kept"]) + len(found["gone"]) - notes["taken"]
+        logger.info("data.train_subset: %s of %s training pairs", *(f"{n:,}" for n in pairs))
     train = TrainingPairs(
-        Without(texts["train"], gone) if gone else texts["train"],
+        _without(texts["train"], found["gone"]),
         found["kept"].tobytes(),
         CleaningReport(**notes["report"]),
         tuple(notes["fingerprints"]),
@@ -117,12 +120,13 @@ def _read(texts: Texts, rules: CleaningRules, settings: ConfigDict) -> dict[str,
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
         raise UserError(f"{error}; not held out are pairs that cleaning drops: {reasons}") from None
     splits = {**texts, **take(text, numbers)}
-    gone = np.array(sorted(itertools.chain(*numbers.values())), np.int64)
+    gone = _not_trained_on(numbers.values(), found, settings.train_subset)
     rest = Survey(*(np.delete(array, gone, axis=0) for array in found))
     scored = {split: splits[split] for split in SPLITS[1:]}
-    train = clean(splits["train"], rules, scored, rest)
+    train = clean(_without(text, gone), rules, scored, rest)
     notes = {
         "skipped": skipped,
+        "taken": sum(map(len, numbers.values())),
         "held": {split: [pair[:2] for pair in splits[split]] for split in taken},
         "report": dataclasses.asdict(train.report),
         "fingerprints": train.fingerprints,
@@ -133,6 +137,24 @@ def _read(texts: Texts, rules: CleaningRules, settings: ConfigDict) -> dict[str,
         "kept": np.frombuffer(train.kept, np.uint8),
         NOTES: np.frombuffer(json.dumps(notes).encode(), np.uint8),
     }
+
+
+def _not_trained_on(
+    held_out: Iterable[Sequence[int]], found: Survey, subset: int
+) -> Int[np.ndarray, "gone"]:
+    """The numbers of the pairs that are held out or, if there is a subset, not in it, ascending."""
+    gone = np.array(sorted(itertools.chain(*held_out)), np.int64)
+    if not subset:
+        return gone
+    usable = found.faults == 0
+    usable[gone] = False
+    rest = np.flatnonzero(usable)
+    chosen = rest[np.argsort(found.ranks[rest], kind="stable")[:subset]]
+    return np.delete(np.arange(len(usable)), chosen)
+
+
+def _without(text: TwoFiles | TableFile[Pair], gone: np.ndarray) -> Iterable[Pair]:
+    return Without(text, frozenset(gone.tolist())) if len(gone) else text
 
 
 def _remembered(

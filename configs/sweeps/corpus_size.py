@@ -1,0 +1,26 @@
+"""How much text? A translator of your own text, trained on parts of it.
+
+    python launch.py --config=configs/sweeps/corpus_size.py:1000,3000,10000,0 \\
+        --workdir=runs/corpus_size --config.data.path=DIR \\
+        --config.data.train_source=FILE --config.data.train_target=FILE
+
+The numbers are those of the training pairs, 0 for all; each smaller part is within the larger ones,
+and all have the same validation and test set. Each part takes its own row of the recipe
+(configs/recipes/size.py), or none with `--config.recipe=none`.
+"""
+
+from configs import own_text
+
+SIZES = "1000,3000,10000,0"
+
+
+def get_config(sizes: str = SIZES):
+    config = own_text.get_config()
+    config.name = "corpus_size"
+    return config
+
+
+def sweep(sizes: str = SIZES):
+    for size in sizes.split(","):
+        for seed in range(2):
+            yield {"data.train_subset": int(size), "seed": seed}
