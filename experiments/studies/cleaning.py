@@ -1,8 +1,9 @@
 """How well each filter of cleaning finds its kind of noise, and what it drops of clean text.
 
-    python -m experiments.studies.cleaning --clean=DIR [--pairs=20000]
+    python -m experiments.studies.cleaning --clean=DIR [--pairs=20000] [--noisy=OUT]
 
-DIR has train.en.gz and train.de.gz. The noise is made on purpose, of generated pairs.
+DIR has train.en.gz and train.de.gz. The noise is made on purpose, of generated pairs; with --noisy,
+of those in DIR, and OUT then has that text, its clean part and the kind of noise of each pair.
 """
 
 import dataclasses
@@ -21,6 +22,8 @@ from transformer.data.cleaning.survey import duplicates, survey
 from transformer.data.files.pair_files import TwoFiles
 from transformer.data.pairs import Pair
 from transformer.data.synthetic import grammar
+from transformer.errors import UserError
+from transformer.storage.files import write_text
 
 OFF = CleaningRules(2000, float("inf"), remove_duplicates=False)
 # The keys that switch each filter on.
@@ -80,11 +83,20 @@ class Noisy(NamedTuple):
     kinds: list[str]
 
 
-def noisy_corpus(count: int, seed: int = 0) -> Noisy:
-    """Returns generated pairs, of which known parts have known noise."""
+def generated_pairs(count: int, seed: int = 0) -> list[Pair]:
+    """Returns pairs of the grammar, some of which have a number."""
     rng = random.Random(seed)
-    pairs = grammar.generate(seed, {"train": 2 * count})["train"]
-    clean, spare = [with_number(pair, rng) for pair in pairs[:count]], iter(pairs[count:])
+    return [with_number(p, rng) for p in grammar.generate(seed, {"train": count})["train"]]
+
+
+def noisy_corpus(pairs: Sequence[Pair], count: int, seed: int = 0) -> Noisy:
+    """Returns `count` pairs, of which known parts have known noise.
+
+    Args:
+      pairs: clean ones, twice as many.
+    """
+    rng = random.Random(seed)
+    clean, spare = pairs[:count], iter(pairs[count:])
     sizes = {kind: round(share * count) for kind, share in SHARES.items()}
     kept = clean[: count - sum(sizes.values())]
     found = [(pair, "") for pair in kept]
@@ -93,7 +105,11 @@ def noisy_corpus(count: int, seed: int = 0) -> Noisy:
             pair = rng.choice(kept) if "duplicate" in kind else next(spare)
             while kind == "mojibake" and pair.target.isascii():
                 pair = next(spare)
-            found.append((NOISE[kind](pair, rng), kind))
+            if kind == "misaligned":
+                pair = Pair(pair.source, next(spare).target)
+            else:
+                pair = NOISE[kind](pair, rng)
+            found.append((pair, kind))
     rng.shuffle(found)
     return Noisy(*map(list, zip(*found, strict=True)))
 
@@ -138,9 +154,7 @@ NOISE: Mapping[str, Callable[[Pair, random.Random], Pair]] = {
     "script": lambda pair, rng: Pair(pair.source, " ".join(map(rng.choice, RUSSIAN))),
     "duplicate": lambda pair, rng: pair,
     "near_duplicate": _near,
-    "misaligned": lambda pair, rng: Pair(pair.source, f"{rng.choice(STRAY)} {rng.choice(STRAY)}"),
 }
-STRAY = [pair.target for pair in grammar.generate(99, {"test": 200})["test"]]
 
 
 def dropped_by(pairs: Iterable[Pair], names: Sequence[str]) -> np.ndarray:
@@ -177,14 +191,31 @@ def fold(pair: Pair) -> str:
     return "".join(filter(str.isalpha, f"{pair.source}{pair.target}".casefold()))
 
 
+def write(corpus: Noisy, folder: Path) -> None:
+    """Writes a noisy text, its clean part, and the kind of noise of each pair."""
+    folder.mkdir(parents=True, exist_ok=True)
+    clean = [pair for pair, kind in zip(*corpus, strict=True) if not kind]
+    for name, pairs in (("noisy", corpus.pairs), ("clean", clean)):
+        for side, text in (("en", [p.source for p in pairs]), ("de", [p.target for p in pairs])):
+            write_text(folder / f"{name}.{side}", "".join(f"{line}\n" for line in text))
+    write_text(folder / "noisy.kinds", "".join(f"{kind}\n" for kind in corpus.kinds))
+
+
 def run(arguments: Sequence[str]) -> None:
     """Prints the tables of docs/results/cleaning.md."""
     parser = Parser(__doc__)
     parser.add_argument("--clean", type=Path, required=True, help="folder of clean text")
-    parser.add_argument("--pairs", type=whole(1000, 400_000), default=20_000, help="generated")
+    parser.add_argument("--pairs", type=whole(1000, 400_000), default=20_000, help="of noisy text")
+    parser.add_argument("--noisy", type=Path, help="folder for noisy text, made of the clean text")
     flags = parser.parse_args(arguments)
     real = list(TwoFiles(flags.clean / "train.en.gz", flags.clean / "train.de.gz"))
-    corpus = noisy_corpus(flags.pairs)
+    if flags.noisy and len(real) < 2 * flags.pairs:
+        raise UserError(
+            f"--pairs={flags.pairs} needs twice as many clean pairs, and {flags.clean} has "
+            f"{len(real):,}: set --pairs={len(real) // 2} or less"
+        )
+    pairs = random.Random(0).sample(real, 2 * flags.pairs) if flags.noisy else None
+    corpus = noisy_corpus(pairs or generated_pairs(2 * flags.pairs), flags.pairs)
     print(f"| filter | pairs | recall | precision | dropped of {len(real):,} clean pairs |")
     print("|---|---:|---:|---:|---:|")
     for name, row in scores(corpus).items():
@@ -193,6 +224,8 @@ def run(arguments: Sequence[str]) -> None:
         print(f"| {name} | {row['pairs']:,} | {rates} | {lost:,} |")
     stray = dropped_by(corpus.pairs, list(FILTERS))[np.array(corpus.kinds) == "misaligned"]
     print(f"| misaligned, by all | {len(stray):,} | {np.mean(stray != ''):.3f} | | |")
+    if flags.noisy:
+        write(corpus, flags.noisy)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 import builtins
 import dataclasses
+import gzip
 
 import pytest
 
-from experiments.studies.cleaning import FILTERS, noisy_corpus, scores
+from experiments.studies.cleaning import FILTERS, generated_pairs, noisy_corpus, run, scores
 from source_settings import settings
 from transformer.data.cleaning import languages
 from transformer.data.cleaning.filters import (
@@ -26,7 +27,7 @@ RULES = CleaningRules(2000, 9.0, remove_duplicates=False)
 
 @pytest.fixture(scope="module")
 def corpus():
-    return noisy_corpus(500, seed=3)
+    return noisy_corpus(generated_pairs(1000, seed=3), 500, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,22 @@ def test_without_their_noise_the_scores_would_fall(corpus):
     kinds = ["" if kind == "copied" else kind for kind in corpus.kinds]
     kinds[0] = "copied"
     assert scores(corpus._replace(kinds=kinds), ["copied"])["copied"]["precision"] < 0.1
+
+
+def test_noisy_text_is_written_with_its_clean_part_and_the_kinds_of_noise(tmp_path):
+    lines = [(f"{pair.source}\n", f"{pair.target}\n") for pair in generated_pairs(2000)]
+    for side, texts in zip(("en", "de"), zip(*lines, strict=True), strict=True):
+        (tmp_path / f"train.{side}.gz").write_bytes(gzip.compress("".join(texts).encode()))
+    arguments = [f"--clean={tmp_path}", f"--noisy={tmp_path / 'out'}"]
+    with pytest.raises(UserError, match="set --pairs=1000 or less"):
+        run([*arguments, "--pairs=1001"])
+    run([*arguments, "--pairs=1000"])
+    read = {path.name: path.read_text().splitlines() for path in (tmp_path / "out").iterdir()}
+    noisy = [*zip(read["noisy.en"], read["noisy.de"], read["noisy.kinds"], strict=True)]
+    assert len(noisy) == 1000
+    clean = [pair[:2] for pair in noisy if not pair[2]]
+    assert clean == [*zip(read["clean.en"], read["clean.de"], strict=True)]
+    assert {*clean} <= {tuple(text.strip() for text in pair) for pair in lines}
 
 
 @pytest.mark.parametrize(
