@@ -14,8 +14,8 @@ from configs import own_text
 from configs.recipes.size import KEYS, ROWS
 from transformer.config import assign, flatten
 from transformer.data.corpora.settings import corpora_of
-from transformer.data.files.pair_files import parallel_text
 from transformer.data.holdout import splits_held_out
+from transformer.data.parallel import files
 from transformer.errors import UserError
 from transformer.model.config import check_choice
 from transformer.workdir import load_config
@@ -41,8 +41,8 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     check_choice("config.recipe", config.recipe, RECIPES)
     if config.recipe == "none":
         return
-    files = all(data.source == "files" for data in _texts(config.data))
-    if config.task != "translation" or not files:
+    from_files = all(data.source == "files" for data in _texts(config.data))
+    if config.task != "translation" or not from_files:
         raise UserError(
             f"config.recipe={config.recipe} is for task=translation and data.source=files, not for "
             f"task={config.task} and data.source={config.data.source}: set --config.recipe=none"
@@ -95,7 +95,7 @@ def _texts(data: ConfigDict) -> list[ConfigDict]:
 
 def _count(data: ConfigDict) -> int:
     held_out = sum(data[f"{split}_size"] for split in splits_held_out(data))
-    pairs = sum(1 for _ in parallel_text(data, "train")) - held_out
+    pairs = files.count_pairs(data) - held_out
     return min(pairs, data.train_subset or pairs)
 
 

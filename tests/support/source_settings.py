@@ -39,6 +39,7 @@ DEFAULTS = {
     "remove_copies": False,
     "remove_mojibake": False,
     "match_numbers": False,
+    "train_subset": 0,
     "tfds_name": "ted_hrlr_translate/ru_to_en",
     "tfds_fields": ("ru", "en"),
     "tfds_dir": "",

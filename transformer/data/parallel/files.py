@@ -64,7 +64,7 @@ def open_files(settings: ConfigDict) -> dict[str, Iterable[Pair]]:
       UserError: a file is missing, empty or damaged, or too small to hold out the other splits.
     """
     texts, rules = named_files(settings), rules_of(settings)
-    found = _remembered(texts, settings, lambda: _read(texts, rules, settings))
+    found = _remembered("pairs", texts, settings, lambda: _read(texts, rules, settings))
     notes = json.loads(found[NOTES].tobytes())
     for line in notes["skipped"]:
         logger.warning(line)
@@ -80,6 +80,20 @@ def open_files(settings: ConfigDict) -> dict[str, Iterable[Pair]]:
         {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
     )
     return {**texts, **held, "train": train}
+
+
+def count_pairs(settings: ConfigDict) -> int:
+    """Returns the number of pairs in the training files that `config.data` names.
+
+    Raises:
+      UserError: a file is missing or damaged.
+    """
+    text = parallel_text(settings, "train")
+
+    def count() -> dict[str, np.ndarray]:
+        return {"count": np.array([sum(1 for _ in text)])}
+
+    return int(_remembered("count", {"train": text}, settings, count)["count"][0])
 
 
 def named_files(settings: ConfigDict) -> Texts:
@@ -158,9 +172,13 @@ def _without(text: TwoFiles | TableFile[Pair], gone: np.ndarray) -> Iterable[Pai
 
 
 def _remembered(
-    texts: Texts, settings: ConfigDict, read: Callable[[], dict[str, np.ndarray]]
+    name: str, texts: Texts, settings: ConfigDict, read: Callable[[], dict[str, np.ndarray]]
 ) -> Mapping[str, np.ndarray]:
-    """Returns the result of `read`, from the cache if these files were read before."""
+    """Returns the result of `read`, from the cache if these files were read before.
+
+    Args:
+      name: of the result.
+    """
     facts = _facts(texts)
     newest = max(time_ns for _, _, time_ns in facts)
     if sum(size for _, size, _ in facts) < WORTH_KEEPING or time.time_ns() - newest < SETTLED:
@@ -178,7 +196,7 @@ def _remembered(
     values = {key: value for key, value in settings.items() if key not in OF_BATCHES}
     described = json.dumps([facts, sorted(values.items()), _versions()], default=str)
     key = hashlib.sha256(described.encode()).hexdigest()[:24]
-    return cached_arrays(cache_folder(settings) / f"{key}.pairs", make, "read")
+    return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")
 
 
 def _facts(texts: Texts) -> list[tuple[str, int, int]]:
