@@ -61,7 +61,7 @@ def run(tmp_path_factory):
         **{"train.best_metric": "loss", "evaluate.average_last_n": 3, "evaluate.max_sentences": 1},
     )
     task = TranslationTask(config)
-    trainer = Trainer([Run(task, config, cache / "trained")])
+    trainer = Trainer([Run(task, config, cache / "trained")], snapshots=False)
     assert trainer.run()
     with Checkpoints(cache / "trained" / "checkpoints") as checkpoints:
         params = checkpoints.restore_weights([8], task.predictor.param_shapes())

@@ -18,7 +18,7 @@ from transformer.optim import make_optimizer
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
-from variants import MODELS, VARIANTS
+from variants import EACH_VALUE, MODELS, VARIANTS
 
 # A vector in every place: none of these names is a matrix of one layer.
 VECTORS = ("bias", "scale", "query_key_scale")
@@ -46,11 +46,12 @@ def of_model(fields, scan_layers, **options):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(m, marks=pytest.mark.slow) if i % 4 else m for i, m in enumerate(MODELS)],
+    "fields",
+    [*EACH_VALUE, *(pytest.param(model, marks=pytest.mark.slow) for model in MODELS.values())],
+    ids=lambda fields: "-".join(map(str, fields.values())),
 )
-def test_every_variant_decays_the_same_parameters_with_and_without_scan(name):
-    apart, scanned = (of_model(MODELS[name], scan) for scan in (False, True))
+def test_every_variant_decays_the_same_parameters_with_and_without_scan(fields):
+    apart, scanned = (of_model(fields, scan) for scan in (False, True))
     assert apart == scanned
     assert not vectors(scanned)
     assert {"decoder_layers/feed_forward/inner/kernel", "target_embedding/table"} <= scanned
