@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import heard
-from runs import Unigrams, identical, toy_config, unigram_config
+from runs import Unigrams, identical, toy_config, unigram_config, without_search
 from transformer import workdir
 from transformer.run import Run
 from transformer.storage import weights
@@ -50,6 +50,13 @@ def test_with_patience_those_up_to_the_best_are_on_disk_at_the_end(patience, tmp
     with Checkpoints(tmp_path / "checkpoints", read_only=True) as checkpoints:
         found = weights.candidates(checkpoints.scores(), 3)
     assert found["up_to_best"] == [2, 3, 4]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unsearched():
+    """Weights are chosen by their loss."""
+    with without_search():
+        yield
 
 
 @pytest.fixture(scope="module")

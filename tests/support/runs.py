@@ -1,8 +1,10 @@
 """Runs small enough for tests: a task without a network, and translators of toy sequences."""
 
+import contextlib
 import itertools
 import json
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,8 @@ from transformer.analysis.snapshots import Snapshot
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
+from transformer.inference.hypotheses import BLANK
+from transformer.inference.translator import Translator
 from transformer.losses import TokenSums
 from transformer.run import Run
 from transformer.tasks.base import Task
@@ -139,6 +143,23 @@ def toy_config(cache: Path, **changes):
     config = base.get_config()
     config.update_from_flattened_dict({**TOY, "data.cache_dir": str(cache), **changes})
     return config
+
+
+@contextlib.contextmanager
+def without_search():
+    """Evaluations of translators find empty translations meanwhile: no search is compiled."""
+
+    def translate(self, variables, lines, *_):
+        return [[BLANK] for _ in lines]
+
+    def translate_stacked(self, variables, lines, *_):
+        return [translate(self, variables, lines)] * len(jax.tree.leaves(variables)[0])
+
+    with (
+        mock.patch.object(Translator, "translate", translate),
+        mock.patch.object(Translator, "translate_stacked", translate_stacked),
+    ):
+        yield
 
 
 def newest_state(task, config, folder: Path):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from runs import identical, lines, newest_state, toy_config
+from runs import identical, lines, newest_state, toy_config, without_search
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -78,6 +78,12 @@ def test_runs_differ_from_one_another(tmp_path):
     assert all(a["loss"] != b["loss"] for a, b in zip(first, second, strict=True))
 
 
+@pytest.fixture
+def unsearched():
+    with without_search():
+        yield
+
+
 class Poisoned(TranslationTask):
     """A task whose loss is not a number where labels are smoothed by more than 0.35."""
 
@@ -87,7 +93,7 @@ class Poisoned(TranslationTask):
         return sums._replace(loss=sums.loss * jnp.where(diverges, jnp.nan, 1.0))
 
 
-def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path):
+def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path, unsearched):
     common = {
         "train.evaluate_every": 2,
         "evaluate.max_sentences": 1,
@@ -214,7 +220,7 @@ def test_runs_killed_between_the_records_of_an_evaluation_have_each_line_once(
     assert same_runs(tmp_path, whole, "whole", "broken")
 
 
-def test_runs_that_are_out_of_time_are_scored_and_saved(tmp_path):
+def test_runs_that_are_out_of_time_are_scored_and_saved(tmp_path, unsearched):
     late = seeds(tmp_path, "late", **{"train.minutes": 1e-9, "train.evaluate_every": 100})
     assert late.run()
     for i in (0, 1):
