@@ -20,6 +20,7 @@ from transformer.inference.translator import Translator
 from transformer.losses import TokenSums
 from transformer.run import Run
 from transformer.tasks.base import Task
+from transformer.train import Trainer
 
 VOCABULARY = 11
 TIMING = ("seconds", "tokens_per_second")
@@ -160,6 +161,18 @@ def without_search():
         mock.patch.object(Translator, "translate_stacked", translate_stacked),
     ):
         yield
+
+
+_STEPS = {}
+
+
+def train(run: Run) -> bool:
+    """Trains a run by a step that runs of the same task and optimizer share, compiled."""
+    model = getattr(run.task, "predictor", None)  # which `Unigrams` lacks
+    key = type(run.task), model, run.config.optimizer.to_json(), str(run.rules)
+    trainer = Trainer([run], train_step=_STEPS.get(key))
+    _STEPS[key] = trainer.train_step
+    return trainer.run()
 
 
 def newest_state(task, config, folder: Path):

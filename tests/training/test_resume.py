@@ -23,12 +23,12 @@ from runs import (
     lines,
     newest_state,
     toy_config,
+    train,
     unigram_config,
 )
 from transformer.analysis.snapshots import Snapshot
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
 
 
 class Snapshots(Unigrams):
@@ -57,7 +57,7 @@ def run(task, config, folder, end=None, at=-1) -> bool:
     plan = task.plan
     task.plan = SpoiltPlan(plan, on_read=lambda i: i == at and end(i))
     try:
-        return Trainer([Run(task, config, folder)]).run()
+        return train(Run(task, config, folder))
     except Killed:
         return False
     finally:

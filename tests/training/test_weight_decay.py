@@ -24,10 +24,14 @@ from variants import EACH_VALUE, MODELS, VARIANTS
 VECTORS = ("bias", "scale", "query_key_scale")
 
 
+def of_one_number(params):
+    """Small arrays for others: which of them decay must not depend on sizes."""
+    return jax.tree.map(lambda x: np.ones((1,) * x.ndim, x.dtype), params)
+
+
 def decayed(params, stacked, accumulate=1):
     """Names of the parameters that an update without any gradient changes, without layers."""
-    # Which they are must not depend on sizes; those of one number are quick.
-    params = jax.tree.map(lambda x: np.ones((1,) * x.ndim, x.dtype), params)
+    params = of_one_number(params)
     optimizer = make_optimizer("adamw", 0.9, 0.98, 1e-9, 0.0, accumulate, stacked)
     gradient = jax.tree.map(jnp.zeros_like, params)
     numbers = {"learning_rate": 0.1, "weight_decay": 0.5}
@@ -71,7 +75,7 @@ def test_accumulating_and_vmapped_optimizers_decay_the_same():
     expected = of_model(fields, True)
     assert of_model(fields, True, accumulate=3) == expected
     config = tiny_config(**fields, scan_layers=True)
-    params = reference.parameters(config)
+    params = of_one_number(reference.parameters(config))
     optimizer = make_optimizer("adamw", 0.9, 0.98, 1e-9, 0.0, 1, stacked_modules(config))
 
     def update(params, decay):
@@ -110,12 +114,13 @@ def test_a_run_s_own_step_decays_no_vector_of_a_scanned_stack(share_layers, tmp_
         "optimizer.name": "adamw",
         "optimizer.learning_rate": 0.5,
     }
-    steps = {}
-    for decay in (0.0, 0.5):
+    steps, step = {}, None
+    for decay in (0.5, 0.0):
         config = toy_config(tmp_path, **changes, **{"optimizer.weight_decay": decay})
         task = TranslationTask(config)
-        trainer = Trainer([Run(task, config, tmp_path / str(decay))])
-        state, _ = trainer.train_step(
+        trainer = Trainer([Run(task, config, tmp_path / str(decay))], train_step=step)
+        step = trainer.train_step  # the decay is an argument of it
+        state, _ = step(
             trainer.fresh_state(), trainer.placement.put_batch(task.plan[0]), trainer.hparams
         )
         steps[decay] = flatten_dict(state.params)

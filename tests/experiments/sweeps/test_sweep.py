@@ -11,6 +11,7 @@ import time
 import pytest
 
 from places import ROOT
+from runs import without_search
 from tiny_run import CONFIG, command, refused, without_pictures
 from tiny_sweep import rows, write_config
 from transformer import workdir
@@ -74,7 +75,7 @@ def sweep():
     config = tmp_path / "config.py"
     config.write_text(finished[0].read_text().split("\ndef sweep")[0] + trials)
     stamps = [(folder / f"trials/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
-    with without_pictures():
+    with without_pictures(), without_search():
         ended = command(f"--config={config}", f"--workdir={folder}")
     assert ended.code == 0, ended.err
     assert "trials 1 of" in ended.out  # it is no longer listed
@@ -111,7 +112,7 @@ def sweep():
     yield {}
 """
     config = write_config(tmp_path, trials=trials)
-    with without_pictures():
+    with without_pictures(), without_search():
         ended = command(f"--config={config}", f"--workdir={tmp_path / 'sweep'}")
     assert ended.code == 0, ended.err
     assert "of the training tokens are unknown" in ended.out
@@ -153,7 +154,7 @@ def sweep():
         yield {"seed": seed, "optimizer.learning_rate": 0.0 if seed == 3 else 0.03}
 """
     config = write_config(tmp_path, trials=trials)
-    with without_pictures():
+    with without_pictures(), without_search():
         ended = command(
             f"--config={config}", f"--workdir={tmp_path / 'sweep'}", "--config.sweep.prune=True"
         )
