@@ -163,16 +163,20 @@ def without_search():
         yield
 
 
+def loss_key(task):
+    """What the losses of two tasks that are one function have in common."""
+    return getattr(task.loss, "__func__", task.loss), getattr(task, "predictor", None)
+
+
 _STEPS = {}
 
 
-def train(run: Run) -> bool:
-    """Trains a run by a step that runs of the same task and optimizer share, compiled."""
-    model = getattr(run.task, "predictor", None)  # which `Unigrams` lacks
-    key = type(run.task), model, run.config.optimizer.to_json(), str(run.rules)
+def make_trainer(run: Run) -> Trainer:
+    """A trainer of one run; those of the same task and optimizer share the compiled step."""
+    key = loss_key(run.task), run.config.optimizer.to_json(), str(run.rules)
     trainer = Trainer([run], train_step=_STEPS.get(key))
     _STEPS[key] = trainer.train_step
-    return trainer.run()
+    return trainer
 
 
 def newest_state(task, config, folder: Path):

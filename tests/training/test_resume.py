@@ -21,9 +21,9 @@ from runs import (
     Unigrams,
     identical,
     lines,
+    make_trainer,
     newest_state,
     toy_config,
-    train,
     unigram_config,
 )
 from transformer.analysis.snapshots import Snapshot
@@ -57,7 +57,7 @@ def run(task, config, folder, end=None, at=-1) -> bool:
     plan = task.plan
     task.plan = SpoiltPlan(plan, on_read=lambda i: i == at and end(i))
     try:
-        return train(Run(task, config, folder))
+        return make_trainer(Run(task, config, folder)).run()
     except Killed:
         return False
     finally:
