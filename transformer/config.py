@@ -238,14 +238,24 @@ def value_of(config: ConfigDict, key: str) -> Any:
     Raises:
       UserError: there is no such key; the nearest is named.
     """
+    value: Any = config
+    for name in key.split("."):  # `flatten` would do, but to complete a config asks for every key
+        if not isinstance(value, ConfigDict) or name not in value:
+            raise _no_key(config, key)
+        value = value[name]
+    if isinstance(value, ConfigDict):
+        raise _no_key(config, key)
+    return _as_lists(value)
+
+
+def _no_key(config: ConfigDict, key: str) -> UserError:
+    """Returns the error for a key that is not there; it names the nearest."""
     flat = flatten(config)
-    if key not in flat:
-        near = difflib.get_close_matches(key, flat, 1, 0.5)
-        # The name may be right and the group missing.
-        near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
-        hint = f": did you mean config.{near[0]}?" if near else ": configs/base.py lists all keys"
-        raise UserError(f"there is no key config.{key}{hint}")
-    return flat[key]
+    near = difflib.get_close_matches(key, flat, 1, 0.5)
+    # The name may be right and the group missing.
+    near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
+    hint = f": did you mean config.{near[0]}?" if near else ": configs/base.py lists all keys"
+    return UserError(f"there is no key config.{key}{hint}")
 
 
 def set_value(config: ConfigDict, key: str, value: Any) -> None:

@@ -278,8 +278,10 @@ def kinds_of_plans(count, seed, rows, multiple):
     yield "packed", packed, lambda i: int((packed[i].segments[:, 0] > 0).sum()), packed[0].tokens
 
 
-@pytest.mark.parametrize("multiple", [1, 8])
-@pytest.mark.parametrize("rows", [8, 32])
+@pytest.mark.parametrize(
+    ("rows", "multiple"),
+    [(8, 1), (32, 8), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(8, 8), (32, 1)])],
+)
 def test_batches_of_any_plan_hold_as_many_sentences_as_one_another(rows, multiple):
     met = set()
     for count in (1, 2, 7, 8, 9, 32, 33, 65, 97, 257):

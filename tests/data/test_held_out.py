@@ -10,7 +10,7 @@ import pytest
 from configs import base
 from runs import identical, toy_config
 from tiny_run import command, refused, shared_run
-from transformer import tasks
+from transformer import tasks, workdir
 from transformer.data import held_out
 from transformer.data.labels import Labelled
 from transformer.data.pairs import Pair
@@ -147,6 +147,10 @@ def test_a_run_is_used_without_its_text_and_without_the_cache(tiny, tmp_path, mo
     refused(*train, *gone, says="gone")  # a control
     ended = command(f"--mode={mode}", f"--workdir={folder}")
     assert ended.code == 0, ended.err
+    before, after = (workdir.known_results(each) for each in (tiny.workdir, folder))
+    for split in ("validation", "test"):
+        before[split].pop("seconds"), after[split].pop("seconds")
+    assert after == before
 
 
 def test_a_test_set_is_aligned_without_its_source(tmp_path):

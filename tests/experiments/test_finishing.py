@@ -6,11 +6,12 @@ import shutil
 
 import pytest
 
-from experiments import run
+from experiments import modes, run
+from experiments.attention import snapshot_figures
 from experiments.display import training_curves
 from experiments.report import page
 from runs import lines
-from tiny_run import command, shared_run
+from tiny_run import command, shared_run, without_pictures
 from tiny_sweep import rows, write_config
 from transformer import workdir
 from transformer.storage.checkpoint import Checkpoints
@@ -104,21 +105,27 @@ def test_a_run_that_went_on_and_was_killed_at_its_end_is_scored_and_reported_by_
     assert f"is finished, {RAISED} steps" in again.out
 
 
-@pytest.mark.slow
 def test_what_is_scored_is_not_scored_again_for_the_sake_of_the_report(tiny, copy, monkeypatch):
     before = (copy / "results.json").read_bytes()
     (copy / "report.html").unlink()
     monkeypatch.setattr(run, "score", lambda *_: pytest.fail("scored"))
-    ended = train(tiny, copy)
+    with without_pictures():
+        ended = train(tiny, copy)
     assert ended.code == 0
     assert "is finished" not in ended.out
     assert (copy / "report.html").exists()
     assert (copy / "results.json").read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.fixture
+def one_picture(monkeypatch):
+    """Of a run's pictures, that of its training alone; of its texts none."""
+    monkeypatch.setattr(modes, "show", lambda *_: None)
+    monkeypatch.setattr(snapshot_figures, "draw", lambda _: [])
+
+
 def test_a_full_disk_during_the_pictures_leaves_the_run_unfinished_and_its_results(
-    tiny, copy, monkeypatch
+    tiny, copy, one_picture, monkeypatch
 ):
     (copy / "report.html").unlink()
     full = OSError(errno.ENOSPC, "No space left on device", "training.png")
@@ -131,8 +138,9 @@ def test_a_full_disk_during_the_pictures_leaves_the_run_unfinished_and_its_resul
     assert (copy / "report.html").exists()
 
 
-@pytest.mark.slow
-def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(tiny, copy, monkeypatch):
+def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(
+    tiny, copy, one_picture, monkeypatch
+):
     (copy / "report.html").unlink()
     wrong = RuntimeError("no fonts\nat all")
     ended = broken_off(monkeypatch, training_curves, "draw", tiny, copy, error=wrong)

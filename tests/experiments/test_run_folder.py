@@ -14,7 +14,7 @@ from configs import base
 from experiments import modes, run
 from experiments.report import numbers
 from places import ROOT
-from tiny_run import STEPS, command, refused, shared_run
+from tiny_run import STEPS, command, refused, shared_run, without_pictures
 from transformer import records, workdir
 from transformer.config import assign, flatten
 from transformer.errors import UserError
@@ -44,7 +44,8 @@ def change_config(folder: Path, change) -> None:
 def test_a_run_goes_on_by_its_folder_alone_and_remembers_what_is_set(tiny, copy, tmp_path):
     cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
     longer = [f"--workdir={copy}", "--config.train.steps=41", "--config.decode.beam_size=2", cache]
-    ended = command(*longer)
+    with without_pictures():
+        ended = command(*longer)
     assert ended.code == 0, ended.err
     assert f"resuming from step {STEPS}" in ended.out
     kept = workdir.load_config(copy)
@@ -74,7 +75,6 @@ train.epochs train.minutes train.log_every train.evaluate_every train.save_minut
 train.patience train.max_nonfinite_steps"""
 
 
-@pytest.mark.slow
 def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optimizer(tmp_path):
     workdir.claim(tmp_path, base.get_config())
     allowed = []
@@ -261,12 +261,7 @@ def with_other_leaves(value, change):
                 yield changed
 
 
-FAST = ("results.json", "data.json")
-
-
-@pytest.mark.parametrize(
-    "name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in READ_BY]
-)
+@pytest.mark.parametrize("name", READ_BY)
 def test_damage_is_named_with_the_fix_in_every_mode_that_reads_it(copy, tmp_path, name):
     arguments = [f"--workdir={copy}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
     for damage, data in DAMAGE.items():
@@ -309,14 +304,7 @@ def tables(folder: Path, config) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "results.json",
-        pytest.param("data.json", marks=pytest.mark.slow),
-        pytest.param("environment.json", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("name", ["results.json", "data.json", "environment.json"])
 def test_records_with_any_other_value_are_refused_or_shown(copy, name, change):
     config, refusals = workdir.load_config(copy), []
     tables(copy, config)  # a control
@@ -330,16 +318,16 @@ def test_records_with_any_other_value_are_refused_or_shown(copy, name, change):
     assert refusals or change in ("negative", "as text")
 
 
-@pytest.mark.slow
 def test_lines_of_the_metrics_that_are_damaged_are_passed_over(copy, tmp_path):
     path = copy / "metrics.jsonl"
     lines = ["[]", '"x"', "null", '{"step": "9", "loss": 1}', '{"step": 9, "loss": "1"}', "{"]
     damaged = "\n".join(lines).encode() + b'\n{"step": 1, "split": "$\\\\frac", "loss": 3}\n\xff\n'
     path.write_bytes(path.read_bytes() + damaged)
     assert command("--mode=report", f"--workdir={copy}").code == 0
-    ended = command(
-        f"--workdir={copy}", "--config.train.steps=41", f"--config.data.cache_dir={tmp_path}"
-    )
+    with without_pictures():
+        ended = command(
+            f"--workdir={copy}", "--config.train.steps=41", f"--config.data.cache_dir={tmp_path}"
+        )
     assert ended.code == 0, ended.err
 
 

@@ -238,7 +238,6 @@ def test_what_a_model_may_have_otherwise_is_taken_and_other_settings_are_told(
     assert "was trained with model.activation=relu (here gelu)" in caplog.text
 
 
-@pytest.mark.slow
 def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_path):
     module, words, source = tiny_language_model, tiny_language_model.LINES * 10, tmp_path / "source"
     theirs = save_source(text_config(module, tmp_path / "old", words), source)

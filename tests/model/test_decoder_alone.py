@@ -78,7 +78,7 @@ def influence(segments):
         arguments = target, None, None, mask, NO_DROPOUT, segments
         return model.apply({"params": params}, *arguments, method="decode")[0].sum(-1)
 
-    jacobian = jax.jacobian(features)(table)
+    jacobian = jax.jit(jax.jacobian(features))(table)
     return np.asarray(jnp.abs(jacobian[:, target[0]]).sum(-1) > 0)
 
 

@@ -284,6 +284,8 @@ def run(tmp_path_factory):
         "model.cell=gru",
         "train.steps=4",
         "train.evaluate_every=4",
+        "evaluate.snapshot_sentences=0",
+        "evaluate.snapshot_statistics=0",
     )
 
     def train(root):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import heard
-from runs import Unigrams, identical, toy_config, unigram_config
+from runs import Unigrams, identical, toy_config, unigram_config, without_search
 from transformer import workdir
 from transformer.run import Run
 from transformer.storage import weights
@@ -52,6 +52,13 @@ def test_with_patience_those_up_to_the_best_are_on_disk_at_the_end(patience, tmp
     assert found["up_to_best"] == [2, 3, 4]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unsearched():
+    """Weights are chosen by their loss."""
+    with without_search():
+        yield
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A task and its config; parameters that were trained for a few steps."""
@@ -61,7 +68,7 @@ def run(tmp_path_factory):
         **{"train.best_metric": "loss", "evaluate.average_last_n": 3, "evaluate.max_sentences": 1},
     )
     task = TranslationTask(config)
-    trainer = Trainer([Run(task, config, cache / "trained")])
+    trainer = Trainer([Run(task, config, cache / "trained")], snapshots=False)
     assert trainer.run()
     with Checkpoints(cache / "trained" / "checkpoints") as checkpoints:
         params = checkpoints.restore_weights([8], task.predictor.param_shapes())

@@ -1,8 +1,10 @@
 """Runs small enough for tests: a task without a network, and translators of toy sequences."""
 
+import contextlib
 import itertools
 import json
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +15,12 @@ from transformer.analysis.snapshots import Snapshot
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
+from transformer.inference.hypotheses import BLANK
+from transformer.inference.translator import Translator
 from transformer.losses import TokenSums
 from transformer.run import Run
 from transformer.tasks.base import Task
+from transformer.train import Trainer
 
 VOCABULARY = 11
 TIMING = ("seconds", "tokens_per_second")
@@ -139,6 +144,39 @@ def toy_config(cache: Path, **changes):
     config = base.get_config()
     config.update_from_flattened_dict({**TOY, "data.cache_dir": str(cache), **changes})
     return config
+
+
+@contextlib.contextmanager
+def without_search():
+    """Evaluations of translators find empty translations meanwhile: no search is compiled."""
+
+    def translate(self, variables, lines, *_):
+        return [[BLANK] for _ in lines]
+
+    def translate_stacked(self, variables, lines, *_):
+        return [translate(self, variables, lines)] * len(jax.tree.leaves(variables)[0])
+
+    with (
+        mock.patch.object(Translator, "translate", translate),
+        mock.patch.object(Translator, "translate_stacked", translate_stacked),
+    ):
+        yield
+
+
+def loss_key(task):
+    """What the losses of two tasks that are one function have in common."""
+    return getattr(task.loss, "__func__", task.loss), getattr(task, "predictor", None)
+
+
+_STEPS = {}
+
+
+def make_trainer(run: Run) -> Trainer:
+    """A trainer of one run; those of the same task and optimizer share the compiled step."""
+    key = loss_key(run.task), run.config.optimizer.to_json(), str(run.rules)
+    trainer = Trainer([run], train_step=_STEPS.get(key))
+    _STEPS[key] = trainer.train_step
+    return trainer
 
 
 def newest_state(task, config, folder: Path):

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from absl import flags
 
@@ -82,6 +83,43 @@ def refused(*arguments, says: tuple[str, ...] | str, stdin: bytes = b"") -> Ende
     for part in (says,) if isinstance(says, str) else says:
         assert part in line
     return ended
+
+
+@contextlib.contextmanager
+def without_pictures():
+    """What is trained or scored meanwhile is reported without pictures and texts of the model.
+
+    These take half of the time of a tiny run; the shared run has them.
+    """
+
+    def report(task, config, folder, results):
+        page.write(config, folder, results, None)
+
+    from experiments.report import page  # imports JAX, which not every test needs
+
+    with mock.patch("experiments.run.show", report):
+        yield
+
+
+@contextlib.contextmanager
+def loading_once(module):
+    """The commands of a module share a run's model meanwhile, if they have the same config.
+
+    What it has compiled for one of them, it need not compile for the next.
+
+    Args:
+      module: has `load_trained`; nobody may change the folders that its commands read.
+    """
+    load, runs = module.load_trained, {}
+
+    def kept(folder, config):
+        key = folder, config.to_json()
+        if key not in runs:
+            runs[key] = load(folder, config)
+        return runs[key]
+
+    with mock.patch.object(module, "load_trained", kept):
+        yield
 
 
 class TinyRun(NamedTuple):

@@ -82,6 +82,13 @@ PAIRED = {
 PAIRED_SIZES = {"d_model": 40, "num_heads": 4}
 
 
+def sizes_of(case):
+    """Of pairs within a layer, one layer on each side; more of them is what a stack is about."""
+    stacked = case["share_layers"] or case["scan_layers"]
+    layers = {} if stacked else {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    return {**PAIRED_SIZES, **layers}
+
+
 def pairs_of(case):
     return set(itertools.combinations(case.items(), 2))
 
@@ -105,6 +112,21 @@ def covering_cases():
         yield {name: case[name] for name in PAIRED}
 
 
+def few(cases, held):
+    """Few of these cases, which hold all that they hold together, each the set `held(case)`."""
+    missing = set().union(*map(held, cases))
+    while missing:
+        yield (best := max(cases, key=lambda case: len(missing & held(case))))
+        missing -= held(best)
+
+
+def is_paired(fields):
+    """Whether cases in which any two values meet have these fields, too."""
+    sizes = {"num_heads": (PAIRED_SIZES["num_heads"],)}
+    return all(value in (PAIRED | sizes).get(name, ()) for name, value in fields.items())
+
+
 CASES = list(covering_cases())
 MODELS = {name: fields[0] for name, fields in VARIANTS.items()}
-MODELS |= {"-".join(map(str, case.values())): {**PAIRED_SIZES, **case} for case in CASES}
+MODELS |= {"-".join(map(str, case.values())): {**sizes_of(case), **case} for case in CASES}
+EACH_VALUE = [{**sizes_of(case), **case} for case in few(CASES, lambda case: set(case.items()))]

@@ -12,9 +12,10 @@ from ml_collections import ConfigDict
 import tiny_run
 from configs import base
 from experiments.report import texts as report_texts
+from experiments.tasks import classification
 from runs import identical
 from tiny_classifier import CONFIG, ITEMS, ROWS
-from tiny_run import command, refused
+from tiny_run import command, loading_once, refused
 from transformer import workdir
 from transformer.data.labelled.batches import LabelledPlan, make_labelled_batch
 from transformer.data.labelled.encode import encode_labelled, read_texts
@@ -32,6 +33,12 @@ def train(folder: Path, *changes: str, rows=ROWS, name="run"):
     (folder / "config.py").write_text(CONFIG.replace("PATH", str(folder)))
     arguments = f"--config={folder / 'config.py'}", f"--workdir={folder / name}"
     return command(*arguments, *flags(changes))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once():
+    with loading_once(classification):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +75,6 @@ def predictions(folder, split="test"):
 # -- the command line
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer", "bag_of_embeddings"])
 def test_the_predictions_of_a_run_are_those_that_were_scored(trained, name):
     scores = json.loads((trained[name] / "results.json").read_text())["test"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tiny_run import command, refused, shared_folder
+from tiny_run import command, refused, shared_folder, without_pictures
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_config
 
@@ -36,6 +36,7 @@ def get_config():
     config.evaluate.checkpoint = "last"
     config.evaluate.average_last_n = 1
     config.evaluate.snapshot_statistics = 0
+    config.evaluate.snapshot_sentences = 0
     return config
 """
 
@@ -44,7 +45,8 @@ def get_config():
 def run(tmp_path_factory):
     def train(root):
         (root / "config.py").write_text(CONFIG.replace("CACHE", str(root / "cache")))
-        ended = command(f"--config={root / 'config.py'}", f"--workdir={root / 'workdir'}")
+        with without_pictures():
+            ended = command(f"--config={root / 'config.py'}", f"--workdir={root / 'workdir'}")
         assert ended.code == 0, ended
         (root / "log.txt").write_text(ended.out)
 

@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 
 from experiments.tasks import translation as translating
-from tiny_run import command, refused, shared_run
+from tiny_run import command, loading_once, refused, shared_run
 from transformer import workdir
 from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID
 from transformer.inference import translator as translator_module
 from transformer.tasks.translation import load_tokenizers, make_translator
 
 LETTERS = "abcdefghijklmnop"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once():
+    with loading_once(translating):
+        yield
 
 
 @pytest.fixture(scope="module")

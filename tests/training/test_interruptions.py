@@ -9,7 +9,7 @@ import time
 import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps
 
-from runs import SpoiltPlan, identical, lines, newest_state, unigram_config
+from runs import SpoiltPlan, identical, lines, make_trainer, newest_state, unigram_config
 from transformer.errors import UserError
 from transformer.placement import StepQueue
 from transformer.run import Run
@@ -52,7 +52,7 @@ def ended(task, config, folder) -> bool:
     """Whether a run came to its end, and was not killed."""
     folder.mkdir(exist_ok=True)
     try:
-        return Trainer([Run(task, config, folder)]).run()
+        return make_trainer(Run(task, config, folder)).run()
     except Killed:
         return False
 

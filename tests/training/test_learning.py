@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from places import ROOT
-from tiny_run import command
+from tiny_run import command, without_pictures
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_config
 
@@ -37,17 +37,18 @@ def get_config():
     config.tokenizer.kind = "word"
     config.tokenizer.vocab_size = 30
     config.optimizer.schedule = "cosine"
-    config.optimizer.learning_rate = 5e-3
+    config.optimizer.learning_rate = 1e-2
     config.optimizer.warmup_steps = 50
-    config.train.steps = 800
+    config.train.steps = 400
     config.train.label_smoothing = 0.0
     config.train.log_every = 100
-    config.train.evaluate_every = 800
+    config.train.evaluate_every = 400
     config.decode.beam_size = 1
     config.decode.batch_size = 50
     config.decode.max_extra = 5
     config.evaluate.bootstrap = 0
     config.evaluate.snapshot_sentences = 0
+    config.evaluate.snapshot_statistics = 0
     return config
 """
 
@@ -59,9 +60,10 @@ def bleu(folder) -> float:
 def test_a_translator_learns_a_toy_language_and_knows_nothing_of_it_before(tmp_path):
     (tmp_path / "config.py").write_text(CONFIG.replace("CACHE", str(tmp_path / "cache")))
     folder = tmp_path / "run"
-    ended = command(f"--config={tmp_path / 'config.py'}", f"--workdir={folder}")
+    with without_pictures():
+        ended = command(f"--config={tmp_path / 'config.py'}", f"--workdir={folder}")
     assert ended.code == 0, ended.err
-    assert bleu(folder) > 90  # seeds 0 to 4 have 99.3 to 100
+    assert bleu(folder) > 90  # seeds 0 to 4 have 97.6 to 99.0
     task = TranslationTask.from_folder(folder, load_config(folder))
     untrained = task.evaluate(task.init_params(jax.random.key(0)), "test", final=False)
     assert untrained["bleu"] < 10

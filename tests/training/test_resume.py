@@ -21,6 +21,7 @@ from runs import (
     Unigrams,
     identical,
     lines,
+    make_trainer,
     newest_state,
     toy_config,
     unigram_config,
@@ -28,7 +29,6 @@ from runs import (
 from transformer.analysis.snapshots import Snapshot
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
 
 
 class Snapshots(Unigrams):
@@ -57,7 +57,7 @@ def run(task, config, folder, end=None, at=-1) -> bool:
     plan = task.plan
     task.plan = SpoiltPlan(plan, on_read=lambda i: i == at and end(i))
     try:
-        return Trainer([Run(task, config, folder)]).run()
+        return make_trainer(Run(task, config, folder)).run()
     except Killed:
         return False
     finally:

@@ -11,6 +11,7 @@ from runs import (
     Unigrams,
     identical,
     lines,
+    make_trainer,
     newest_state,
     unigram_config,
 )
@@ -25,7 +26,7 @@ from transformer.train import Trainer, warn_of_warmup
 def trained(folder, task=None, **changes) -> Trainer:
     """Trains to the end; returns the trainer."""
     folder.mkdir(exist_ok=True)
-    trainer = Trainer([Run(task or Unigrams(), unigram_config(**changes), folder)])
+    trainer = make_trainer(Run(task or Unigrams(), unigram_config(**changes), folder))
     assert trainer.run()
     return trainer
 

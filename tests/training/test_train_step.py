@@ -9,6 +9,7 @@ import pytest
 from runs import (
     Unigrams,
     identical,
+    loss_key,
     toy_config,
     unigram_config,
 )
@@ -31,11 +32,17 @@ HPARAMS = {
 }
 
 
+STEPS = {}
+
+
 def make_step(task, accumulate=1, schedule="constant", ema=False):
-    """The step function and the first state."""
+    """The step function, compiled once for each loss, and the first state."""
     optimizer = optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, accumulate)
-    step = make_train_step(task.loss, optimizer, schedule, task.d_model, accumulate)
-    return jax.jit(step), init_state(task.init_params(jax.random.key(1)), optimizer, ema)
+    key = loss_key(task), accumulate, schedule
+    if key not in STEPS:
+        step = make_train_step(task.loss, optimizer, schedule, task.d_model, accumulate)
+        STEPS[key] = jax.jit(step)
+    return STEPS[key], init_state(task.init_params(jax.random.key(1)), optimizer, ema)
 
 
 def joined(batches):

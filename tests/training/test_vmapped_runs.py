@@ -8,16 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from runs import identical, lines, newest_state, toy_config
+from runs import identical, lines, newest_state, toy_config, without_search
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
 # Seeds, rates, schedule, smoothing, decay and dropout.
 CHANGES = [
-    {"seed": 5, "model.dropout_attention": 0.5},
-    {"optimizer.learning_rate": 0.003, "optimizer.warmup_steps": 4, "seed": 1},
-    {"train.label_smoothing": 0.3, "optimizer.weight_decay": 0.2},
+    {"seed": 5, "model.dropout_attention": 0.5, "optimizer.weight_decay": 0.2},
+    {"optimizer.learning_rate": 0.003, "optimizer.warmup_steps": 4, "train.label_smoothing": 0.3},
 ]
 
 
@@ -50,7 +49,7 @@ def test_each_run_is_what_it_would_have_been_alone(tmp_path):
         zip(configs, folders(tmp_path / "alone", len(configs)), strict=True)
     ):
         task = TranslationTask(config)
-        assert Trainer([Run(task, config, alone)]).run()
+        assert trainer_of([task], [config], [alone]).run()
         mine = tmp_path / "together" / str(i)
         for ours, theirs in zip(lines(mine), lines(alone), strict=True):
             assert ours.keys() == theirs.keys()
@@ -79,6 +78,12 @@ def test_runs_differ_from_one_another(tmp_path):
     assert all(a["loss"] != b["loss"] for a, b in zip(first, second, strict=True))
 
 
+@pytest.fixture
+def unsearched():
+    with without_search():
+        yield
+
+
 class Poisoned(TranslationTask):
     """A task whose loss is not a number where labels are smoothed by more than 0.35."""
 
@@ -88,7 +93,7 @@ class Poisoned(TranslationTask):
         return sums._replace(loss=sums.loss * jnp.where(diverges, jnp.nan, 1.0))
 
 
-def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path):
+def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path, unsearched):
     common = {
         "train.evaluate_every": 2,
         "evaluate.max_sentences": 1,
@@ -109,7 +114,7 @@ def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_p
     steps = [[line["step"] for line in lines(tmp_path / f"together/{i}", "train")] for i in (1, 2)]
     assert steps == [list(range(1, 9)), [1, 2, 3, 4]]
     [alone] = folders(tmp_path / "alone", 1)
-    assert Trainer([Run(TranslationTask(configs[1]), configs[1], alone)]).run()
+    assert trainer_of([TranslationTask(configs[1])], [configs[1]], [alone]).run()
     for ours, theirs in zip(lines(tmp_path / "together/1"), lines(alone), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
 
@@ -215,7 +220,7 @@ def test_runs_killed_between_the_records_of_an_evaluation_have_each_line_once(
     assert same_runs(tmp_path, whole, "whole", "broken")
 
 
-def test_runs_that_are_out_of_time_are_scored_and_saved(tmp_path):
+def test_runs_that_are_out_of_time_are_scored_and_saved(tmp_path, unsearched):
     late = seeds(tmp_path, "late", **{"train.minutes": 1e-9, "train.evaluate_every": 100})
     assert late.run()
     for i in (0, 1):

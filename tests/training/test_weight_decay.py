@@ -18,16 +18,20 @@ from transformer.optim import make_optimizer
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
-from variants import MODELS, VARIANTS
+from variants import EACH_VALUE, MODELS, VARIANTS
 
 # A vector in every place: none of these names is a matrix of one layer.
 VECTORS = ("bias", "scale", "query_key_scale")
 
 
+def of_one_number(params):
+    """Small arrays for others: which of them decay must not depend on sizes."""
+    return jax.tree.map(lambda x: np.ones((1,) * x.ndim, x.dtype), params)
+
+
 def decayed(params, stacked, accumulate=1):
     """Names of the parameters that an update without any gradient changes, without layers."""
-    # Which they are must not depend on sizes; those of one number are quick.
-    params = jax.tree.map(lambda x: np.ones((1,) * x.ndim, x.dtype), params)
+    params = of_one_number(params)
     optimizer = make_optimizer("adamw", 0.9, 0.98, 1e-9, 0.0, accumulate, stacked)
     gradient = jax.tree.map(jnp.zeros_like, params)
     numbers = {"learning_rate": 0.1, "weight_decay": 0.5}
@@ -46,11 +50,12 @@ def of_model(fields, scan_layers, **options):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(m, marks=pytest.mark.slow) if i % 4 else m for i, m in enumerate(MODELS)],
+    "fields",
+    [*EACH_VALUE, *(pytest.param(model, marks=pytest.mark.slow) for model in MODELS.values())],
+    ids=lambda fields: "-".join(map(str, fields.values())),
 )
-def test_every_variant_decays_the_same_parameters_with_and_without_scan(name):
-    apart, scanned = (of_model(MODELS[name], scan) for scan in (False, True))
+def test_every_variant_decays_the_same_parameters_with_and_without_scan(fields):
+    apart, scanned = (of_model(fields, scan) for scan in (False, True))
     assert apart == scanned
     assert not vectors(scanned)
     assert {"decoder_layers/feed_forward/inner/kernel", "target_embedding/table"} <= scanned
@@ -70,7 +75,7 @@ def test_accumulating_and_vmapped_optimizers_decay_the_same():
     expected = of_model(fields, True)
     assert of_model(fields, True, accumulate=3) == expected
     config = tiny_config(**fields, scan_layers=True)
-    params = reference.parameters(config)
+    params = of_one_number(reference.parameters(config))
     optimizer = make_optimizer("adamw", 0.9, 0.98, 1e-9, 0.0, 1, stacked_modules(config))
 
     def update(params, decay):
@@ -109,12 +114,13 @@ def test_a_run_s_own_step_decays_no_vector_of_a_scanned_stack(share_layers, tmp_
         "optimizer.name": "adamw",
         "optimizer.learning_rate": 0.5,
     }
-    steps = {}
-    for decay in (0.0, 0.5):
+    steps, step = {}, None
+    for decay in (0.5, 0.0):
         config = toy_config(tmp_path, **changes, **{"optimizer.weight_decay": decay})
         task = TranslationTask(config)
-        trainer = Trainer([Run(task, config, tmp_path / str(decay))])
-        state, _ = trainer.train_step(
+        trainer = Trainer([Run(task, config, tmp_path / str(decay))], train_step=step)
+        step = trainer.train_step  # the decay is an argument of it
+        state, _ = step(
             trainer.fresh_state(), trainer.placement.put_batch(task.plan[0]), trainer.hparams
         )
         steps[decay] = flatten_dict(state.params)

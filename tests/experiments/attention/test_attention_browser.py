@@ -323,8 +323,16 @@ def test_an_address_of_what_does_not_exist_is_answered_with_the_range(chromium, 
 # -- looks
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("viewport", "scheme"),
+    [
+        (DESKTOP, "dark"),
+        (PHONE, "light"),
+        pytest.param(DESKTOP, "light", marks=pytest.mark.slow),
+        pytest.param(PHONE, "dark", marks=pytest.mark.slow),
+    ],
+    ids=["desktop-dark", "phone-light", "desktop-light", "phone-dark"],
+)
 def test_nothing_is_wider_than_the_window(chromium, page, long_page, scheme, viewport):
     for file in (page, long_page):
         with opened(chromium, file, viewport=viewport, color_scheme=scheme) as shown:

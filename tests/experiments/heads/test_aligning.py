@@ -6,11 +6,11 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from experiments.heads import alignment_figures
+from experiments.heads import alignment, alignment_figures
 from experiments.heads import links as head_links
 from experiments.heads.alignment import print_scores
 from experiments.heads.links import Head, HeadLinks, Score
-from tiny_run import command, refused, shared_run
+from tiny_run import command, loading_once, refused, shared_run
 from transformer import workdir
 from transformer.analysis.alignment import GoldLinks
 from transformer.data.pairs import Pair
@@ -19,6 +19,12 @@ from transformer.data.parallel.sources import open_source
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
 from transformer.inference import groups
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once():
+    with loading_once(alignment):
+        yield
 
 
 @pytest.fixture(scope="module")

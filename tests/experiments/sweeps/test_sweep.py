@@ -11,7 +11,8 @@ import time
 import pytest
 
 from places import ROOT
-from tiny_run import CONFIG, command, refused
+from runs import without_search
+from tiny_run import CONFIG, command, refused, without_pictures
 from tiny_sweep import rows, write_config
 from transformer import workdir
 
@@ -21,7 +22,8 @@ def finished(tmp_path_factory):
     """The config and the folder of a sweep that is done, and what it printed; only to be read."""
     root = tmp_path_factory.mktemp("sweep")
     config = write_config(root)
-    ended = command(f"--config={config}", f"--workdir={root / 'sweep'}")
+    with without_pictures():
+        ended = command(f"--config={config}", f"--workdir={root / 'sweep'}")
     assert ended.code == 0, ended.err
     return config, root / "sweep", ended.out
 
@@ -73,7 +75,8 @@ def sweep():
     config = tmp_path / "config.py"
     config.write_text(finished[0].read_text().split("\ndef sweep")[0] + trials)
     stamps = [(folder / f"trials/00{n}/results.json").stat().st_mtime_ns for n in (0, 1)]
-    ended = command(f"--config={config}", f"--workdir={folder}")
+    with without_pictures(), without_search():
+        ended = command(f"--config={config}", f"--workdir={folder}")
     assert ended.code == 0, ended.err
     assert "trials 1 of" in ended.out  # it is no longer listed
     assert "2 trials in 1 group of one structure, 1 done" in ended.out
@@ -109,7 +112,8 @@ def sweep():
     yield {}
 """
     config = write_config(tmp_path, trials=trials)
-    ended = command(f"--config={config}", f"--workdir={tmp_path / 'sweep'}")
+    with without_pictures(), without_search():
+        ended = command(f"--config={config}", f"--workdir={tmp_path / 'sweep'}")
     assert ended.code == 0, ended.err
     assert "of the training tokens are unknown" in ended.out
     assert [row["state"] for row in rows(tmp_path / "sweep")] == ["failed", "complete"]
@@ -150,9 +154,10 @@ def sweep():
         yield {"seed": seed, "optimizer.learning_rate": 0.0 if seed == 3 else 0.03}
 """
     config = write_config(tmp_path, trials=trials)
-    ended = command(
-        f"--config={config}", f"--workdir={tmp_path / 'sweep'}", "--config.sweep.prune=True"
-    )
+    with without_pictures(), without_search():
+        ended = command(
+            f"--config={config}", f"--workdir={tmp_path / 'sweep'}", "--config.sweep.prune=True"
+        )
     assert "seed=3, learning_rate=0.0) is pruned" in ended.out
     states = [row["state"] for row in rows(tmp_path / "sweep")]
     assert states == ["complete", "complete", "complete", "pruned"]

@@ -30,9 +30,14 @@ def out_of_memory():
 
 @pytest.fixture(autouse=True)
 def no_luck():
-    """Objects in a cycle stay, unless the code itself has them looked for."""
+    """Objects in a cycle stay, unless the code itself has them looked for.
+
+    It then looks at those of the test alone: of the tests before there are millions.
+    """
     gc.disable()
+    gc.freeze()
     yield
+    gc.unfreeze()
     gc.enable()
 
 
@@ -48,6 +53,8 @@ class Fakes:
         self.errors, self.most = errors or {}, most
         self.trained, self.done, self.closed = [], [], 0
         self._made_before, self._failed = [], []
+        # What the tests before have compiled is of use to those that come.
+        monkeypatch.setattr(jax, "clear_caches", lambda: None)
         monkeypatch.setattr(sweep, "Run", self._one)
         monkeypatch.setattr(sweep, "Trainer", self._trainer)
         monkeypatch.setattr(sweep, "_prepare_one", self.prepare)
