@@ -194,9 +194,8 @@ def test_a_dropout_of_one_leaves_characters(corpus_of):
     assert plan.fallback_fraction() == 0
 
 
-def dropped(tokenizer, word: str, dropout: float) -> tuple[str, ...]:
+def dropped(scores: dict[str, int], word: str, dropout: float) -> tuple[str, ...]:
     """Algorithm 1 of Provilkov et al. 2020, step by step."""
-    scores = {tokenizer.pieces([i])[0]: -i for i in range(4 + 256, tokenizer.vocab_size)}
     pieces = list(word)
     while True:
         merges = [(scores[a + b], -i) for i, (a, b) in enumerate(itertools.pairwise(pieces))
@@ -212,10 +211,11 @@ def test_dropout_draws_have_the_probabilities_of_the_algorithm(dropout, corpus_o
     tokenizer = corpus_of("bpe", 0.4).source_tokenizer
     word = max(" ".join(LINES).split(), key=lambda word: len(tokenizer.encode([word])[0]) == 1)
     text, count = tokenizer.normalize(word), 4000
+    scores = {tokenizer.pieces([i])[0]: -i for i in range(4 + 256, tokenizer.vocab_size)}
     drawn = collections.Counter(
         tuple(tokenizer.pieces(tokenizer.sample(text, dropout, RNG.random))) for _ in range(count)
     )
-    wanted = collections.Counter(dropped(tokenizer, text, dropout) for _ in range(count))
+    wanted = collections.Counter(dropped(scores, text, dropout) for _ in range(count))
     assert len(wanted) > 3
     differences = [abs(drawn[key] - wanted[key]) for key in {*drawn, *wanted}]
     assert sum(differences) / (2 * count) < 0.04 * math.sqrt(len(wanted))
