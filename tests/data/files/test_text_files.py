@@ -6,6 +6,7 @@ import math
 import random
 import tracemalloc
 import unicodedata
+import zipfile
 
 import pytest
 
@@ -201,6 +202,16 @@ def test_text_in_another_encoding_is_refused_with_its_line(files, tmp_path, enco
     line = {"latin-1": 3, "utf-16": 1}[encoding]
     with refused(f"{tmp_path / 'train.de'}, line {line}:", "UTF-8", "iconv"):
         files({"train.de": GERMAN.encode(encoding), "train.en": ENGLISH})
+
+
+def test_other_encodings_of_one_byte_and_archives_are_not_guessed(files, tmp_path):
+    cyrillic = "\n".join(["Привіт, світе!"] * len(GERMAN.splitlines())) + "\n"
+    with refused("train.de, line 1:", "Western European", "WINDOWS-1251"):
+        files({"train.de": cyrillic.encode("cp1251"), "train.en": ENGLISH})
+    with zipfile.ZipFile(tmp_path / "texts", "w") as archive:
+        archive.writestr("train.de", GERMAN)
+    with refused("train.de is a zip archive: unpack it"):
+        files({"train.de": (tmp_path / "texts").read_bytes(), "train.en": ENGLISH})
 
 
 WIDE = {

@@ -8,6 +8,7 @@ from transformer.data.files.compression import open_unpacked
 from transformer.errors import UserError
 
 HEAD = 4096  # bytes that show an encoding
+ZIP = b"PK\x03\x04"
 # Byte order marks; the longer first, since one begins with another.
 WIDE = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -41,18 +42,23 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
     Raises:
       UserError: it has another encoding, which is named if the bytes reveal it.
     """
+    if number == 1 and line.startswith(ZIP):
+        raise UserError(f"{name} is a zip archive: unpack it, and name a file of it")
     encoding = _wide_encoding(line[:HEAD]) if number == 1 else ""
     try:
         if not encoding:
             return line.decode("utf-8-sig" if number == 1 else "utf-8")
         what = "the text"
     except UnicodeDecodeError as error:
-        encoding = "UTF-16" if b"\0" in line else "LATIN1"
+        encoding = "UTF-16" if b"\0" in line else ""
         what = f"byte 0x{line[error.start]:02X}"
-    likely = "" if encoding == "LATIN1" else f" but {encoding}"
+    likely = f" but {encoding}" if encoding else ""
+    fix = f"`iconv -f {encoding or 'WINDOWS-1252'} -t UTF-8`"
+    if not encoding:  # a wrong one would be read without an error
+        fix += ", if it is Western European; Cyrillic may be WINDOWS-1251, others are in `iconv -l`"
     raise UserError(
         f"{name}, line {number}: {what} is not UTF-8{likely}: convert the file, for example with "
-        f"`iconv -f {encoding} -t UTF-8`"
+        f"{fix}"
     ) from None
 
 
