@@ -192,7 +192,7 @@ def prepare(
     """
     cache = cache_folder(data)
     tokenizers = [
-        adopt_tokenizer(model, settings, text.saved)
+        adopt_tokenizer(model, with_symbols(settings, text.symbols), text.saved)
         if model
         else train_tokenizer(
             text.lines,

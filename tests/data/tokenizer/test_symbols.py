@@ -11,7 +11,7 @@ from configs import base
 from experiments.config import override
 from transformer.config import check
 from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.parallel.encode import encode_corpora, prepare_corpus, read_training_text
 from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer, train_tokenizer
 from transformer.errors import UserError
 
@@ -151,6 +151,18 @@ def test_two_vocabularies_may_be_two_models_or_one_of_them_trained(tmp_path):
     assert [both.source_tokenizer.kind, both.target_tokenizer.kind] == ["bpe", "unigram"]
     assert trained.source_tokenizer.model == both.source_tokenizer.model
     assert trained.target_tokenizer.vocab_size == 300
+
+
+def test_tags_of_corpora_are_one_piece_of_an_adopted_model(tmp_path):
+    foreign(tmp_path / "their.model", "bpe")
+    config = base.get_config()
+    config.data.cache_dir = str(tmp_path / "cache")
+    config.data.max_oov_rate = 1.0  # of the control, which does not know '<'
+    text = read_training_text([Pair(f"<2de> {text}", text) for text in TEXTS], config.data, {})
+    given = settings(model=str(tmp_path / "their.model"))
+    for tags, count in (((), 0), (("<2de>",), 1)):
+        tokenizer = encode_corpora([text], config.data, given, symbols=tags).source_tokenizer
+        assert tokenizer.pieces(tokenizer.encode(["<2de> eins"])[0]).count("<2de>") == count
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

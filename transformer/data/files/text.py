@@ -40,7 +40,8 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
       number: of the line, from one; before the first there may be a byte order mark.
 
     Raises:
-      UserError: it has another encoding, which is named if the bytes reveal it.
+      UserError: it has another encoding, which is named if the bytes reveal it, or the file is a
+        zip archive.
     """
     if number == 1 and line.startswith(ZIP):
         raise UserError(f"{name} is a zip archive: unpack it, and name a file of it")
