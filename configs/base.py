@@ -235,7 +235,8 @@ def _train() -> ConfigDict:
     train = ConfigDict()
     train.steps = 100_000  # batches [5.2]; the run ends at the first of steps, epochs, minutes
     train.epochs = 0.0  # passes over the training text; 0: no limit
-    train.minutes = 0.0  # of training, over all restarts; 0: no limit
+    # Over all restarts, with compilation and evaluations; final scores and pictures come on top.
+    train.minutes = 0.0  # 0: no limit
     train.label_smoothing = 0.1  # [5.4]
     train.class_weights = "none"  # none | balanced: equal total weight per class in the loss
     _add_start(train)

@@ -106,6 +106,11 @@ def _parse(text: str, like: Any) -> Any:
     return type(like)(text)
 
 
+def _parse_symbols(text: str) -> tuple[str, ...]:
+    """The symbols between commas; brackets and quotes belong to them."""
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
 def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
     found = list(FACTOR.finditer(text))
     if "".join(pair[0] for pair in found) != text:
@@ -116,5 +121,6 @@ def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
 # Keys whose lists are not of what their default holds: the parser of a text, and an example.
 LISTS: dict[str, tuple[Callable[[str], Any], list]] = {
     "data.corpora": (_parse_corpora, []),
+    "tokenizer.symbols": (_parse_symbols, ["<URL>"]),
     "train.learning_rate_factors": (_parse_factors, ["pattern=0.5"]),
 }

@@ -13,8 +13,7 @@ from ml_collections import ConfigDict
 from configs import own_text
 from configs.recipes.size import KEYS, ROWS
 from transformer.config import assign, flatten
-from transformer.data.corpora.settings import corpora_of
-from transformer.data.holdout import splits_held_out
+from transformer.data.corpora.settings import corpora_of, naming
 from transformer.data.parallel import files
 from transformer.errors import UserError
 from transformer.model.config import check_choice
@@ -81,22 +80,17 @@ def check_given(config: ConfigDict, given: Collection[str]) -> None:
 
 
 def count_pairs(data: ConfigDict) -> int:
-    """Returns the number of training pairs: the pairs of the files without those held out.
-
-    Cleaning, which comes later, may drop more.
-    """
-    return max(1, sum(map(_count, _texts(data))))
+    """Returns the number of training pairs, of all corpora, before cleaning."""
+    total = 0
+    for corpus in corpora_of(data):
+        with naming(corpus):
+            total += files.count_pairs(corpus.data)
+    return total or files.count_pairs(data)
 
 
 def _texts(data: ConfigDict) -> list[ConfigDict]:
     """The settings of each corpus, or of the only one."""
     return [corpus.data for corpus in corpora_of(data)] or [data]
-
-
-def _count(data: ConfigDict) -> int:
-    held_out = sum(data[f"{split}_size"] for split in splits_held_out(data))
-    pairs = files.count_pairs(data) - held_out
-    return min(pairs, data.train_subset or pairs)
 
 
 def nearest_row(pairs: int) -> int:

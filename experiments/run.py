@@ -139,6 +139,7 @@ def score(
     check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
     for split in task.splits:
+        logger.info(f"scoring {split} ...")
         start = time.monotonic()
         scores = task.evaluate(params, split, final=True)
         scores["seconds"] = round(time.monotonic() - start, 3)
@@ -175,6 +176,7 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
     # The task's own, which is compiled.
     trained = dataclasses.replace(trained, predictor=task.predictor)
     print_results(results, config.task)
+    logger.info("drawing ...")
     with _picture("the examples", folder):
         modes.show(task, trained.variables, folder)
     with _picture("the training", folder):

@@ -217,6 +217,12 @@ class Run:
             line += f"; best {metric} {best:.4g} at step {self.progress.best_step:,}"
         if nonfinite_steps:
             line += f"; {nonfinite_steps:,} steps were skipped: loss or gradient was not finite"
+        updates = -(-step // self.config.optimizer.gradient_accumulation_steps)
+        if updates < (warmup := self.config.optimizer.warmup_steps):
+            line += (
+                f"; the learning rate was still rising, at update {updates:,} of {warmup:,}: set "
+                f"--config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"
+            )
         return line
 
     def seconds_left(self) -> float:

@@ -4,6 +4,8 @@ import dataclasses
 import logging
 import math
 import os
+import resource
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -96,6 +98,17 @@ def free_memory() -> int:
         return 1024 * int(line.split()[1])
     except (OSError, ValueError):
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def process_memory() -> int:
+    """Returns the most bytes that this process has held so far, if its device is a CPU, or 0.
+
+    Beside the arrays these are the libraries, the compiler and the programs.
+    """
+    if jax.default_backend() != "cpu":
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def measure(task: Task, config: ConfigDict, shapes: list[Shape], free: int) -> Measured:

@@ -21,6 +21,7 @@ from experiments.planning.measure import (
     free_memory,
     mean_seconds,
     measure,
+    process_memory,
     shapes_of,
 )
 from experiments.planning.table import print_plan
@@ -110,7 +111,8 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
             "state": measured.state_bytes,
             "step": measured.step_bytes[largest],
             "saving": measured.state_bytes,
-            "needed": measured.needed_bytes,
+            "process": process_memory(),
+            "needed": max(measured.needed_bytes, process_memory()),
             "free": free,
             "fits": measured.fits(free),
             "largest_batch_tokens": limit,

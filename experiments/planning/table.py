@@ -51,6 +51,8 @@ def _memory(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "memory: parameters and optimizer", quantity(memory["state"], "B")
     yield "memory: largest step, these included", quantity(memory["step"], "B")
     yield "memory: copy while saving", quantity(memory["saving"], "B")
+    if memory["process"]:
+        yield "memory: all of this plan's process", quantity(memory["process"], "B")
     needed, free = (quantity(memory[name], "B") for name in ("needed", "free"))
     verdict = "" if memory["fits"] else ", too little"
     yield "memory needed", f"{needed} of {free} that are free{verdict}"

@@ -86,6 +86,12 @@ def test_pairs_are_counted_without_those_that_are_held_out(text):
     assert recipe.count_pairs(config_of(text, **files).data) == 508
 
 
+def test_text_too_small_to_hold_out_from_has_no_row(text, said):
+    with pytest.raises(UserError, match=r"has 1,008 .*lower the sizes, .* to 100 each"):
+        recipe.apply(config_of(text, **{"data.test_size": 1_000}), ())
+    assert said == []
+
+
 def test_the_row_is_set_and_told_with_its_reason(text, said):
     config = config_of(text)
     recipe.apply(config, ())

@@ -313,6 +313,12 @@ def test_the_host_runs_ahead_by_many_short_steps_and_by_no_long_one(seconds, ahe
             "step 10: train.patience=1 evaluations without a better one; best loss 0.5 at step 5",
         ),
         ({"train.minutes": 1e-9}, [1.0], "step 1: train.minutes=1e-09; best loss 1 at step 1"),
+        (
+            {"optimizer.warmup_steps": 13},
+            [1.0],
+            "step 12: train.steps=12; best loss 1 at step 5; the learning rate was still rising, "
+            "at update 12 of 13: set --config.optimizer.warmup_steps=1, or train longer",
+        ),
     ],
 )
 def test_one_line_says_why_the_training_ended(changes, scores, line, tmp_path, said):

@@ -92,7 +92,7 @@ def choose(
     """
     check_not_empty(text, len(ranks))
     taken, full = STRATEGIES[settings.holdout](np.flatnonzero(usable), ranks, sizes)
-    _check_sizes(text, sizes, len(ranks), full)
+    check_room(text, sizes, len(ranks), full)
     return taken
 
 
@@ -109,13 +109,24 @@ def check_not_empty(text: Text, count: int) -> None:
         raise UserError(f"{text.source} has no lines: name a file with sentences")
 
 
-def _check_sizes(text: Text, sizes: Mapping[str, int], count: int, full: bool) -> None:
+def check_room(text: Text, sizes: Mapping[str, int], count: int, full: bool = True) -> None:
+    """Checks that a text has more items than should be held out of it.
+
+    Args:
+      sizes: of the splits to take, in items.
+      count: of its items.
+      full: whether each split could be filled.
+
+    Raises:
+      TooFewError: it has not, or they could not.
+    """
     if full and count > sum(sizes.values()):
         return
     asked = " and ".join(f"--config.data.{split}_size={n}" for split, n in sizes.items())
+    lower = f", for example to {count // 10} each" if count >= 20 else ""
     raise TooFewError(
         f"{text.source} has {count:,} examples, and too few different ones, to hold out {asked}: "
-        "lower the sizes, or name files in "
+        f"lower the sizes{lower}, or name files in "
         + " and ".join(f"--config.data.{split}_source" for split in sizes)
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data.corpora.settings import corpora_of, part_name, parts_of
+from transformer.data.files.rows import listed
 from transformer.data.holdout import splits_held_out
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import BatchPlan
@@ -31,7 +32,8 @@ def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) 
         f"{corpus.unknown_fraction:.3%} unknown tokens; vocabularies: "
         f"{corpus.source_tokenizer.vocab_size} source, "
         f"{corpus.target_tokenizer.vocab_size} target"
-        + (" (the same)" if config.tokenizer.joint else ""),
+        + (" (the same)" if config.tokenizer.joint else "")
+        + _symbols(config.tokenizer),
         *corpus.lost.describe(),
         *_sampling(corpus, plan),
         f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
@@ -108,6 +110,10 @@ def _kept(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> li
         f"{total:,} pairs of an epoch ({drawn / total:.1%})"
         for own, report, drawn in zip(corpora, corpus.reports, plan.drawn, strict=True)
     ]
+
+
+def _symbols(settings: ConfigDict) -> str:
+    return f"; symbols: {listed(map(repr, settings.symbols))}" if settings.symbols else ""
 
 
 def _sampling(corpus: Corpus, plan: BatchPlan) -> list[str]:

@@ -77,6 +77,13 @@ def test_noisy_text_is_written_with_its_clean_part_and_the_kinds_of_noise(tmp_pa
         ("New York City", "New York City", False),  # a name is its own translation
         ("12345 67890 12345 67890", "12345 67890 12345 67890", False),
         ("Tom and Mary saw Bob in Rome.", "Tom und Mary sahen Bob in Rom.", False),
+        # Names of options are no words.
+        (
+            "Use --no-install-recommends or --fix-broken",
+            "Nimm --no-install-recommends oder --fix-broken",
+            False,
+        ),
+        ("You may read the whole file.txt here", "You may read the whole file.txt", True),
     ],
 )
 def test_a_copy_is_most_of_the_source_and_more_than_a_name(source, target, copied):
@@ -152,6 +159,9 @@ def test_a_short_sentence_is_not_lost_for_its_language_and_a_long_one_in_another
 def test_an_unknown_language_is_refused_with_those_that_are_known():
     with pytest.raises(UserError, match=r"languages: 'xx' is unknown: .*such as en,de.* de,"):
         dataclasses.replace(RULES, languages=("en", "xx"))
+    for wrong, meant in (("ua", "uk"), ("pt_BR", "pt"), ("EN", "en")):
+        with pytest.raises(UserError, match=f"'{wrong}' is unknown: .* did you mean '{meant}'"):
+            dataclasses.replace(RULES, languages=(wrong, "de"))
     with pytest.raises(UserError, match=r"languages=\('en',\): give the codes of two"):
         rules_of(settings(languages=("en",)))
 

@@ -146,6 +146,13 @@ def test_the_report_is_one_line_that_names_only_what_was_dropped():
     assert str(CleaningReport(total=3, kept=3)) == "kept 3 of 3 sentence pairs"
 
 
+def test_a_fault_of_more_than_half_of_the_pairs_asks_what_is_wrong():
+    assert str(CleaningReport(total=9, kept=4, language=5)).endswith(
+        "in another language: do --config.data.languages name the source first, then the target?"
+    )
+    assert str(CleaningReport(total=10, kept=5, language=5)).endswith("in another language")
+
+
 def test_a_corpus_of_which_nothing_is_left_is_refused_with_the_counts():
     _, report = cleaned([Pair("", "a"), Pair("b" * 60, "c" * 60)])
     with pytest.raises(UserError) as error:

@@ -103,12 +103,16 @@ SHARDS = {
 }
 TSV = "".join(f"7\t{pair.source}\t{pair.target}\n" for pair in PAIRS)
 CSV = "".join(f"{quoted(pair.target)},{quoted(pair.source)}\r\n" for pair in PAIRS)
+# As spreadsheets write it where the comma is a decimal point.
+SEMICOLONS = "".join(f"{quoted(pair.source)};{quoted(pair.target)}\r\n" for pair in PAIRS)
 OBJECTS = [{"id": 1, "translation": {"de": pair.source, "en": pair.target}} for pair in PAIRS]
 FORMATS = {
     "numbers.tsv": (TSV, {"source_field": "1", "target_field": "2"}),
     "header.tsv": ("id\tde\ten\n" + TSV, NAMES),
     "numbers.csv": (CSV, {"source_field": "1", "target_field": "0"}),
     "header.csv": ("en,de\n" + CSV, NAMES),
+    "semicolons.csv": (SEMICOLONS, {}),
+    "header_of_bars.csv": ("de|en\n" + SEMICOLONS.replace('";"', '"|"'), NAMES),
     "flat.jsonl": (jsonl(pair["translation"] for pair in OBJECTS), NAMES),
     "nested.jsonl": ("\n" + jsonl(OBJECTS), NESTED),
     "lists.jsonl": (jsonl([p.source, p.target] for p in PAIRS), {}),
@@ -338,6 +342,7 @@ def test_another_schema_lists_the_fields_there_are(write, name):
     ("content", "keys", "says"),
     [
         ("source\ttarget\na\tb\n", {}, "looks like a header (source, target)"),
+        ("en\tpt_BR\na\tb\n", {}, "looks like a header (en, pt_BR)"),
         ("a\tb\n", {"target_field": "2"}, "line 1: 2 column(s), and data.target_field='2'"),
     ],
 )
@@ -368,6 +373,29 @@ def test_a_broken_row_of_pairs_is_named_or_passed_over_and_counted(
     assert list(train) == [Pair("a", "b"), Pair("d", "e")]
     unit = place.split()[0]
     assert caplog.messages == [f"{tmp_path / name}: skipped 1 broken {unit}s"]
+
+
+def test_sentences_with_commas_do_not_make_them_the_separator(pairs):
+    text = "Yes, I do.;Ja, gern.\n" * 2 + "No.;Nein, nein, nein.\n" + "So, so.;So, so, so.\n"
+    assert pairs({"a.csv": text})[2] == Pair("No.", "Nein, nein, nein.")
+    assert pairs({"a.csv": text.replace(";", ",")})[2] == Pair("No.", "Nein")  # a control
+
+
+def test_a_field_with_a_near_name_is_told_it(write):
+    keys = {"source_field": "source", "target_field": "english"}
+    with refused("'english' (did you mean 'English'?)"):
+        open_source(write({"a.tsv": "source\tEnglish\na\tb\n"}, **keys))
+    with refused("'english' (did you mean 'English'?)"):
+        open_source(write({"a.jsonl": jsonl([{"source": "a", "English": "b"}])}, **keys))
+
+
+def test_skipping_is_not_offered_if_the_first_rows_are_broken_alike(write):
+    rows = [{"de": "a"}, {"de": "b"}, {"de": "c", "en": "d"}]
+    with refused("line 1: no field 'en'") as error:
+        open_source(write({"a.jsonl": jsonl(rows)}, **NAMES))
+    assert "skip_broken" not in str(error.value)
+    with refused("line 1: no field 'en'", "skip_broken"):  # a control
+        open_source(write({"a.jsonl": jsonl(rows[1:])}, **NAMES))
 
 
 def test_a_file_of_broken_rows_alone_is_refused_with_the_first(write):

@@ -154,7 +154,8 @@ def test_training_text_is_streamed(files, sizes):
 
 
 def test_a_missing_file_is_named_in_full_with_the_nearest_name(files, tmp_path):
-    with refused("data.train_source='train.de'", tmp_path / "train.de", "mean 'trian.de'?"):
+    with refused("data.train_source='train.de'", tmp_path / "train.de", "mean 'trian.de'?",
+                 "--config.data.train_source"):  # fmt: skip
         files({"trian.de": GERMAN, "train.en": ENGLISH, "notes.md": ""})
 
 
@@ -177,6 +178,11 @@ def test_a_folder_given_for_a_file_is_refused(files, tmp_path):
 def test_a_file_that_was_not_named_is_refused(files):
     with refused("--config.data.train_source is empty", "name a text file"):
         files({}, train_source="")
+
+
+def test_one_file_given_for_both_sides_is_refused(files):
+    with refused("are the same file", "set --config.data.train_target= (empty)"):
+        files({"a.tsv": "a\tb\n"}, train_source="a.tsv", train_target="a.tsv")
 
 
 @pytest.mark.parametrize(("source", "target"), [(2, 5), (5, 2), (0, 1), (3, 4)])
@@ -381,13 +387,20 @@ def test_only_splits_without_a_file_are_held_out(files):
     assert (len(splits["test"]), len(splits["train"])) == (7, 90)
 
 
-@pytest.mark.parametrize("text", [corpus(18), corpus(1, 40)], ids=["few pairs", "one source"])
-def test_a_text_too_small_to_hold_out_from_is_refused(files, tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (corpus(18), "lower the sizes, or"),
+        (corpus(1, 40), "lower the sizes, for example to 4 each"),
+    ],
+    ids=["few pairs", "one source"],
+)
+def test_a_text_too_small_to_hold_out_from_is_refused(files, tmp_path, text, fix):
     with refused(
         tmp_path / "all.tsv",
         f"{len(text.splitlines())} examples",
         "--config.data.validation_size=11 and --config.data.test_size=7",
-        "lower",
+        fix,
         "--config.data.validation_source and --config.data.test_source",
     ):
         files({"all.tsv": text}, **TSV, validation_size=11, test_size=7)

@@ -188,5 +188,13 @@ def test_a_run_that_keeps_a_tokenizer_takes_no_other_model():
 
 def test_symbols_are_set_on_the_command_line():
     config = base.get_config()
-    override(config, "tokenizer.symbols", "{name},<URL>")
-    assert config.tokenizer.symbols == ("{name}", "<URL>")
+    override(config, "tokenizer.symbols", "{name}, <URL>,[1],(c),'")
+    assert config.tokenizer.symbols == ("{name}", "<URL>", "[1]", "(c)", "'")
+    override(config, "tokenizer.symbols", "")
+    assert config.tokenizer.symbols == ()
+
+
+def test_symbols_that_leave_no_room_are_named(tmp_path):
+    given = settings(symbols=tuple(f"<{i}>" for i in range(300)), vocab_size=300)
+    with pytest.raises(UserError, match=r"less than the characters .*, the 300 of tokenizer\.symb"):
+        train_tokenizer(TEXTS, given, tmp_path, "texts")

@@ -63,7 +63,9 @@ def test_text_memory_and_time_are_those_of_the_run(planned):
     # Parameters, Adam's two moments, and a few counts.
     assert 0 <= memory["state"] - 12 * found["parameters"]["all"] < 100
     assert memory["step"] > memory["state"]
-    assert memory["needed"] == memory["step"] + memory["saving"]
+    # The libraries alone take more than this model; they are not on an accelerator.
+    assert memory["process"] > 10**8
+    assert memory["needed"] == memory["process"] > memory["step"] + memory["saving"]
     assert memory["fits"]
     assert found["advice"] is None
     assert (time["steps"], time["evaluations"], time["ending"]) == (40, 2, "train.steps=40")

@@ -24,25 +24,28 @@ SCRIPTS = (
 )
 DIGIT = re.compile(r"\d")
 WORD = re.compile(r"[^\W\d_]+")
+# Names of files, options and identifiers, which stay as they are in a translation.
+CODE = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
 NOT_A_LETTER = re.compile(r"[\W\d_]+")
 
 
 def is_copied(source: str, target: str) -> bool:
     """Whether the target repeats all or most words of the source, whatever their case.
 
-    Texts of up to `COPY_LETTERS` letters are not counted as copies.
+    Texts of up to `COPY_LETTERS` letters are not counted as copies, and of others with different
+    letters names of files, options and the like are no words.
     """
     texts = source.casefold(), target.casefold()
     if texts[0] != texts[1]:  # a quick answer for most pairs, which have few words in common
         sets = [set(text.split()) for text in texts]
         if 2 * len(sets[0] & sets[1]) < min(map(len, sets)):
             return False
-    words = [WORD.findall(text) for text in texts]
-    letters = ["".join(found) for found in words]
+    letters = ["".join(WORD.findall(text)) for text in texts]
     if min(map(len, letters)) <= COPY_LETTERS:
         return False
     if letters[0] == letters[1]:
         return True
+    words = [WORD.findall(CODE.sub(" ", text)) for text in texts]
     longer = max(map(len, words))
     if min(map(len, words)) < max(COPY_WORDS, COPY_FRACTION * longer):
         return False

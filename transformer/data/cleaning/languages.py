@@ -7,18 +7,27 @@ Source: Lui and Baldwin, "langid.py: An Off-the-shelf Language Identification To
 """
 
 import functools
+import re
 from typing import Any
 
 from transformer.errors import UserError
+
+# Codes of countries that are taken for those of languages.
+COUNTRIES = {"ua": "uk", "cz": "cs", "gr": "el", "jp": "ja", "kr": "ko", "cn": "zh", "dk": "da",
+             "se": "sv", "si": "sl", "ee": "et", "al": "sq", "in": "hi"}  # fmt: skip
 
 
 def check_language(language: str) -> None:
     """Raises UserError if a language is unknown, or the library that identifies it is missing."""
     known = _identifier().labels
     if language not in known:
+        near = COUNTRIES.get(language.lower(), re.split("[-_]", language.lower())[0])
+        what = (
+            f"did you mean {near!r}?" if near in known else f"choose of {', '.join(sorted(known))}"
+        )
         raise UserError(
-            f"--config.data.languages: {language!r} is unknown: give the codes of source and "
-            f"target, such as en,de, of {', '.join(sorted(known))}"
+            f"--config.data.languages: {language!r} is unknown: give the codes of the languages of "
+            f"source and target, such as en,de: {what}"
         )
 
 

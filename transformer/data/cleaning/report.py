@@ -21,6 +21,13 @@ REASONS = {
     "too_many_tokens": "over --config.data.max_tokens",
     "token_ratio": "over --config.data.max_token_ratio",
 }
+# What may be wrong if more than half of the pairs have a fault.
+HINTS = {
+    "length_ratio": "is line n of one side the translation of line n of the other?",
+    "copied": "are the two sides in two languages?",
+    "numbers": "is line n of one side the translation of line n of the other?",
+    "language": "do --config.data.languages name the source first, then the target?",
+}
 FAULTS = ("", *REASONS)  # by their numbers in arrays; '' is kept
 
 
@@ -73,7 +80,10 @@ class CleaningReport:
     def __str__(self) -> str:
         dropped = [f"{count:,} {reason}" for reason, count in self.dropped.items()]
         line = f"kept {self.kept:,} of {self.total:,} sentence pairs"
-        return f"{line}; dropped {', '.join(dropped)}" if dropped else line
+        hints = [
+            f": {hint}" for name, hint in HINTS.items() if 2 * getattr(self, name) > self.total
+        ]
+        return f"{line}; dropped {', '.join(dropped)}{''.join(hints)}" if dropped else line
 
 
 def check_kept(report: CleaningReport) -> None:

@@ -1,6 +1,9 @@
 """Tables of text: TSV, whose cells stand between tabs as they are, and CSV, which may be quoted."""
 
 import csv
+import difflib
+import itertools
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +17,10 @@ HEADERS = {
     "source_field": ("source", "src"),
     "target_field": ("target", "tgt", "trg"),
 }
+PAIR = ("source_field", "target_field")
+CODE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2})?")  # of a language, such as en or pt_BR
+SEPARATORS = ",;\t|"  # between the columns of CSV, the usual one first
+SHOWN = 100  # records that show which of them a file has
 Cells = list[str] | csv.Error
 
 
@@ -27,8 +34,11 @@ def read_tsv(path: Path, fields: Fields) -> Iterator[Row | Broken]:
 
 
 def read_csv(path: Path, fields: Fields) -> Iterator[Row | Broken]:
-    """Yields the rows of a CSV file, see `read_tsv`; a quoted cell may hold ends of lines."""
-    return _rows(path, fields, _csv_records(read_lines(path)))
+    """Yields the rows of a CSV file, see `read_tsv`; a quoted cell may hold ends of lines.
+
+    The columns are separated as they are in its first records, see `_separator`.
+    """
+    return _rows(path, fields, _csv_records(read_lines(path), _separator(path)))
 
 
 def describe_tsv(path: Path) -> str:
@@ -38,7 +48,7 @@ def describe_tsv(path: Path) -> str:
 
 def describe_csv(path: Path) -> str:
     """Returns what the columns of the first record hold, for messages."""
-    return _describe(_csv_records(read_lines(path)))
+    return _describe(_csv_records(read_lines(path), _separator(path)))
 
 
 def _describe(records: Iterator[tuple[int, Cells]]) -> str:
@@ -98,8 +108,10 @@ def _places(where: str, first: list[str], fields: Fields) -> tuple[tuple[int, ..
     names = [cell.strip() for cell in first]
     for key, name in zip(fields.keys, fields.names, strict=True):
         if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise UserError(
-                f"{where} names no column data.{key}={shorten(name)!r}: its columns are "
+                f"{where} names no column data.{key}={shorten(name)!r}{hint}: its columns are "
                 f"{listed(names)}: set --config.data.{key} to the name of one; or, of a file "
                 f"without a header line, {fields} to numbers of columns, from 0"
             )
@@ -108,12 +120,14 @@ def _places(where: str, first: list[str], fields: Fields) -> tuple[tuple[int, ..
 
 def _is_header(first: list[str], fields: Fields, places: tuple[int, ...]) -> bool:
     """Whether all fields that a header line is known by look like one."""
-    looks = [
-        place < len(first) and first[place].strip().lower() in HEADERS[key]
+    cells = {
+        key: first[place].strip() if place < len(first) else ""
         for key, place in zip(fields.keys, places, strict=True)
         if key in HEADERS
-    ]
-    return bool(looks) and all(looks)
+    }
+    if set(cells) == set(PAIR) and all(map(CODE.fullmatch, cells.values())):
+        return len(set(cells.values())) > 1
+    return bool(cells) and all(cell.lower() in HEADERS[key] for key, cell in cells.items())
 
 
 def _tsv_records(lines: Iterable[str], skip_blank: bool) -> Iterator[tuple[int, Cells]]:
@@ -123,9 +137,25 @@ def _tsv_records(lines: Iterable[str], skip_blank: bool) -> Iterator[tuple[int, 
             yield number, line.split("\t")
 
 
-def _csv_records(lines: Iterable[str]) -> Iterator[tuple[int, Cells]]:
+def _separator(path: Path) -> str:
+    """Returns the one of `SEPARATORS` by which most of the first records have equal columns.
+
+    Spreadsheets write semicolons where the comma is a decimal point. Of equally good ones it is the
+    first, and a comma if there is no second column.
+    """
+
+    def alike(separator: str) -> int:
+        """How many records have as many columns as the first one."""
+        records = itertools.islice(_csv_records(read_lines(path), separator), SHOWN)
+        widths = [0 if isinstance(cells, csv.Error) else len(cells) for _, cells in records]
+        return widths.count(widths[0]) if widths and widths[0] > 1 else 0
+
+    return max(SEPARATORS, key=alike)
+
+
+def _csv_records(lines: Iterable[str], separator: str) -> Iterator[tuple[int, Cells]]:
     """Yields the number of each record's first line, and its cells, or what is wrong with it."""
-    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
+    reader = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=separator)
     while True:
         number = reader.line_num + 1
         try:

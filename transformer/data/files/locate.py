@@ -65,7 +65,11 @@ def locate(settings: ConfigDict, key: str) -> Path:
     if path.is_dir():
         raise UserError(f"data.{key}={name!r}: {path} is a folder: name a text file in it")
     near = difflib.get_close_matches(wanted, entries, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "check --config.data.path and the name"
+    hint = (
+        f"did you mean {near[0]!r}? set --config.data.{key}"
+        if near
+        else (f"check --config.data.path and --config.data.{key}")
+    )
     hint = _fetch_command(settings, name) or hint
     raise UserError(f"data.{key}={name!r}: there is no file {path}: {hint}")
 

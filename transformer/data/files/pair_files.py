@@ -65,7 +65,12 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
                 f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
                 f"data.{target} names a second file: set --config.data.{target}= (empty)"
             )
-        return TwoFiles(path, locate(settings, target))
+        if (other := locate(settings, target)) == path:
+            raise UserError(
+                f"data.{source} and data.{target} are the same file, {path}: if it has both sides "
+                f"in its rows, set --config.data.{target}= (empty)"
+            )
+        return TwoFiles(path, other)
     keys = ("source_field", "target_field")
     fields = Fields(keys, (settings.source_field, settings.target_field), exact=False)
     fields.check()

@@ -1,5 +1,6 @@
 """A row of a file of many, what is wrong with a broken one, and the fields that are read of it."""
 
+import difflib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -58,7 +59,11 @@ class Fields(NamedTuple):
 
     def missing(self, name: str, there: Iterable[str]) -> str:
         """Returns why a row without a field is broken, with the fields that there are."""
-        return f"no field {shorten(name)!r}; its fields are {listed(map(repr, there))}: set {self}"
+        there = list(there)
+        near = difflib.get_close_matches(name, there, 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        shown = listed(map(repr, there))
+        return f"no field {shorten(name)!r}{hint}; its fields are {shown}: set {self}"
 
 
 def listed(names: Iterable[str]) -> str:

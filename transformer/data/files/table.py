@@ -72,15 +72,16 @@ class TableFile(Generic[Item]):
     skip_broken: bool
 
     def __iter__(self) -> Iterator[Item]:
-        for record in self.records():
+        records = self.records()
+        for number, record in enumerate(records):
             if not isinstance(record, Broken):
                 yield record
             elif not self.skip_broken:
-                raise UserError(
-                    f"{self.source}, {self.unit} {record.place}: {record.why}: fix the "
-                    f"{self.unit}, or set --config.data.skip_broken=True to do without such "
-                    f"{self.unit}s"
-                )
+                fix = f"fix the {self.unit}"
+                # If the first two are broken, the fields may be wrong, and nothing would be left.
+                if number or not isinstance(next(records, record), Broken):
+                    fix += f", or set --config.data.skip_broken=True to skip such {self.unit}s"
+                raise UserError(f"{self.source}, {self.unit} {record.place}: {record.why}: {fix}")
 
     @property
     def unit(self) -> str:

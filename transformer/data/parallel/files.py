@@ -32,6 +32,7 @@ from transformer.data.holdout import (
     TooFewError,
     Without,
     check_not_empty,
+    check_room,
     choose,
     splits_held_out,
     take,
@@ -83,17 +84,24 @@ def open_files(settings: ConfigDict) -> dict[str, Iterable[Pair]]:
 
 
 def count_pairs(settings: ConfigDict) -> int:
-    """Returns the number of pairs in the training files that `config.data` names.
+    """Returns the number of training pairs of the files that `config.data` names.
+
+    Not counted are those that are held out; cleaning, which comes later, may drop more.
 
     Raises:
-      UserError: a file is missing or damaged.
+      UserError: a file is missing or damaged, or too small to hold out the other splits.
     """
     text = parallel_text(settings, "train")
 
     def count() -> dict[str, np.ndarray]:
         return {"count": np.array([sum(1 for _ in text)])}
 
-    return int(_remembered("count", {"train": text}, settings, count)["count"][0])
+    pairs = int(_remembered("count", {"train": text}, settings, count)["count"][0])
+    sizes = {split: getattr(settings, f"{split}_size") for split in splits_held_out(settings)}
+    check_not_empty(text, pairs)
+    check_room(text, sizes, pairs)
+    rest = pairs - sum(sizes.values())
+    return min(rest, settings.train_subset or rest)
 
 
 def named_files(settings: ConfigDict) -> Texts:

@@ -214,6 +214,10 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
     return model.getvalue()
 
 
+def _symbols(settings) -> str:
+    return f", the {len(settings.symbols):,} of tokenizer.symbols" if settings.symbols else ""
+
+
 def _too_many_characters(message: str) -> re.Match[str] | None:
     """If the vocabulary is too small, the match whose first group is the minimum size."""
     return re.search(r"required_chars\. \d+ vs (\d+)", message)
@@ -233,7 +237,7 @@ def _explain(message: str, texts: _Sample, settings) -> str:
         )
     if limit := _too_many_characters(message):
         what, fix = (
-            "the characters of the training text",
+            "the characters of the training text" + _symbols(settings),
             f"lower --config.tokenizer.character_coverage from {settings.character_coverage}",
         )
         if _spelt_in_bytes(settings):
