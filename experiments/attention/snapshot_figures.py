@@ -28,6 +28,7 @@ from experiments.attention.snapshots import Snapshot, of_same_sentence, read_sna
 from experiments.display.figure_files import save_figure
 from transformer.analysis.attention import Attention
 
+MARGIN = 0.1  # inches around a picture
 # Statistic -> its name with the unit; those without bounds of 0 and 1 have their own axes.
 PANELS = {
     "relative_entropy": "entropy / largest possible",
@@ -65,7 +66,9 @@ def draw(folder: Path) -> list[Path]:
             drawn[f"strip_{n + 1}"] = strip_figure(strip)
     pictures = []
     for name, figure in drawn.items():
-        pictures.append(save_figure(figure, place / f"{name}.png"))
+        # Long names of tokens may reach beyond the figure.
+        options = {"bbox_inches": "tight", "pad_inches": MARGIN}
+        pictures.append(save_figure(figure, place / f"{name}.png", **options))
     for picture in place.glob("*.png"):
         if picture not in pictures and re.fullmatch(r"curves|strip_[0-9]+", picture.stem):
             picture.unlink()

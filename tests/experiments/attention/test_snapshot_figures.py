@@ -3,6 +3,7 @@
 import zipfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -158,6 +159,17 @@ def test_a_strip_names_its_rows_by_what_is_written_and_says_so():
     assert names[:QUERIES] == [*TARGET[1:], "</s>"]
     assert [label.get_text() for label in axes.get_xticklabels()][:KEYS] == SOURCE
     assert "rows: token written, columns: source token read" in figure.get_suptitle()
+
+
+def test_a_strip_has_room_for_long_tokens(tmp_path):
+    given = snapshot(10)
+    sentence = given.sentences[0]._replace(target_tokens=["<s>", *["W" * 40] * (QUERIES - 1)])
+    write(tmp_path, given._replace(sentences=[sentence]))
+    [picture] = (path for path in snapshot_figures.draw(tmp_path) if "strip" in path.name)
+    pixels = plt.imread(picture)[..., :3]
+    dark = (pixels < 0.5).all(axis=2).any(axis=0).nonzero()[0]
+    assert dark[0] > 5
+    assert dark[-1] < pixels.shape[1] - 6
 
 
 def test_a_strip_shows_the_heads_that_align_best_of_one_sentence_alone(monkeypatch):
