@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.errors import UserError
 
 NOT_FINITE = -1  # drawn if the logits are not finite
+GROUP = 100  # tokens of which the most probable is found first, see `best_continuations`
 NEVER = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
 
 
@@ -144,20 +145,19 @@ def _advance(
     previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
     first = bos_id if prompts is None else prompts.tokens[:, :1]
     logits, cache = step(jnp.where(state.index == 0, first, previous), state.cache)
-    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32)) + state.live_log_probs[..., None]
-    vocab_size = logits.shape[-1]
-    is_end = jnp.arange(vocab_size) == eos_id
-    must_end = (state.index + 1 >= max_lengths)[:, None, None]
-    log_probs = jnp.where((must_end & ~is_end) | among(forbidden, vocab_size), NEVER, log_probs)
-    length = state.index + 1
-    if prompts is not None:
-        log_probs = _follow_prompts(log_probs, state, prompts)
-        length = jnp.maximum(length - prompts.lengths + 1, 1)[:, None]
-
+    logits, length = logits.astype(jnp.float32), state.index + 1
+    maxima = group_maxima(logits)
+    # What is taken off a logit for the log-probability of the hypothesis that it continues.
+    shift = _log_sum_exp(logits, maxima.max(axis=2)) - state.live_log_probs
     # At most one continuation of each hypothesis ends: of 2 * beam_size at least beam_size go on.
-    count = min(2 * beam_size, beam_size * vocab_size)
-    best, flat = jax.lax.top_k(log_probs.reshape(len(max_lengths), -1), count)
-    parents, tokens = flat // vocab_size, (flat % vocab_size).astype(jnp.int32)
+    count = min(2 * beam_size, beam_size * logits.shape[-1])
+    found = best_continuations(logits, maxima, shift, count, forbidden)
+    found = _force(found, length >= max_lengths, eos_id, logits[:, :, eos_id] - shift)
+    if prompts is not None:
+        prompted = jnp.take(prompts.tokens, length, axis=1, mode="clip")
+        found = _force(found, length < prompts.lengths, prompted, state.live_log_probs)
+        length = jnp.maximum(length - prompts.lengths + 1, 1)[:, None]
+    best, parents, tokens = found
     ends = tokens == eos_id
     written = jnp.take_along_axis(state.live_tokens, parents[:, :, None], axis=1)
     written = jax.lax.dynamic_update_slice_in_dim(written, tokens[..., None], state.index, 2)
@@ -190,18 +190,87 @@ def _advance(
     )
 
 
+class Continuations(NamedTuple):
+    """Tokens that continue hypotheses of a sentence, the most probable first.
+
+    `parents` are the hypotheses; `log_probs` are of a hypothesis with its token.
+    """
+
+    log_probs: Float[Array, "B C"]
+    parents: Int[Array, "B C"]
+    tokens: Int[Array, "B C"]
+
+
+def group_maxima(logits: Float[Array, "B P V"]) -> Float[Array, "B P G"]:
+    """Returns the largest logit of every GROUP tokens; the last group may be smaller."""
+    missing = -logits.shape[2] % GROUP
+    padded = jnp.pad(logits, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
+    return padded.reshape(*logits.shape[:2], -1, GROUP).max(axis=3)
+
+
+def best_continuations(
+    logits: Float[Array, "B P V"],
+    maxima: Float[Array, "B P G"],
+    shift: Float[Array, "B P"],
+    count: int,
+    forbidden: Sequence[int],
+) -> Continuations:
+    """Returns the `count` continuations with the largest `logits - shift`.
+
+    They are those of `jax.lax.top_k`, equal ones in the same order, which takes several times as
+    long: the largest numbers are in the groups with the largest maxima.
+
+    Args:
+      maxima: see `group_maxima`.
+      forbidden: tokens that have NEVER in place of it.
+    """
+    batch, beam_size, vocab_size = logits.shape
+    groups = maxima.shape[2]
+    # The maximum of a group may be a token that is forbidden.
+    wanted = count + beam_size * len({token // GROUP for token in forbidden})
+    scores = (maxima - shift[..., None]).reshape(batch, -1)
+    _, chosen = jax.lax.top_k(scores, min(wanted, beam_size * groups))
+    chosen = jnp.sort(chosen, axis=1)  # so that equal ones stay in their order
+    parents = jnp.repeat(chosen // groups, GROUP, axis=1)
+    tokens = ((chosen % groups)[..., None] * GROUP + jnp.arange(GROUP)).reshape(batch, -1)
+    places = parents * vocab_size + jnp.minimum(tokens, vocab_size - 1)
+    own = jnp.take_along_axis(logits.reshape(batch, -1), places, axis=1)
+    log_probs = own - jnp.take_along_axis(shift, parents, axis=1)
+    log_probs = jnp.where(jnp.isin(tokens, jnp.array([*forbidden], jnp.int32)), NEVER, log_probs)
+    best, order = jax.lax.top_k(jnp.where(tokens < vocab_size, log_probs, -jnp.inf), count)
+    return Continuations(best, *(jnp.take_along_axis(x, order, axis=1) for x in (parents, tokens)))
+
+
+def _log_sum_exp(logits: Float[Array, "B P V"], most: Float[Array, "B P"]) -> Float[Array, "B P"]:
+    """The logarithm of the sum of exponentials, given the largest logit."""
+    return most + jnp.log(jnp.exp(logits - most[..., None]).sum(axis=2))
+
+
+def _force(
+    found: Continuations,
+    forced: Bool[Array, "B"],
+    token: Int[Array, "B"] | int,
+    log_probs: Float[Array, "B P"],
+) -> Continuations:
+    """Replaces the continuations of some sentences by one of each hypothesis, with a given token.
+
+    Args:
+      forced: whether this is such a sentence.
+      log_probs: of the hypotheses with the token.
+    """
+    best, parents = jax.lax.top_k(log_probs, log_probs.shape[1])
+    room = ((0, 0), (0, found.tokens.shape[1] - best.shape[1]))
+    only = Continuations(
+        jnp.pad(best, room, constant_values=NEVER),
+        jnp.pad(parents, room),
+        jnp.broadcast_to(jnp.reshape(jnp.asarray(token), (-1, 1)), found.tokens.shape),
+    )
+    return jax.tree.map(lambda a, b: jnp.where(forced[:, None], a, b), only, found)
+
+
 def among(ids: Sequence[int], vocab_size: int) -> Bool[Array, "V"]:
     """Returns a mask over the vocabulary, True at these ids."""
     return jnp.zeros(vocab_size, bool).at[jnp.asarray(ids, jnp.int32)].set(True)
-
-
-def _follow_prompts(log_probs, state: _State, prompts: "Prompts") -> Float[Array, "B P V"]:
-    """The log-probabilities with which each hypothesis follows its prompt until the prompt ends."""
-    place = state.index + 1
-    prompted = jnp.take(prompts.tokens, place, axis=1, mode="clip")[:, None, None]
-    is_prompted = jnp.arange(log_probs.shape[-1]) == prompted
-    forced = jnp.where(is_prompted, state.live_log_probs[..., None], NEVER)
-    return jnp.where((place < prompts.lengths)[:, None, None], forced, log_probs)
 
 
 def _best(hypotheses: Hypotheses, count: int) -> Hypotheses:

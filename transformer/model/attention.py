@@ -47,7 +47,8 @@ def scaled_dot_product_attention(
     weights = masked_softmax(scores if bias is None else scores + bias, mask)
     weights = weights if weight_mod is None else weight_mod(weights)
     weights = weights.astype(values.dtype)
-    return jnp.einsum("BHLM,BMHK->BLHK", weights, values), weights
+    heads = jnp.einsum("BHLM,BMHK->BHLK", weights, values)
+    return jnp.swapaxes(heads, 1, 2), weights
 
 
 def masked_softmax(

@@ -89,12 +89,13 @@ class DecoderLayer(nn.Module):
         self, memory: Float[Array, "B M D"], beam_size: int, steps: int
     ) -> "LayerKVCache":
         """Returns the cache with which `decode_step` decodes."""
-        heads = self.config.key_value_heads, self.config.head_width
-        empty = jnp.zeros((len(memory), steps, beam_size, *heads), self.config.dtype)
+        heads, width = self.config.key_value_heads, self.config.head_width
+        empty = jnp.zeros((len(memory), heads, steps * beam_size, width), self.config.dtype)
         if not self.config.has_encoder:
             return LayerKVCache(empty, empty, None, None)
         there = jnp.arange(memory.shape[1])
-        return LayerKVCache(empty, empty, *self.cross_attention.keys_values(memory, there))
+        both = self.cross_attention.keys_values(memory, there)
+        return LayerKVCache(empty, empty, *map(_heads_first, both))
 
     def decode_step(
         self,
@@ -108,25 +109,23 @@ class DecoderLayer(nn.Module):
 
         def attend(x):
             nonlocal cache
-            keys, values = self.self_attention.keys_values(x, inputs.query_positions)
-            cache = dataclasses.replace(
-                cache,
-                keys=jax.lax.dynamic_update_slice_in_dim(cache.keys, keys[:, None], index, 1),
-                values=jax.lax.dynamic_update_slice_in_dim(cache.values, values[:, None], index, 1),
+            new = map(_heads_first, self.self_attention.keys_values(x, inputs.query_positions))
+            keys, values = (
+                jax.lax.dynamic_update_slice_in_dim(past, now, index * x.shape[1], 2)
+                for past, now in zip((cache.keys, cache.values), new, strict=True)
             )
+            cache = dataclasses.replace(cache, keys=keys, values=values)
             # The pasts of all hypotheses share one axis of keys; the mask shows each hypothesis its
             # own.
-            flat = (len(x), -1, *keys.shape[2:])
-            return self.self_attention.attend(
-                x, cache.keys.reshape(flat), cache.values.reshape(flat), inputs
-            )
+            return self.self_attention.attend(x, _heads_first(keys), _heads_first(values), inputs)
 
         def attend_source(x):
             keys, values = cache.memory_keys, cache.memory_values
             assert keys is not None
             assert values is not None
             assert memory_inputs is not None
-            return self.cross_attention.attend(x, keys, values, memory_inputs)
+            pasts = _heads_first(keys), _heads_first(values)
+            return self.cross_attention.attend(x, *pasts, memory_inputs)
 
         x = self.self_attention_residual(x, attend)
         if self.config.has_encoder:
@@ -138,13 +137,20 @@ class DecoderLayer(nn.Module):
 class LayerKVCache:
     """Keys and values of one decoder layer: those of the steps so far, and of the source if any.
 
-    With `scan_layers`, those of all layers, on a leading axis.
+    The keys of a step's P hypotheses follow those of the step before, and heads come before
+    positions: so the products of attention read what a step has written, while XLA would copy the
+    whole cache in each step to transpose or reshape it. With `scan_layers`, those of all layers, on a leading axis.
     """
 
-    keys: Float[Array, "*layers B steps P G K"]
-    values: Float[Array, "*layers B steps P G K"]
-    memory_keys: Float[Array, "*layers B M G K"] | None
-    memory_values: Float[Array, "*layers B M G K"] | None
+    keys: Float[Array, "*layers B G slots K"]
+    values: Float[Array, "*layers B G slots K"]
+    memory_keys: Float[Array, "*layers B G M K"] | None
+    memory_values: Float[Array, "*layers B G M K"] | None
+
+
+def _heads_first(x: Float[Array, "B M G K"]) -> Float[Array, "B G M K"]:
+    """Swaps positions and heads; does the reverse as well."""
+    return jnp.swapaxes(x, 1, 2)
 
 
 def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:
