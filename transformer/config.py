@@ -13,7 +13,7 @@ from transformer.data.corpora.settings import corpora_of
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.holdout import STRATEGIES
 from transformer.data.tokenizer import INITIAL, check_models, check_sampling, check_symbols
-from transformer.decode import PENALTIES
+from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
 from transformer.metrics.registry import metrics_of
 from transformer.model import build

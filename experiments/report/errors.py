@@ -11,7 +11,7 @@ import sacrebleu
 from ml_collections import ConfigDict
 
 from experiments.text_io import read_lines
-from transformer.decode import PENALTIES
+from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
 from transformer.workdir import TrainedRun
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from conftest import tiny_model
-from transformer.decode import NEVER, PENALTIES, Prompts, beam_search
+from transformer.decoding.continuations import NEVER, best_continuations, group_maxima, log_sum_exp
+from transformer.decoding.search import PENALTIES, Rule, beam_search
+from transformer.decoding.steps import Prompts
 from transformer.errors import UserError
 
 BEGIN, END = 1, 2
@@ -48,10 +50,8 @@ def compiled_trie_search(table, limits, beam, steps, penalty, alpha, prompts, fo
         return logits, Trie(cache.count + 1, node)
 
     cache = Trie(jnp.int32(0), jnp.zeros((len(table), beam), jnp.int32))
-    return beam_search(
-        step, cache, limits, beam_size=beam, steps=steps, bos_id=BEGIN, eos_id=END,
-        penalty=penalty, alpha=alpha, prompts=prompts, forbidden=forbidden,
-    )  # fmt: skip
+    rule = Rule(beam, BEGIN, END, penalty, alpha, forbidden)
+    return beam_search(step, cache, limits, rule, steps, prompts)
 
 
 def trie_search(
@@ -297,6 +297,31 @@ def test_greedy_search_is_not_always_the_best():
     assert 3 < (greedy < wide - 1e-3).sum() < 28
 
 
+# --- without sorting the vocabulary
+
+
+@pytest.mark.parametrize("vocab", [7, 600, 731])
+@pytest.mark.parametrize("forbidden", [(), (0, 3), (5, 1)])
+def test_the_best_continuations_are_those_of_a_sort_of_all(vocab, forbidden):
+    rng = np.random.default_rng(vocab)
+    # Whole numbers, of which many are equal; subtractions of halves are exact.
+    logits = jnp.asarray(rng.integers(-9, 9, (3, 5, vocab)), jnp.float32)
+    logits = logits.at[:, 2, jnp.array(forbidden, int)].set(20.0)
+    shift = jnp.asarray(rng.integers(0, 4, (3, 5)) / 2, jnp.float32)
+    found = best_continuations(logits, group_maxima(logits), shift, 10, forbidden)
+    table = (logits - shift[..., None]).at[:, :, jnp.array(forbidden, int)].set(NEVER)
+    best, places = jax.lax.top_k(table.reshape(3, -1), 10)
+    np.testing.assert_array_equal(found.log_probs, best)
+    np.testing.assert_array_equal(found.parents * vocab + found.tokens, places)
+
+
+def test_the_logarithm_of_the_sum_of_exponentials_does_not_overflow():
+    logits = jnp.asarray(np.random.default_rng(0).normal(1e4, 5, (2, 3, 11)), jnp.float32)
+    np.testing.assert_allclose(
+        log_sum_exp(logits, logits.max(axis=2)), jax.nn.logsumexp(logits, axis=2), rtol=1e-6
+    )
+
+
 # --- with a real Transformer
 
 
@@ -320,10 +345,7 @@ def translator():
             def step(tokens, cache):
                 return model.apply(variables, tokens, cache, method="decode_step")
 
-            return beam_search(
-                step, cache, limits, beam_size=beam, steps=steps, bos_id=BEGIN, eos_id=END,
-                penalty=penalty, alpha=alpha,
-            )  # fmt: skip
+            return beam_search(step, cache, limits, Rule(beam, BEGIN, END, penalty, alpha), steps)
 
         return jax.tree.map(np.asarray, run(jnp.asarray(limits, jnp.int32)))
 

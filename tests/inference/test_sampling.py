@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.decode import (
-    Prompts,
+from transformer.decoding.sampling import (
     SamplingRule,
     draw_tokens,
     keep_probable,
     sample,
     start_sample,
 )
+from transformer.decoding.steps import Prompts
 
 V, STEPS, END = 5, 11, 2
 PROBABILITIES = np.array([0.1, 0.4, 0.05, 0.25, 0.2])

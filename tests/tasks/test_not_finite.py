@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from runs import toy_config
-from transformer.decode import NOT_FINITE, SamplingRule, draw_tokens
+from transformer.decoding.sampling import NOT_FINITE, SamplingRule, draw_tokens
 from transformer.errors import RunError
 from transformer.tasks import REGISTRY
 from transformer.tasks.classification import make_classifier

@@ -7,12 +7,15 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from experiments.tasks import translation as translating
 from tiny_run import command, loading_once, refused, shared_run
 from transformer import workdir
 from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID
-from transformer.inference import translator as translator_module
+from transformer.inference import search
+from transformer.inference.groups import length_groups
+from transformer.inference.search import BeamSearch
 from transformer.tasks.translation import load_tokenizers, make_translator
 
 LETTERS = "abcdefghijklmnop"
@@ -218,13 +221,48 @@ def test_translations_do_not_depend_on_batches_order_or_neighbours(loaded):
     assert len({best[0].text for best in expected}) > 3  # the control: they are not all alike
 
 
+def test_a_search_that_grows_and_shrinks_finds_the_same(loaded, monkeypatch):
+    translator, params = loaded
+    lines = sentences(13)
+    expected = translator.translate(params, lines)
+    for name, value in {"ROOM": 1 - search_length(translator, lines), "MIN_ROWS": 1}.items():
+        monkeypatch.setattr(search, name, value)
+    monkeypatch.setattr(translator, "_search", BeamSearch(translator.model, translator.decode))
+    changes = []
+    for name in ("_grow", "_take"):
+        made = getattr(translator._search, name)
+
+        def counted(*arguments, name=name, made=made):
+            changes.append(name)
+            return made(*arguments)
+
+        monkeypatch.setattr(translator._search, name, counted)
+    found = translator.translate(params, lines)
+    assert {*changes} == {"_grow", "_take"}
+    assert [[t.text for t in best] for best in found] == [[t.text for t in b] for b in expected]
+    np.testing.assert_allclose(
+        [t.score for best in found for t in best], [t.score for b in expected for t in b], rtol=1e-4
+    )
+
+
+def search_length(translator, lines):
+    """The static length of the sources, all in one batch."""
+    [(_, length)] = length_groups(
+        range(len(lines)),
+        [len(ids) + 1 for ids in translator.source_tokenizer.encode(lines)],
+        len(lines),
+        translator.max_length,
+    )
+    return length
+
+
 # -- score
 
 
 def test_the_score_of_a_translation_is_what_the_search_found(loaded, monkeypatch):
     translator, params = loaded
-    monkeypatch.setitem(translator.decode, "length_penalty", "none")
-    translator._search.clear_cache()
+    decode = ConfigDict({**translator.decode, "length_penalty": "none"})
+    monkeypatch.setattr(translator, "_search", BeamSearch(translator.model, decode))
     lines = sentences(6, seed=2)
     best = [found[0] for found in translator.translate(params, lines)]
     scores = list(translator.score(params, lines, [t.text for t in best]))
@@ -233,8 +271,6 @@ def test_the_score_of_a_translation_is_what_the_search_found(loaded, monkeypatch
     assert [count for _, count in scores] == [len(ids) + 1 for ids in tokens]
     [(other, _)] = translator.score(params, lines[:1], ["p p p"])
     assert other != pytest.approx(best[0].score, rel=1e-2)
-    monkeypatch.undo()
-    translator._search.clear_cache()
 
 
 def test_scores_do_not_depend_on_the_other_lines(loaded):
@@ -369,5 +405,5 @@ def test_no_search_writes_unknown_padding_or_begin_however_probable(tiny, loaded
         return sum("⁇" in best[0].text for best in found)
 
     assert (unknown(1), unknown(3)) == (0, 0)
-    monkeypatch.setattr(translator_module, "NEVER_WRITTEN", (PAD_ID,))
+    monkeypatch.setattr(search, "NEVER_WRITTEN", (PAD_ID,))
     assert unknown(1) > 0  # the control: it would

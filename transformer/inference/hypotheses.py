@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from transformer.data.tokenizer import Tokenizer
-from transformer.decode import Hypotheses
+from transformer.decoding.search import Hypotheses
 from transformer.errors import RunError
 
 

@@ -30,7 +30,7 @@ def check_search(
       RunError: it is too large; the error has both sizes in GiB and the keys to lower.
     """
     numbers = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
-    # The cache is reordered into a copy; logits become log-probabilities; and unfinished and
+    # The cache is written into a copy; logits become log-probabilities; and unfinished and
     # finished hypotheses and the candidates for both are in memory at once.
     needed = 2 * numbers + rows * beam * (8 * vocab_size + 16 * steps)
     memory = device_memory() if memory is None else memory

@@ -14,12 +14,11 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
-from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID, Tokenizer
-from transformer.decode import Hypotheses, beam_search
+from transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
 from transformer.inference.groups import length_groups, rows_at_once, static_rows
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
-from transformer.inference.memory import check_search
+from transformer.inference.search import BeamSearch
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.architecture import Architecture
 from transformer.model.attention import look_ahead_mask
@@ -52,14 +51,7 @@ class Translator(TokenPredictor):
         self.target_tokenizer = target_tokenizer
         self.decode = decode
         self.max_length = model.config.max_length
-        self._search = jax.jit(self._search_batch, static_argnums=(2, 3))
-        # The same for the stacked variables of several runs.
-        self._search_stacked = jax.jit(
-            lambda shared, stacked, source, beam, steps: jax.vmap(
-                lambda own: self._search_batch({**shared, **own}, source, beam, steps)
-            )(stacked),
-            static_argnums=(3, 4),
-        )
+        self._search = BeamSearch(model, decode)
 
     def init_params(self, key: jax.Array) -> Params:
         """Returns fresh float32 parameters; they do not depend on any text."""
@@ -116,10 +108,11 @@ class Translator(TokenPredictor):
         """
         results = [[BLANK] for _ in lines]
         left = len(lines)
-        for rows, found in self._decode(self._search, variables, lines, beam, first_line):
+        for rows, found in self._decode(self._search.find, variables, lines, beam, first_line):
             for row, i in enumerate(rows):
-                own = jax.tree.map(lambda x, row=row: x[row], found)
-                results[i] = read_hypotheses(own, self.target_tokenizer, self.decode.num_best)
+                results[i] = read_hypotheses(
+                    found[row], self.target_tokenizer, self.decode.num_best
+                )
                 if not results[i]:
                     raise not_finite(first_line + i, "translation")
             left -= len(rows)
@@ -142,7 +135,7 @@ class Translator(TokenPredictor):
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
-        search = functools.partial(self._search_stacked, shared or {})
+        search = functools.partial(self._search.find_stacked, shared or {})
         for rows, found in self._decode(search, variables, lines, beam, 1):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
@@ -282,8 +275,8 @@ class Translator(TokenPredictor):
         lines: Sequence[str],
         beam: int | None,
         first: int,
-    ) -> Iterator[tuple[list[int], Hypotheses]]:
-        """Yields the lines that were decoded together, without blank ones, and their hypotheses."""
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Yields the lines that were decoded together, without blank ones, and what is found."""
         encoded = self._encode_lines(self.source_tokenizer, lines, first)
         todo = [i for i, ids in enumerate(encoded) if ids]
         lengths = [len(ids) + 1 for ids in encoded]
@@ -291,8 +284,7 @@ class Translator(TokenPredictor):
         for rows, length in length_groups(todo, lengths, size, self.max_length):
             batch = make_batch([encoded[i] for i in rows], [], size, length)
             beam = beam or self.decode.beam_size
-            found = search(variables, batch.source, beam, self._limit(length))
-            yield rows, jax.device_get(found)
+            yield rows, search(variables, batch.source, beam, self._limit(length))
 
     def _features(self, variables, batch, rates, key):
         rngs = {} if key is None else {"dropout": key}
@@ -305,26 +297,6 @@ class Translator(TokenPredictor):
     @functools.cached_property
     def _cross(self):
         return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
-
-    def _search_batch(self, variables, source, beam: int, steps: int) -> Hypotheses:
-        mask = source != PAD_ID
-        cache = self.model.apply(variables, source, mask, beam, steps, method="init_cache")
-        check_search(cache, len(source), beam, steps, self.model.config.target_vocab_size)
-        lengths = mask.sum(axis=1)
-        limits = self.decode.max_ratio * lengths + self.decode.max_extra
-        limits = jnp.clip(limits.astype(jnp.int32), 1, steps)
-        return beam_search(
-            lambda tokens, cache: self.model.apply(variables, tokens, cache, method="decode_step"),
-            cache,
-            jnp.where(lengths > 0, limits, 0),
-            beam_size=beam,
-            steps=steps,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            penalty=self.decode.length_penalty,
-            alpha=self.decode.alpha,
-            forbidden=NEVER_WRITTEN,
-        )
 
     def _limit(self, length: int) -> int:
         longest = int(self.decode.max_ratio * length + self.decode.max_extra)

@@ -10,16 +10,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
-from transformer.decode import (
-    NOT_FINITE,
-    Hypotheses,
-    Prompts,
-    Sample,
-    SamplingRule,
-    beam_search,
-    sample,
-    start_sample,
-)
+from transformer.decoding.sampling import NOT_FINITE, Sample, SamplingRule, sample, start_sample
+from transformer.decoding.search import Hypotheses, Rule, beam_search
+from transformer.decoding.steps import Prompts
 from transformer.inference.base import Variables
 from transformer.inference.groups import static_rows
 from transformer.inference.hypotheses import not_finite
@@ -146,12 +139,14 @@ class Writer:
             functools.partial(self._step, variables),
             self._cache(variables, len(prompts.lengths), beam),
             limits,
-            beam_size=beam,
-            steps=self.context,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            penalty=self.decode.length_penalty,
-            alpha=self.decode.alpha,
-            forbidden=NEVER_WRITTEN,
-            prompts=prompts,
+            Rule(
+                beam,
+                BOS_ID,
+                EOS_ID,
+                self.decode.length_penalty,
+                self.decode.alpha,
+                NEVER_WRITTEN,
+            ),
+            self.context,
+            prompts,
         )

@@ -90,12 +90,13 @@ class DecoderLayer(nn.Module):
     ) -> "LayerKVCache":
         """Returns the cache with which `decode_step` decodes."""
         heads, width = self.config.key_value_heads, self.config.head_width
-        empty = jnp.zeros((len(memory), heads, steps * beam_size, width), self.config.dtype)
+        empty = jnp.zeros((len(memory), heads, width, steps * beam_size), self.config.dtype)
+        past = empty, jnp.swapaxes(empty, 2, 3)
         if not self.config.has_encoder:
-            return LayerKVCache(empty, empty, None, None)
+            return LayerKVCache(*past, None, None)
         there = jnp.arange(memory.shape[1])
-        both = self.cross_attention.keys_values(memory, there)
-        return LayerKVCache(empty, empty, *map(_heads_first, both))
+        keys, values = self.cross_attention.keys_values(memory, there)
+        return LayerKVCache(*past, jnp.moveaxis(keys, 1, 3), jnp.moveaxis(values, 1, 2))
 
     def decode_step(
         self,
@@ -109,23 +110,21 @@ class DecoderLayer(nn.Module):
 
         def attend(x):
             nonlocal cache
-            new = map(_heads_first, self.self_attention.keys_values(x, inputs.query_positions))
-            keys, values = (
-                jax.lax.dynamic_update_slice_in_dim(past, now, index * x.shape[1], 2)
-                for past, now in zip((cache.keys, cache.values), new, strict=True)
+            cache = cache.write(
+                *self.self_attention.keys_values(x, inputs.query_positions), index * x.shape[1]
             )
-            cache = dataclasses.replace(cache, keys=keys, values=values)
             # The pasts of all hypotheses share one axis of keys; the mask shows each hypothesis its
             # own.
-            return self.self_attention.attend(x, _heads_first(keys), _heads_first(values), inputs)
+            past = jnp.moveaxis(cache.keys, 3, 1), jnp.moveaxis(cache.values, 2, 1)
+            return self.self_attention.attend(x, *past, inputs)
 
         def attend_source(x):
             keys, values = cache.memory_keys, cache.memory_values
             assert keys is not None
             assert values is not None
             assert memory_inputs is not None
-            pasts = _heads_first(keys), _heads_first(values)
-            return self.cross_attention.attend(x, *pasts, memory_inputs)
+            there = jnp.moveaxis(keys, 3, 1), jnp.moveaxis(values, 2, 1)
+            return self.cross_attention.attend(x, *there, memory_inputs)
 
         x = self.self_attention_residual(x, attend)
         if self.config.has_encoder:
@@ -137,20 +136,46 @@ class DecoderLayer(nn.Module):
 class LayerKVCache:
     """Keys and values of one decoder layer: those of the steps so far, and of the source if any.
 
-    The keys of a step's P hypotheses follow those of the step before, and heads come before
-    positions: so the products of attention read what a step has written, while XLA would copy the
-    whole cache in each step to transpose or reshape it. With `scan_layers`, those of all layers, on a leading axis.
+    The P hypotheses of a step have P slots, after those of the step before. Heads come before
+    positions, and keys have their positions last, as the products of attention read them best; XLA
+    would copy the whole cache in each step to transpose or reshape it. With `scan_layers`, all
+    layers are on a leading axis.
     """
 
-    keys: Float[Array, "*layers B G slots K"]
+    keys: Float[Array, "*layers B G K slots"]
     values: Float[Array, "*layers B G slots K"]
-    memory_keys: Float[Array, "*layers B G M K"] | None
+    memory_keys: Float[Array, "*layers B G K M"] | None
     memory_values: Float[Array, "*layers B G M K"] | None
 
+    def write(
+        self, keys: Float[Array, "B P G K"], values: Float[Array, "B P G K"], slot: Int[Array, ""]
+    ) -> "LayerKVCache":
+        """Returns the cache with the keys and values of a step, from a slot on."""
+        update = jax.lax.dynamic_update_slice_in_dim
+        return dataclasses.replace(
+            self,
+            keys=update(self.keys, jnp.moveaxis(keys, 1, 3), slot, 3),
+            values=update(self.values, jnp.moveaxis(values, 1, 2), slot, 2),
+        )
 
-def _heads_first(x: Float[Array, "B M G K"]) -> Float[Array, "B G M K"]:
-    """Swaps positions and heads; does the reverse as well."""
-    return jnp.swapaxes(x, 1, 2)
+    def grow(self, slots: int) -> "LayerKVCache":
+        """Returns the cache with so many slots more."""
+        return dataclasses.replace(
+            self,
+            keys=pad_axis(self.keys, -1, slots),
+            values=pad_axis(self.values, -2, slots),
+        )
+
+    def take(self, rows: Int[Array, "n"]) -> "LayerKVCache":
+        """Returns the cache of some sentences."""
+        return jax.tree.map(lambda x: jnp.take(x, rows, axis=-4), self)
+
+
+def pad_axis(x: Float[Array, "..."] | Int[Array, "..."], axis: int, count: int) -> Array:
+    """Returns an array with `count` zeros at the end of an axis."""
+    room = [(0, 0)] * x.ndim
+    room[axis] = 0, count
+    return jnp.pad(x, room)
 
 
 def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:

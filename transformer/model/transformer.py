@@ -1,7 +1,7 @@
 """The Transformer [3.1], for whole sequences or token by token."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -32,6 +32,7 @@ from transformer.model.stack import (
     EncoderLayer,
     LayerKVCache,
     make_layers,
+    pad_axis,
     run_layers,
     sown_by_kind,
 )
@@ -265,3 +266,24 @@ class KVCache:
         return dataclasses.replace(
             self, back_pointers=jnp.take_along_axis(self.back_pointers, parents[:, :, None], axis=1)
         )
+
+    def grow(self, steps: int) -> "KVCache":
+        """Returns the cache with room for `steps` tokens."""
+        beam_size, before = self.back_pointers.shape[-2:]
+        return dataclasses.replace(
+            self,
+            back_pointers=pad_axis(self.back_pointers, -1, steps - before),
+            layers=self._each_layer(lambda layer: layer.grow((steps - before) * beam_size)),
+        )
+
+    def take(self, rows: Int[Array, "n"]) -> "KVCache":
+        """Returns the cache of some sentences."""
+        return dataclasses.replace(
+            self,
+            back_pointers=self.back_pointers[rows],
+            memory_mask=self.memory_mask[rows],
+            layers=self._each_layer(lambda layer: layer.take(rows)),
+        )
+
+    def _each_layer(self, change: Callable[[LayerKVCache], LayerKVCache]) -> Any:
+        return jax.tree.map(change, self.layers, is_leaf=lambda x: isinstance(x, LayerKVCache))

@@ -15,7 +15,7 @@ from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, tokenizer_names
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
-from transformer.decode import PENALTIES
+from transformer.decoding.search import PENALTIES
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables
 from transformer.inference.translator import Translation, Translator

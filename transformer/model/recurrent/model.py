@@ -231,3 +231,11 @@ class DecoderState:
             lambda state: jnp.take_along_axis(state, parents[:, :, None], axis=1), self.states
         )
         return dataclasses.replace(self, states=states)
+
+    def grow(self, steps: int) -> "DecoderState":
+        """Returns the cache, which has room for any number of tokens."""
+        return self
+
+    def take(self, rows: Int[Array, "n"]) -> "DecoderState":
+        """Returns the cache of some sentences."""
+        return jax.tree.map(lambda x: x[rows], self)

@@ -1,0 +1,114 @@
+"""Sampling of texts: temperature, top-k and top-p."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer.decoding.steps import Prompts, Step, among
+
+NOT_FINITE = -1  # drawn if the logits are not finite
+
+
+class Sample(NamedTuple):
+    """Texts that are being generated.
+
+    Attributes:
+      index: how many tokens the model has read; `tokens` has one more.
+      tokens: the generated tokens; 0 after the end of a text.
+      ended: whether end-of-sentence was generated.
+    """
+
+    index: Int[Array, ""]
+    cache: Any
+    tokens: Int[Array, "B steps"]
+    ended: Bool[Array, "B"]
+
+
+class SamplingRule(NamedTuple):
+    """The parameters of sampling, traced numbers; see `keep_probable`."""
+
+    temperature: float | Float[Array, ""]
+    top_k: int | Int[Array, ""]
+    top_p: float | Float[Array, ""]
+
+
+def start_sample(cache: Any, prompts: Prompts) -> Sample:
+    """Returns texts that consist of the prompts, none of which is read yet."""
+    written = jnp.arange(prompts.tokens.shape[1]) < prompts.lengths[:, None]
+    tokens = jnp.where(written, prompts.tokens, 0)
+    return Sample(jnp.int32(0), cache, tokens, jnp.zeros(len(tokens), bool))
+
+
+def sample(
+    step: Step,
+    state: Sample,
+    lengths: Int[Array, "B"],
+    until: Int[Array, ""] | int,
+    keys: Array,
+    rule: SamplingRule,
+    eos_id: int,
+    forbidden: Sequence[int] = (),
+) -> Sample:
+    """Samples until `until` tokens are read or all texts have ended, and returns the texts.
+
+    The tokens drawn for a text depend only on its key and the position, not on the number of calls
+    or the other texts.
+
+    Args:
+      lengths: tokens of each prompt.
+      until: less than the number of steps in `tokens`.
+      keys: of each text.
+      eos_id: id of end-of-sentence; negative if texts do not end.
+      forbidden: ids that are never drawn; the others' probabilities are made to sum to one.
+    """
+
+    def unfinished(state):
+        return (state.index < until) & ~state.ended.all()
+
+    def advance(state):
+        read = jax.lax.dynamic_slice_in_dim(state.tokens, state.index, 1, 1)
+        logits, cache = step(read, state.cache)
+        place = state.index + 1
+        own = jax.vmap(jax.random.fold_in, (0, None))(keys, place)
+        possible = jnp.where(among(forbidden, logits.shape[-1]), -jnp.inf, logits[:, 0])
+        drawn = draw_tokens(possible, own, rule)
+        there = jax.lax.dynamic_index_in_dim(state.tokens, place, 1, keepdims=False)
+        is_new = place >= lengths
+        token = jnp.where(is_new, jnp.where(state.ended, 0, drawn), there)
+        tokens = jax.lax.dynamic_update_slice_in_dim(state.tokens, token[:, None], place, 1)
+        return Sample(place, cache, tokens, state.ended | (is_new & (drawn == eos_id)))
+
+    return jax.lax.while_loop(unfinished, advance, state)
+
+
+def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) -> Int[Array, "B"]:
+    """Returns a token for each row, drawn by the rule; the most probable one at temperature 0.
+
+    The token is NOT_FINITE if the logits of its row are not finite.
+    """
+    drawn = jax.vmap(jax.random.categorical)(keys, keep_probable(logits, rule))
+    best = jnp.argmax(logits, axis=-1)
+    token = jnp.where(rule.temperature > 0, drawn, best).astype(jnp.int32)
+    return jnp.where(jnp.isfinite(logits.max(axis=-1)), token, NOT_FINITE)
+
+
+def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
+    """Returns logits over the temperature, with minus infinity for tokens that must not be drawn.
+
+    First the `top_k` most probable tokens are kept (Fan et al. 2018, section 5.4; 0 keeps all).
+    Then the rest is renormalised, and the smallest set with a probability of at least `top_p` is
+    kept (Holtzman et al. 2020, section 3.1). The most probable token is always kept.
+    """
+    vocab_size = logits.shape[-1]
+    scaled = logits.astype(jnp.float32) / jnp.maximum(rule.temperature, 1e-6)
+    order = jnp.argsort(-scaled, axis=-1)
+    ranked = jnp.take_along_axis(scaled, order, axis=-1)
+    rank = jnp.arange(vocab_size)
+    ranked = jnp.where(rank < jnp.where(rule.top_k > 0, rule.top_k, vocab_size), ranked, -jnp.inf)
+    probabilities = jax.nn.softmax(ranked, axis=-1)
+    before = jnp.cumsum(probabilities, axis=-1) - probabilities
+    ranked = jnp.where((before < rule.top_p) | (rank == 0), ranked, -jnp.inf)
+    return jnp.take_along_axis(ranked, jnp.argsort(order, axis=-1), axis=-1)

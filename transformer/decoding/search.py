@@ -1,0 +1,235 @@
+"""Beam search [6.1] with any step function, independent of the model."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer.decoding.continuations import (
+    NEVER,
+    best_continuations,
+    force,
+    group_maxima,
+    log_sum_exp,
+)
+from transformer.decoding.steps import Prompts, Step
+from transformer.errors import UserError
+
+
+class Hypotheses(NamedTuple):
+    """The translations found for each sentence, best first.
+
+    `tokens` end with end-of-sentence and are padded with it; `lengths` count it; `scores` are
+    log-probabilities over the length penalty. An empty slot has length zero.
+    """
+
+    tokens: Int[Array, "B P steps"]
+    lengths: Int[Array, "B P"]
+    scores: Float[Array, "B P"]
+
+
+def gnmt_penalty(length, alpha):
+    """((5 + length) / 6)^alpha (Wu et al. 2016, equation 14) [6.1]."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+def average_penalty(length, alpha):
+    """length^alpha: with alpha 1, scores are mean log-probabilities of a token."""
+    return jnp.asarray(length, jnp.float32) ** alpha
+
+
+def no_penalty(length, alpha):
+    """1: scores are log-probabilities."""
+    return jnp.ones_like(length, jnp.float32)
+
+
+PENALTIES = {"gnmt": gnmt_penalty, "average": average_penalty, "none": no_penalty}
+
+
+class Rule(NamedTuple):
+    """What a search looks for; constants of its program.
+
+    Attributes:
+      beam_size: hypotheses per sentence.
+      bos_id, eos_id: ids of begin-of-sentence and end-of-sentence.
+      penalty: a key of PENALTIES.
+      alpha: its exponent.
+      forbidden: ids that are never generated, except as part of a prompt; the other scores are not
+        renormalised.
+    """
+
+    beam_size: int
+    bos_id: int
+    eos_id: int
+    penalty: str
+    alpha: float
+    forbidden: Sequence[int] = ()
+
+
+class Search(NamedTuple):
+    """A search between two steps.
+
+    `live` hypotheses are unfinished; `done` ones are finished, sorted best first. `max_lengths` are
+    those of `beam_search`. `finished` is stored, so that a sentence does not depend on the length
+    of its neighbours.
+    """
+
+    index: Int[Array, ""]
+    cache: Any
+    max_lengths: Int[Array, "B"]
+    live_tokens: Int[Array, "B P steps"]
+    live_log_probs: Float[Array, "B P"]
+    done: Hypotheses
+    done_count: Int[Array, "B"]
+    finished: Bool[Array, "B"]
+
+    def grow(self, steps: int, eos_id: int) -> "Search":
+        """Returns the search with room for `steps` tokens."""
+        room = (0, 0), (0, 0), (0, steps - self.live_tokens.shape[-1])
+
+        def grown(tokens):
+            return jnp.pad(tokens, room, constant_values=eos_id)
+
+        return self._replace(
+            cache=self.cache.grow(steps),
+            live_tokens=grown(self.live_tokens),
+            done=self.done._replace(tokens=grown(self.done.tokens)),
+        )
+
+    def take(self, rows: Int[Array, "n"]) -> "Search":
+        """Returns the search for some sentences."""
+        shared = {"index": self.index, "cache": self.cache.take(rows)}
+        own = self._replace(index=None, cache=None)
+        return jax.tree.map(lambda x: x[rows], own)._replace(**shared)
+
+
+def beam_search(
+    step: Step,
+    cache: Any,
+    max_lengths: Int[Array, "B"],
+    rule: Rule,
+    steps: int,
+    prompts: Prompts | None = None,
+) -> Hypotheses:
+    """Returns up to `beam_size` translations of each sentence.
+
+    At each step the `beam_size` best continuations are taken; those that end a sentence leave the
+    beam, and the best that do not end one fill it again. A sentence is finished when `beam_size`
+    translations are complete and the best of them has a higher score than the current score of any
+    unfinished hypothesis: otherwise improbable hypotheses, which end early, would end the search
+    before the most probable one is complete. With a beam of one this is greedy search; with a beam
+    as wide as there are prefixes it is exhaustive.
+
+    Args:
+      max_lengths: longest translation of each sentence in tokens, its end included, from 1 to
+        `steps`, or 0 for none; at the limit a hypothesis must end.
+      steps: static bound of the loop.
+      prompts: the prefix of every hypothesis, in place of `bos_id`. `max_lengths` count it; scores
+        and their penalty do not.
+
+    Raises:
+      UserError: the penalty is unknown.
+    """
+    return go_on(step, start_search(cache, max_lengths, rule, steps), rule, 0, prompts).done
+
+
+def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: int) -> Search:
+    """Returns a search before its first step, with room for `steps` tokens; see `beam_search`."""
+    if rule.penalty not in PENALTIES:
+        raise UserError(
+            f"decode.length_penalty='{rule.penalty}' is unknown: choose one of "
+            f"{', '.join(PENALTIES)}"
+        )
+    shape = len(max_lengths), rule.beam_size
+    tokens = jnp.full((*shape, steps), rule.eos_id, jnp.int32)
+    # All hypotheses start equal, so all except the first are excluded.
+    log_probs = jnp.full(shape, NEVER).at[:, 0].set(0.0)
+    nothing = Hypotheses(tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, NEVER))
+    count = jnp.zeros(len(max_lengths), jnp.int32)
+    return Search(
+        jnp.int32(0), cache, max_lengths, tokens, log_probs, nothing, count, max_lengths <= 0
+    )
+
+
+def go_on(
+    step: Step,
+    search: Search,
+    rule: Rule,
+    keep: Int[Array, ""] | int = 0,
+    prompts: Prompts | None = None,
+) -> Search:
+    """Returns the search after all steps that it has room for, or less.
+
+    Args:
+      keep: stop where so many sentences, or fewer, are unfinished.
+    """
+
+    def unfinished(search):
+        return (search.index < search.live_tokens.shape[2]) & ((~search.finished).sum() > keep)
+
+    return jax.lax.while_loop(unfinished, lambda s: _advance(s, step, rule, prompts), search)
+
+
+def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> Search:
+    """Extends every unfinished sentence by one token."""
+    beam_size, eos_id, penalty = rule.beam_size, rule.eos_id, PENALTIES[rule.penalty]
+    previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
+    first = rule.bos_id if prompts is None else prompts.tokens[:, :1]
+    logits, cache = step(jnp.where(state.index == 0, first, previous), state.cache)
+    logits, length = logits.astype(jnp.float32), state.index + 1
+    maxima = group_maxima(logits)
+    # What is taken off a logit for the log-probability of the hypothesis that it continues.
+    shift = log_sum_exp(logits, maxima.max(axis=2)) - state.live_log_probs
+    # At most one continuation of each hypothesis ends: of 2 * beam_size at least beam_size go on.
+    count = min(2 * beam_size, beam_size * logits.shape[2])
+    found = best_continuations(logits, maxima, shift, count, rule.forbidden)
+    found = force(found, length >= state.max_lengths, eos_id, logits[:, :, eos_id] - shift)
+    if prompts is not None:
+        prompted = jnp.take(prompts.tokens, length, axis=1, mode="clip")
+        found = force(found, length < prompts.lengths, prompted, state.live_log_probs)
+        length = jnp.maximum(length - prompts.lengths + 1, 1)[:, None]
+    best, parents, tokens = found
+    ends = tokens == eos_id
+    written = jnp.take_along_axis(state.live_tokens, parents[:, :, None], axis=1)
+    written = jax.lax.dynamic_update_slice_in_dim(written, tokens[..., None], state.index, 2)
+
+    in_beam = jnp.arange(count) < beam_size
+    completed = ends & (best > NEVER / 2) & ~state.finished[:, None] & in_beam
+    ended = Hypotheses(
+        written,
+        jnp.where(completed, state.index + 1, 0),
+        jnp.where(completed, best / penalty(length, rule.alpha), NEVER),
+    )
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), state.done, ended)
+    done = _best(both, beam_size)
+
+    going_on, slots = jax.lax.top_k(jnp.where(ends, NEVER, best), beam_size)
+
+    def select(x):
+        return jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
+
+    done_count = state.done_count + completed.sum(axis=1, dtype=jnp.int32)
+    decided = done.scores[:, 0] >= (going_on / penalty(length, rule.alpha))[:, 0]
+    is_over = (state.index + 1 >= state.max_lengths) | ((done_count >= beam_size) & decided)
+    return Search(
+        state.index + 1,
+        cache.reorder(select(parents)),
+        state.max_lengths,
+        select(written),
+        going_on,
+        done,
+        done_count,
+        state.finished | is_over,
+    )
+
+
+def _best(hypotheses: Hypotheses, count: int) -> Hypotheses:
+    """Returns the `count` hypotheses with the highest scores, best first."""
+    scores, order = jax.lax.top_k(hypotheses.scores, count)
+    return Hypotheses(
+        jnp.take_along_axis(hypotheses.tokens, order[:, :, None], axis=1),
+        jnp.take_along_axis(hypotheses.lengths, order, axis=1),
+        scores,
+    )

@@ -1,0 +1,46 @@
+"""What search and sampling have in common: steps of any model, prompts, and tokens that are barred.
+
+A step takes the last token of each of P hypotheses of each of B sentences, and a cache, and
+returns the logits of the next token, and the cache. The cache is any state of the model.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+@runtime_checkable
+class Cache(Protocol):
+    """The state of a model between steps."""
+
+    def reorder(self, parents: Int[Array, "B P"]) -> "Cache":
+        """Returns the cache in which hypothesis p continues hypothesis parents[p]."""
+        ...
+
+    def grow(self, steps: int) -> "Cache":
+        """Returns the cache with room for so many steps."""
+        ...
+
+    def take(self, rows: Int[Array, "n"]) -> "Cache":
+        """Returns the cache of some sentences."""
+        ...
+
+
+Step = Callable[[Int[Array, "B P"], Any], tuple[Float[Array, "B P V"], Any]]
+
+
+class Prompts(NamedTuple):
+    """The prompts of texts: the first `lengths` of `tokens`, at least one; the rest is generated.
+
+    The first token is read and never predicted, like begin-of-sentence.
+    """
+
+    tokens: Int[Array, "B steps"]
+    lengths: Int[Array, "B"]
+
+
+def among(ids: Sequence[int], vocab_size: int) -> Bool[Array, "V"]:
+    """Returns a mask over the vocabulary, True at these ids."""
+    return jnp.zeros(vocab_size, bool).at[jnp.asarray(ids, jnp.int32)].set(True)

@@ -1,0 +1,127 @@
+"""Beam search for batches of sentences, as programs that are compiled for few static shapes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+from ml_collections import ConfigDict
+
+from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
+from transformer.decoding.search import Hypotheses, Rule, Search, go_on, start_search
+from transformer.inference.memory import check_search
+from transformer.model.architecture import Architecture
+
+ROOM = 16  # tokens that a translation may be longer than its source before the cache grows
+SHRINK = 4  # once few sentences are unfinished, they go on in a batch so many times smaller
+MIN_ROWS = 8  # rows of such a batch
+
+Variables = Mapping[str, Any]
+
+
+class BeamSearch:
+    """The search of a translator.
+
+    Attention takes the time of all tokens that the cache has room for, so these are few at first
+    and are doubled if they do not suffice. When a quarter of the sentences are left, only these go
+    on. Neither changes a translation.
+
+    Args:
+      decode: `config.decode`.
+    """
+
+    def __init__(self, model: Architecture, decode: ConfigDict):
+        self._model, self._decode = model, decode
+        self._start = jax.jit(self._first, static_argnums=(2, 3, 4))
+        self._go_on = jax.jit(self._rest, static_argnums=2)
+        self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
+        self._take = jax.jit(Search.take)
+        # Of several runs, as one program.
+        self._stacked = jax.jit(
+            lambda shared, stacked, source, beam, limit: jax.vmap(
+                lambda own: self._whole({**shared, **own}, source, beam, limit)
+            )(stacked),
+            static_argnums=(3, 4),
+        )
+
+    def find(
+        self, variables: Variables, source: Int[np.ndarray, "B M"], beam: int, limit: int
+    ) -> list[Hypotheses]:
+        """Returns the hypotheses of each sentence, as arrays [P, steps], [P] and [P].
+
+        Args:
+          limit: maximum tokens of a translation, see `max_lengths`.
+
+        Raises:
+          RunError: the search is too large for the device.
+        """
+        steps = min(source.shape[1] + ROOM, limit)
+        search = self._start(variables, source, beam, steps, limit)
+        rows, found = np.arange(len(source)), {}
+        while True:
+            keep = len(rows) // SHRINK if len(rows) >= SHRINK * MIN_ROWS else 0
+            search = self._go_on(variables, search, beam, keep)
+            finished = np.asarray(search.finished)
+            left = len(rows) - int(finished.sum())
+            if left <= keep:
+                done = jax.device_get(search.done)
+                found |= {
+                    row: jax.tree.map(lambda x, i=i: x[i], done) for i, row in enumerate(rows)
+                }
+            if not left:
+                return [found[row] for row in range(len(source))]
+            if left <= keep:
+                chosen = np.argsort(finished, kind="stable")[:keep]  # the unfinished ones first
+                rows, search = rows[chosen], self._take(search, chosen)
+            elif steps < limit:
+                steps = min(2 * steps, limit)
+                self._check(search.cache, len(rows), beam, steps)
+                search = self._grow(search, steps)
+
+    def find_stacked(
+        self,
+        shared: Variables,
+        stacked: Variables,
+        source: Int[np.ndarray, "B M"],
+        beam: int,
+        limit: int,
+    ) -> Hypotheses:
+        """Returns the hypotheses of all sentences, of each of several runs.
+
+        Args:
+          shared: variables that all runs share.
+          stacked: the others, with a leading axis of runs.
+        """
+        return jax.device_get(self._stacked(shared, stacked, source, beam, limit))
+
+    def _first(self, variables, source, beam: int, steps: int, limit: int) -> Search:
+        mask = source != PAD_ID
+        cache = self._model.apply(variables, source, mask, beam, steps, method="init_cache")
+        self._check(cache, len(source), beam, steps)
+        return start_search(
+            cache, self.max_lengths(mask.sum(axis=1), limit), self._rule(beam), steps
+        )
+
+    def _rest(self, variables, search: Search, beam: int, keep) -> Search:
+        def step(tokens, cache):
+            return self._model.apply(variables, tokens, cache, method="decode_step")
+
+        return go_on(step, search, self._rule(beam), keep)
+
+    def _whole(self, variables, source, beam: int, limit: int) -> Hypotheses:
+        search = self._first(variables, source, beam, limit, limit)
+        return self._rest(variables, search, beam, 0).done
+
+    def max_lengths(self, lengths: Int[jax.Array, "B"], limit: int) -> Int[jax.Array, "B"]:
+        """Returns the maximum tokens of a translation for sources of so many; 0 for none."""
+        limits = self._decode.max_ratio * lengths + self._decode.max_extra
+        return jnp.where(lengths > 0, jnp.clip(limits.astype(jnp.int32), 1, limit), 0)
+
+    def _rule(self, beam: int) -> Rule:
+        penalty = self._decode.length_penalty, self._decode.alpha
+        return Rule(beam, BOS_ID, EOS_ID, *penalty, NEVER_WRITTEN)
+
+    def _check(self, cache: Any, rows: int, beam: int, steps: int) -> None:
+        check_search(cache, rows, beam, steps, self._model.config.target_vocab_size)
