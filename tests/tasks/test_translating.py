@@ -225,7 +225,11 @@ def test_a_search_that_grows_and_shrinks_finds_the_same(loaded, monkeypatch):
     translator, params = loaded
     lines = sentences(13)
     expected = translator.translate(params, lines)
-    for name, value in {"ROOM": 1 - search_length(translator, lines), "MIN_ROWS": 1}.items():
+    for name, value in {
+        "ROOM": 1 - search_length(translator, lines),
+        "MIN_ROWS": 1,
+        "MANY": 0,
+    }.items():
         monkeypatch.setattr(search, name, value)
     monkeypatch.setattr(translator, "_search", BeamSearch(translator.model, translator.decode))
     changes = []

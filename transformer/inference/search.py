@@ -16,7 +16,8 @@ from transformer.model.architecture import Architecture
 
 ROOM = 16  # tokens that a translation may be longer than its source before the cache grows
 SHRINK = 4  # once few sentences are unfinished, they go on in a batch so many times smaller
-MIN_ROWS = 8  # rows of such a batch
+MIN_ROWS = 8  # of such a batch
+MANY = 1_000  # sentences, from which on the programs for smaller batches are worth compiling
 
 Variables = Mapping[str, Any]
 
@@ -25,8 +26,8 @@ class BeamSearch:
     """The search of a translator.
 
     Attention takes the time of all tokens that the cache has room for, so these are few at first
-    and are doubled if they do not suffice. When a quarter of the sentences are left, only these go
-    on. Neither changes a translation.
+    and are doubled if they do not suffice. If there are many sentences, the last quarter of a batch
+    goes on alone. Neither changes a translation.
 
     Args:
       decode: `config.decode`.
@@ -47,12 +48,18 @@ class BeamSearch:
         )
 
     def find(
-        self, variables: Variables, source: Int[np.ndarray, "B M"], beam: int, limit: int
+        self,
+        variables: Variables,
+        source: Int[np.ndarray, "B M"],
+        beam: int,
+        limit: int,
+        total: int,
     ) -> list[Hypotheses]:
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P] and [P].
 
         Args:
           limit: maximum tokens of a translation, see `max_lengths`.
+          total: number of sentences, of which these are a batch.
 
         Raises:
           RunError: the search is too large for the device.
@@ -61,7 +68,8 @@ class BeamSearch:
         search = self._start(variables, source, beam, steps, limit)
         rows, found = np.arange(len(source)), {}
         while True:
-            keep = len(rows) // SHRINK if len(rows) >= SHRINK * MIN_ROWS else 0
+            shrinks = total >= MANY and len(rows) >= SHRINK * MIN_ROWS
+            keep = len(rows) // SHRINK if shrinks else 0
             search = self._go_on(variables, search, beam, keep)
             finished = np.asarray(search.finished)
             left = len(rows) - int(finished.sum())
@@ -87,12 +95,14 @@ class BeamSearch:
         source: Int[np.ndarray, "B M"],
         beam: int,
         limit: int,
+        total: int = 0,
     ) -> Hypotheses:
         """Returns the hypotheses of all sentences, of each of several runs.
 
         Args:
           shared: variables that all runs share.
           stacked: the others, with a leading axis of runs.
+          total: not used, see `find`.
         """
         return jax.device_get(self._stacked(shared, stacked, source, beam, limit))
 

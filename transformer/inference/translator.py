@@ -284,7 +284,7 @@ class Translator(TokenPredictor):
         for rows, length in length_groups(todo, lengths, size, self.max_length):
             batch = make_batch([encoded[i] for i in rows], [], size, length)
             beam = beam or self.decode.beam_size
-            yield rows, search(variables, batch.source, beam, self._limit(length))
+            yield rows, search(variables, batch.source, beam, self._limit(length), len(todo))
 
     def _features(self, variables, batch, rates, key):
         rngs = {} if key is None else {"dropout": key}
