@@ -20,7 +20,10 @@ from experiments.display import training_curves
 from experiments.report import numbers, page
 from experiments.text_io import print_table
 from transformer import records, tasks, workdir
-from transformer.finetuning.source import check_source
+from transformer.config import flatten
+from transformer.data.splits import SPLITS
+from transformer.errors import UserError
+from transformer.finetuning.source import check_fit, check_source
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.run import Run
 from transformer.storage import weights
@@ -44,8 +47,8 @@ def train(config: ConfigDict, folder: Path) -> int | None:
     Raises:
       UserError: see `TranslationTask`, `Trainer.run`, `workdir.claim` and `workdir.locked`.
     """
-    workdir.check_same_run(folder, config, training=True)
     check_source(config, folder)
+    workdir.check_same_run(folder, config, training=True)
     task = tasks.REGISTRY[config.task](config, folder=folder)
     # Opening the checkpoints clears away those half written: none may be another process's.
     with workdir.locked(folder):
@@ -65,6 +68,8 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
             "--workdir to start from the beginning."
         )
         return None
+    if not newest:
+        check_fit(config, task.predictor)
     workdir.claim(folder, config)
     task.save_assets(folder)
     page.record_data(task, folder)
@@ -95,6 +100,7 @@ def evaluate(config: ConfigDict, folder: Path) -> None:
       UserError: there is no run or no checkpoint, or a file of it is missing or damaged.
     """
     workdir.check_same_run(folder, config)
+    _check_held_out(folder, config)
     others = workdir.other_settings(folder, config)
     # The report will need them, and damage is better known before the scoring takes its time.
     records.read_data(folder / page.DATA)
@@ -107,6 +113,19 @@ def evaluate(config: ConfigDict, folder: Path) -> None:
     workdir.make_writable(place)
     print_results(score(task, config, folder, place, {"settings": others}), config.task)
     logger.info(f"wrote {place / 'results.json'}; the results of {folder} are unchanged")
+
+
+def _check_held_out(folder: Path, config: ConfigDict) -> None:
+    """Raises UserError if a config names held-out text that the run does not have."""
+    theirs, ours = flatten(workdir.load_config(folder)), flatten(config)
+    for split in SPLITS[1:]:
+        for side in ("source", "target"):
+            if (given := ours[key := f"data.{split}_{side}"]) and given != theirs[key]:
+                raise UserError(
+                    f"config.{key}={given!r}: evaluate scores the held-out text that the run keeps "
+                    f"in {folder / 'held_out'}, and reads no other: leave this key out and name "
+                    "--workdir alone, or translate the text with --mode=translate"
+                )
 
 
 def _name_of(settings: Mapping[str, Any]) -> str:

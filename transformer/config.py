@@ -1,6 +1,7 @@
 """Completes a config from `configs/base.py`, and checks its values before training."""
 
 import difflib
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -9,6 +10,7 @@ from ml_collections import ConfigDict
 from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
+from configs.recipes.size import KEYS
 from transformer.data.corpora.settings import corpora_of
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.holdout import STRATEGIES
@@ -27,6 +29,7 @@ from transformer.tasks import REGISTRY
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
 from transformer.tasks.numbers import model_fields
 
+RECIPE_KEYS = frozenset(itertools.chain.from_iterable(KEYS))  # that config.recipe may set
 NEARLY_ONE = 0.999_999
 # (smallest, largest, keys): every number of configs/base.py except those in lists and those of a
 # ModelConfig, which stand there.

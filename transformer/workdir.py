@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from ml_collections import ConfigDict
 
 from transformer import tasks
-from transformer.config import check, complete, flatten
+from transformer.config import RECIPE_KEYS, check, complete, flatten
 from transformer.errors import UserError
 from transformer.inference.base import Predictor, Variables
 from transformer.records import read_results
@@ -169,7 +169,7 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
     ]
     if differing:
         cause = ""
-        if config.recipe != "none":
+        if config.recipe != "none" and RECIPE_KEYS.issuperset(key.split()[0] for key in differing):
             cause = f"config.recipe={config.recipe} counts the text: is it that of the run? "
         raise UserError(
             f"{folder} holds a run of another config: {'; '.join(differing)}. {cause}Use another "

@@ -211,6 +211,16 @@ def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny
 
 
 @pytest.mark.slow
+def test_other_held_out_text_is_not_silently_left_unread(tiny):
+    flags = "--mode=evaluate", f"--workdir={tiny.workdir}"
+    refused(
+        *flags,
+        "--config.data.test_source=other.en",
+        says=("config.data.test_source='other.en': evaluate scores the held-out text that the run",
+              "--mode=translate"),
+    )  # fmt: skip
+
+
 def test_an_evaluation_with_the_run_s_settings_writes_the_same_numbers_in_place(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "copy")
     before = json.loads((folder / "results.json").read_text())

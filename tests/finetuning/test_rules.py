@@ -129,8 +129,8 @@ NAMES = ("encoder_layers_0/norm/scale", "encoder_layers_1/norm/scale", "output/k
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"freeze": "encodr_layers_0"}, ("train.freeze has 'encodr", "encoder_layers_0")),
-        ({"freeze": "decoder"}, ("matches no parameter", "encoder_layers_0")),
+        ({"freeze": "encodr_layers_0"}, ("train.freeze has 'encodr", "encoder_layers_N, output")),
+        ({"freeze": "decoder"}, ("matches no parameter", "encoder_layers_N, output")),
         ({"freeze": "e"}, ("train.freeze='e' matches all", "nothing is left to train")),
         ({"freeze": "("}, ("train.freeze='(' is not a regular expression", "backslash")),
         ({"init_pattern": "a{99999999999}"}, ("train.init_pattern", "not a regular expression")),

@@ -20,7 +20,7 @@ from transformer import records, tasks, workdir
 from transformer.config import complete
 from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
-from transformer.finetuning.source import check_source, start_from, table_rows
+from transformer.finetuning.source import check_fit, check_source, start_from, table_rows
 from transformer.run import Run
 from transformer.storage.checkpoint_files import named_leaves
 from transformer.storage.files import write_json
@@ -212,7 +212,10 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
             {"tokenizer.joint": False, "model.tied_embeddings": "none"},
             ("config.tokenizer.joint=False", "has True: set --config.tokenizer.joint=True"),
         ),
-        ({"train.init_from": "/nowhere"}, ("/nowhere has no run", "--config.train.init_from")),
+        (
+            {"train.init_from": "/nowhere"},
+            ("init_from=/nowhere does not exist: name the folder of a run",),
+        ),
         ({"train.init_pattern": "encodr"}, ("train.init_pattern has 'encodr'", "encoder_layers")),
     ],
 )
@@ -223,6 +226,19 @@ def test_a_run_that_does_not_fit_is_refused_in_one_line(translator, tmp_path, ch
     assert "\n" not in str(error.value)
     assert all(part in str(error.value) for part in says), error.value
     assert not (tmp_path / "run" / records.START).exists()
+
+
+def test_a_run_that_does_not_fit_is_refused_before_it_is_there(translator, tmp_path):
+    config, source, _ = translator
+    for changes in ({"model.d_model": 16}, {"train.init_pattern": "encodr"}):
+        with pytest.raises(UserError) as error:
+            loaded(config, tmp_path / "run", source, **changes)
+        own, task = task_from(config, tmp_path / "run", source, **changes)
+        with pytest.raises(UserError) as earlier:
+            check_fit(own, task.predictor)
+        assert str(earlier.value) == str(error.value)
+    own, task = task_from(config, tmp_path / "run", source)
+    check_fit(own, task.predictor)  # the control
 
 
 def test_what_a_model_may_have_otherwise_is_taken_and_other_settings_are_told(
@@ -278,7 +294,7 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_pa
         for name, x in named_leaves(tree).items():
             assert identical(x, theirs[name]) == ("layers" in name), name
     # Control: a run that has not begun needs it.
-    with pytest.raises(UserError, match="has no run"):
+    with pytest.raises(UserError, match="does not exist"):
         check_source(config, tmp_path / "fresh")
 
 
@@ -293,18 +309,23 @@ def tiny(tmp_path_factory):
 def test_the_command_refuses_before_any_text_is_read(tiny, tmp_path):
     arguments = f"--config={tiny.config}", f"--workdir={tmp_path / 'run'}"
     nowhere = f"--config.train.init_from={tmp_path / 'nowhere'}"
-    says = (f"config.train.init_from={tmp_path}/nowhere: ", "has no run", "check --config.train")
+    says = (f"config.train.init_from={tmp_path}/nowhere does not exist", "name the folder of a run")
     refused(*arguments, nowhere, "--config.data.source=files", says=says)
     assert not (tmp_path / "run").exists()
     other = f"--config={tiny.config}", f"--workdir={tiny.workdir}", "--config.seed=3"
     refused(*other, says=(f"--config.train.init_from={tiny.workdir} starts from its weights",))
+    itself = f"--config.train.init_from={tiny.workdir}"
+    refused(*other, itself, says=("is the folder of this run itself", "--workdir of its own"))
+    narrow = f"--config.train.init_from={tiny.workdir}", "--config.model.d_model=8"
+    refused(*arguments, *narrow, says=("in that run", "that run has model.d_model"))
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_trials_of_a_sweep_are_refused_by_name(tiny, tmp_path):
     config = workdir.load_config(tiny.workdir)
     good = {"train.init_from": str(tiny.workdir)}
     assert plan_trial(config, good, 0, tmp_path).config.train.init_from == str(tiny.workdir)
-    with pytest.raises(UserError, match=r"trial 4 of the sweep: .*nowhere has no run"):
+    with pytest.raises(UserError, match=r"trial 4 of the sweep: .*nowhere does not exist"):
         plan_trial(config, {"train.init_from": "nowhere"}, 4, tmp_path)
 
 

@@ -41,8 +41,7 @@ def carry(fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, patter
       UserError: the pattern matches no name, or one that only one model has, or whose shapes
         differ otherwise than by the pieces.
     """
-    chosen = matching("train.init_pattern", pattern, dict.fromkeys([*fresh, *source]))
-    _check_shapes(fresh, source, fresh_rows, source_rows, chosen)
+    chosen = check_shapes(fresh, source, fresh_rows, source_rows, pattern)
     params, loaded, tables = dict(fresh), 0, {}
     for name in chosen:
         if name in fresh_rows:
@@ -77,10 +76,15 @@ def carry_rows(
     return table, len(known) + further
 
 
-def _check_shapes(
-    fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, chosen: Sequence[str]
-) -> None:
-    """Raises UserError where a parameter cannot be carried over."""
+def check_shapes(
+    fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str
+) -> list[str]:
+    """Returns the names that are carried over; see `carry`, of whose arrays only shapes are read.
+
+    Raises:
+      UserError: see `carry`.
+    """
+    chosen = matching("train.init_pattern", pattern, dict.fromkeys([*fresh, *source]))
     wrong = []
     for name in chosen:
         here, there = (np.shape(each[name]) if name in each else None for each in (fresh, source))
@@ -92,7 +96,7 @@ def _check_shapes(
         if not fits:
             wrong.append((name, here, there))
     if not wrong:
-        return
+        return chosen
     name, here, there = wrong[0]
     more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
     left_out = dict.fromkeys(_module(name, fresh, source) for name, _, _ in wrong)

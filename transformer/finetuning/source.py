@@ -1,7 +1,9 @@
 """The run that another one starts from: found, checked, and its weights taken over."""
 
+import contextlib
 import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ from ml_collections import ConfigDict
 from transformer import records, workdir
 from transformer.config import flatten, value_of
 from transformer.errors import UserError
-from transformer.finetuning.carry import Carried, carry
+from transformer.finetuning.carry import Carried, carry, check_shapes
 from transformer.inference.base import Params, Predictor
 from transformer.model.parameters import ParameterRules, rules_of
 from transformer.storage.checkpoint_files import named_leaves
 from transformer.storage.files import write_json
+from transformer.tasks import REGISTRY
 from transformer.tasks.numbers import initial_folder
 
 KEY = "config.train.init_from"
@@ -35,8 +38,32 @@ def check_source(config: ConfigDict, folder: Path) -> None:
       UserError: there is no such run, or it is of another task or architecture, or its vocabularies
         are not shared between the languages as here.
     """
-    if config.train.init_from and not workdir.newest_step(folder):
+    if not config.train.init_from:
+        return
+    if Path(config.train.init_from).expanduser().resolve() == folder.resolve():
+        raise UserError(
+            f"{KEY}={config.train.init_from} is the folder of this run itself: give the new run a "
+            "--workdir of its own, or leave the key out to go on with the run"
+        )
+    if not workdir.newest_step(folder):
         _read_config(config)
+
+
+def check_fit(config: ConfigDict, predictor: Predictor) -> None:
+    """Checks, before a run is there, that the parameters fit which it starts from.
+
+    Raises:
+      UserError: see `start_from`.
+    """
+    if not config.train.init_from:
+        return
+    folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
+    with _naming(config, other):
+        source = REGISTRY[other.task].load(folder, other)
+        _check_classes(config, predictor, source)
+        both = [each.param_shapes() for each in (predictor, source)]
+        rows = [table_rows(*each) for each in zip((predictor, source), both, strict=True)]
+        check_shapes(*map(named_leaves, both), *rows, config.train.init_pattern)
 
 
 def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: Path) -> Params:
@@ -51,15 +78,11 @@ def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: P
       UserError: the source cannot be read, or its parameters do not fit.
     """
     folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
-    differing = _differing(config, other)
-    try:
+    with _naming(config, other):
         trained = workdir.load_trained(folder, other)
         _check_classes(config, predictor, trained.predictor)
         carried = _carry(config, predictor, fresh, trained)
-    except UserError as error:
-        keys = f"; that run has {differing}" if differing else ""
-        raise UserError(f"{KEY}={config.train.init_from}: {error}{keys}") from None
-    if differing:
+    if differing := _differing(config, other):
         logger.warning("warning: %s was trained with %s", folder, differing)
     start = _describe(carried, fresh, rules_of(config.train)) | {
         "folder": str(folder.absolute()),
@@ -69,6 +92,17 @@ def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: P
     logger.info("%s", records.start_line(start))
     leaves = [jnp.asarray(carried.params[name]) for name in named_leaves(fresh)]
     return jax.tree.unflatten(jax.tree.structure(fresh), leaves)
+
+
+@contextlib.contextmanager
+def _naming(config: ConfigDict, other: ConfigDict) -> Iterator[None]:
+    """Puts the source before an error, and its keys that differ behind it."""
+    try:
+        yield
+    except UserError as error:
+        differing = _differing(config, other)
+        keys = f"; that run has {differing}" if differing else ""
+        raise UserError(f"{KEY}={config.train.init_from}: {error}{keys}") from None
 
 
 def _describe(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
@@ -88,6 +122,9 @@ def _describe(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[st
 def _read_config(config: ConfigDict) -> ConfigDict:
     """The config of the source, checked against that of the run that starts from it."""
     folder = Path(config.train.init_from).expanduser()
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise UserError(f"{KEY}={config.train.init_from} {what}: name the folder of a run")
     try:
         other = workdir.load_config(folder)
     except UserError as error:

@@ -19,7 +19,6 @@ from ml_collections import ConfigDict
 from transformer.errors import UserError, shorten
 from transformer.storage.checkpoint_files import named_leaves
 
-NEAR = 4  # names that a message offers
 KINDS_OF_PAIR = ([str, float], [str, int])
 
 
@@ -130,10 +129,10 @@ def matching(key: str, pattern: str, names: Collection[str]) -> list[str]:
         return found
     paths = (itertools.accumulate(name.split("/"), "{}/{}".format) for name in names)
     known = dict.fromkeys(itertools.chain.from_iterable(paths))
-    near = difflib.get_close_matches(pattern, known, NEAR, 0.5)
-    near = near or list(dict.fromkeys(name.split("/")[0] for name in names))
-    more = ", ..." if len(near) > NEAR else ""
+    near = difflib.get_close_matches(pattern, known, 1, 0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    modules = dict.fromkeys(re.sub(r"\d+$", "N", name.split("/")[0]) for name in names)
     raise UserError(
-        f"config.{key} has {shorten(pattern)!r}, which matches no parameter: there are "
-        f"{', '.join(near[:NEAR])}{more}"
+        f"config.{key} has {shorten(pattern)!r}, which matches no parameter: {hint}names begin "
+        f"with {', '.join(modules)}"
     )

@@ -12,6 +12,7 @@ from transformer.data.holdout import splits_held_out
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import Corpus, preview
+from transformer.data.tokenizer.symbols import symbols_of
 
 PREVIEW = 3  # training pairs
 
@@ -33,7 +34,7 @@ def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) 
         f"{corpus.source_tokenizer.vocab_size} source, "
         f"{corpus.target_tokenizer.vocab_size} target"
         + (" (the same)" if config.tokenizer.joint else "")
-        + _symbols(config.tokenizer),
+        + _symbols(corpus),
         *corpus.lost.describe(),
         *_sampling(corpus, plan),
         f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
@@ -112,8 +113,9 @@ def _kept(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> li
     ]
 
 
-def _symbols(settings: ConfigDict) -> str:
-    return f"; symbols: {listed(map(repr, settings.symbols))}" if settings.symbols else ""
+def _symbols(corpus: Corpus) -> str:
+    symbols = symbols_of(corpus.source_tokenizer.model)
+    return f"; symbols: {listed(map(repr, symbols))}" if symbols else ""
 
 
 def _sampling(corpus: Corpus, plan: BatchPlan) -> list[str]:

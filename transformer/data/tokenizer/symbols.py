@@ -51,6 +51,12 @@ def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
         piece.type = piece.USER_DEFINED
 
 
+def symbols_of(model: bytes) -> list[str]:
+    """Returns the symbols of a sentencepiece model."""
+    pieces = ModelProto.FromString(model).pieces
+    return [piece.piece for piece in pieces if piece.type == piece.USER_DEFINED]
+
+
 def refuse_broken_symbols(
     tokenizer: Tokenizer, settings: ConfigDict, fix: str = "choose another"
 ) -> None:
@@ -64,7 +70,9 @@ def refuse_broken_symbols(
     for symbol in settings.symbols:
         [ids] = tokenizer.encode([f"a{symbol}a {symbol}"])
         if tokenizer.pieces(ids).count(symbol) != 2:
-            raise RunError(f"tokenizer.symbols has {symbol!r}, which the tokenizer splits: {fix}")
+            raise RunError(
+                f"{symbol!r} of tokenizer.symbols or a source_tag is split by the tokenizer: {fix}"
+            )
 
 
 def _fault(symbol: object, seen: set[str]) -> str:
@@ -73,7 +81,7 @@ def _fault(symbol: object, seen: set[str]) -> str:
     if not symbol:
         return "which is empty"
     if re.search(r"\s", symbol):
-        return "which has a blank"
+        return "which has a blank (commas divide symbols)"
     if RESERVED.fullmatch(symbol):
         return "which the tokenizer needs itself"
     return "twice" if symbol in seen else ""
