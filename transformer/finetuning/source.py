@@ -61,9 +61,14 @@ def check_fit(config: ConfigDict, predictor: Predictor) -> None:
     with _naming(config, other):
         source = REGISTRY[other.task].load(folder, other)
         _check_classes(config, predictor, source)
-        both = [each.param_shapes() for each in (predictor, source)]
-        rows = [table_rows(*each) for each in zip((predictor, source), both, strict=True)]
-        check_shapes(*map(named_leaves, both), *rows, config.train.init_pattern)
+        here, there = predictor.param_shapes(), source.param_shapes()
+        check_shapes(
+            named_leaves(here),
+            named_leaves(there),
+            table_rows(predictor, here),
+            table_rows(source, there),
+            config.train.init_pattern,
+        )
 
 
 def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: Path) -> Params:
