@@ -24,7 +24,7 @@ Reading order, with the sections of the paper:
     model/recurrent/      the recurrent baseline: cells, attention, the whole model
     model/classifier.py   an encoder whose output is pooled; the mean of embeddings
     losses.py optim.py    5.4 label smoothing, 5.3 optimizer and schedule
-    decode.py             6.1 beam search
+    decoding/             6.1 beam search; sampling
     data/                 text to batches: tokenizer, length buckets, cleaning/; sources and
                           batches of each kind of text (parallel/ labelled/ documents/);
                           synthetic/ corpora
