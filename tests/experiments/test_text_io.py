@@ -148,10 +148,10 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     run = workdir.load_trained(tiny.workdir, config)
     translator, variables = run.predictor, run.variables
     seen = []
-    search, nll = translator._search, translator._row_nll
+    search, nll = translator._search.find, translator._row_nll
     monkeypatch.setattr(
-        translator,
-        "_search",
+        translator._search,
+        "find",
         lambda v, source, *rest: (seen.append(len(source)), search(v, source, *rest))[1],
     )
     monkeypatch.setattr(
