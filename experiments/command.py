@@ -8,13 +8,12 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments import recipe, run, safety
+from experiments import recipe, safety
 from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override, read_experiment
 from experiments.modes import CLEAN, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code, logging_to
-from experiments.sweeps.sweep import check_names, sweep
 from transformer.config import check, check_model
 from transformer.errors import UserError
 from transformer.trials import refuse_sweep
@@ -77,6 +76,10 @@ def _execute(command: Command) -> int:
 
 def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
+    # Only where they are needed: drawing, statistics and Optuna take more than a second.
+    from experiments import run
+    from experiments.sweeps.sweep import sweep
+
     if experiment.is_sweep:
         stopped_by = sweep(*experiment, folder, options.trial)
     else:
@@ -113,7 +116,6 @@ def _read(command: Command, folder: Path) -> Experiment:
         elif reads_text or saved is not None:
             recipe.apply(config, given, saved)
     check(config)
-    check_names(config.sweep)
     if reads_text and not experiment.is_sweep:  # whose trials may set what does not fit
         check_model(config)
     if command.config is None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ml_collections import ConfigDict
-from sacremoses.corpus import NonbreakingPrefixes
 
 from configs import base
 from configs.recipes.size import KEYS
@@ -99,9 +98,9 @@ CHOICES: dict[str, Iterable[str]] = {
     "decode.length_penalty": PENALTIES,
     "decode.search": ("sample", "beam"),
     "evaluate.checkpoint": RULES,
+    "sweep.search": ("grid", "random", "tpe"),
+    "sweep.parallel": ("auto", "sequential", "vmap"),
 }
-# For other languages sacremoses silently uses English.
-MOSES_LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
@@ -179,7 +178,11 @@ def check(config: ConfigDict) -> None:
             "raise --config.decode.beam_size"
         )
     if config.evaluate.moses:
-        check_choice("config.evaluate.moses", config.evaluate.moses, MOSES_LANGUAGES)
+        from sacremoses.corpus import NonbreakingPrefixes  # which takes a fifth of a second
+
+        # For other languages sacremoses silently uses English.
+        languages = frozenset(NonbreakingPrefixes().available_langs.values())
+        check_choice("config.evaluate.moses", config.evaluate.moses, languages)
     elif config.train.best_metric == "bleu_moses_lowercase":
         raise UserError(
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.attention import maps as attention_maps
 from experiments.attention.arrays import (
     END_OF_SENTENCE,
     KINDS,
@@ -91,6 +90,8 @@ def draw_attention(
     _check_exists(maps, options)
     save_maps(maps, place)
     drawn = hide_end_of_sentence(maps) if options.hide_eos else maps
+    from experiments.attention import maps as attention_maps  # matplotlib takes a third of a second
+
     pictures = attention_maps.draw(drawn, place, options.layer, options.head)
     numbers = ", ".join(f"{step:,}" for step in sorted(steps))
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"

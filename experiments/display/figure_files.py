@@ -2,14 +2,15 @@
 
 import io
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from transformer.storage.files import write_bytes
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def save_figure(figure: Figure, picture: Path, **options: Any) -> Path:
+
+def save_figure(figure: "Figure", picture: Path, **options: Any) -> Path:
     """Writes a figure; see `transformer.storage.files.whole_file`.
 
     Args:

@@ -11,15 +11,16 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import markupsafe
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
 from transformer.storage.files import write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parents[1] / "web"
 
@@ -86,7 +87,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def figure_svg(
-    figure: Figure, name: str, caption: str, colours: Mapping[str, str]
+    figure: "Figure", name: str, caption: str, colours: Mapping[str, str]
 ) -> markupsafe.Markup:
     """Returns a figure as an element of a page, in the page's own colours.
 
@@ -96,6 +97,8 @@ def figure_svg(
       colours: of the figure, "#rrggbb" in lower case, and of the page in their place.
     """
     text = io.StringIO()
+    import matplotlib  # whose import takes a third of a second
+
     with matplotlib.rc_context({"svg.hashsalt": name}):  # names its parts always alike
         figure.savefig(text, format="svg", transparent=True)
     svg = text.getvalue()

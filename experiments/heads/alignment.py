@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 from rich.table import Table
 
 from experiments.display.figure_files import save_figure
-from experiments.heads.alignment_figures import links_figure, scores_figure
 from experiments.heads.links import (
     Head,
     Score,
@@ -79,6 +78,8 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
             found = score_heads(run.predictor, run.variables, pairs, gold, advance)
         if options.output is not None:
             output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))
+    from experiments.heads.alignment_figures import links_figure, scores_figure
+
     print_scores(found.scores)
     write_csv(place, found.scores)
     files = [place, *(place.with_name(name) for name in ("error_rate.png", "links.png"))]

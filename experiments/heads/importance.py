@@ -29,7 +29,6 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 from rich.table import Table
-from scipy.stats import spearmanr
 
 from experiments.attention.arrays import KINDS
 from experiments.display.figure_files import save_figure
@@ -197,6 +196,8 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     """Returns Spearman's; None of fewer than MIN_HEADS pairs, or where a side has but one value."""
     if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
         return None
+    from scipy.stats import spearmanr  # which takes half a second
+
     found: Any = spearmanr(first, second)
     return float(found.statistic)
 

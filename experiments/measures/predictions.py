@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
-from scipy import stats
 
 from experiments.measures.texts import Texts, UnreadableError, count_words, digest, read_lines
 
@@ -54,6 +53,8 @@ def mcnemar_test(
 
     Source: McNemar 1947, exact as in Fagerland et al. 2013.
     """
+    from scipy import stats  # which takes half a second
+
     won, lost = int((counts > baseline).sum()), int((counts < baseline).sum())
     p_value = float(stats.binomtest(won, won + lost).pvalue) if won + lost else 1.0
     return p_value, "exact|two-sided"

@@ -30,24 +30,16 @@ from experiments.sweeps.plan import (
     structure,
 )
 from experiments.sweeps.queue import Queue, Taken, waiting_for
-from experiments.sweeps.study import SAMPLERS, Study, find_trials
+from experiments.sweeps.study import Study, find_trials
 from experiments.sweeps.summary import numbers_of, started_by, summarise
 from transformer import tasks, workdir
 from transformer.errors import RunError, UserError
-from transformer.model.config import check_choice
 from transformer.run import Run
 from transformer.storage.files import write_text
 from transformer.train import Trainer
 from transformer.trials import write_command
 
 logger = logging.getLogger(__name__)
-PARALLEL = ("auto", "sequential", "vmap")
-
-
-def check_names(settings: ConfigDict) -> None:
-    """Raises UserError if a name in `config.sweep` is unknown."""
-    check_choice("config.sweep.search", settings.search, ("grid", *SAMPLERS))
-    check_choice("config.sweep.parallel", settings.parallel, PARALLEL)
 
 
 def sweep(

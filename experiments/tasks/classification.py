@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 from experiments.attention import page
 from experiments.display.figure_files import save_figure
 from experiments.options import Options
-from experiments.tasks import class_figures
 from experiments.text_io import Lines, line_mode
 from transformer.data.labels import Labelled
 from transformer.errors import UserError
@@ -92,6 +91,8 @@ def draw_reading(
     readings = classifier.reading(variables, texts)
     if not readings:
         return []
+    from experiments.tasks import class_figures  # matplotlib takes a third of a second
+
     found = classifier.predict(variables, texts)
     rows = [
         class_figures.ReadText(tokens, weights, item.label, best[0].label)
@@ -120,6 +121,8 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     kinds = {k.removeprefix("accuracy_"): v for k, v in scores.items() if _is_of_kind(k)}
     for kind, accuracy in kinds.items():
         logger.info(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
+    from experiments.tasks import class_figures
+
     figures = folder / "figures"
     figures.mkdir(exist_ok=True)
     curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})

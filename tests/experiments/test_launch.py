@@ -216,6 +216,20 @@ def test_a_wrong_flag_is_answered_before_jax_has_started():
     assert ended.stdout == "2 False\n2 True\n"  # the other is a control
 
 
+def test_what_takes_long_to_import_is_imported_where_it_is_needed():
+    slow = "grain", "matplotlib", "optuna", "orbax", "sacrebleu", "sacremoses", "scipy"
+    script = (
+        "import sys, experiments.command, experiments.tasks.translation\n"
+        f"print(*[name for name in {slow} if name in sys.modules])\n"
+        "import experiments.sweeps.sweep, transformer.metrics.text\n"
+        f"print(*[name for name in {slow} if name in sys.modules])\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "\nmatplotlib optuna sacrebleu scipy\n"  # the second line is a control
+
+
 # -- text
 
 

@@ -4,9 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import grain
 import numpy as np
-from grain.experimental import index_shuffle
 from jaxtyping import Int
 
 # Items up to which all of a permutation cost less than some of `index_shuffle`, which walks through
@@ -16,6 +14,8 @@ SMALL = 4096
 
 def stream(batches: Any, first: int, prefetch: int) -> Iterator[Any]:
     """Yields batches[first] and all after it, `prefetch` of them made ahead in the background."""
+    import grain  # of which a model in use has no need
+
     dataset = grain.MapDataset.source(_Tail(batches, first))
     options = grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)
     return iter(dataset.to_iter_dataset(options))
@@ -23,6 +23,8 @@ def stream(batches: Any, first: int, prefetch: int) -> Iterator[Any]:
 
 def shuffle(places: Sequence[int], size: int, stream: tuple[int, ...]) -> list[int]:
     """Returns the images of positions under the stream's permutation of `size` items."""
+    from grain.experimental import index_shuffle
+
     seed = int(np.random.SeedSequence(stream).generate_state(1)[0])
     return [index_shuffle(place, size - 1, seed, rounds=4) for place in places]
 

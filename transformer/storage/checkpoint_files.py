@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from transformer.errors import UserError
 from transformer.storage.files import sync, write_json
@@ -204,6 +203,8 @@ def _group(name: str) -> str:
 
 def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
     """Writes arrays into a folder for each group; returns their entries in the record."""
+    import orbax.checkpoint as ocp  # which takes a fifth of a second
+
     for group in (PARAMS, EMA, STATE):
         if own := {name: x for name, x in arrays.items() if _group(name) == group}:
             with _checkpointer() as checkpointer:
@@ -215,6 +216,8 @@ def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, d
 
 
 def _read_group(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    import orbax.checkpoint as ocp
+
     kinds = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in leaves}
     shapes = {
         name: jax.ShapeDtypeStruct(leaf["shape"], leaf["dtype"]) for name, leaf in leaves.items()
@@ -250,7 +253,9 @@ def _check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
                 raise DamageError(f"{name} is not what was written")
 
 
-def _checkpointer() -> contextlib.closing[ocp.Checkpointer]:
+def _checkpointer() -> Any:
+    import orbax.checkpoint as ocp
+
     return contextlib.closing(ocp.Checkpointer(ocp.PyTreeCheckpointHandler()))
 
 

@@ -20,7 +20,6 @@ from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables
 from transformer.inference.translator import Translation, Translator
 from transformer.losses import TokenSums
-from transformer.metrics.text import corpus_scores
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
@@ -207,6 +206,8 @@ class TranslationTask(TokenTask):
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
         """Returns BLEU and the other scores of translations, see `metrics.corpus_scores`."""
+        from transformer.metrics.text import corpus_scores  # sacreBLEU is not needed to translate
+
         settings = self.config.evaluate
         scores = corpus_scores(
             hypotheses,
@@ -292,6 +293,8 @@ def check_vocabularies(config: ConfigDict, joint: bool) -> None:
 
 def _check_scores(settings: ConfigDict) -> None:
     """Raises UserError if sacreBLEU lacks a tokenizer, before training instead of after it."""
+    from transformer.metrics.text import corpus_scores
+
     try:
         corpus_scores(["a"], ["a"], settings.sacrebleu_tokenizer)
     except Exception as error:

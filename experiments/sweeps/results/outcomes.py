@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from experiments.display.training_curves import Curve
 from experiments.measures.registry import Measure, TaskMeasures
@@ -243,6 +242,8 @@ def spread(numbers: Sequence[float]) -> Spread:
     n, mean = len(numbers), float(np.mean(numbers))
     if n == 1:
         return Spread(n, mean, math.nan, math.nan)
+    from scipy import stats  # which takes half a second
+
     deviation = float(np.std(numbers, ddof=1))
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
     return Spread(n, mean, deviation, quantile * deviation / math.sqrt(n))

@@ -9,8 +9,6 @@ import functools
 import re
 import unicodedata
 
-from ftfy.badness import is_bad
-
 COPY_LETTERS = 15  # a name or two may well be the same in both languages
 COPY_WORDS = 4
 COPY_FRACTION = 0.8  # of the words of the longer side
@@ -72,7 +70,11 @@ def is_mojibake(text: str) -> bool:
 
     Source: the heuristics of ftfy (Speer 2019), which are made for few false positives.
     """
-    return not text.isascii() and ("\ufffd" in text or is_bad(text))
+    if text.isascii():
+        return False
+    from ftfy.badness import is_bad  # of which a model in use has no need
+
+    return "\ufffd" in text or is_bad(text)
 
 
 def script_of(text: str) -> str:
