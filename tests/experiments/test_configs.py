@@ -17,7 +17,6 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments.sweeps.study import SAMPLERS
-from experiments.sweeps.sweep import PARALLEL
 from places import ROOT
 from transformer import config
 from transformer.data import tokenizer
@@ -151,7 +150,6 @@ CHOICES = {
     "tokenizer.kind": set(tokenizer.KINDS),
     "tokenizer.sampling_sides": set(sampling.SIDES),
     "sweep.search": {"grid", *SAMPLERS},
-    "sweep.parallel": set(PARALLEL),
 }
 
 
@@ -171,6 +169,7 @@ def test_a_comment_of_base_lists_the_choices_that_there_are():
             lists[assigned[1]] = names
         above = "" if code.strip() else f"{above} {comment}"
     assert lists.pop("evaluate.sacrebleu_tokenizer") <= set(sacrebleu.BLEU.TOKENIZERS)
+    assert set(config.CHOICES["sweep.search"]) == {"grid", *SAMPLERS}
     assert lists == CHOICES
 
 

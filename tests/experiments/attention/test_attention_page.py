@@ -300,7 +300,7 @@ def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path
         drawn.append(maps)
         return []
 
-    monkeypatch.setattr(attention_page.attention_maps, "draw", draw)
+    monkeypatch.setattr(attention_maps, "draw", draw)
     maps = make_maps()
     seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
     for hide_eos, tokens in ((True, SOURCE[:-1]), (False, SOURCE)):
