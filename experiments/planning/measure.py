@@ -103,7 +103,7 @@ def free_memory() -> int:
 def process_memory() -> int:
     """Returns the most bytes that this process has held so far, if its device is a CPU, or 0.
 
-    Beside the arrays these are the libraries, the compiler and the programs.
+    These are also the libraries, the compiler and the programs.
     """
     if jax.default_backend() != "cpu":
         return 0

@@ -95,14 +95,12 @@ class BeamSearch:
         source: Int[np.ndarray, "B M"],
         beam: int,
         limit: int,
-        total: int = 0,
     ) -> Hypotheses:
         """Returns the hypotheses of all sentences, of each of several runs.
 
         Args:
           shared: variables that all runs share.
           stacked: the others, with a leading axis of runs.
-          total: not used, see `find`.
         """
         return jax.device_get(self._stacked(shared, stacked, source, beam, limit))
 

@@ -135,7 +135,10 @@ class Translator(TokenPredictor):
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
-        search = functools.partial(self._search.find_stacked, shared or {})
+
+        def search(variables, source, beam, limit, total):
+            return self._search.find_stacked(shared or {}, variables, source, beam, limit)
+
         for rows, found in self._decode(search, variables, lines, beam, 1):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
