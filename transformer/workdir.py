@@ -273,11 +273,6 @@ def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) ->
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: check --workdir")
     predictor = tasks.REGISTRY[config.task].load(folder, config)
-    if not (folder / "checkpoints").is_dir():
-        raise UserError(
-            f"{folder} has no checkpoint yet (no folder checkpoints): train until one is saved, or "
-            "check --workdir"
-        )
     params, used, progress = weights.load(
         folder, config, predictor.param_shapes(), predictor.fingerprint(), steps
     )

@@ -1,15 +1,18 @@
 """Which weights a run uses is chosen on validation, and every mode uses the same."""
 
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from conftest import heard
 from runs import Unigrams, identical, toy_config, unigram_config, without_search
 from transformer import workdir
+from transformer.errors import UserError
 from transformer.run import Run
 from transformer.storage import weights
 from transformer.storage.checkpoint import Checkpoints
@@ -201,3 +204,68 @@ def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps, said):
     params, steps, _ = used(averaging_helps, config)
     assert steps == choice["candidates"][0]["steps"]
     assert not identical(params, jax.tree.map(jnp.zeros_like, params))
+
+
+def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_helps):
+    task, config, _ = run
+    choice = weights.choose(task, config, averaging_helps)
+    with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
+        mean = checkpoints.restore_weights([1, 2, 3], task.predictor.param_shapes())
+    shutil.rmtree(averaging_helps / "checkpoints")
+    with heard() as said:
+        found = workdir.load_trained(averaging_helps, config)
+    assert identical(found.variables["params"], mean)
+    assert (found.steps, said) == (choice["steps"], [])
+    assert found.progress == {"fingerprint": task.fingerprint(), "step": 3}
+
+
+def test_other_programs_can_read_them(run, averaging_helps):
+    task, config, _ = run
+    weights.choose(task, config, averaging_helps)
+    arrays = safetensors.numpy.load_file(averaging_helps / "weights.safetensors")
+    params = used(averaging_helps, config)[0]
+    inner = params["encoder_layers_0"]["feed_forward"]["inner"]["kernel"]
+    assert (arrays["encoder_layers_0/feed_forward/inner/kernel"] == inner).all()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
+def test_if_they_are_damaged_the_checkpoints_are_read_and_the_next_scoring_stores_them_again(
+    damage, run, averaging_helps
+):
+    task, config, _ = run
+    weights.choose(task, config, averaging_helps)
+    path = averaging_helps / "weights.safetensors"
+    right, data = used(averaging_helps, config)[0], path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-1] if damage == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
+    found, steps, said = used(averaging_helps, config)
+    assert identical(found, right)
+    assert steps == [1, 2, 3]
+    assert len(said) == 1
+    assert "reading the checkpoints" in said[0]
+    weights.choose(task, config, averaging_helps)
+    assert path.read_bytes() == data
+
+
+def test_those_of_another_rule_or_of_a_shorter_training_are_not_used(run, averaging_helps):
+    task, config, _ = run
+    weights.choose(task, config, averaging_helps)
+    other = config.copy_and_resolve_references()
+    other.evaluate.checkpoint = "last"
+    with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
+        last = checkpoints.restore_weights([3], task.predictor.param_shapes())
+        assert identical(used(averaging_helps, other)[0], last)
+        checkpoints.save(4, {"params": last}, {"fingerprint": task.fingerprint()})
+    assert used(averaging_helps, config)[1] != [1, 2, 3]
+
+
+def test_those_of_another_model_are_refused(run, averaging_helps):
+    task, config, _ = run
+    weights.choose(task, config, averaging_helps)
+    other = config.copy_and_resolve_references()
+    other.model.d_ff += 1
+    (averaging_helps / "config.json").write_text(json.dumps(other.to_dict()))
+    with pytest.raises(UserError, match=r"weights\.safetensors are not of the model"):
+        workdir.load_trained(averaging_helps, other)

@@ -172,3 +172,9 @@ def shared_run(tmp_path_factory) -> TinyRun:
 
     root = shared_folder(tmp_path_factory, "tiny_run", train)
     return TinyRun(root / "config.py", root / "workdir")
+
+
+def forget_weights(folder: Path) -> None:
+    """Deletes the weights that a run has stored apart, so that its checkpoints are read."""
+    for name in ("weights.json", "weights.safetensors"):
+        (folder / name).unlink()

@@ -14,7 +14,7 @@ import pytest
 from experiments import run
 from experiments.tasks import translation as translating
 from places import ROOT
-from tiny_run import STEPS, command, refused, shared_run
+from tiny_run import STEPS, command, forget_weights, refused, shared_run
 from transformer import workdir
 from transformer.errors import UserError
 from transformer.storage.step_files import MetricsWriter
@@ -301,6 +301,7 @@ def spoil_record(checkpoint):
     "corrupt", [corrupt_file, change_byte, remove_parameters, empty_all, spoil_record]
 )
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(copy, corrupt, said):
+    forget_weights(copy)
     corrupt(copy / "checkpoints" / "40")
     used = workdir.load_trained(copy, workdir.load_config(copy)).steps
     assert used == [20]
@@ -308,6 +309,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(copy, c
 
 
 def test_translate_says_on_stderr_which_checkpoint_is_damaged(copy):
+    forget_weights(copy)
     corrupt_file(copy / "checkpoints" / "40")
     ended = translate(copy)
     assert ended.code == 0
@@ -316,6 +318,7 @@ def test_translate_says_on_stderr_which_checkpoint_is_damaged(copy):
 
 
 def test_where_no_checkpoint_can_be_read_none_is_deleted(tiny, copy):
+    forget_weights(copy)
     for step in (20, 40):
         corrupt_file(copy / "checkpoints" / str(step))
     before = content(copy / "checkpoints")
@@ -330,6 +333,8 @@ def test_a_folder_without_a_run_or_without_a_checkpoint_is_named(copy, tmp_path)
     refused("--mode=translate", f"--workdir={tmp_path / 'no'}", says=("no has no run", "train"))
     assert not (tmp_path / "no").exists()
     shutil.rmtree(copy / "checkpoints")
+    assert translate(copy).code == 0  # with the weights that were stored apart
+    forget_weights(copy)
     refused("--mode=translate", f"--workdir={copy}", says=(str(copy), "no checkpoint"))
     (copy / "checkpoints").mkdir()
     refused("--mode=evaluate", f"--workdir={copy}", says=(str(copy), "no checkpoint"))

@@ -187,7 +187,7 @@ class Checkpoints:
                 progress = (self._evaluation(step) or record)["progress"]
                 # Checked first, since the state has other shapes with other tokenizers.
                 check_fingerprint(progress, fingerprint, self.folder)
-                self._check_leaves(record["leaves"], files.named_leaves(template))
+                check_leaves(record["leaves"], files.named_leaves(template), self._what())
                 arrays = files.read_leaves(self._path(step), record, record["leaves"])
             except DamageError as error:
                 logger.warning(
@@ -197,7 +197,7 @@ class Checkpoints:
                 damaged.append(step)
                 continue
             self._put_aside(damaged)
-            return _place(arrays, template), progress
+            return place(arrays, template), progress
         if damaged:
             raise all_damaged(self.folder)
         return None
@@ -234,7 +234,7 @@ class Checkpoints:
         mean = {name: total.pop(name) / np.float32(len(steps)) for name in sorted(total)}
         # A parameter that is frozen stays as it is, which a mean in float32 may not.
         mean |= {name: x for name, (_, x) in equal.items()}
-        return _place(mean, shapes)
+        return place(mean, shapes)
 
     def read_progress(self, step: int) -> dict[str, Any] | None:
         """Returns the progress of a checkpoint's evaluation, or None if it is damaged.
@@ -262,7 +262,7 @@ class Checkpoints:
         record = files.read_record(self._path(step))
         group, found = files.weights_of(record)
         expected = files.named_leaves({group: template})
-        self._check_leaves(found, expected)
+        check_leaves(found, expected, self._what())
         arrays = files.read_leaves(self._path(step), record, expected)
         digests = {name: leaf["digest"] for name, leaf in found.items()}
         places = {name: name.removeprefix(f"{group}/") for name in arrays}
@@ -324,17 +324,8 @@ class Checkpoints:
             self._path(step).rename(place)
             self._evaluations.pop(step, None)
 
-    def _check_leaves(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-        """Raises UserError if a checkpoint does not have the leaves of the model."""
-        there = {name: (tuple(leaf["shape"]), leaf["dtype"]) for name, leaf in found.items()}
-        here = {name: (tuple(x.shape), str(x.dtype)) for name, x in expected.items()}
-        for name in sorted(there.keys() | here.keys()):
-            if there.get(name) != here.get(name):
-                says = [f"{each.get(name, ('absent',))[0]}" for each in (there, here)]
-                raise UserError(
-                    f"the checkpoints in {self.folder} are not of the model of its config.json: "
-                    f"{name} is {says[0]}, not {says[1]}: restore the original"
-                )
+    def _what(self) -> str:
+        return f"the checkpoints in {self.folder}"
 
     def _refused(self, step: int, error: Exception, what: str = "the checkpoint of step"):
         kept = ", ".join(map(str, self.steps())) or "none"
@@ -362,8 +353,27 @@ def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Pat
         )
 
 
-def _place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
-    """The arrays as a tree, each on the devices of the template's leaf."""
+def check_leaves(found: Mapping[str, Any], expected: Mapping[str, Any], what: str) -> None:
+    """Raises UserError if arrays are not those of the model.
+
+    Args:
+      found: the shape and dtype of each, by name, as a checkpoint records them.
+      expected: arrays, or their shapes and dtypes.
+      what: has them.
+    """
+    there = {name: (tuple(leaf["shape"]), leaf["dtype"]) for name, leaf in found.items()}
+    here = {name: (tuple(x.shape), str(x.dtype)) for name, x in expected.items()}
+    for name in sorted(there.keys() | here.keys()):
+        if there.get(name) != here.get(name):
+            says = [f"{each.get(name, ('absent',))[0]}" for each in (there, here)]
+            raise UserError(
+                f"{what} are not of the model of its config.json: {name} is {says[0]}, not "
+                f"{says[1]}: restore the original"
+            )
+
+
+def place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
+    """Returns arrays by name as a tree, each on the devices of the template's leaf."""
     placed = [
         jax.device_put(arrays[name], getattr(like, "sharding", None))
         for name, like in files.named_leaves(template).items()

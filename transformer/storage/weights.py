@@ -2,7 +2,7 @@
 
 After the training the best single checkpoint is compared on validation with the mean of the last
 few and the mean of those up to the best. The choice is saved in the run's folder and used by every
-mode.
+mode; so are the weights, see `weights_file`.
 """
 
 import logging
@@ -15,12 +15,14 @@ from ml_collections import ConfigDict
 
 from transformer.errors import UserError
 from transformer.metrics.registry import find, lower_is_better
-from transformer.storage.checkpoint import Checkpoints, all_damaged
+from transformer.storage import weights_file
+from transformer.storage.checkpoint import Checkpoints, all_damaged, check_fingerprint
 from transformer.storage.checkpoint_files import DamageError, patiently, read_sealed, write_sealed
 
 logger = logging.getLogger(__name__)
 
-WEIGHTS = "weights.json"
+CHOICE = "weights.json"
+STORED = "stored"  # its key of the weights that were stored apart
 RULES = ("auto", "best", "last", "average")
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
 
@@ -49,7 +51,7 @@ def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> di
     A saved choice is used if it still fits the run.
 
     Args:
-      keep: whether to save the choice in the run's folder, for other modes.
+      keep: whether to save the choice and the weights in the run's folder, for other modes.
 
     Returns:
       `steps` of the checkpoints, `rule` and `average` of the config, `metric`, `newest_step`, and
@@ -62,10 +64,30 @@ def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> di
         choice = _read(folder, config, checkpoints.steps())
         if isinstance(choice, str):
             choice = _compare(task, config, checkpoints)
-            if keep:
-                write_sealed(folder / WEIGHTS, choice)
+        stored = choice.pop(STORED, {})
+        if keep and not (stored and weights_file.is_written(folder, stored["digest"])):
+            stored = _store(folder, checkpoints, choice["steps"], task.predictor.param_shapes())
+            write_sealed(folder / CHOICE, {**choice, STORED: stored})
     logger.info(_line(choice))
     return choice
+
+
+def _store(
+    folder: Path, checkpoints: Checkpoints, steps: Sequence[int], template: Any
+) -> dict[str, Any]:
+    """Writes the weights of some checkpoints apart; returns their digest and the run's progress."""
+    try:
+        chosen = checkpoints.restore_weights(steps, template)
+    except DamageError:  # of which `load` warns
+        return {}
+    progress = _progress(checkpoints)
+    return {"digest": weights_file.write(folder, chosen), "progress": progress}
+
+
+def _progress(checkpoints: Checkpoints) -> dict[str, Any]:
+    """The progress of the run; empty if it is damaged."""
+    read = (checkpoints.read_progress(step) for step in reversed(checkpoints.steps()))
+    return next(filter(None, read), {})
 
 
 def load(
@@ -77,6 +99,8 @@ def load(
 ) -> tuple[Any, list[int], dict[str, Any]]:
     """Returns the chosen weights, the steps of their checkpoints, and the progress of the run.
 
+    Those that were stored apart need no checkpoint.
+
     Args:
       template: shapes and dtypes of the weights.
       fingerprint: the fingerprint of the tokenizers that the run's progress must have.
@@ -86,6 +110,8 @@ def load(
       UserError: there is no checkpoint, all are damaged, the system refuses to read one, or it
         goes with other tokenizers or another model.
     """
+    if stored := _read_stored(folder, config, template, fingerprint, steps):
+        return stored
     with _opened(folder, config) as checkpoints:
         checkpoints.check_fingerprint(fingerprint)
         chosen, damaged = list(steps), set()
@@ -104,16 +130,38 @@ def load(
                 logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
                 damaged.add(error.step)
                 chosen = []
-        read = (checkpoints.read_progress(step) for step in reversed(checkpoints.steps()))
-        return weights, used, next(filter(None, read), {})
+        return weights, used, _progress(checkpoints)
+
+
+def _read_stored(
+    folder: Path, config: ConfigDict, template: Any, fingerprint: str, steps: Sequence[int]
+) -> tuple[Any, list[int], dict[str, Any]] | None:
+    """What `load` returns, if it was stored apart and still fits the run."""
+    with _checkpoints(folder, config) as checkpoints:
+        choice = _read(folder, config, checkpoints.steps())
+    if isinstance(choice, str) or (steps and list(steps) != choice["steps"]):
+        return None
+    try:
+        digest, progress = choice[STORED]["digest"], choice[STORED]["progress"]
+        check_fingerprint(progress, fingerprint, folder / "checkpoints")
+        return weights_file.read(folder, digest, template), choice["steps"], progress
+    except DamageError as error:
+        logger.warning(f"the weights in {folder} are damaged ({error}): reading the checkpoints")
+    except (KeyError, TypeError):  # stored by an older version, or not at all
+        pass
+    return None
 
 
 def _opened(folder: Path, config: ConfigDict) -> Any:
-    place = folder / "checkpoints"
-    checkpoints = Checkpoints(place, best_metric=config.train.best_metric, read_only=True)
+    checkpoints = _checkpoints(folder, config)
     if not checkpoints.steps():
         raise UserError(f"{folder} has no checkpoint yet: train until the first one is saved")
     return checkpoints
+
+
+def _checkpoints(folder: Path, config: ConfigDict) -> Checkpoints:
+    place = folder / "checkpoints"
+    return Checkpoints(place, best_metric=config.train.best_metric, read_only=True)
 
 
 def _is_compared(config: ConfigDict) -> bool:
@@ -129,12 +177,17 @@ def _rule(config: ConfigDict) -> dict[str, Any]:
 
 
 def _read(folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, Any] | str:
-    """The saved choice of a run, or the reason why there is none that fits."""
-    path = folder / WEIGHTS
+    """The saved choice of a run, or the reason why there is none that fits.
+
+    Args:
+      steps: of its checkpoints; none if they were deleted.
+    """
+    path = folder / CHOICE
     try:
         choice = patiently(lambda: read_sealed(path), path)
-        fits = _rule(config).items() <= choice.items() and choice["newest_step"] == steps[-1]
-        if fits and choice["steps"] and set(choice["steps"]) <= set(steps):
+        fits = _rule(config).items() <= choice.items() and choice["steps"]
+        whole = steps and steps[-1] == choice["newest_step"] and {*steps} >= {*choice["steps"]}
+        if fits and (whole or not steps):
             return choice
         return f"the choice of weights in {path} no longer fits the run"
     except DamageError as error:

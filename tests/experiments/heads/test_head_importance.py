@@ -19,7 +19,7 @@ from experiments.heads.importance import (
     rank_correlation,
     work,
 )
-from tiny_run import command, refused, shared_run
+from tiny_run import command, forget_weights, refused, shared_run
 from transformer import tasks, workdir
 from transformer.config import complete
 from transformer.inference.translator import Translation
@@ -223,4 +223,5 @@ def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
     refused(*mode, *bag, says="config.model.architecture=bag_of_embeddings has no heads to rank")
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "checkpoints")
+    forget_weights(folder)
     refused("--mode=heads", f"--workdir={folder}", says="has no checkpoint yet")

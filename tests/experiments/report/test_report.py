@@ -35,7 +35,7 @@ from experiments.report.errors import (
     penalised,
     score_references,
 )
-from tiny_run import command, refused, shared_run
+from tiny_run import command, forget_weights, refused, shared_run
 from transformer.analysis.attention import Attention
 from transformer.config import flatten
 from transformer.data.cleaning.report import CleaningReport
@@ -231,6 +231,7 @@ def test_missing_parts_name_what_adds_them(tiny, copy):
     for name in ("data.json", "environment.json", "translations/test.scores.tsv", "metrics.jsonl"):
         (copy / name).unlink()
     shutil.rmtree(copy / "checkpoints")
+    forget_weights(copy)
     assert command("--mode=report", f"--workdir={copy}").code == 0
     page = (copy / "report.html").read_text()
     assert "no checkpoint yet" in page
