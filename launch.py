@@ -49,12 +49,15 @@ def main(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     overrides = parse(argv, FLAGS)
-    # Imported here, so that a misspelt flag is answered before jax has started.
+    # Imported here, so that a misspelt flag or key is answered before jax has started.
+    from experiments.config import read_given
+
+    experiment = read_given(FLAGS.config, overrides)
     from experiments.command import Command, execute
 
     given: dict[str, Any] = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)}
     options = Options(**given)
-    return execute(Command(FLAGS.mode, FLAGS.workdir, FLAGS.config, overrides, options))
+    return execute(Command(FLAGS.mode, FLAGS.workdir, experiment, overrides, options))
 
 
 def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from configs import base
 from experiments import recipe, safety
 from experiments.compile_cache import keep_programs
-from experiments.config import Experiment, override, read_experiment
+from experiments.config import Experiment, override
 from experiments.modes import CLEAN, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code, logging_to
@@ -34,14 +34,14 @@ class Command(NamedTuple):
     Attributes:
       mode: its name.
       workdir: folder of the run; None for a mode that needs none.
-      config: file of the experiment; None for a run that was started.
+      experiment: of the config file, overrides set; None for a run that was started.
       overrides: (key, text) of the config.
       options: the flags that only some modes read.
     """
 
     mode: str
     workdir: str | None
-    config: str | None
+    experiment: Experiment | None
     overrides: list[tuple[str, str]]
     options: Options
 
@@ -88,27 +88,27 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
 
 def _read(command: Command, folder: Path) -> Experiment:
-    """The experiment of the config file, or of the run's folder, with the overrides, checked."""
+    """The experiment of the command, or of the run's folder, with the overrides, checked."""
     reads_text = command.mode in READ_TEXT
     has_run = command.workdir is not None and (folder / "config.json").exists()
-    if reads_text and command.config is None and not has_run:
+    experiment = command.experiment
+    if reads_text and experiment is None and not has_run:
         refuse_sweep(folder)
         raise UserError(
             "--config is missing: name the experiment, such as configs/quickstart.py; --workdir "
             f"alone resumes a run, and {folder} has none"
         )
-    if command.config is None and command.workdir is None:
+    if experiment is None and command.workdir is None:
         experiment = Experiment(base.get_config(), None, None)
-    elif command.config is None:
+    elif experiment is None:
         experiment = Experiment(load_config(folder), None, None)
         safety.forget_places(experiment.config, reads_text)
-    else:
-        experiment = read_experiment(command.config)
     config = experiment.config
-    for key, text in command.overrides:
-        override(config, key, text)
+    if command.experiment is None:
+        for key, text in command.overrides:
+            override(config, key, text)
     # The config of a run's folder has the values of its recipe, and cleaning needs none.
-    if command.config is not None and command.mode != CLEAN:
+    if command.experiment is not None and command.mode != CLEAN:
         given = [key for key, _ in command.overrides]
         saved = load_config(folder) if has_run and not reads_text else None
         if command.mode == TRAIN and experiment.is_sweep:
@@ -118,7 +118,7 @@ def _read(command: Command, folder: Path) -> Experiment:
     check(config)
     if reads_text and not experiment.is_sweep:  # whose trials may set what does not fit
         check_model(config)
-    if command.config is None:
+    if command.experiment is None:
         safety.check_fetched(config, [key for key, _ in command.overrides])
         if reads_text and (line := safety.describe_text(config, folder)):
             logger.info(line)

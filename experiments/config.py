@@ -1,4 +1,7 @@
-"""Reads an experiment's config from a file, and sets keys from text."""
+"""Reads an experiment's config from a file, and sets keys from text.
+
+It imports no model, so that a misspelt key is answered before jax has started.
+"""
 
 import importlib.machinery
 import importlib.util
@@ -6,14 +9,15 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.config import complete, set_value, value_of, wrong_type
+from configs import base
 from transformer.errors import UserError
+from transformer.keys import complete, set_value, value_of, wrong_type
 
 # Of "pattern=factor,pattern=factor", where a pattern may hold commas.
 FACTOR = re.compile(r"(.+?)=([\d.]+(?:[eE][+-]?\d+)?)(?:,\s*|$)")
@@ -30,6 +34,23 @@ class Experiment(NamedTuple):
     def is_sweep(self) -> bool:
         """Whether there is more than one run in it."""
         return self.trials is not None or self.space is not None
+
+
+def read_given(name: str | None, overrides: Sequence[tuple[str, str]]) -> Experiment | None:
+    """Returns the experiment of a config file with these keys set; None if no file is named.
+
+    Args:
+      name: see `read_experiment`.
+      overrides: (key, text), checked in any case.
+
+    Raises:
+      UserError: see `read_experiment` and `override`.
+    """
+    experiment = None if name is None else read_experiment(name)
+    config = base.get_config() if experiment is None else experiment.config
+    for key, text in overrides:
+        override(config, key, text)
+    return experiment
 
 
 def read_experiment(name: str) -> Experiment:

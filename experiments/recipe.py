@@ -12,10 +12,10 @@ from ml_collections import ConfigDict
 
 from configs import own_text
 from configs.recipes.size import KEYS, ROWS
-from transformer.config import assign, flatten
 from transformer.data.corpora.settings import corpora_of, naming
 from transformer.data.parallel import files
 from transformer.errors import UserError
+from transformer.keys import assign, flatten
 from transformer.model.config import check_choice
 from transformer.workdir import load_config
 

@@ -20,10 +20,10 @@ from experiments.display import training_curves
 from experiments.report import numbers, page
 from experiments.text_io import print_table
 from transformer import records, tasks, workdir
-from transformer.config import flatten
 from transformer.data.splits import SPLITS
 from transformer.errors import UserError
 from transformer.finetuning.source import check_fit, check_source
+from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.run import Run
 from transformer.storage import weights

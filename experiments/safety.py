@@ -11,10 +11,10 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from configs import base
-from transformer.config import assign, flatten
 from transformer.data.corpora.settings import corpora_of
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
+from transformer.keys import assign, flatten
 from transformer.workdir import PLACES, newest_step, without_places
 
 CACHE = "data.cache_dir"

@@ -60,6 +60,7 @@ ALLOWED = {
     # The run that another one starts from is opened as by every mode.
     "transformer.finetuning": (
         *BASE,
+        "transformer.keys",
         "transformer.config",
         "transformer.inference",
         "transformer.model.parameters",
@@ -94,8 +95,10 @@ ALLOWED = {
         "transformer.tasks",
         "transformer.train_step",
     ),
+    "transformer.keys": (*BASE, "configs", "transformer.model.config"),
     "transformer.config": (
         *BASE,
+        "transformer.keys",
         "configs",
         "transformer.data",
         "transformer.decoding",
@@ -106,14 +109,16 @@ ALLOWED = {
     ),
     "transformer.records": (
         *BASE,
+        "transformer.keys",
         "configs",
         "transformer.config",
         "transformer.data.held_out",
         "transformer.metrics",
     ),
-    "transformer.trials": (*BASE, "transformer.config", "transformer.metrics"),
+    "transformer.trials": (*BASE, "transformer.keys", "transformer.metrics"),
     "transformer.workdir": (
         *BASE,
+        "transformer.keys",
         "transformer.config",
         "transformer.inference",
         "transformer.records",

@@ -30,7 +30,7 @@ Reading order, with the sections of the paper:
                           synthetic/ corpora
     tasks/                loss and scores of each kind of experiment
     train.py              the loop, for any task, of one run or several vmapped runs
-    workdir.py config.py  a run's folder; checks of a config
+    workdir.py config.py  a run's folder; checks of a config, whose keys are in keys.py
     storage/              checkpoints and files
     inference/            text in, text or scores out
     analysis/             attention weights and statistics of heads, word alignment

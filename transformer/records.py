@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from configs import base
-from transformer.config import assign, check
+from transformer.config import check
 from transformer.data.held_out import SPLITS, is_split
 from transformer.errors import UserError
+from transformer.keys import assign
 from transformer.metrics.registry import COUNTS
 from transformer.storage.reading import Each, mismatch, read_json
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.config import flatten
 from transformer.errors import UserError
+from transformer.keys import flatten
 from transformer.metrics.registry import lower_is_better
 from transformer.storage.files import write_json
 

@@ -13,9 +13,10 @@ from typing import Any, Generic, TypeVar
 from ml_collections import ConfigDict
 
 from transformer import tasks
-from transformer.config import RECIPE_KEYS, check, complete, flatten
+from transformer.config import RECIPE_KEYS, check
 from transformer.errors import UserError
 from transformer.inference.base import Predictor, Variables
+from transformer.keys import complete, flatten
 from transformer.records import read_results
 from transformer.storage import weights
 from transformer.storage.files import write_json

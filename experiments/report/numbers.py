@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments.measures.registry import REGISTRY, Measure
-from transformer.config import flatten
 from transformer.data.held_out import is_split
+from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, find
 from transformer.records import start_line
 

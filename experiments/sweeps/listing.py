@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments.sweeps.plan import PlannedTrial, at_number
-from transformer.config import flatten
+from transformer.keys import flatten
 
 # Keys that may change when a sweep resumes: how it is run and compared, and the paths of its text.
 FREE_KEYS = (

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments import recipe
-from transformer.config import assign, check, check_model, flatten, model_config
+from transformer.config import check, check_model, model_config
 from transformer.errors import UserError
 from transformer.finetuning.source import check_source
+from transformer.keys import assign, flatten
 from transformer.model.build import build_model
 from transformer.model.layers import DropoutRates
 from transformer.tasks.classification import make_network

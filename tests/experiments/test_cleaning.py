@@ -7,6 +7,7 @@ import pytest
 from configs import base
 from experiments.cleaning import clean
 from experiments.command import Command, execute
+from experiments.config import read_given
 from experiments.options import Options
 from experiments.process import logging_to
 from source_settings import refused
@@ -122,8 +123,8 @@ def test_a_link_out_of_the_folder_is_refused(text, tmp_path):
     ],
 )
 def test_a_mistake_ends_in_one_line_and_code_2(tmp_path, capsys, overrides, says):
-    config = "configs/own_text.py"
-    command = Command("clean", str(tmp_path / "out"), config, overrides, Options())
+    experiment = read_given("configs/own_text.py", overrides)
+    command = Command("clean", str(tmp_path / "out"), experiment, overrides, Options())
     assert execute(command) == 2
     error = capsys.readouterr().err
     assert says in error

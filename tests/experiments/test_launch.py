@@ -13,8 +13,9 @@ from experiments import process
 from experiments.config import override, read_experiment
 from places import ROOT
 from tiny_run import command, refused, shared_run
-from transformer.config import RANGES, check, flatten
+from transformer.config import RANGES, check
 from transformer.errors import UserError
+from transformer.keys import flatten
 
 CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
 
@@ -203,17 +204,24 @@ def test_a_config_file_that_cannot_be_used_is_named_with_the_reason(tmp_path, te
     assert not (tmp_path / "w").exists()
 
 
-def test_a_wrong_flag_is_answered_before_jax_has_started():
+def test_a_wrong_flag_or_key_is_answered_before_jax_has_started(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from configs import base\ndef get_config():\n  c = base.get_config()\n  c.sed = 1\n"
+    )
     script = (
         "import sys, launch\n"
-        "for mode in sys.argv[1:]:\n"
-        "    code = launch.main(['launch.py', '--workdir=x', f'--mode={mode}'])\n"
+        "for flag in sys.argv[1:]:\n"
+        "    code = launch.main(['launch.py', '--workdir=x', *flag.split()])\n"
         "    print(code, 'jax' in sys.modules)\n"
     )
+    wrong = ("--mode=trian", "--config.sed=1", "--config.seed=a", f"--config={tmp_path}/mine.py")
     ended = subprocess.run(
-        [sys.executable, "-c", script, "trian", "report"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", script, *wrong, "--mode=report --config=configs/quickstart.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
-    assert ended.stdout == "2 False\n2 True\n"  # the other is a control
+    assert ended.stdout == "2 False\n" * 4 + "2 True\n"  # the other is a control
 
 
 def test_what_takes_long_to_import_is_imported_where_it_is_needed():

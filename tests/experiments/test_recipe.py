@@ -14,8 +14,9 @@ from experiments.sweeps.plan import plan_trials
 from places import ROOT
 from tiny_run import command, refused
 from transformer import workdir
-from transformer.config import assign, check, check_model, flatten
+from transformer.config import check, check_model
 from transformer.errors import UserError
+from transformer.keys import assign, flatten
 from transformer.storage.files import write_json
 
 PAGE = ROOT / "configs/own_text.py"

@@ -16,8 +16,8 @@ from experiments.report import numbers
 from places import ROOT
 from tiny_run import STEPS, command, refused, shared_run, without_pictures
 from transformer import records, workdir
-from transformer.config import assign, flatten
 from transformer.errors import UserError
+from transformer.keys import assign, flatten
 
 
 @pytest.fixture(scope="module")

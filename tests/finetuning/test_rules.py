@@ -13,8 +13,9 @@ from experiments.config import override
 from experiments.report import numbers
 from experiments.sweeps import plan
 from runs import identical
-from transformer.config import check, complete, flatten
+from transformer.config import check
 from transformer.errors import UserError
+from transformer.keys import complete, flatten
 from transformer.losses import TokenSums
 from transformer.model.parameters import ParameterRules, matching, merge, rules_of
 from transformer.optim import make_optimizer

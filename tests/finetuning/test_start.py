@@ -17,10 +17,10 @@ from experiments.sweeps.plan import plan_trial
 from runs import identical, lines, newest_state, toy_config
 from tiny_run import refused, shared_run
 from transformer import records, tasks, workdir
-from transformer.config import complete
 from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
 from transformer.finetuning.source import check_fit, check_source, start_from, table_rows
+from transformer.keys import complete
 from transformer.run import Run
 from transformer.storage.checkpoint_files import named_leaves
 from transformer.storage.files import write_json

@@ -13,10 +13,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer import records, workdir
-from transformer.config import flatten, value_of
 from transformer.errors import UserError
 from transformer.finetuning.carry import Carried, carry, check_shapes
 from transformer.inference.base import Params, Predictor
+from transformer.keys import flatten, value_of
 from transformer.model.parameters import ParameterRules, rules_of
 from transformer.storage.checkpoint_files import named_leaves
 from transformer.storage.files import write_json

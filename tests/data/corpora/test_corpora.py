@@ -12,11 +12,12 @@ from experiments.report import numbers
 from runs import toy_config
 from source_settings import refused
 from transformer import workdir
-from transformer.config import check, complete, flatten
+from transformer.config import check
 from transformer.data.corpora.settings import corpora_of
 from transformer.data.corpora.tags import Tagger
 from transformer.data.encode import with_symbols
 from transformer.data.tokenizer import train_tokenizer
+from transformer.keys import complete, flatten
 from transformer.tasks.corpora import read_text
 from transformer.tasks.translation import TranslationTask
 

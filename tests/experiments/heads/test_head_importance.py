@@ -21,8 +21,8 @@ from experiments.heads.importance import (
 )
 from tiny_run import command, forget_weights, refused, shared_run
 from transformer import tasks, workdir
-from transformer.config import complete
 from transformer.inference.translator import Translation
+from transformer.keys import complete
 from transformer.model.stack import unit_gates
 
 STACKS = {"encoder_self": "encoder_layers_0", "decoder_self": "decoder_layers_0",

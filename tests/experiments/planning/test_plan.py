@@ -13,7 +13,7 @@ from experiments.planning import measure, plan, table
 from experiments.planning.measure import Measured, Shape, mean_seconds
 from runs import toy_config
 from tiny_run import CONFIG, command, refused
-from transformer.config import flatten
+from transformer.keys import flatten
 from transformer.tasks.translation import TranslationTask
 
 SHAPES = [Shape(8, 5, 3, None), Shape(8, 10, 1, None)]

@@ -37,9 +37,9 @@ from experiments.report.errors import (
 )
 from tiny_run import command, forget_weights, refused, shared_run
 from transformer.analysis.attention import Attention
-from transformer.config import flatten
 from transformer.data.cleaning.report import CleaningReport
 from transformer.inference.translator import Translator
+from transformer.keys import flatten
 from transformer.workdir import TrainedRun, load_config, load_results
 
 WIDE = 2800  # pixels of a picture

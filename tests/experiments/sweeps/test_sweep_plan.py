@@ -7,8 +7,8 @@ import pytest
 from configs import base, quickstart
 from experiments.config import read_experiment
 from experiments.sweeps import plan as sweep_plan
-from transformer.config import flatten
 from transformer.errors import UserError
+from transformer.keys import flatten
 
 FOLDER = Path("sweep")
 

@@ -1,0 +1,99 @@
+"""The keys of a config: completes it from `configs/base.py`, and reads and sets dotted keys.
+
+It imports no model, so that a misspelt key is answered before jax has started.
+"""
+
+import difflib
+import math
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import base
+from transformer.errors import UserError
+from transformer.model.config import MAX_NUMBER
+
+
+def flatten(config: ConfigDict) -> dict[str, Any]:
+    """Returns {dotted key: value}; tuples as lists, as JSON has them."""
+    flat = {}
+    for name, value in config.items():
+        if isinstance(value, ConfigDict):
+            flat |= {f"{name}.{key}": inner for key, inner in flatten(value).items()}
+        else:
+            flat[name] = _as_lists(value)
+    return flat
+
+
+def _as_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_lists(inner) for key, inner in value.items()}
+    return list(map(_as_lists, value)) if isinstance(value, tuple | list) else value
+
+
+def assign(config: ConfigDict, key: str, value: Any) -> None:
+    """Sets a key to a value of the key's type; lists and tuples count as one type.
+
+    Raises:
+      UserError: there is no such key (the nearest is named), or the value is of another type.
+    """
+    current = value_of(config, key)
+    if isinstance(current, float) and type(value) is int:
+        value = float(value) if abs(value) <= MAX_NUMBER else math.inf  # which no range has
+    if type(value) is not type(current):
+        raise wrong_type(key, value, current)
+    set_value(config, key, tuple(value) if isinstance(value, list) else value)
+
+
+def complete(values: object) -> ConfigDict:
+    """Returns the config of `configs/base.py` with these values, locked.
+
+    Raises:
+      UserError: see `assign`; or `values` is not a config.
+    """
+    if not isinstance(values, ConfigDict):
+        raise UserError(f"{type(values).__name__} instead of a config: return base.get_config()")
+    config = base.get_config()
+    for key, value in flatten(values).items():
+        assign(config, key, value)
+    return config
+
+
+def value_of(config: ConfigDict, key: str) -> Any:
+    """Returns the value of a dotted key.
+
+    Raises:
+      UserError: there is no such key; the nearest is named.
+    """
+    value: Any = config
+    for name in key.split("."):  # `flatten` would do, but to complete a config asks for every key
+        if not isinstance(value, ConfigDict) or name not in value:
+            raise _no_key(config, key)
+        value = value[name]
+    if isinstance(value, ConfigDict):
+        raise _no_key(config, key)
+    return _as_lists(value)
+
+
+def _no_key(config: ConfigDict, key: str) -> UserError:
+    """Returns the error for a key that is not there; it names the nearest."""
+    flat = flatten(config)
+    near = difflib.get_close_matches(key, flat, 1, 0.5)
+    # The name may be right and the group missing.
+    near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
+    hint = f": did you mean config.{near[0]}?" if near else ": configs/base.py lists all keys"
+    return UserError(f"there is no key config.{key}{hint}")
+
+
+def set_value(config: ConfigDict, key: str, value: Any) -> None:
+    """Sets a dotted key without a check of its type."""
+    *groups, name = key.split(".")
+    for group in groups:
+        config = config[group]
+    config[name] = value
+
+
+def wrong_type(key: str, value: Any, like: Any) -> UserError:
+    """Returns the error for a value whose type differs from that of `like`."""
+    kind = "list" if isinstance(like, list) else type(like).__name__
+    return UserError(f"config.{key}={value!r} must be of type {kind}, as {like!r} is")
