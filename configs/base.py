@@ -274,7 +274,7 @@ def _decode() -> ConfigDict:
     decode.alpha = 0.6  # exponent of the length penalty [6.1]
     decode.max_ratio = 1.0  # longest output: max_ratio * source length + max_extra, in tokens
     decode.max_extra = 50  # [6.1]
-    decode.batch_size = 64  # sentences
+    decode.batch_size = 64  # sentences at once, divided among the cores of a CPU
     decode.num_best = 1  # translations, or classes, printed for each sentence, best first
     # Language models.
     decode.search = "sample"  # sample | beam

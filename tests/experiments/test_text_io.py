@@ -154,6 +154,7 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
         "find",
         lambda v, source, *rest: (seen.append(len(source)), search(v, source, *rest))[1],
     )
+    monkeypatch.setattr("transformer.inference.translator.share", lambda v, most: (1, most))
     monkeypatch.setattr(
         translator, "_row_nll", lambda v, batch: (seen.append(len(batch.source)), nll(v, batch))[1]
     )

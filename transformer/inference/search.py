@@ -15,9 +15,10 @@ from transformer.inference.memory import check_search
 from transformer.model.architecture import Architecture
 
 ROOM = 16  # tokens that a translation may be longer than its source before the cache grows
+FIRST_ROOM = 16  # tokens for which it has room at first if there are many sentences
 SHRINK = 4  # once few sentences are unfinished, they go on in a batch so many times smaller
 MIN_ROWS = 8  # of such a batch
-MANY = 1_000  # sentences, from which on the programs for smaller batches are worth compiling
+MANY = 256  # sentences, from which on more programs are worth compiling
 
 Variables = Mapping[str, Any]
 
@@ -26,8 +27,8 @@ class BeamSearch:
     """The search of a translator.
 
     Attention takes the time of all tokens that the cache has room for, so these are few at first
-    and are doubled if they do not suffice. If there are many sentences, the last quarter of a batch
-    goes on alone. Neither changes a translation.
+    and are doubled if they do not suffice. If there are many sentences, they are fewer still, and
+    the last quarter of a batch goes on alone. Neither changes a translation.
 
     Args:
       decode: `config.decode`.
@@ -53,22 +54,23 @@ class BeamSearch:
         source: Int[np.ndarray, "B M"],
         beam: int,
         limit: int,
-        total: int,
+        count: int,
     ) -> list[Hypotheses]:
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P] and [P].
 
         Args:
           limit: maximum tokens of a translation, see `max_lengths`.
-          total: number of sentences, of which these are a batch.
+          count: number of sentences of this length, of which these are a batch.
 
         Raises:
           RunError: the search is too large for the device.
         """
-        steps = min(source.shape[1] + ROOM, limit)
+        many = count >= MANY
+        steps = min(FIRST_ROOM if many else source.shape[1] + ROOM, limit)
         search = self._start(variables, source, beam, steps, limit)
         rows, found = np.arange(len(source)), {}
         while True:
-            shrinks = total >= MANY and len(rows) >= SHRINK * MIN_ROWS
+            shrinks = many and len(rows) >= SHRINK * MIN_ROWS
             keep = len(rows) // SHRINK if shrinks else 0
             search = self._go_on(variables, search, beam, keep)
             finished = np.asarray(search.finished)

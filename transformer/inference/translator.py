@@ -1,5 +1,6 @@
 """Inference with a translator: text in, text out."""
 
+import collections
 import functools
 import logging
 import math
@@ -19,6 +20,7 @@ from transformer.inference.base import Params, TokenPredictor, TokenTable, Varia
 from transformer.inference.groups import length_groups, rows_at_once, static_rows
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.search import BeamSearch
+from transformer.inference.workers import each, share
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.architecture import Architecture
 from transformer.model.attention import look_ahead_mask
@@ -136,7 +138,7 @@ class Translator(TokenPredictor):
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
 
-        def search(variables, source, beam, limit, total):
+        def search(variables, source, beam, limit, count):
             return self._search.find_stacked(shared or {}, variables, source, beam, limit)
 
         for rows, found in self._decode(search, variables, lines, beam, 1):
@@ -283,11 +285,22 @@ class Translator(TokenPredictor):
         encoded = self._encode_lines(self.source_tokenizer, lines, first)
         todo = [i for i, ids in enumerate(encoded) if ids]
         lengths = [len(ids) + 1 for ids in encoded]
-        size = static_rows(len(todo), self.decode.batch_size)
+        workers, most = share(variables, self.decode.batch_size)
+        size = static_rows(math.ceil(len(todo) / workers), most)
+        batches, alike = [], collections.Counter()
         for rows, length in length_groups(todo, lengths, size, self.max_length):
-            batch = make_batch([encoded[i] for i in rows], [], size, length)
-            beam = beam or self.decode.beam_size
-            yield rows, search(variables, batch.source, beam, self._limit(length), len(todo))
+            batches.append((alike[length], rows, length))
+            alike[length] += len(rows)
+        # The first of each length come first: their programs are compiled at the same time.
+        batches.sort(key=lambda batch: batch[0] > 0)
+
+        def run(batch: tuple[int, list[int], int]) -> tuple[list[int], Any]:
+            _, rows, length = batch
+            source = make_batch([encoded[i] for i in rows], [], size, length).source
+            own = beam or self.decode.beam_size
+            return rows, search(variables, source, own, self._limit(length), alike[length])
+
+        yield from each(run, batches, workers)
 
     def _features(self, variables, batch, rates, key):
         rngs = {} if key is None else {"dropout": key}
