@@ -233,7 +233,6 @@ AT_HOME = {
     "transformer.data.documents.sources": "each kind of text has its sources, batches and encode",
     "transformer.data.files.labelled_files": "all formats are read in one folder",
     "transformer.decoding.sampling": "sampling and search know no model and lie in one folder",
-    "transformer.metrics.text": "each metric of the registry has its function next to it",
     "transformer.model.recurrent.model": "a door; `build` also checks names behind it",
 }
 
