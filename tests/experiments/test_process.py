@@ -176,6 +176,9 @@ def test_what_a_search_needs_is_counted_in_bytes():
     check_search([cache], 2, 3, 5, 7, memory=needed)
     with pytest.raises(RunError, match="beam_size=3: 2 sentences"):
         check_search([cache], 2, 3, 5, 7, memory=needed - 1)
+    check_search([cache], 2, 3, 5, 7, memory=4 * needed, searches=4)
+    with pytest.raises(RunError, match="beam_size=3: 8 sentences"):
+        check_search([cache], 2, 3, 5, 7, memory=4 * needed - 1, searches=4)
     with pytest.raises(RunError, match="more than can be numbered"):
         check_search([cache], 1, 10_000, 5, 300_000, memory=2**50)
 

@@ -13,18 +13,25 @@ FLAT = 2**31  # a search numbers the continuations of a sentence with int32
 
 
 def check_search(
-    cache: Any, rows: int, beam: int, steps: int, vocab_size: int, memory: int | None = None
+    cache: Any,
+    rows: int,
+    beam: int,
+    steps: int,
+    vocab_size: int,
+    memory: int | None = None,
+    searches: int = 1,
 ) -> None:
-    """Checks that a search is not too large for the device.
+    """Checks that searches are not too large for the device.
 
     The estimate is a lower bound, so that no search is refused that would fit.
 
     Args:
       cache: the model's cache for all hypotheses; only its shapes are read.
-      rows: sentences at once.
+      rows: sentences of a search.
       beam: hypotheses per sentence.
       steps: maximum tokens of a translation.
       memory: bytes; by default those of the device.
+      searches: how many run at the same time.
 
     Raises:
       RunError: it is too large; the error has both sizes in GiB and the keys to lower.
@@ -32,9 +39,10 @@ def check_search(
     numbers = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
     # The cache is written into a copy; logits become log-probabilities; and unfinished and
     # finished hypotheses and the candidates for both are in memory at once.
-    needed = 2 * numbers + rows * beam * (8 * vocab_size + 16 * steps)
+    needed = searches * (2 * numbers + rows * beam * (8 * vocab_size + 16 * steps))
     memory = device_memory() if memory is None else memory
-    what = f"config.decode.batch_size and config.decode.beam_size={beam}: {rows} sentences at once"
+    at_once = f"{searches * rows} sentences at once"
+    what = f"config.decode.batch_size and config.decode.beam_size={beam}: {at_once}"
     if needed > memory:
         raise RunError(
             f"{what} need {needed / GIB:,.1f} GiB or more, and this device has "

@@ -36,7 +36,7 @@ class BeamSearch:
 
     def __init__(self, model: Architecture, decode: ConfigDict):
         self._model, self._decode = model, decode
-        self._start = jax.jit(self._first, static_argnums=(2, 3, 4))
+        self._start = jax.jit(self._first, static_argnums=(2, 3, 4, 5))
         self._go_on = jax.jit(self._rest, static_argnums=2)
         self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
         self._take = jax.jit(Search.take)
@@ -55,19 +55,21 @@ class BeamSearch:
         beam: int,
         limit: int,
         count: int,
+        searches: int = 1,
     ) -> list[Hypotheses]:
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P] and [P].
 
         Args:
           limit: maximum tokens of a translation, see `max_lengths`.
           count: number of sentences of this length, of which these are a batch.
+          searches: how many run at the same time.
 
         Raises:
           RunError: the search is too large for the device.
         """
         many = count >= MANY
         steps = min(FIRST_ROOM if many else source.shape[1] + ROOM, limit)
-        search = self._start(variables, source, beam, steps, limit)
+        search = self._start(variables, source, beam, steps, limit, searches)
         rows, found = np.arange(len(source)), {}
         while True:
             shrinks = many and len(rows) >= SHRINK * MIN_ROWS
@@ -87,7 +89,7 @@ class BeamSearch:
                 rows, search = rows[chosen], self._take(search, chosen)
             elif steps < limit:
                 steps = min(2 * steps, limit)
-                self._check(search.cache, len(rows), beam, steps)
+                self._check(search.cache, len(rows), beam, steps, searches)
                 search = self._grow(search, steps)
 
     def find_stacked(
@@ -106,10 +108,12 @@ class BeamSearch:
         """
         return jax.device_get(self._stacked(shared, stacked, source, beam, limit))
 
-    def _first(self, variables, source, beam: int, steps: int, limit: int) -> Search:
+    def _first(
+        self, variables, source, beam: int, steps: int, limit: int, searches: int = 1
+    ) -> Search:
         mask = source != PAD_ID
         cache = self._model.apply(variables, source, mask, beam, steps, method="init_cache")
-        self._check(cache, len(source), beam, steps)
+        self._check(cache, len(source), beam, steps, searches)
         return start_search(
             cache, self.max_lengths(mask.sum(axis=1), limit), self._rule(beam), steps
         )
@@ -133,5 +137,6 @@ class BeamSearch:
         penalty = self._decode.length_penalty, self._decode.alpha
         return Rule(beam, BOS_ID, EOS_ID, *penalty, NEVER_WRITTEN)
 
-    def _check(self, cache: Any, rows: int, beam: int, steps: int) -> None:
-        check_search(cache, rows, beam, steps, self._model.config.target_vocab_size)
+    def _check(self, cache: Any, rows: int, beam: int, steps: int, searches: int) -> None:
+        vocab_size = self._model.config.target_vocab_size
+        check_search(cache, rows, beam, steps, vocab_size, searches=searches)

@@ -138,7 +138,7 @@ class Translator(TokenPredictor):
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
 
-        def search(variables, source, beam, limit, count):
+        def search(variables, source, beam, limit, *_):
             return self._search.find_stacked(shared or {}, variables, source, beam, limit)
 
         for rows, found in self._decode(search, variables, lines, beam, 1):
@@ -297,8 +297,8 @@ class Translator(TokenPredictor):
         def run(batch: tuple[int, list[int], int]) -> tuple[list[int], Any]:
             _, rows, length = batch
             source = make_batch([encoded[i] for i in rows], [], size, length).source
-            own = beam or self.decode.beam_size
-            return rows, search(variables, source, own, self._limit(length), alike[length])
+            limits = beam or self.decode.beam_size, self._limit(length)
+            return rows, search(variables, source, *limits, alike[length], workers)
 
         yield from each(run, batches, workers)
 
