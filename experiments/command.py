@@ -11,10 +11,10 @@ from configs import base
 from experiments import recipe, safety
 from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override
-from experiments.modes import CLEAN, MODES, PLAN, READ_TEXT, TRAIN
+from experiments.modes import CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code, logging_to
-from transformer.config import check, check_model
+from transformer.config import check, check_model, check_scores
 from transformer.errors import UserError
 from transformer.trials import refuse_sweep
 from transformer.workdir import load_config
@@ -116,6 +116,8 @@ def _read(command: Command, folder: Path) -> Experiment:
         elif reads_text or saved is not None:
             recipe.apply(config, given, saved)
     check(config)
+    if command.mode in (*READ_TEXT, EVALUATE):
+        check_scores(config)
     if reads_text and not experiment.is_sweep:  # whose trials may set what does not fit
         check_model(config)
     if command.experiment is None:

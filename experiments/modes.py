@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from transformer.errors import UserError
 
-TRAIN, PLAN, CLEAN = "train", "plan", "clean"
+TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
 READ_TEXT = (TRAIN, PLAN, CLEAN)  # the modes that read the training text of a run's own config
 TAG_FLAG = "source_tag"
 ATTENTION_FLAGS = ("sentence", "translation", TAG_FLAG, "hide_eos", "layer", "head")
@@ -81,7 +81,7 @@ TABLE = (
         "download the public corpus that config.data.fetch names",
         workdir=False,
     ),
-    Mode("evaluate", "experiments.run.evaluate", "score a run on its held-out text", log="stdout"),
+    Mode(EVALUATE, "experiments.run.evaluate", "score a run on its held-out text", log="stdout"),
     Mode(
         CLEAN,
         "experiments.cleaning.clean",

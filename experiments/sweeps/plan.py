@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments import recipe
-from transformer.config import check, check_model, model_config
+from transformer.config import check, check_model, check_scores, model_config
 from transformer.errors import UserError
 from transformer.finetuning.source import check_source
 from transformer.keys import assign, flatten
@@ -105,6 +105,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)
         check_model(own)
+        check_scores(own)
         if own.task == "translation":
             check_vocabularies(own, own.tokenizer.joint)
         check_source(own, trial_folder(folder, number))
