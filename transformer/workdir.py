@@ -275,7 +275,7 @@ def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) ->
         raise UserError(f"there is no folder {folder}: check --workdir")
     predictor = tasks.REGISTRY[config.task].load(folder, config)
     params, used, progress = weights.load(
-        folder, config, predictor.param_shapes(), predictor.fingerprint(), steps
+        folder, config, predictor.param_shapes, predictor.fingerprint(), steps
     )
     return TrainedRun(predictor, {"params": params}, used, progress)
 

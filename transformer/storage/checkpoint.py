@@ -197,7 +197,7 @@ class Checkpoints:
                 damaged.append(step)
                 continue
             self._put_aside(damaged)
-            return place(arrays, template), progress
+            return _place(arrays, template), progress
         if damaged:
             raise all_damaged(self.folder)
         return None
@@ -234,7 +234,7 @@ class Checkpoints:
         mean = {name: total.pop(name) / np.float32(len(steps)) for name in sorted(total)}
         # A parameter that is frozen stays as it is, which a mean in float32 may not.
         mean |= {name: x for name, (_, x) in equal.items()}
-        return place(mean, shapes)
+        return _place(mean, shapes)
 
     def read_progress(self, step: int) -> dict[str, Any] | None:
         """Returns the progress of a checkpoint's evaluation, or None if it is damaged.
@@ -372,8 +372,8 @@ def check_leaves(found: Mapping[str, Any], expected: Mapping[str, Any], what: st
             )
 
 
-def place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
-    """Returns arrays by name as a tree, each on the devices of the template's leaf."""
+def _place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
+    """The arrays as a tree, each on the devices of the template's leaf."""
     placed = [
         jax.device_put(arrays[name], getattr(like, "sharding", None))
         for name, like in files.named_leaves(template).items()

@@ -5,12 +5,15 @@ few and the mean of those up to the best. The choice is saved in the run's folde
 mode; so are the weights, see `weights_file`.
 """
 
+import json
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+from flax.traverse_util import unflatten_dict
 from ml_collections import ConfigDict
 
 from transformer.errors import UserError
@@ -66,22 +69,28 @@ def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> di
             choice = _compare(task, config, checkpoints)
         stored = choice.pop(STORED, {})
         if keep and not (stored and weights_file.is_written(folder, stored["digest"])):
-            stored = _store(folder, checkpoints, choice["steps"], task.predictor.param_shapes())
+            template = task.predictor.param_shapes()
+            stored = _store(folder, config, checkpoints, choice["steps"], template)
             write_sealed(folder / CHOICE, {**choice, STORED: stored})
     logger.info(_line(choice))
     return choice
 
 
 def _store(
-    folder: Path, checkpoints: Checkpoints, steps: Sequence[int], template: Any
+    folder: Path, config: ConfigDict, checkpoints: Checkpoints, steps: Sequence[int], template: Any
 ) -> dict[str, Any]:
-    """Writes the weights of some checkpoints apart; returns their digest and the run's progress."""
+    """Writes the weights of some checkpoints apart; returns what `_read_stored` needs."""
     try:
         chosen = checkpoints.restore_weights(steps, template)
     except DamageError:  # of which `load` warns
         return {}
-    progress = _progress(checkpoints)
-    return {"digest": weights_file.write(folder, chosen), "progress": progress}
+    progress, digest = _progress(checkpoints), weights_file.write(folder, chosen)
+    return {"digest": digest, "progress": progress, "model": _model(config)}
+
+
+def _model(config: ConfigDict) -> dict[str, Any]:
+    """The settings that, with the tokenizers, fix the shapes of the weights; as JSON has them."""
+    return json.loads(json.dumps(config.model.to_dict()))
 
 
 def _progress(checkpoints: Checkpoints) -> dict[str, Any]:
@@ -93,7 +102,7 @@ def _progress(checkpoints: Checkpoints) -> dict[str, Any]:
 def load(
     folder: Path,
     config: ConfigDict,
-    template: Any,
+    template: Callable[[], Any],
     fingerprint: str,
     steps: Sequence[int] = (),
 ) -> tuple[Any, list[int], dict[str, Any]]:
@@ -102,7 +111,7 @@ def load(
     Those that were stored apart need no checkpoint.
 
     Args:
-      template: shapes and dtypes of the weights.
+      template: returns shapes and dtypes of the weights; to trace a model for them takes a while.
       fingerprint: the fingerprint of the tokenizers that the run's progress must have.
       steps: in place of the choice in the folder.
 
@@ -124,7 +133,7 @@ def load(
         while True:
             used = chosen or _by_rule(checkpoints, config, damaged)
             try:
-                weights = checkpoints.restore_weights(used, template)
+                weights = checkpoints.restore_weights(used, template())
                 break
             except DamageError as error:
                 logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
@@ -134,7 +143,11 @@ def load(
 
 
 def _read_stored(
-    folder: Path, config: ConfigDict, template: Any, fingerprint: str, steps: Sequence[int]
+    folder: Path,
+    config: ConfigDict,
+    template: Callable[[], Any],
+    fingerprint: str,
+    steps: Sequence[int],
 ) -> tuple[Any, list[int], dict[str, Any]] | None:
     """What `load` returns, if it was stored apart and still fits the run."""
     with _checkpoints(folder, config) as checkpoints:
@@ -142,9 +155,12 @@ def _read_stored(
     if isinstance(choice, str) or (steps and list(steps) != choice["steps"]):
         return None
     try:
-        digest, progress = choice[STORED]["digest"], choice[STORED]["progress"]
+        digest, progress, model = (choice[STORED][key] for key in ("digest", "progress", "model"))
         check_fingerprint(progress, fingerprint, folder / "checkpoints")
-        return weights_file.read(folder, digest, template), choice["steps"], progress
+        arrays = weights_file.read(folder, digest)
+        if model != _model(config):
+            weights_file.check_model(arrays, template(), folder / weights_file.WEIGHTS)
+        return jax.device_put(unflatten_dict(arrays, sep="/")), choice["steps"], progress
     except DamageError as error:
         logger.warning(f"the weights in {folder} are damaged ({error}): reading the checkpoints")
     except (KeyError, TypeError):  # stored by an older version, or not at all

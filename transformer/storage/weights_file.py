@@ -6,6 +6,7 @@ of the parameters, such as "encoder_layers_0/feed_forward/inner/kernel", and ker
 """
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from transformer.storage.checkpoint import check_leaves, place
+from transformer.storage.checkpoint import check_leaves
 from transformer.storage.checkpoint_files import DamageError, named_leaves
 from transformer.storage.files import write_bytes
 
@@ -35,16 +36,14 @@ def is_written(folder: Path, digest: str) -> bool:
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest
 
 
-def read(folder: Path, digest: str, template: Any) -> Any:
-    """Returns the weights on the default device.
+def read(folder: Path, digest: str) -> dict[str, np.ndarray]:
+    """Returns the weights by name.
 
     Args:
       digest: that of `write`.
-      template: shapes and dtypes of the weights.
 
     Raises:
       DamageError: the file is missing or damaged, or the weights are not finite.
-      UserError: they are of another model.
     """
     path = folder / WEIGHTS
     try:
@@ -57,9 +56,17 @@ def read(folder: Path, digest: str, template: Any) -> Any:
         arrays = safetensors.numpy.load(data)
     except SafetensorError as error:  # of a file from elsewhere, with its own digest
         raise DamageError(f"{WEIGHTS} cannot be read ({error})") from None
-    found = {name: {"shape": x.shape, "dtype": str(x.dtype)} for name, x in arrays.items()}
-    check_leaves(found, named_leaves(template), f"the weights in {path}")
     for name, x in arrays.items():
         if not np.isfinite(x).all():
             raise DamageError(f"{name} is not finite")
-    return place(arrays, template)
+    return arrays
+
+
+def check_model(arrays: Mapping[str, np.ndarray], template: Any, path: Path) -> None:
+    """Raises UserError if weights by name are not those of the model.
+
+    Args:
+      template: shapes and dtypes of the model's.
+    """
+    found = {name: {"shape": x.shape, "dtype": str(x.dtype)} for name, x in arrays.items()}
+    check_leaves(found, named_leaves(template), f"the weights in {path}")
