@@ -1,5 +1,6 @@
 """Beam search for batches of sentences, as programs that are compiled for few static shapes."""
 
+import collections
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +16,10 @@ from transformer.inference.memory import check_search
 from transformer.model.architecture import Architecture
 
 ROOM = 16  # tokens that a translation may be longer than its source before the cache grows
-FIRST_ROOM = 16  # tokens for which it has room at first if there are many sentences
+FIRST_ROOM = 16  # tokens for which it has room at first if there were many sentences
 SHRINK = 4  # once few sentences are unfinished, they go on in a batch so many times smaller
 MIN_ROWS = 8  # of such a batch
-MANY = 256  # sentences, from which on more programs are worth compiling
+MANY = 5_000  # sentences, after which more programs are worth compiling
 
 Variables = Mapping[str, Any]
 
@@ -27,8 +28,8 @@ class BeamSearch:
     """The search of a translator.
 
     Attention takes the time of all tokens that the cache has room for, so these are few at first
-    and are doubled if they do not suffice. If there are many sentences, they are fewer still, and
-    the last quarter of a batch goes on alone. Neither changes a translation.
+    and are doubled if they do not suffice. After many sentences of a length they are fewer still,
+    and the last quarter of a batch goes on alone. Neither changes a translation.
 
     Args:
       decode: `config.decode`.
@@ -36,6 +37,7 @@ class BeamSearch:
 
     def __init__(self, model: Architecture, decode: ConfigDict):
         self._model, self._decode = model, decode
+        self._before: collections.Counter[int] = collections.Counter()  # sentences by length
         self._start = jax.jit(self._first, static_argnums=(2, 3, 4, 5))
         self._go_on = jax.jit(self._rest, static_argnums=2)
         self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
@@ -54,20 +56,19 @@ class BeamSearch:
         source: Int[np.ndarray, "B M"],
         beam: int,
         limit: int,
-        count: int,
         searches: int = 1,
     ) -> list[Hypotheses]:
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P] and [P].
 
         Args:
           limit: maximum tokens of a translation, see `max_lengths`.
-          count: number of sentences of this length, of which these are a batch.
           searches: how many run at the same time.
 
         Raises:
           RunError: the search is too large for the device.
         """
-        many = count >= MANY
+        many = self._before[source.shape[1]] >= MANY
+        self._before[source.shape[1]] += len(source)
         steps = min(FIRST_ROOM if many else source.shape[1] + ROOM, limit)
         search = self._start(variables, source, beam, steps, limit, searches)
         rows, found = np.arange(len(source)), {}

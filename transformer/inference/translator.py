@@ -1,6 +1,5 @@
 """Inference with a translator: text in, text out."""
 
-import collections
 import functools
 import logging
 import math
@@ -287,18 +286,16 @@ class Translator(TokenPredictor):
         lengths = [len(ids) + 1 for ids in encoded]
         workers, most = share(variables, self.decode.batch_size)
         size = static_rows(math.ceil(len(todo) / workers), most)
-        batches, alike = [], collections.Counter()
-        for rows, length in length_groups(todo, lengths, size, self.max_length):
-            batches.append((alike[length], rows, length))
-            alike[length] += len(rows)
+        batches = list(length_groups(todo, lengths, size, self.max_length))
         # The first of each length come first: their programs are compiled at the same time.
-        batches.sort(key=lambda batch: batch[0] > 0)
+        firsts = {length: rows[0] for rows, length in reversed(batches)}
+        batches.sort(key=lambda batch: batch[0][0] != firsts[batch[1]])
 
-        def run(batch: tuple[int, list[int], int]) -> tuple[list[int], Any]:
-            _, rows, length = batch
+        def run(batch: tuple[list[int], int]) -> tuple[list[int], Any]:
+            rows, length = batch
             source = make_batch([encoded[i] for i in rows], [], size, length).source
-            limits = beam or self.decode.beam_size, self._limit(length)
-            return rows, search(variables, source, *limits, alike[length], workers)
+            own = beam or self.decode.beam_size
+            return rows, search(variables, source, own, self._limit(length), workers)
 
         yield from each(run, batches, workers)
 
