@@ -35,7 +35,7 @@ from transformer.metrics.text import corpus_scores
 from transformer.workdir import TrainedRun, load_config, load_trained
 
 OURS = "ours"
-SCORED = 50  # sentences whose references all must score alike
+SCORED = 50  # sentences whose references must have the same score with all
 CLOSE = 1e-4  # of log-probabilities, relative
 SENTENCES_OF_ONE = 25  # measured at most for each sentence of a batch
 

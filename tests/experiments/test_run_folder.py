@@ -350,3 +350,8 @@ def test_what_dead_processes_left_half_written_goes_when_training_starts(copy):
         path.touch()
     workdir.claim(copy, workdir.load_config(copy))
     assert [path.exists() for path in (dead, alive, mine)] == [False, True, True]
+
+
+def test_evaluate_refuses_a_language_that_moses_does_not_know(copy):
+    arguments = "--mode=evaluate", f"--workdir={copy}", "--config.evaluate.moses=xx"
+    refused(*arguments, says=("config.evaluate.moses='xx' is unknown", "de,"))

@@ -42,7 +42,7 @@ def devices_of(variables: Variables) -> set[Any]:
 def each(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Iterator[Result]:
-    """Yields the results for all items, in their order, computed by so many threads."""
+    """Yields the results for all items, in their order, computed by `workers` threads."""
     if workers == 1:
         yield from map(function, items)
         return

@@ -187,7 +187,7 @@ class Checkpoints:
                 progress = (self._evaluation(step) or record)["progress"]
                 # Checked first, since the state has other shapes with other tokenizers.
                 check_fingerprint(progress, fingerprint, self.folder)
-                check_leaves(record["leaves"], files.named_leaves(template), self._what())
+                files.check_leaves(record["leaves"], files.named_leaves(template), self._what())
                 arrays = files.read_leaves(self._path(step), record, record["leaves"])
             except DamageError as error:
                 logger.warning(
@@ -262,7 +262,7 @@ class Checkpoints:
         record = files.read_record(self._path(step))
         group, found = files.weights_of(record)
         expected = files.named_leaves({group: template})
-        check_leaves(found, expected, self._what())
+        files.check_leaves(found, expected, self._what())
         arrays = files.read_leaves(self._path(step), record, expected)
         digests = {name: leaf["digest"] for name, leaf in found.items()}
         places = {name: name.removeprefix(f"{group}/") for name in arrays}
@@ -351,25 +351,6 @@ def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Pat
             f"{progress['fingerprint']}, not with {fingerprint}: restore the original text or "
             "tokenizer, or use another --workdir"
         )
-
-
-def check_leaves(found: Mapping[str, Any], expected: Mapping[str, Any], what: str) -> None:
-    """Raises UserError if arrays are not those of the model.
-
-    Args:
-      found: the shape and dtype of each, by name, as a checkpoint records them.
-      expected: arrays, or their shapes and dtypes.
-      what: has them.
-    """
-    there = {name: (tuple(leaf["shape"]), leaf["dtype"]) for name, leaf in found.items()}
-    here = {name: (tuple(x.shape), str(x.dtype)) for name, x in expected.items()}
-    for name in sorted(there.keys() | here.keys()):
-        if there.get(name) != here.get(name):
-            says = [f"{each.get(name, ('absent',))[0]}" for each in (there, here)]
-            raise UserError(
-                f"{what} are not of the model of its config.json: {name} is {says[0]}, not "
-                f"{says[1]}: restore the original"
-            )
 
 
 def _place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:

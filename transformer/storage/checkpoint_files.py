@@ -44,6 +44,25 @@ def named_leaves(tree: Any) -> dict[str, Any]:
     }
 
 
+def check_leaves(found: Mapping[str, Any], expected: Mapping[str, Any], what: str) -> None:
+    """Raises UserError if arrays are not those of the model.
+
+    Args:
+      found: the shape and dtype of each, by name, as a checkpoint records them.
+      expected: arrays, or their shapes and dtypes.
+      what: has them.
+    """
+    there = {name: (tuple(leaf["shape"]), leaf["dtype"]) for name, leaf in found.items()}
+    here = {name: (tuple(x.shape), str(x.dtype)) for name, x in expected.items()}
+    for name in sorted(there.keys() | here.keys()):
+        if there.get(name) != here.get(name):
+            says = [f"{each.get(name, ('absent',))[0]}" for each in (there, here)]
+            raise UserError(
+                f"{what} are not of the model of its config.json: {name} is {says[0]}, not "
+                f"{says[1]}: restore the original"
+            )
+
+
 def write(folder: Path, state: Any, progress: Mapping[str, Any]) -> None:
     """Writes a checkpoint, which gets its name only when it is complete on disk.
 

@@ -14,8 +14,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from transformer.storage.checkpoint import check_leaves
-from transformer.storage.checkpoint_files import DamageError, named_leaves
+from transformer.storage.checkpoint_files import DamageError, check_leaves, named_leaves
 from transformer.storage.files import write_bytes
 
 WEIGHTS = "weights.safetensors"
