@@ -20,7 +20,7 @@ from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
 from transformer.model.config import RANGES as MODEL_RANGES
 from transformer.model.parameters import check_pattern, rules_of
-from transformer.optim import OPTIMIZERS, SCHEDULES
+from transformer.optim.schedules import SCHEDULES
 from transformer.storage.weights import RULES
 from transformer.tasks import REGISTRY
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
@@ -89,7 +89,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "model.pooling": POOLINGS,
     "data.holdout": STRATEGIES,
     "data.fetch": ("", *CATALOGUE),
-    "optimizer.name": OPTIMIZERS,
+    "optimizer.name": ("adam", "adamw"),
     "optimizer.schedule": SCHEDULES,
     "tokenizer.initial": INITIAL,
     "train.class_weights": CLASS_WEIGHTS,

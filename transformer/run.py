@@ -11,7 +11,6 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from transformer import optim
 from transformer.analysis.snapshots import Snapshot
 from transformer.errors import RunError, UserError
 from transformer.finetuning.source import start_from
@@ -19,6 +18,8 @@ from transformer.metrics.registry import lower_is_better
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.parameters import rules_of
 from transformer.model.stack import stacked_modules
+from transformer.optim import optimizers
+from transformer.optim.schedules import SCHEDULES, learning_rate
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.files import write_json
 from transformer.storage.step_files import MetricsWriter, snapshot_files, write_snapshot
@@ -78,7 +79,7 @@ class Run:
         self.task, self.config, self.workdir = task, config, workdir
         self.rules = rules_of(config.train, lambda: task.predictor.param_shapes())
         settings = config.optimizer
-        self.optimizer = optim.make_optimizer(
+        self.optimizer = optimizers.make_optimizer(
             settings.name,
             settings.beta1,
             settings.beta2,
@@ -260,7 +261,7 @@ class Run:
         tokens, progress = float(metrics.nll.count), self.progress
         progress.tokens += tokens
         update = (step - 1) // self.config.optimizer.gradient_accumulation_steps + 1
-        rate = optim.learning_rate(
+        rate = learning_rate(
             self.config.optimizer.schedule, update, self.hparams(), self.task.d_model
         )
         values = {
@@ -371,10 +372,10 @@ def total_steps(settings: ConfigDict, epoch_length: int) -> int:
 
 
 def _check_train(config: ConfigDict) -> None:
-    if config.optimizer.schedule not in optim.SCHEDULES:
+    if config.optimizer.schedule not in SCHEDULES:
         raise UserError(
             f"optimizer.schedule='{config.optimizer.schedule}' is unknown: choose one of "
-            f"{', '.join(optim.SCHEDULES)}"
+            f"{', '.join(SCHEDULES)}"
         )
     for key in ("steps", "log_every", "keep_last", "max_nonfinite_steps"):
         if config.train[key] < 1:

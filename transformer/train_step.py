@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from transformer import optim
 from transformer.losses import TokenSums
 from transformer.metrics.tokens import TokenMetrics
 from transformer.model.parameters import ParameterRules, merge
+from transformer.optim import optimizers
+from transformer.optim.schedules import learning_rate
 
 
 @flax.struct.dataclass
@@ -79,7 +80,7 @@ def make_train_step(
 
         (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(moving)
         finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
-        rate = optim.learning_rate(schedule, state.step // accumulate + 1, hparams, d_model)
+        rate = learning_rate(schedule, state.step // accumulate + 1, hparams, d_model)
         done = state.step + 1
         updates, opt_state = optimizer.update(
             gradient,
@@ -93,9 +94,9 @@ def make_train_step(
         moving = optax.apply_updates(moving, updates)
         params, ema = merge(moving, frozen), state.ema
         if ema:
-            number, (average, _) = optim.update_count(opt_state), rules.split(ema)
+            number, (average, _) = optimizers.update_count(opt_state), rules.split(ema)
             averaged = moved_average(average, moving, number, hparams["ema_decay"])
-            moved = number > optim.update_count(state.opt_state)
+            moved = number > optimizers.update_count(state.opt_state)
             average = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, average)
             ema = merge(average, frozen)
         # A skipped batch may still be the last one of an update with other batches.

@@ -18,7 +18,7 @@ from transformer.errors import UserError
 from transformer.keys import complete, flatten
 from transformer.losses import TokenSums
 from transformer.model.parameters import ParameterRules, matching, merge, rules_of
-from transformer.optim import make_optimizer
+from transformer.optim.optimizers import make_optimizer
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.checkpoint_files import named_leaves
 from transformer.train_step import init_state, make_train_step

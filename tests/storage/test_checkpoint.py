@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from runs import identical
-from transformer import optim
 from transformer.errors import UserError
+from transformer.optim import optimizers
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.checkpoint_files import read_leaves, read_record
 from transformer.train_step import init_state
@@ -15,7 +15,7 @@ from transformer.train_step import init_state
 
 def make_state(value: float, ema=False):
     params = {"a": {"kernel": jnp.full((3, 5), value)}, "b": jnp.arange(7) * value}
-    return init_state(params, optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), ema)
+    return init_state(params, optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), ema)
 
 
 def save(checkpoints, step, value=None, loss=None, ema=False):
@@ -102,7 +102,7 @@ def test_the_moving_average_is_what_evaluation_reads_where_there_is_one(folder):
 
 @pytest.mark.parametrize("ema", [False, True])
 def test_a_restored_state_has_every_bit_the_optimizer_s_too(ema, folder):
-    optimizer = optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3)
+    optimizer = optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3)
     state = make_state(1 / 3, ema)
     gradient = jax.tree.map(lambda x: jnp.sin(x + 1e-3), state.params)
     for _ in range(4):  # one update, and one gradient of three gathered for the next
@@ -154,7 +154,7 @@ def test_checkpoints_of_other_tokenizers_are_refused_and_left_alone(folder, said
     checkpoints.wait()
     # Another vocabulary has another shape, which does not make the checkpoints broken.
     other = init_state(
-        {"b": jnp.zeros(9)}, optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), False
+        {"b": jnp.zeros(9)}, optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), False
     )
     with pytest.raises(UserError, match="tokenizer x, not with y"):
         checkpoints.restore_newest(other, "y")

@@ -15,8 +15,8 @@ import pytest
 
 from conftest import heard
 from runs import identical
-from transformer import optim
 from transformer.errors import UserError
+from transformer.optim import optimizers
 from transformer.storage import checkpoint_files
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.checkpoint_files import DamageError
@@ -32,7 +32,7 @@ def make_state(value, ema=True):
         PARAMS,
         is_leaf=lambda x: isinstance(x, tuple),
     )
-    return init_state(params, optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), ema)
+    return init_state(params, optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), ema)
 
 
 def save(checkpoints, step, loss=None):

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.optim import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer
+from transformer.optim.optimizers import make_optimizer
+from transformer.optim.schedules import SCHEDULES, learning_rate
 
 # d_model 16, factor or peak 2, warmup 4, 20 updates in all.
 HPARAMS = {"learning_rate": 2.0, "warmup_steps": 4, "total_steps": 20}
@@ -188,7 +189,7 @@ def test_long_gradients_are_shortened_together_and_short_ones_left():
     assert distance(ours(steps, clip=0.0), by_loop(steps)) < 1e-5  # zero never clips
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["adam", "adamw"])
 def test_accumulated_gradients_are_one_update_with_their_mean(name):
     steps = gradients(6)
     decay = 0.3 if name == "adamw" else 0.0

@@ -13,8 +13,8 @@ from runs import (
     toy_config,
     unigram_config,
 )
-from transformer import optim
 from transformer.losses import TokenSums
+from transformer.optim import optimizers
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -37,7 +37,7 @@ STEPS = {}
 
 def make_step(task, accumulate=1, schedule="constant", ema=False):
     """The step function, compiled once for each loss, and the first state."""
-    optimizer = optim.make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, accumulate)
+    optimizer = optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, accumulate)
     key = loss_key(task), accumulate, schedule
     if key not in STEPS:
         step = make_train_step(task.loss, optimizer, schedule, task.d_model, accumulate)

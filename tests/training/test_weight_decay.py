@@ -14,7 +14,7 @@ from runs import toy_config
 from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
 from transformer.model.stack import stacked_modules
-from transformer.optim import make_optimizer
+from transformer.optim.optimizers import make_optimizer
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer

@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules [5.3].
+"""Optimizers [5.3].
 
 Rates are traced numbers, passed with every update, so that runs which differ only in them share
 one compiled step.
@@ -11,60 +11,6 @@ import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
-
-
-def noam(step, hparams, d_model):
-    """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
-    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
-    return hparams["learning_rate"] * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup**-1.5)
-
-
-def inverse_sqrt(step, hparams, d_model):
-    """Linear to the peak in `warmup_steps`, then falling with the square root of the step.
-
-    The same shape as `noam`, scaled by the peak; fairseq's `inverse_sqrt`.
-    """
-    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
-    return hparams["learning_rate"] * jnp.minimum(step / warmup, jnp.sqrt(warmup / step))
-
-
-def cosine(step, hparams, d_model):
-    """Linear to the peak, then half a cosine down to zero at `total_steps`.
-
-    Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts.
-    """
-    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
-    progress = (step - warmup) / jnp.maximum(hparams["total_steps"] - warmup, 1.0)
-    decay = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
-    return hparams["learning_rate"] * jnp.where(step < warmup, step / warmup, decay)
-
-
-def constant(step, hparams, d_model):
-    """Linear to the peak in `warmup_steps`, then constant."""
-    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
-    return hparams["learning_rate"] * jnp.minimum(step / warmup, 1.0)
-
-
-SCHEDULES: dict[str, Callable[..., Any]] = {
-    "noam": noam,
-    "inverse_sqrt": inverse_sqrt,
-    "cosine": cosine,
-    "constant": constant,
-}
-OPTIMIZERS = {"adam": False, "adamw": True}  # whether weights decay
-
-
-def learning_rate(
-    schedule: str, update: Int[Array, ""] | int, hparams: dict[str, Any], d_model: int
-) -> Float[Array, ""]:
-    """Returns the learning rate of an update, counted from one.
-
-    Args:
-      hparams: "learning_rate" (noam: a factor; others: the peak), "warmup_steps" and, for
-        cosine, "total_steps", in updates.
-    """
-    step = jnp.asarray(update, jnp.float32)
-    return jnp.asarray(SCHEDULES[schedule](step, hparams, d_model), jnp.float32)
 
 
 def make_optimizer(
@@ -80,7 +26,7 @@ def make_optimizer(
     """Returns Adam or AdamW whose `update` takes `learning_rate` and `weight_decay` as keywords.
 
     Args:
-      name: a key of OPTIMIZERS.
+      name: "adam" or "adamw", whose weights decay.
       clip_norm: maximum global norm of the gradient before Adam; 0 disables clipping.
       accumulate: batches per update. If more than one, `update` also takes `weight` and `due`, see
         `_gathering`.
@@ -91,7 +37,7 @@ def make_optimizer(
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
     """
     clip = [optax.clip_by_global_norm(clip_norm)] if clip_norm else []
-    descend = _descend(OPTIMIZERS[name], stacked, factor)
+    descend = _descend(name == "adamw", stacked, factor)
     optimizer = optax.chain(*clip, optax.scale_by_adam(beta1, beta2, epsilon), descend)
     return _gathering(optimizer) if accumulate > 1 else optimizer
 

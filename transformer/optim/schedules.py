@@ -1,0 +1,64 @@
+"""Learning-rate schedules [5.3].
+
+A rate is a traced number, so that runs which differ only in it share one compiled step. This module
+does not need optax, whose import takes longer than the check of a config.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+def noam(step, hparams, d_model):
+    """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
+    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    return hparams["learning_rate"] * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup**-1.5)
+
+
+def inverse_sqrt(step, hparams, d_model):
+    """Linear to the peak in `warmup_steps`, then falling with the square root of the step.
+
+    The same shape as `noam`, scaled by the peak; fairseq's `inverse_sqrt`.
+    """
+    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    return hparams["learning_rate"] * jnp.minimum(step / warmup, jnp.sqrt(warmup / step))
+
+
+def cosine(step, hparams, d_model):
+    """Linear to the peak, then half a cosine down to zero at `total_steps`.
+
+    Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts.
+    """
+    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    progress = (step - warmup) / jnp.maximum(hparams["total_steps"] - warmup, 1.0)
+    decay = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
+    return hparams["learning_rate"] * jnp.where(step < warmup, step / warmup, decay)
+
+
+def constant(step, hparams, d_model):
+    """Linear to the peak in `warmup_steps`, then constant."""
+    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    return hparams["learning_rate"] * jnp.minimum(step / warmup, 1.0)
+
+
+SCHEDULES: dict[str, Callable[..., Any]] = {
+    "noam": noam,
+    "inverse_sqrt": inverse_sqrt,
+    "cosine": cosine,
+    "constant": constant,
+}
+
+
+def learning_rate(
+    schedule: str, update: Int[Array, ""] | int, hparams: dict[str, Any], d_model: int
+) -> Float[Array, ""]:
+    """Returns the learning rate of an update, counted from one.
+
+    Args:
+      hparams: "learning_rate" (noam: a factor; others: the peak), "warmup_steps" and, for
+        cosine, "total_steps", in updates.
+    """
+    step = jnp.asarray(update, jnp.float32)
+    return jnp.asarray(SCHEDULES[schedule](step, hparams, d_model), jnp.float32)
