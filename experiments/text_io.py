@@ -20,8 +20,10 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
+from experiments import prompt
 from experiments.options import Options
 from experiments.process import named_output
+from transformer import signals
 from transformer.data.corpora.tags import Tagger
 from transformer.data.files.compression import compression_of
 from transformer.data.files.text import decode_line
@@ -136,7 +138,9 @@ class Lines:
                 self.total = sum(1 for _ in file)
 
     def chunks(
-        self, parse: Callable[[str, int], Line] = lambda line, number: line
+        self,
+        parse: Callable[[str, int], Line] = lambda line, number: line,
+        prepare: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[int, list[Line]]]:
         """Yields (number of the first line, from one, lines): of a file, LINES_AT_ONCE.
 
@@ -145,6 +149,7 @@ class Lines:
 
         Args:
           parse: takes a line and its number; raises UserError if the line is bad.
+          prepare: called once, in another thread, when a line has to be waited for.
 
         Raises:
           UserError: a line is bad or not UTF-8, or standard input cannot be read.
@@ -152,7 +157,13 @@ class Lines:
         first = 1
         with self._open() as stream:
             descriptor = _descriptor(stream)
-            raw = _batched(stream) if descriptor is None else self._arriving(descriptor)
+            if descriptor is None:
+                raw = _batched(stream)
+            elif self.typed and sys.stdout.isatty():
+                signals.call_aside(prepare)
+                raw = prompt.typed_lines()
+            else:
+                raw = self._arriving(descriptor, prepare)
             while chunk := self._next(raw):
                 parsed, bad = [], None
                 for number, line in enumerate(chunk, first):
@@ -180,16 +191,20 @@ class Lines:
             error.filename = error.filename or str(self.path or "standard input")
             raise
 
-    def _arriving(self, descriptor: int) -> Iterator[list[bytes]]:
+    def _arriving(self, descriptor: int, prepare: Callable[[], None]) -> Iterator[list[bytes]]:
         """Yields the lines of a pipe or terminal as soon as there are any."""
         lines: list[bytes] = []
         parts: list[bytes] = []  # of a line whose end has not arrived
         asked = self.typed and sys.stderr.isatty()
         if asked:
-            _prompt("type a line and press Enter for its answer; Ctrl-D ends\n")
+            prompt.show(prompt.ABOUT)
+        waited = False
         while True:
             if asked and not lines and not any(parts):
-                _prompt("> ")
+                prompt.show(prompt.PROMPT)
+            if not waited and not select.select([descriptor], [], [], PAUSE)[0]:
+                signals.call_aside(prepare)
+                waited = True
             select.select([descriptor], [], [])
             block = os.read(descriptor, BLOCK)
             first, *others = block.split(b"\n")
@@ -206,7 +221,7 @@ class Lines:
                 yield lines
                 lines = []
         if asked:
-            _prompt("\n")
+            prompt.show("\n")
         if last := b"".join(parts):
             lines.append(last)
         if lines:
@@ -314,8 +329,3 @@ def _columns(table: Table, part: list[_Size], room: int) -> list[Column]:
             dataclasses.replace(column, _index=i, overflow="fold", width=size.word + more)
         )
     return columns
-
-
-def _prompt(text: str) -> None:
-    """Shows somebody who types lines that the next one is waited for."""
-    print(text, end="", file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ SAME = 1.0  # seconds within which a second signal counts as a copy of the first
 GRACE = 3.0  # seconds that an interrupted program may take to end by itself
 
 T = TypeVar("T")
-_left: list[threading.Thread] = []  # threads with work whose result is no longer needed
+_left: list[threading.Thread] = []  # whose results are no longer needed, or may be missing
 
 
 class StoppedError(Exception):
@@ -169,6 +169,13 @@ class EndSignals(_Answering):
 def name(number: int) -> str:
     """Returns the name of a signal."""
     return signal.Signals(number).name
+
+
+def call_aside(work: Callable[[], None]) -> None:
+    """Calls `work()` in a thread for which the end of the process does not wait."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    _left.append(thread)
 
 
 def leave(code: int) -> NoReturn:

@@ -32,7 +32,7 @@ def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) ->
     run = load_trained(folder, config)
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks():
+        for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
             results = run.predictor.translate(run.variables, chunk, first_line=first, done=advance)
             for number, best in enumerate(results, first):
                 if config.decode.num_best > 1:

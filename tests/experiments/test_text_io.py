@@ -50,6 +50,21 @@ def test_what_has_arrived_is_taken_at_once_and_an_open_pipe_is_not_waited_for(mo
         assert list(chunks) == [(6, ["last"])]
 
 
+def test_what_prepares_for_more_lines_is_called_once_and_only_if_one_is_waited_for(monkeypatch):
+    with pipe_as_stdin(monkeypatch) as end:
+        calls, called = [], threading.Event()
+        chunks = text_io.Lines(None).chunks(prepare=lambda: (calls.append(1), called.set()))
+        end.write(b"a\n")
+        next(chunks)
+        assert not calls  # a line was there
+        threading.Timer(0.1, end.write, [b"b\n"]).start()
+        assert next(chunks) == (2, ["b"])
+        assert called.wait(10)
+        threading.Timer(0.1, end.close).start()
+        assert list(chunks) == []
+        assert calls == [1]
+
+
 def test_many_lines_that_wait_in_a_pipe_make_full_chunks_in_order(monkeypatch):
     monkeypatch.setattr(text_io, "LINES_AT_ONCE", 100)
     with pipe_as_stdin(monkeypatch) as end:
@@ -132,6 +147,33 @@ def test_a_terminal_has_a_prompt_that_says_how_to_end_and_an_answer_to_each_line
     os.close(ours)
 
 
+ECHO = """
+from experiments import prompt
+
+for lines in prompt.typed_lines():
+    print("got", lines, flush=True)
+"""
+
+
+def test_a_typed_line_can_be_called_back_and_pasted_lines_come_together():
+    ours, theirs = pty.openpty()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    env = os.environ | {"TERM": "xterm", "PYTHONUTF8": "1"}
+    root = LAUNCH.parent
+    with subprocess.Popen([sys.executable, "-c", ECHO], cwd=root, env=env, **streams) as process:
+        os.close(theirs)
+        assert b"Ctrl-D ends" in read_until(ours, b"> ")
+        os.write(ours, "été\n".encode())
+        assert f"got {['été'.encode()]}".encode() in read_until(ours, b"\n> ")
+        os.write(ours, b"\x1b[A!\n")  # the arrow up
+        assert f"got {['été!'.encode()]}".encode() in read_until(ours, b"\n> ")
+        os.write(ours, b"\x1b[200~a\nb\x1b[201~\n")  # as terminals mark what is pasted
+        assert b"got [b'a', b'b']" in read_until(ours, b"\n> ")
+        os.write(ours, b"\x04")
+        assert process.wait(60) == 0
+    os.close(ours)
+
+
 # -- rows
 
 
@@ -165,6 +207,24 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     translator.translate(variables, ["a b"] * 3)
     translator.translate(variables, ["a b"] * 20)  # config.decode.batch_size=8
     assert seen == [4, 8, 8, 8]
+
+
+def test_a_line_of_another_length_is_translated_without_compiling_once_prepared(tiny):
+    run = workdir.load_trained(tiny.workdir, workdir.load_config(tiny.workdir))
+    translator = run.predictor
+    short, long = "a b", "a b c d " * 5
+    programs = (translator._search._start, translator._search._go_on)
+    translator.translate(run.variables, [short])
+    counts = [program._cache_size() for program in programs]
+    translator.translate(run.variables, [long])
+    assert [program._cache_size() for program in programs] == [n + 1 for n in counts]  # control
+    run = workdir.load_trained(tiny.workdir, workdir.load_config(tiny.workdir))
+    run.predictor.prepare(run.variables)
+    programs = (run.predictor._search._start, run.predictor._search._go_on)
+    counts = [program._cache_size() for program in programs]
+    run.predictor.translate(run.variables, [short])
+    run.predictor.translate(run.variables, [long])
+    assert [program._cache_size() for program in programs] == counts
 
 
 # -- what a text may be

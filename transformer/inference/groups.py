@@ -25,6 +25,15 @@ def length_groups(
             yield members[start : start + size], length
 
 
+def static_lengths(longest: int) -> Iterator[int]:
+    """Yields the static lengths of texts of up to `longest` tokens, shortest first."""
+    length = MIN_LENGTH
+    while length < longest:
+        yield length
+        length *= 2
+    yield longest
+
+
 def static_rows(count: int, most: int) -> int:
     """Returns the rows of batches for `count` texts: a power of two, or `most`.
 
@@ -44,7 +53,4 @@ def rows_at_once(size: int, numbers: int) -> int:
 
 
 def _static_length(length: int, longest: int) -> int:
-    static = MIN_LENGTH
-    while static < length:
-        static *= 2
-    return min(static, max(longest, length))
+    return next(static for static in static_lengths(max(longest, length)) if static >= length)

@@ -1,5 +1,6 @@
 """Inference with a translator: text in, text out."""
 
+import contextlib
 import functools
 import logging
 import math
@@ -15,8 +16,9 @@ from ml_collections import ConfigDict
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
+from transformer.errors import RunError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.groups import length_groups, rows_at_once, static_rows
+from transformer.inference.groups import length_groups, rows_at_once, static_lengths, static_rows
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.search import BeamSearch
 from transformer.inference.workers import each, share
@@ -120,6 +122,18 @@ class Translator(TokenPredictor):
             done(len(rows))
         done(left)  # the blank ones
         return results
+
+    def prepare(self, variables: Variables) -> None:
+        """Compiles what `translate` needs for a single line of any length, shortest first.
+
+        It stops at a length that is too large for the device; a line of that length is told so.
+        """
+        workers, _ = share(variables, self.decode.batch_size)
+        beam = self.decode.beam_size
+        with contextlib.suppress(RunError):
+            for length in static_lengths(self.max_length):
+                blank = np.full((1, length), PAD_ID, np.int32)  # which takes no step
+                self._search.find(variables, blank, beam, self._limit(length), workers)
 
     def translate_stacked(
         self,
