@@ -16,6 +16,7 @@ from transformer import tasks
 from transformer.config import RECIPE_KEYS, check
 from transformer.errors import UserError
 from transformer.inference.base import Predictor, Variables
+from transformer.inference.devices import on_all_devices
 from transformer.keys import complete, flatten
 from transformer.records import read_results
 from transformer.storage import weights
@@ -277,7 +278,7 @@ def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) ->
     params, used, progress = weights.load(
         folder, config, predictor.param_shapes, predictor.fingerprint(), steps
     )
-    return TrainedRun(predictor, {"params": params}, used, progress)
+    return TrainedRun(predictor, {"params": on_all_devices(params)}, used, progress)
 
 
 def load_results(folder: Path) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from transformer.inference import workers
+from transformer.inference.devices import devices_of
 
 
 class Device(NamedTuple):
@@ -56,8 +57,8 @@ def test_programs_of_accelerators_or_several_devices_run_one_after_another(
 
 def test_variables_are_where_their_arrays_are():
     here = {jax.devices()[0]}
-    assert workers.devices_of({"params": jnp.ones(3)}) == here
-    assert workers.devices_of({"params": np.ones(3)}) == here
+    assert devices_of({"params": jnp.ones(3)}) == here
+    assert devices_of({"params": np.ones(3)}) == here
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -16,6 +16,8 @@ from conftest import heard
 from places import ROOT
 from runs import Unigrams, toy_config, unigram_config
 from transformer import workdir
+from transformer.inference import devices
+from transformer.placement import VmappedRuns
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -108,9 +110,61 @@ def translate(folder, *outputs):
     config = workdir.load_config(folder)
     run = workdir.load_trained(folder, config)
     translator, variables = run.predictor, run.variables
-    texts = translator.translate(variables, ["a b c", "d", "e f a"])
+    found = translator.translate(variables, ["a b c", "d", "e f a"])
+    texts = [(best.text, best.tokens) for [best, *_] in found]  # scores differ by rounding
     bits = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(variables))
     outputs[0].write_text(json.dumps([str(texts), hashlib.sha256(bits).hexdigest()]))
+
+
+def divide_batches():
+    variables = {"params": {"w": np.ones((3, 2)), "b": np.ones(2)}}
+    rows = np.arange(8.0).reshape(8, 1)
+    everywhere = devices.on_all_devices(variables)
+    parts = [
+        float(shard.data[0, 0]) for shard in devices.divide(everywhere, rows).addressable_shards
+    ]
+    assert sorted(parts) == [0, 2, 4, 6]
+    for left in (
+        (everywhere, rows[:7]),  # not divisible by four
+        (variables, rows),  # on no device yet
+        (jax.device_put(variables, jax.devices()[1]), rows),
+        (jax.device_put({"w": rows}, VmappedRuns(jax.devices(), 8).by_run), rows),
+    ):
+        assert devices.divide(*left) is left[1]
+
+
+def test_batches_are_divided_among_devices_that_hold_the_same_variables():
+    on_devices(4, divide_batches)
+
+
+def use_everywhere(folder):
+    """Checks that a translator on all devices divides its work, and finds what one device does."""
+    run = workdir.load_trained(folder, workdir.load_config(folder))
+    translator = run.predictor
+    variables = jax.device_put(jax.device_get(run.variables), jax.devices()[0])
+    texts = ["a b c", "d", "e f a", "b", "c c", "f a b e", "d e", "a"]
+    finished, go_on = [], translator._search._go_on
+
+    def spy(*arguments):
+        finished.append(go_on(*arguments).finished)
+        return go_on(*arguments)
+
+    translator._search._go_on = spy
+    together = translator.translate(run.variables, texts)
+    assert {len(x.sharding.device_set) for x in finished} == {4}
+    assert all(4 * x.addressable_shards[0].data.size == x.size for x in finished), finished
+    alone = translator.translate(variables, texts)
+    assert [best[0].text for best in together] == [best[0].text for best in alone]
+    for a, b in zip(together, alone, strict=True):
+        np.testing.assert_allclose(a[0].score, b[0].score, rtol=1e-5)
+    scores = [list(translator.score(where, texts, texts)) for where in (run.variables, variables)]
+    np.testing.assert_allclose(*scores, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_translator_divides_sentences_among_devices(tmp_path):
+    train_translator(tmp_path / "run")
+    on_devices(4, use_everywhere, tmp_path / "run")
 
 
 def go_on(folder):
@@ -206,8 +260,8 @@ def test_any_number_of_devices_gives_the_losses_and_parameters_of_one(tmp_path):
     tolerances = {"losses": (1e-5, 0.0), "dropout": (1e-5, 0.0), "parameter": (1e-3, 1e-4)}
     for name in names:
         rtol, atol = tolerances[name.split()[0]]
-        for devices in (3, 8):
-            theirs, ours = found[f"{devices} {name}"], found[f"1 {name}"]
+        for count in (3, 8):
+            theirs, ours = found[f"{count} {name}"], found[f"1 {name}"]
             np.testing.assert_allclose(theirs, ours, rtol, atol)
     # Other zeros change the loss by far more than other devices do.
     assert abs(found["1 dropout 0"] / found["1 dropout 1"] - 1) > 1e-4

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import Tokenizer
+from transformer.inference.devices import by_rows
 from transformer.losses import TokenSums
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
@@ -98,7 +99,7 @@ class TokenPredictor(Predictor):
 
     @functools.cached_property
     def _sums(self) -> Callable:
-        return jax.jit(self._plain_sums)
+        return by_rows(jax.jit(self._plain_sums))
 
     @functools.cached_property
     def _sums_stacked(self) -> Callable:
@@ -111,4 +112,4 @@ class TokenPredictor(Predictor):
         def one(variables, row):
             return self._plain_sums(variables, jax.tree.map(lambda x: x[None], row)).nll
 
-        return jax.jit(jax.vmap(one, in_axes=(None, 0)))
+        return by_rows(jax.jit(jax.vmap(one, in_axes=(None, 0))))

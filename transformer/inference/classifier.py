@@ -18,6 +18,7 @@ from transformer.data.labelled.encode import read_texts
 from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import shorten
 from transformer.inference.base import Params, Predictor, TokenTable, Variables
+from transformer.inference.devices import by_rows
 from transformer.inference.groups import length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
@@ -54,7 +55,7 @@ class TextClassifier(Predictor):
     ):
         self.model, self.tokenizer, self.labels = model, tokenizer, tuple(labels)
         self.max_tokens, self.batch_size = max_tokens, batch_size
-        self._classify = jax.jit(self.classify)
+        self._classify = by_rows(jax.jit(self.classify))
         self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
 
     def init_params(self, key: jax.Array) -> Params:

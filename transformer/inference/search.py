@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.decoding.search import Hypotheses, Rule, Search, go_on, start_search
+from transformer.inference.devices import divide
 from transformer.inference.memory import check_search
 from transformer.model.architecture import Architecture
 
@@ -70,6 +71,7 @@ class BeamSearch:
         many = self._before[source.shape[1]] >= MANY
         self._before[source.shape[1]] += len(source)
         steps = min(FIRST_ROOM if many else source.shape[1] + ROOM, limit)
+        source = divide(variables, source)
         search = self._start(variables, source, beam, steps, limit, searches)
         rows, found = np.arange(len(source)), {}
         while True:

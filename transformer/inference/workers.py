@@ -3,11 +3,10 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
-
-import jax
+from typing import TypeVar
 
 from transformer.inference.base import Variables
+from transformer.inference.devices import devices_of
 
 MIN_ROWS, MAX_ROWS = 4, 32  # sentences of a batch on a CPU: fewer or more take longer each
 
@@ -31,12 +30,6 @@ def share(variables: Variables, most: int) -> tuple[int, int]:
         return 1, most
     workers = max(1, min(len(os.sched_getaffinity(0)), most // MIN_ROWS))
     return workers, max(1, min(most // workers, MAX_ROWS))
-
-
-def devices_of(variables: Variables) -> set[Any]:
-    """Returns the devices that programs with these variables run on."""
-    leaves = (leaf for leaf in jax.tree.leaves(variables) if isinstance(leaf, jax.Array))
-    return {device for leaf in leaves for device in leaf.devices()} or {jax.devices()[0]}
 
 
 def each(
