@@ -198,7 +198,7 @@ def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
 
     monkeypatch.setattr(translating, "line_progress", recorded)
     monkeypatch.setattr("experiments.text_io.LINES_AT_ONCE", 20)
-    lines = ["a b\tc", "", "d\te f"] * 11
+    lines = ["Bab dad. Gag!\tc", "", "d\te f"] * 11
     (tmp_path / "in").write_text("\n".join(lines))
     arguments = [f"--mode={mode}", f"--workdir={tiny.workdir}"]
     ended = command(*arguments, f"--input={tmp_path / 'in'}")
