@@ -276,6 +276,13 @@ def _decode() -> ConfigDict:
     decode.max_extra = 50  # [6.1]
     decode.batch_size = 64  # sentences at once, divided among the cores of a CPU
     decode.num_best = 1  # translations, or classes, printed for each sentence, best first
+    # --mode=translate splits lines of several sentences, scoring never does; auto: into groups of
+    # as many sentences and tokens as 99% of the validation sources have at most, mostly one
+    # sentence | always: into single sentences | never: lines are cut to model.max_length.
+    decode.split_sentences = "auto"
+    # Of the sentences that are split, a code such as de; '': that of data.languages, or else the
+    # ending of the name of the training text, or else rules for any language.
+    decode.source_language = ""
     # Language models.
     decode.search = "sample"  # sample | beam
     decode.seed = 0  # of the samples

@@ -95,6 +95,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "train.class_weights": CLASS_WEIGHTS,
     "decode.length_penalty": PENALTIES,
     "decode.search": ("sample", "beam"),
+    "decode.split_sentences": ("auto", "always", "never"),
     "evaluate.checkpoint": RULES,
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.parallel": ("auto", "sequential", "vmap"),

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from experiments.attention import page
 from experiments.heads import alignment
 from experiments.options import Options
+from experiments.tasks.segments import Segmenter, translate_lines
 from experiments.text_io import Lines, line_mode, two_columns
 from transformer.data.corpora.tags import Tagger
 from transformer.errors import UserError
@@ -27,13 +28,16 @@ def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) ->
     """Writes the translation of each line; a blank line stays blank. Returns the lines written.
 
     With `decode.num_best` over one, each line becomes that many lines, `number<TAB>score<TAB>text`,
-    numbered from one.
+    numbered from one. A line of several sentences is split, see `segments.Segmenter`.
     """
     run = load_trained(folder, config)
+    translator = run.predictor
+    encode = translator.source_tokenizer.encode
+    split = Segmenter(config, folder, encode, translator.max_length)
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
-            results = run.predictor.translate(run.variables, chunk, first_line=first, done=advance)
+        for first, chunk in lines.chunks(prepare=lambda: translator.prepare(run.variables)):
+            results = translate_lines(run, split, chunk, first, advance)
             for number, best in enumerate(results, first):
                 if config.decode.num_best > 1:
                     output.writelines(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in best)

@@ -89,6 +89,8 @@ def test_both_directions_are_translated_and_other_tags_refused(run):
     assert (len(lines), lines[1]) == (3, "")
     flag = "--source_tag=<2de>"
     assert command(*mode, flag, stdin=b"The dog.\n").out.splitlines() == lines[:1]
+    both = command(*mode, stdin=b"<2de> The dog. The dog.\n")  # each with the tag
+    assert both.out == f"{lines[0]} {lines[0]}\n"
     refused(*mode, stdin=b"<2fr> Le chien.\n", says=("line 1", "no tag", "<2de>, <2en>"))
     refused(*mode, "--source_tag=<2fr>", says=("<2fr>", "<2de>, <2en>"))
     score = "--mode=score", f"--workdir={run / 'workdir'}"

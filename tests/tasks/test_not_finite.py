@@ -30,7 +30,7 @@ def refused(line: int, what: str):
 def test_a_translation_that_was_not_found_names_its_line(translator):
     task, variables = translator
     with refused(8, "translation"):
-        task.predictor.translate(broken(variables), ["", "a b"], first_line=7)
+        task.predictor.translate(broken(variables), ["", "a b"], numbers=[7, 8])
     with refused(7, "score"):
         list(task.predictor.score(broken(variables), ["a", "b"], ["a", "b"], first_line=7))
     assert task.predictor.translate(variables, ["", "a b"])[1]  # the control

@@ -85,9 +85,10 @@ def test_input_without_a_sentence_has_output_without_one(translate, text):
     assert (ended.code, ended.err, ended.out) == (0, "", text.replace(" ", ""))
 
 
-def test_sentences_past_the_limit_are_translated_as_far_as_it_goes_and_named(translate):
+def test_unsplit_lines_past_the_limit_are_translated_as_far_as_it_goes_and_named(translate):
     long = "a b c d " * 25_000
-    ended = translate(f"a\n{long}\n{'x' * 100_000}\n" + "a b c d " * 10)
+    text = f"a\n{long}\n{'x' * 100_000}\n" + "a b c d " * 10
+    ended = translate(text, "--config.decode.split_sentences=never")
     assert ended.code == 0
     assert len(ended.out.splitlines()) == 4
     warnings = ended.err.splitlines()
@@ -96,6 +97,42 @@ def test_sentences_past_the_limit_are_translated_as_far_as_it_goes_and_named(tra
     assert warnings[1].startswith("line 4 has 40 tokens")
     assert "model.max_length=32" in warnings[0]
     assert ended.out.splitlines()[1] == ended.out.splitlines()[3]  # both begin alike
+
+
+def test_a_line_of_several_sentences_is_the_translations_of_each_in_their_order(translate):
+    ended = translate("Abab bab. Dad fef! Faf?\n\na b c\n \ngag. Hag.\n")
+    assert (ended.code, ended.err) == (0, "")
+    alone = translate("Abab bab.\nDad fef!\nFaf?\na b c\ngag.\nHag.\n").out.splitlines()
+    first, last = " ".join(alone[:3]), " ".join(alone[4:])
+    assert ended.out.splitlines() == [first, "", alone[3], "", last]
+    cut = translate("Abab bab. Dad fef! Faf?\n", "--config.decode.split_sentences=never")
+    assert cut.out != f"{first}\n"  # the control
+
+
+def test_several_translations_of_a_split_line_are_sorted_by_the_sum_of_their_scores(translate):
+    def rows(text):
+        out = translate(text, "--config.decode.num_best=2").out
+        return [line.split("\t") for line in out.splitlines()]
+
+    left, right = rows("a bab.\nDad d.\n")[::2]
+    found = rows("a\na bab. Dad d.\n")[2:]
+    assert [row[0] for row in found] == ["2", "2"]
+    assert found[0][2] == f"{left[2]} {right[2]}"
+    scores = [float(row[1]) for row in found]
+    assert scores[0] == pytest.approx(float(left[1]) + float(right[1]), abs=1.1e-4)
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_a_sentence_past_the_limit_is_translated_in_parts_and_named(translate):
+    half = "a b c d " * 10
+    ended = translate(f"a\n{half}, {half}\n{half * 3}\n")
+    warnings = ended.err.splitlines()
+    assert [line.split(" (")[0] for line in warnings] == [
+        f"line {number} has a sentence of more than 31 tokens, translated in parts"
+        for number in (2, 3)
+    ]
+    assert all("model.max_length=32" in line for line in warnings)
+    assert len(ended.out.splitlines()) == 3
 
 
 def test_a_line_that_is_not_utf8_is_named(translate, tiny, tmp_path):
@@ -161,7 +198,7 @@ def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
 
     monkeypatch.setattr(translating, "line_progress", recorded)
     monkeypatch.setattr("experiments.text_io.LINES_AT_ONCE", 20)
-    lines = ["a b\tc", "", "d\te f"] * 11
+    lines = ["Bab dad. Gag!\tc", "", "d\te f"] * 11
     (tmp_path / "in").write_text("\n".join(lines))
     arguments = [f"--mode={mode}", f"--workdir={tiny.workdir}"]
     ended = command(*arguments, f"--input={tmp_path / 'in'}")

@@ -93,7 +93,7 @@ class Translator(TokenPredictor):
         variables: Variables,
         lines: Sequence[str],
         beam: int | None = None,
-        first_line: int = 1,
+        numbers: Sequence[int] | None = None,
         done: Callable[[int], None] = lambda count: None,
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
@@ -103,7 +103,7 @@ class Translator(TokenPredictor):
 
         Args:
           beam: in place of `decode.beam_size`.
-          first_line: number of the first line, for warnings.
+          numbers: of the lines, for warnings; from one by default.
           done: called with the number of lines that are done since the last call.
 
         Raises:
@@ -111,13 +111,14 @@ class Translator(TokenPredictor):
         """
         results = [[BLANK] for _ in lines]
         left = len(lines)
-        for rows, found in self._decode(self._search.find, variables, lines, beam, first_line):
+        numbers = numbers or range(1, left + 1)
+        for rows, found in self._decode(self._search.find, variables, lines, beam, numbers):
             for row, i in enumerate(rows):
                 results[i] = read_hypotheses(
                     found[row], self.target_tokenizer, self.decode.num_best
                 )
                 if not results[i]:
-                    raise not_finite(first_line + i, "translation")
+                    raise not_finite(numbers[i], "translation")
             left -= len(rows)
             done(len(rows))
         done(left)  # the blank ones
@@ -154,7 +155,7 @@ class Translator(TokenPredictor):
         def search(variables, source, beam, limit, *_):
             return self._search.find_stacked(shared or {}, variables, source, beam, limit)
 
-        for rows, found in self._decode(search, variables, lines, beam, 1):
+        for rows, found in self._decode(search, variables, lines, beam, range(1, len(lines) + 1)):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
                     own = jax.tree.map(lambda x, at=(number, row): x[at], found)
@@ -173,7 +174,9 @@ class Translator(TokenPredictor):
     ) -> Iterator[tuple[float, int]]:
         """Returns each pair's log-probability of the target given the source, and its length.
 
-        Args: see `translate`.
+        Args:
+          first_line: number of the first pair, for warnings.
+          done: see `translate`.
         """
         encoded = self._encode_pairs(sources, targets, first_line)
         results: list[Any] = [None] * len(sources)
@@ -199,7 +202,7 @@ class Translator(TokenPredictor):
         Rows are the target tokens and `</s>`; columns are the source tokens and `</s>`. Pairs are
         grouped by similar length and yielded in that order.
 
-        Args: see `translate`; the model must have attention.
+        Args: see `score`; the model must have attention.
         """
         encoded = self._encode_pairs(sources, targets, first_line)
         heads = self.model.config.num_decoder_layers * self.model.config.num_heads
@@ -261,8 +264,7 @@ class Translator(TokenPredictor):
         """
         if target is None:
             target = self.translate(variables, [source])[0][0].text
-        [sources] = self._encode_lines(self.source_tokenizer, [source], 1)
-        [targets] = self._encode_lines(self.target_tokenizer, [target], 1)
+        [sources], [targets] = self._encode_pairs([source], [target], 1)
         length = max(len(sources), len(targets)) + 1
         batch = make_batch([sources], [targets], 1, length)
         return Attention.of_first_text(
@@ -292,10 +294,10 @@ class Translator(TokenPredictor):
         variables: Variables,
         lines: Sequence[str],
         beam: int | None,
-        first: int,
+        numbers: Sequence[int],
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the lines that were decoded together, without blank ones, and what is found."""
-        encoded = self._encode_lines(self.source_tokenizer, lines, first)
+        encoded = self._encode_lines(self.source_tokenizer, lines, numbers)
         todo = [i for i, ids in enumerate(encoded) if ids]
         lengths = [len(ids) + 1 for ids in encoded]
         workers, most = share(variables, self.decode.batch_size)
@@ -332,18 +334,19 @@ class Translator(TokenPredictor):
     def _encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str], first_line: int
     ) -> tuple[list[list[int]], list[list[int]]]:
+        numbers = range(first_line, first_line + len(sources))
         return (
-            self._encode_lines(self.source_tokenizer, sources, first_line),
-            self._encode_lines(self.target_tokenizer, targets, first_line),
+            self._encode_lines(self.source_tokenizer, sources, numbers),
+            self._encode_lines(self.target_tokenizer, targets, numbers),
         )
 
-    def _encode_lines(self, tokenizer: Tokenizer, lines: Sequence[str], first_line: int):
+    def _encode_lines(self, tokenizer: Tokenizer, lines: Sequence[str], numbers: Sequence[int]):
         """The tokens of each line, cut to what the model reads."""
         encoded = tokenizer.encode(lines)
         for i, ids in enumerate(encoded):
             if len(ids) + 1 > self.max_length:
                 logger.warning(
-                    f"line {first_line + i} has {len(ids)} tokens: only the first "
+                    f"line {numbers[i]} has {len(ids)} tokens: only the first "
                     f"{self.max_length - 1} are read (model.max_length={self.max_length})"
                 )
                 encoded[i] = ids[: self.max_length - 1]

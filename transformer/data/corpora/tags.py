@@ -1,5 +1,6 @@
 """The tags before source sentences, which say from which corpus or into which language they are."""
 
+import re
 from collections.abc import Sequence
 
 from ml_collections import ConfigDict
@@ -55,14 +56,21 @@ class Tagger:
         if not self.pieces or not text.strip():
             return text
         text = f"{self.given} {text}" if self.given else text
-        words = text.split()
-        count = next((i for i, word in enumerate(words) if word not in self.pieces), len(words))
-        tag = " ".join(words[:count])
+        tag, rest = self.split(text)
         if tag not in self.tags:
             begins = f"begins with {tag!r}" if tag else "has no tag"
             hint = "" if self.given else f", or set {FLAG} for all lines"
             raise UserError(f"{place} {begins}: begin it with one of {_listed(self.tags)}{hint}")
-        return text if count < len(words) else ""
+        return text if rest.strip() else ""
+
+    def split(self, text: str) -> tuple[str, str]:
+        """Returns the tag that a sentence begins with, '' for none, and the rest of it."""
+        end = 0
+        for word in re.finditer(r"\s*(\S+)", text) if self.pieces else ():
+            if word[1] not in self.pieces:
+                break
+            end = word.end()
+        return " ".join(text[:end].split()), text[end:]
 
 
 def _listed(tags: Sequence[str]) -> str:

@@ -1,0 +1,217 @@
+"""Long lines are split into segments that fit, without a loss, and joined in their order."""
+
+import random
+import re
+
+import pytest
+
+from configs import base
+from experiments.tasks.segments import Segmenter, halve, join, source_language, split_sentences
+from transformer.data import held_out
+from transformer.data.pairs import Pair
+from transformer.errors import UserError
+from transformer.inference.hypotheses import Translation
+
+MAX_LENGTH = 20
+TEXTS = (
+    "我们今天去公园散步然后回家吃饭。天气很好！你也来吗？我们在那里等你然后一起去看电影好不好",
+    "no punctuation at all in a line that goes on and on and on and on and on for ever and ever",
+    'Dr. Smith met Mr. J. R. Jones at 3.30 p.m., i.e. late. They left!! Why? "So." he said.',
+    "x" * 10_000,
+    "😀👩‍👩‍👧‍👧🏳️‍🌈" * 40,
+    "e\u0301" * 100,
+    "שלום עולם, מה שלומך היום? טוב מאוד. תודה רבה לך על הכול",
+    "مرحبا بكم جميعا في بيتنا. كيف حالكم اليوم؟ نحن بخير، والحمد لله على كل حال",
+    "यह एक बहुत लंबा वाक्य है। यह दूसरा है। यह तीसरा वाक्य भी काफी लंबा है",
+    "1. One thing. 2. Another\u00a0! 3. A\u00a0. Third, with a clause, and one more, and so on.",
+    "... !!! ??? ... !!! ??? ... !!! ??? ... !!!",
+    "A\u2028b\x0cc\x85d. E\tf.\u3000G。H",
+)
+
+
+def words(texts):
+    return [[1] * len(text.split()) for text in texts]
+
+
+def characters(texts):
+    return [[1] * len("".join(text.split())) for text in texts]
+
+
+def segmenter(
+    tmp_path, encode=words, split="auto", validation=("One sentence.",), data=(), most=12
+):
+    """A segmenter of a run with this validation text, `most` tokens at most in training."""
+    config = base.get_config()
+    config.decode.split_sentences = split
+    config.data.max_tokens = most
+    config.data.corpora = data
+    if validation:
+        held_out.save(tmp_path, {"validation": [Pair(text, "x") for text in validation]})
+    return Segmenter(config, tmp_path, encode, MAX_LENGTH)
+
+
+def bare(text):
+    return "".join(text.split())
+
+
+# -- nothing is lost
+
+
+@pytest.mark.parametrize("split", ["auto", "always", "never"])
+@pytest.mark.parametrize("encode", [words, characters])
+def test_every_segment_fits_and_no_character_is_lost(encode, split, tmp_path):
+    segments = segmenter(tmp_path, encode, split, validation=())
+    fits = []
+    for text in TEXTS:
+        parts = segments(text, 1)
+        assert bare("".join(parts)) == bare(text)
+        fits.append(max(map(len, encode(parts))) < MAX_LENGTH)
+    assert all(fits) == (split != "never")  # never is the control
+
+
+def test_sentences_are_the_text_whatever_its_characters():
+    draw = random.Random(0)
+    alphabet = (
+        " .!?。…\"'«»“”()[]1aAI,;:\u200d\u0301\u2028\x85\x0c\t\u00a0😀你क।א؟\x00-*•\u3000\ufeffßİ"
+    )
+    for _ in range(5_000):
+        text = "".join(draw.choices(alphabet, k=draw.randrange(30)))
+        assert "".join(split_sentences(text, draw.choice(["", "en", "de", "zh", "ar"]))) == text
+
+
+def test_a_cut_is_not_within_a_joined_emoji_or_an_accented_letter():
+    for unit in ("👩‍👩‍👧‍👧", "e\u0301", "👍🏽"):
+        parts = halve(unit * 50, lambda part: len(part) <= 24)
+        assert len(parts) > 4
+        assert all(re.fullmatch(f"({unit})+", part) for part in parts)
+
+
+# -- which segments
+
+
+def test_a_line_that_need_not_be_split_is_the_same_line(tmp_path):
+    segments = segmenter(tmp_path)
+    for line in ("", "  ", "\u200b", "One.", " one  two ", " ".join("a" * 19), "A, b; c: d"):
+        assert segments(line, 1) == [line]
+    assert len(segments(" ".join("a" * 20), 1)) > 1  # the control
+
+
+def test_each_sentence_is_a_segment_if_validation_lines_have_one(tmp_path, caplog):
+    line = "Mr. A came.  B went! 1. C stayed?"
+    parts = ["Mr. A came.", "B went!", "1. C stayed?"]
+    assert segmenter(tmp_path)(line, 1) == parts
+    assert not caplog.records
+
+
+def test_segments_have_as_many_sentences_and_tokens_as_validation_lines(tmp_path):
+    line = "Al came. Bo went. Cy stayed. All did so much more than all of the rest. Bye."
+    groups = [
+        "Al came. Bo went.",
+        "Cy stayed.",
+        "All did so much more than all of the rest. Bye.",
+    ]
+    several = ["Hi. Go."] * 2 + ["One two three four five six seven eight nine ten eleven."]
+    assert segmenter(tmp_path, validation=several)(line, 1) == groups
+    assert segmenter(tmp_path, validation=several)("Hi. Go.", 1) == ["Hi. Go."]
+    always = segmenter(tmp_path, split="always", validation=several)
+    assert len(always(line, 1)) == 5
+    assert always("Hi. Go.", 1) == ["Hi.", "Go."]
+
+
+def test_one_unusual_validation_line_of_many_changes_nothing(tmp_path):
+    many = ["One sentence."] * 200
+    assert len(segmenter(tmp_path, validation=[*many, "Hi. Go. Bye."])("Hi. Go. Bye.", 1)) == 3
+    other = tmp_path / "other"
+    assert len(segmenter(other, validation=[*many, *["Hi. Go. Bye."] * 3])("Hi. Go. Bye.", 1)) == 1
+
+
+def test_each_segment_has_the_tag_of_its_line(tmp_path):
+    data = ({"name": "a", "source_tag": "<2de>"}, {"name": "b", "source_tag": "<2en> <news>"})
+    segments = segmenter(tmp_path, data=data, validation=["<2de> One.", "<2en> <news> Two."])
+    assert segments("<2en>  <news> An apple. Two pears.", 1) == [
+        "<2en> <news> An apple.",
+        "<2en> <news> Two pears.",
+    ]
+    long = segments("<2de> " + "a b, " * 12, 1)
+    assert len(long) > 2
+    assert all(part.startswith("<2de> a b,") for part in long)
+
+
+def test_a_sentence_that_is_too_long_is_cut_at_clauses_and_named(tmp_path, caplog):
+    text = "if one comes late to it, one waits outside; then when it ends (at noon), one goes"
+    segments = segmenter(tmp_path, validation=())
+    assert segments(f"Short. {text} now or never.", 7) == [
+        "Short.",
+        "if one comes late to it, one waits outside;",
+        "then when it ends (at noon), one goes now or never.",
+    ]
+    [record] = caplog.records
+    assert record.message == (
+        "line 7 has a sentence of more than 19 tokens, translated in parts (model.max_length=20)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "Dr. Smith paid $3.50, i.e. nothing.| He left."),
+        ("de", "Am 3. Mai kam er z. B. nach Berlin.| Dann ging er."),
+        ("ru", "Он жил в г. Москве.| А. С. Пушкин писал."),
+        ("", "你好。|今天很好！|好的。"),
+        ("", "مرحبا.| كيف حالك؟| أنا بخير."),
+        ("", "यह एक है।| यह दो है।"),
+        ("", "2. First.| 3. Second.| ..."),
+        ("unknown", "One.| Two?| Three!"),
+    ],
+)
+def test_sentences_end_by_the_rules_of_their_language(language, text):
+    sentences = text.replace("| ...", " ...").split("|")
+    found = split_sentences("".join(sentences), language)
+    assert [sentence.strip() for sentence in found] == [sentence.strip() for sentence in sentences]
+
+
+@pytest.mark.parametrize(
+    ("changes", "language"),
+    [
+        ({}, ""),
+        ({"data.source": "files", "data.train_source": "news/train.de"}, "de"),
+        ({"data.source": "files", "data.train_source": "train.fr.gz"}, "fr"),
+        ({"data.source": "files", "data.train_source": "letters"}, ""),
+        ({"data.source": "files", "data.train_target": "", "data.source_field": "a.ru"}, "ru"),
+        ({"data.source": "files", "data.languages": ("es", "en")}, "es"),
+        ({"data.source": "tfds", "data.tfds_fields": ("ru", "en")}, "ru"),
+        ({"data.languages": ("es", "en"), "decode.source_language": "it"}, "it"),
+    ],
+)
+def test_the_language_is_what_the_config_says_of_the_source(changes, language):
+    config = base.get_config()
+    config.update_from_flattened_dict(changes)
+    assert source_language(config) == language
+
+
+def test_a_language_that_is_no_code_is_refused():
+    config = base.get_config()
+    config.decode.source_language = "German"
+    with pytest.raises(UserError, match="source_language=German is not a code"):
+        source_language(config)
+
+
+# -- joined
+
+
+def test_the_best_translations_of_a_line_are_the_best_sums_of_its_segments():
+    parts = [
+        [Translation("a", -1.0, 2), Translation("b", -1.5, 3)],
+        [Translation("c", -2.0, 4), Translation("d", -2.25, 1)],
+        [Translation("", 0.0, 0)],
+    ]
+    expected = [Translation("a c", -3.0, 6), Translation("a d", -3.25, 3), ("b c", -3.5, 7)]
+    assert join(parts, 3) == expected
+    assert join(parts, 1) == expected[:1]
+    assert join(parts[:1], 2) == parts[0]
+
+
+def test_no_blank_stands_behind_chinese_punctuation():
+    texts = ["你好。", "我去！", "Good.", "", "Bye."]
+    [found] = join([[Translation(text, 0.0, 1)] for text in texts], 1)
+    assert found.text == "你好。我去！Good. Bye."
