@@ -12,8 +12,10 @@ from transformer.data import held_out
 from transformer.data.corpora.mixing import Mixture, mix
 from transformer.data.corpora.settings import corpora_of, parts_of
 from transformer.data.pairs import Pair
+from transformer.data.parallel import trained_on
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, tokenizer_names
+from transformer.data.parallel.trained_on import Earlier
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decoding.search import PENALTIES
 from transformer.errors import RunError, UserError
@@ -31,10 +33,14 @@ from transformer.tasks.pair_snapshots import snapshot_of_pairs
 
 
 class TranslationText(NamedTuple):
-    """Sentence pairs by split, and the training text as tokens if there is one."""
+    """Sentence pairs by split, and the training text as tokens if there is one.
+
+    `earlier` are the pairs that the runs were trained on which this one goes on from, if any.
+    """
 
     pairs: Mapping[str, Iterable[Pair]]
     corpus: Corpus | None
+    earlier: Earlier | None = None
 
 
 class TranslationTask(TokenTask):
@@ -52,7 +58,10 @@ class TranslationTask(TokenTask):
 
     def read_text(self, folder: Path | None) -> TranslationText:
         data, tokenizer = self.config.data, self.config.tokenizer
-        return TranslationText(*read_text(data, tokenizer, folder, initial_folder(self.config)))
+        earlier = trained_on.read_earlier(self.config.train.init_from, folder)
+        initial = initial_folder(self.config)
+        pairs, corpus = read_text(data, tokenizer, folder, initial, earlier)
+        return TranslationText(pairs, corpus, earlier)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
         _check_scores(self.config.evaluate)
@@ -241,6 +250,7 @@ class TranslationTask(TokenTask):
         save_tokenizers(workdir, self._corpus.source_tokenizer, self._corpus.target_tokenizer)
         parts = itertools.chain(*map(self._parts, self.splits))
         held_out.save(workdir, {part: self.text.pairs[part] for part in parts})
+        trained_on.save(workdir, self._corpus.hashes, self.text.earlier)
 
     def describe(self) -> list[str]:
         return pair_text.describe(self.config, self.text.pairs, self._corpus, self.plan)
