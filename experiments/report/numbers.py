@@ -15,7 +15,7 @@ from experiments.measures.registry import REGISTRY, Measure
 from transformer.data.held_out import is_split
 from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, find
-from transformer.records import start_line
+from transformer.records import first_scores, start_line
 
 NOT_NUMBERS = ("_ci", "_signature")  # ends of names that tell something of a number
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
@@ -35,6 +35,12 @@ class Table(NamedTuple):
 def splits_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the scores of each split."""
     return {name: scores for name, scores in results.items() if is_split(name)}
+
+
+def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the scores of each split, and those that the weights of another run had before."""
+    first = first_scores(results.get(START))
+    return splits_of(results) | {f"{name}, first weights": own for name, own in first.items()}
 
 
 def main_split(results: dict[str, Any]) -> str:
@@ -59,7 +65,7 @@ def main_score(task: str, results: dict[str, Any]) -> str:
 
 def score_table(task: str, results: dict[str, Any]) -> Table:
     """Returns all numbers of all splits, a row each, what a run is judged by first."""
-    splits = splits_of(results)
+    splits = rows_of(results)
     found = {
         name: None
         for scores in splits.values()
