@@ -295,6 +295,8 @@ def print_results(results: dict[str, Any], task: str) -> None:
     for name, metric in metrics.items():
         if f"{name}_signature" in first:
             print(f"{metric.title}: {first[f'{name}_signature']}", flush=True)
+    if line := numbers.placeholder_line(splits):
+        print(line, flush=True)
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:

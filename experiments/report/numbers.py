@@ -101,6 +101,17 @@ def _same_loss(scores: dict[str, Any]) -> bool:
     return nll is not None and (loss is None or math.isclose(loss, nll, rel_tol=1e-6))
 
 
+def placeholder_line(splits: dict[str, dict[str, Any]]) -> str:
+    """Returns in a line how many placeholders each split kept; '' if the tokenizers have none."""
+    cells = [
+        f"{name} {own['placeholders_kept']:,} of {own['placeholders']:,}"
+        for name, own in splits.items()
+        if "placeholders" in own
+    ]
+    told = "Placeholders that are in the translation as often as in the source: "
+    return f"{told}{'; '.join(cells)}" if cells else ""
+
+
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns (score, signature) of the main split; only scores of equal signatures compare."""
     scores = results[main_split(results)]

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
+from transformer.data.corpora import tags
 from transformer.data.corpora.mixing import Mixture, mix
 from transformer.data.corpora.settings import corpora_of, parts_of
 from transformer.data.pairs import Pair
@@ -214,8 +215,12 @@ class TranslationTask(TokenTask):
         return [pair for part, count in zip(parts, counts, strict=True) for pair in part[:count]]
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
-        """Returns BLEU and the other scores of translations, see `metrics.corpus_scores`."""
-        from transformer.metrics.text import corpus_scores  # sacreBLEU is not needed to translate
+        """Returns BLEU and the other scores of translations, see `metrics.corpus_scores`.
+
+        Final ones also have the results of `count_placeholders`, if the tokenizers have some.
+        """
+        # sacreBLEU is not needed to translate.
+        from transformer.metrics.text import corpus_scores, count_placeholders
 
         settings = self.config.evaluate
         scores = corpus_scores(
@@ -225,7 +230,18 @@ class TranslationTask(TokenTask):
             settings.moses,
             settings.bootstrap if final else 0,
         )
-        return {**scores, "sentences": len(pairs)}
+        scores["sentences"] = len(pairs)
+        if final and (symbols := self._placeholders()):
+            sources = [pair.source for pair in pairs]
+            total, kept = count_placeholders(sources, hypotheses, symbols)
+            scores |= {"placeholders": total, "placeholders_kept": kept}
+        return scores
+
+    def _placeholders(self) -> list[str]:
+        """The symbols of both tokenizers, without white space and the tags of corpora."""
+        source, target = self.predictor.source_tokenizer, self.predictor.target_tokenizer
+        others = {*tags.symbols_of(self.config.data)}
+        return [s for s in source.symbols if s in target.symbols and s.strip() and s not in others]
 
     def _encoded(self, split: str) -> list[list[list[int]]]:
         """The sources and the targets of a split, cut to the model's maximum length."""
