@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import logging
 import re
@@ -79,6 +80,8 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
         environment.record(folder)
         for line in task.describe():
             logger.info(line)
+        if config.train.init_from:
+            trainer.on_start = functools.partial(_score_start, task, config, folder)
         if not trainer.run():
             return trainer.stop_signal
     if workdir.is_scored(folder, workdir.newest_step(folder)):
@@ -160,13 +163,12 @@ def score(
     for split in task.splits:
         logger.info(f"scoring {split} ...")
         start = time.monotonic()
-        scores = task.evaluate(params, split, final=True)
-        scores["seconds"] = round(time.monotonic() - start, 3)
-        for part, own in {split: scores, **scores.pop("parts", {})}.items():
-            results[part] = own
-            for name, lines in own.pop("texts").items():
-                _write_lines(place / name, lines)
-                logger.info(f"wrote {place / name}")
+        scores, texts = _evaluate(task, params, split)
+        scores[split]["seconds"] = round(time.monotonic() - start, 3)
+        results |= scores
+        for name, lines in texts.items():
+            _write_lines(place / name, lines)
+            logger.info(f"wrote {place / name}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
         "step": workdir.newest_step(folder),
@@ -180,12 +182,58 @@ def score(
     if config.task == "translation":  # a later mode may have another decode.beam_size
         results[numbers.DECODE] = config.decode.to_dict()
     if start := records.read_start(folder / records.START):
-        results[numbers.START] = start
+        results[numbers.START] = _comparable(start, results, config)
     # Before the results: a report that is there is of those that are there.
     (place / page.REPORT).unlink(missing_ok=True)
     results |= notes or {}
     write_json(place / "results.json", results)
     return results
+
+
+def _evaluate(task: Task, params: Any, split: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The final scores of a split and its parts, and the lines of the files of their texts."""
+    scores = task.evaluate(params, split, final=True)
+    found = {split: scores, **scores.pop("parts", {})}
+    texts = {name: lines for own in found.values() for name, lines in own.pop("texts").items()}
+    return found, texts
+
+
+def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> None:
+    """Scores the test set with weights that are all another run's, once, before their training."""
+    start = records.read_start(folder / records.START)
+    if not start or "scores" in start or start["loaded"] < start["parameters"]:
+        return
+    if "test" not in task.splits:
+        return
+    logger.info("scoring test with the weights that the run starts from ...")
+    scores, _ = _evaluate(task, params, "test")
+    found = {"search": _search(config), "splits": scores}
+    write_json(folder / records.START, start | {"scores": found})
+
+
+def _search(config: ConfigDict) -> dict[str, Any]:
+    return {key: config.decode[key] for key in numbers.SEARCHED_WITH}
+
+
+def _comparable(
+    start: dict[str, Any], results: Mapping[str, Any], config: ConfigDict
+) -> dict[str, Any]:
+    """What `records.read_start` returns, without scores that are not comparable to the results."""
+    first = records.first_scores(start)
+    signed = all(
+        _signatures(own) == _signatures(results.get(split, {})) for split, own in first.items()
+    )
+    if not first or (signed and start["scores"]["search"] == _search(config)):
+        return start
+    logger.info(
+        "the scores of the first weights are left out: they were made with other keys of "
+        "config.decode or config.evaluate"
+    )
+    return {key: value for key, value in start.items() if key != "scores"}
+
+
+def _signatures(scores: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in scores.items() if name.endswith("_signature")}
 
 
 def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) -> None:
@@ -233,7 +281,7 @@ def print_results(results: dict[str, Any], task: str) -> None:
     if len(steps) > 1:
         scored = f"mean of {len(steps)} checkpoints, steps {min(steps):,} to {max(steps):,}"
     table = Table(title=f"{scored}, {results['parameters']:,} parameters")
-    splits = numbers.splits_of(results)
+    splits = numbers.rows_of(results)
     first = next(iter(splits.values()))
     metrics = {name: find(name) for name in COUNTS} | metrics_of(task, TABLE)
     metrics = {name: metric for name, metric in metrics.items() if name in first}
@@ -247,6 +295,8 @@ def print_results(results: dict[str, Any], task: str) -> None:
     for name, metric in metrics.items():
         if f"{name}_signature" in first:
             print(f"{metric.title}: {first[f'{name}_signature']}", flush=True)
+    if line := numbers.placeholder_line(splits):
+        print(line, flush=True)
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:

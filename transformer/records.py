@@ -1,6 +1,7 @@
 """The JSON files that a run writes next to its checkpoints, with their structure checked."""
 
 import datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ STARTED = {
     "frozen": int,
     "new": [str],
     "tables": Each({"carried": int, "new": int}),
+    "scores?": {"search": dict, "splits": Each(dict)},
 }
 RESULTS = {
     "step": int,
@@ -81,8 +83,15 @@ def read_results(path: Path) -> dict[str, Any] | None:
 
 def _wrong_scores(results: dict[str, Any]) -> str | None:
     """What is wrong with the scores of a split."""
-    for split in filter(is_split, results):
-        if (wrong := mismatch(scores := results[split], dict, split)) is not None:
+    splits = {name: scores for name, scores in results.items() if is_split(name)}
+    if wrong := _wrong_splits(splits) or _wrong_splits(first_scores(results.get("init_from"))):
+        return wrong
+    return None if results["averaged_steps"] else "averaged_steps is empty"
+
+
+def _wrong_splits(splits: Mapping[str, Any]) -> str | None:
+    for split, scores in splits.items():
+        if (wrong := mismatch(scores, dict, split)) is not None:
             return wrong
         for name, value in scores.items():
             shape = NOT_NUMBERS.get(name, str if name.endswith("_signature") else float)
@@ -92,8 +101,6 @@ def _wrong_scores(results: dict[str, Any]) -> str | None:
             return f"{split}.loss is missing"
         if not any(name in scores for name in (*COUNTS, "classes")):
             return f"{split}.{COUNTS[0]} is missing"
-    if not results["averaged_steps"]:
-        return "averaged_steps is empty"
     return None
 
 
@@ -131,13 +138,28 @@ def read_start(path: Path) -> dict[str, Any] | None:
 
     `folder` and `steps` of the checkpoints that were used; `parameters` of the model, those
     `loaded` and `frozen`; names of the `new` ones; of each of `tables` the rows `carried` and
-    `new`.
+    `new`; and, if all parameters were loaded, the `scores` that they had before the training: the
+    settings of the `search`, and `splits`.
 
     Raises:
       UserError: the file is damaged.
     """
     fix = "delete it; without it a report does not tell which weights the run started from"
-    return read_json(path, STARTED, fix) if path.exists() else None
+    if not path.exists():
+        return None
+    start = read_json(path, STARTED, fix)
+    if wrong := _wrong_splits(first_scores(start)):
+        raise UserError(f"{path} cannot be read ({wrong}): {fix}")
+    return start
+
+
+def first_scores(start: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Returns the scores, by split, of weights of another run before they were trained further.
+
+    Args:
+      start: see `read_start`.
+    """
+    return (start or {}).get("scores", {}).get("splits", {})
 
 
 def start_line(start: dict[str, Any]) -> str:

@@ -43,6 +43,7 @@ class Trainer:
 
     Attributes:
       failures: the reason why a run of several failed, by the run's number.
+      on_start: called with the parameters of a single run before its first step.
       on_evaluation: called with (step, numbers) after each evaluation of a single run; if it
         returns true, the run ends.
       on_failure: called with a run's number and the reason when one of several fails.
@@ -61,6 +62,7 @@ class Trainer:
         self.train_step = train_step or self.placement.compile(runs[0].make_train_step())
         self.hparams = self.placement.put([run.hparams() for run in runs])
         self.failures: dict[int, str] = {}
+        self.on_start: Callable[[Any], None] | None = None
         self.on_evaluation: Callable[[int, dict[str, float]], bool] = lambda step, numbers: False
         self.on_failure: Callable[[int, str], None] = lambda i, reason: None
         self._trained = list(range(len(runs)))  # the runs that took the last step
@@ -136,6 +138,8 @@ class Trainer:
         self._watch.lap()
         with Progress(lead.total_steps, step, lead.task.unit) as progress:
             try:
+                if not step:
+                    self._start(state.params, progress)
                 while True:
                     due = self._due(state, step)
                     if self._pending and (due or step % settings.log_every == 0):
@@ -164,6 +168,11 @@ class Trainer:
         for run in self.runs:
             run.checkpoints.wait()
         return self._say_end(state, step)
+
+    def _start(self, params: Any, progress: Progress) -> None:
+        """Calls `on_start`; if it fails, training starts all the same."""
+        if start := self.on_start:
+            self._try(lambda: start(params), "evaluation of the first weights", progress)
 
     def _due(self, state: TrainState, step: int) -> list[int]:
         """The runs whose state is to be saved and evaluated here."""

@@ -15,7 +15,7 @@ from experiments.measures.registry import REGISTRY, Measure
 from transformer.data.held_out import is_split
 from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, find
-from transformer.records import start_line
+from transformer.records import first_scores, start_line
 
 NOT_NUMBERS = ("_ci", "_signature")  # ends of names that tell something of a number
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
@@ -35,6 +35,12 @@ class Table(NamedTuple):
 def splits_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the scores of each split."""
     return {name: scores for name, scores in results.items() if is_split(name)}
+
+
+def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the scores of each split, and those that the weights of another run had before."""
+    first = first_scores(results.get(START))
+    return splits_of(results) | {f"{name}, first weights": own for name, own in first.items()}
 
 
 def main_split(results: dict[str, Any]) -> str:
@@ -59,7 +65,7 @@ def main_score(task: str, results: dict[str, Any]) -> str:
 
 def score_table(task: str, results: dict[str, Any]) -> Table:
     """Returns all numbers of all splits, a row each, what a run is judged by first."""
-    splits = splits_of(results)
+    splits = rows_of(results)
     found = {
         name: None
         for scores in splits.values()
@@ -93,6 +99,17 @@ def _same_loss(scores: dict[str, Any]) -> bool:
     """Whether the loss of a split is its nll, as it is without weights of classes."""
     loss, nll = scores.get("loss"), scores.get("nll")
     return nll is not None and (loss is None or math.isclose(loss, nll, rel_tol=1e-6))
+
+
+def placeholder_line(splits: dict[str, dict[str, Any]]) -> str:
+    """Returns in a line how many placeholders each split kept; '' if the tokenizers have none."""
+    cells = [
+        f"{name} {own['placeholders_kept']:,} of {own['placeholders']:,}"
+        for name, own in splits.items()
+        if "placeholders" in own
+    ]
+    told = "Placeholders that are in the translation as often as in the source: "
+    return f"{told}{'; '.join(cells)}" if cells else ""
 
 
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:

@@ -126,6 +126,7 @@ def write(
         scores=numbers.score_table(config.task, results),
         classes=numbers.class_table(results[split]),
         split=split,
+        placeholders=numbers.placeholder_line(numbers.rows_of(results)),
         signatures=numbers.signatures(results),
         costs=numbers.cost_table(results, task.unit),
         curves=_curves(folder / "metrics.jsonl"),

@@ -112,6 +112,18 @@ def test_a_translator_starts_from_all_weights_and_says_so(translator, tmp_path, 
     assert f"{TABLE}: {len(theirs[TABLE])} rows by piece, 0 new" in said
 
 
+def test_a_start_from_the_same_weights_keeps_their_scores(translator, tmp_path):
+    config, source, _ = translator
+    place = tmp_path / "run" / records.START
+    loaded(config, tmp_path / "run", source)
+    scores = {"search": {}, "splits": {"test": {"loss": 1.0, "sentences": 3}}}
+    write_json(place, records.read_start(place) | {"scores": scores})
+    loaded(config, tmp_path / "run", source)
+    assert records.read_start(place)["scores"] == scores
+    loaded(config, tmp_path / "run", source, **{"train.init_pattern": "^encoder"})
+    assert "scores" not in records.read_start(place)  # the control
+
+
 def test_names_that_the_pattern_leaves_out_are_drawn_by_the_seed(translator, tmp_path):
     config, source, theirs = translator
     keys = {"train.init_pattern": "^encoder", "train.freeze": "embedding"}
@@ -374,10 +386,18 @@ def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
     assert train(config, tmp_path / "run") is None
     results = workdir.known_results(tmp_path / "run")
     assert results[numbers.START]["folder"] == str(tiny.workdir)
-    own = workdir.known_results(tiny.workdir)["validation"]["loss"]
+    first = records.first_scores(results[numbers.START])
+    before = workdir.known_results(tiny.workdir)
+    assert bool(first) == (results[numbers.START]["loaded"] == results["parameters"])
+    own = before["validation"]["loss"]
     assert results["validation"]["loss"] < own + 0.05
     task = TranslationTask(config)
     untrained = task.init_params(jax.random.key(0))
     loss = task.evaluate(untrained, "validation", final=False)["loss"]
     assert loss > own + 0.1  # a control
+    if initial == "keep":
+        same = ("bleu", "chrf", "bleu_ci", "bleu_signature")
+        assert [first["test"][name] for name in same] == [before["test"][name] for name in same]
+        assert train(config, tmp_path / "run") is None
+        assert workdir.known_results(tmp_path / "run") == results
     assert "starts from" in (tmp_path / "run" / "report.html").read_text("utf-8")

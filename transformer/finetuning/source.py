@@ -93,6 +93,9 @@ def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: P
         "folder": str(folder.absolute()),
         "steps": list(map(int, trained.steps)),
     }
+    before = records.read_start(place / records.START) or {}
+    if before | start == before:  # and perhaps it has the scores of these weights
+        start = before
     write_json(place / records.START, start)
     logger.info("%s", records.start_line(start))
     leaves = [jnp.asarray(carried.params[name]) for name in named_leaves(fresh)]

@@ -1,5 +1,7 @@
 """The metrics of translations: one function each, with signatures and intervals."""
 
+import collections
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -72,6 +74,24 @@ def corpus_scores(
         if score.signature is not None:
             scores[f"{name}_signature"] = score.signature
     return scores
+
+
+def count_placeholders(
+    sources: Sequence[str], hypotheses: Sequence[str], symbols: Sequence[str]
+) -> tuple[int, int]:
+    """Returns how many symbols sources have, and how many of them translations have as often.
+
+    Args:
+      symbols: strings that are to be copied; where several begin, the longest is found.
+    """
+    pattern = re.compile("|".join(map(re.escape, sorted(symbols, key=len, reverse=True))))
+    total = kept = 0
+    for source, hypothesis in zip(sources, hypotheses, strict=True):
+        found = collections.Counter(pattern.findall(hypothesis))
+        for symbol, count in collections.Counter(pattern.findall(source)).items():
+            total += count
+            kept += count * (found[symbol] == count)
+    return total, kept
 
 
 @text_metric

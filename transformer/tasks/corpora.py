@@ -4,9 +4,11 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.cleaning.report import check_kept
+from transformer.data.cleaning.survey import pair_hash
 from transformer.data.corpora.settings import CorpusSettings, corpora_of, naming, part_name
 from transformer.data.corpora.tags import symbols_of
 from transformer.data.encode import Restartable
@@ -19,6 +21,7 @@ from transformer.data.parallel.encode import (
     read_training_text,
 )
 from transformer.data.parallel.sources import open_source
+from transformer.data.parallel.trained_on import Earlier
 from transformer.data.parallel.training import fingerprints_of
 from transformer.data.splits import SPLITS
 from transformer.errors import UserError
@@ -27,7 +30,11 @@ WORDS = "word"  # the kind of tokenizer that needs no symbols: a tag is a word
 
 
 def read_text(
-    data: ConfigDict, tokenizer: ConfigDict, folder: Path | None, initial: Path | None = None
+    data: ConfigDict,
+    tokenizer: ConfigDict,
+    folder: Path | None,
+    initial: Path | None = None,
+    earlier: Earlier | None = None,
 ) -> tuple[Mapping[str, Iterable[Pair]], Corpus]:
     """Returns the pairs of each split of `config.data`, and the training text as tokens.
 
@@ -41,22 +48,25 @@ def read_text(
       tokenizer: `config.tokenizer`.
       folder: a run's folder, whose tokenizers are used if they were trained on this text.
       initial: folder of the run whose tokenizers are kept or grow, if any.
+      earlier: the pairs that earlier runs were trained on, if any: of files none is held out.
 
     Raises:
       UserError: see `open_source` and `encode_corpora`; or a split is empty.
     """
     corpora = corpora_of(data)
     if not corpora:
-        pairs = _open(data)
+        pairs = _open(data, earlier)
         scored = _scored(pairs)
-        return pairs, prepare_corpus(pairs["train"], data, tokenizer, folder, scored, initial)
+        return pairs, prepare_corpus(
+            pairs["train"], data, tokenizer, folder, scored, initial, earlier
+        )
     opened: dict[str, Mapping[str, Iterable[Pair]]] = {}
     for corpus in corpora:
         # Two directions of one text are read once.
         same = (other.name for other in corpora if other.data == corpus.data)
         with naming(corpus):
             first = next(same)
-            opened[corpus.name] = opened[first] if first in opened else _open(corpus.data)
+            opened[corpus.name] = opened[first] if first in opened else _open(corpus.data, earlier)
     held_out = {
         sides
         for splits in opened.values()
@@ -67,7 +77,8 @@ def read_text(
     for corpus in corpora:
         with naming(corpus):
             splits = opened[corpus.name]
-            text = read_training_text(splits["train"], corpus.data, _scored(splits))
+            scored = _scored(splits)
+            text = read_training_text(splits["train"], corpus.data, scored, earlier)
             texts.append(_own(text, corpus, held_out))
     symbols = () if tokenizer.kind == WORDS else symbols_of(data)
     joined = _join(corpora, opened)
@@ -86,9 +97,9 @@ def _join(
     return found
 
 
-def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
+def _open(data: ConfigDict, earlier: Earlier | None) -> Mapping[str, Iterable[Pair]]:
     """The splits of a source, of which those that are scored are not empty."""
-    pairs = open_source(data)
+    pairs = open_source(data, earlier)
     for split in SPLITS[1:]:
         if not next(iter(pairs[split]), None):
             raise UserError(
@@ -121,7 +132,11 @@ def _own(
         part_name(split, corpus.name): own.without_repeated()
         for split, own in text.held_out.items()
     }
-    return text._replace(pairs=pairs, report=report, fingerprints=fingerprints, held_out=found)
+    unread = np.fromiter((pair_hash(*sides) for sides in held_out), np.uint64)
+    hashes = text.hashes[~np.isin(text.hashes, unread)]
+    return TrainingText(
+        pairs, report, fingerprints, text.max_tokens, text.max_token_ratio, found, hashes
+    )
 
 
 def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:

@@ -33,7 +33,8 @@ def rates_of(hparams: dict[str, Any]) -> DropoutRates:
 def text_of(config: ConfigDict) -> dict[str, Any]:
     """Returns the settings of a config that determine its text."""
     tokenizer = {**config.tokenizer.to_dict(), "initial_folder": initial_folder(config)}
-    return {"data": config.data.to_dict(), "tokenizer": tokenizer}
+    start = config.train.init_from  # whose training pairs are not held out
+    return {"data": config.data.to_dict(), "tokenizer": tokenizer, "init_from": start}
 
 
 def initial_folder(config: ConfigDict) -> Path | None:

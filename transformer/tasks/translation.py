@@ -9,11 +9,14 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
+from transformer.data.corpora import tags
 from transformer.data.corpora.mixing import Mixture, mix
 from transformer.data.corpora.settings import corpora_of, parts_of
 from transformer.data.pairs import Pair
+from transformer.data.parallel import trained_on
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, tokenizer_names
+from transformer.data.parallel.trained_on import Earlier
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.decoding.search import PENALTIES
 from transformer.errors import RunError, UserError
@@ -31,10 +34,14 @@ from transformer.tasks.pair_snapshots import snapshot_of_pairs
 
 
 class TranslationText(NamedTuple):
-    """Sentence pairs by split, and the training text as tokens if there is one."""
+    """Sentence pairs by split, and the training text as tokens if there is one.
+
+    `earlier` are the pairs that the runs were trained on which this one goes on from, if any.
+    """
 
     pairs: Mapping[str, Iterable[Pair]]
     corpus: Corpus | None
+    earlier: Earlier | None = None
 
 
 class TranslationTask(TokenTask):
@@ -52,7 +59,10 @@ class TranslationTask(TokenTask):
 
     def read_text(self, folder: Path | None) -> TranslationText:
         data, tokenizer = self.config.data, self.config.tokenizer
-        return TranslationText(*read_text(data, tokenizer, folder, initial_folder(self.config)))
+        earlier = trained_on.read_earlier(self.config.train.init_from, folder)
+        initial = initial_folder(self.config)
+        pairs, corpus = read_text(data, tokenizer, folder, initial, earlier)
+        return TranslationText(pairs, corpus, earlier)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
         _check_scores(self.config.evaluate)
@@ -205,8 +215,12 @@ class TranslationTask(TokenTask):
         return [pair for part, count in zip(parts, counts, strict=True) for pair in part[:count]]
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
-        """Returns BLEU and the other scores of translations, see `metrics.corpus_scores`."""
-        from transformer.metrics.text import corpus_scores  # sacreBLEU is not needed to translate
+        """Returns BLEU and the other scores of translations, see `metrics.corpus_scores`.
+
+        Final ones also have the results of `count_placeholders`, if the tokenizers have some.
+        """
+        # sacreBLEU is not needed to translate.
+        from transformer.metrics.text import corpus_scores, count_placeholders
 
         settings = self.config.evaluate
         scores = corpus_scores(
@@ -216,7 +230,18 @@ class TranslationTask(TokenTask):
             settings.moses,
             settings.bootstrap if final else 0,
         )
-        return {**scores, "sentences": len(pairs)}
+        scores["sentences"] = len(pairs)
+        if final and (symbols := self._placeholders()):
+            sources = [pair.source for pair in pairs]
+            total, kept = count_placeholders(sources, hypotheses, symbols)
+            scores |= {"placeholders": total, "placeholders_kept": kept}
+        return scores
+
+    def _placeholders(self) -> list[str]:
+        """The symbols of both tokenizers, without white space and the tags of corpora."""
+        source, target = self.predictor.source_tokenizer, self.predictor.target_tokenizer
+        others = {*tags.symbols_of(self.config.data)}
+        return [s for s in source.symbols if s in target.symbols and s.strip() and s not in others]
 
     def _encoded(self, split: str) -> list[list[list[int]]]:
         """The sources and the targets of a split, cut to the model's maximum length."""
@@ -241,6 +266,7 @@ class TranslationTask(TokenTask):
         save_tokenizers(workdir, self._corpus.source_tokenizer, self._corpus.target_tokenizer)
         parts = itertools.chain(*map(self._parts, self.splits))
         held_out.save(workdir, {part: self.text.pairs[part] for part in parts})
+        trained_on.save(workdir, self._corpus.hashes, self.text.earlier)
 
     def describe(self) -> list[str]:
         return pair_text.describe(self.config, self.text.pairs, self._corpus, self.plan)

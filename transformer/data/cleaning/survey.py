@@ -32,8 +32,8 @@ class Survey(NamedTuple):
     Attributes:
       faults: the first rule that it breaks, as a place in `FAULTS`.
       ranks: a hash of the source, by which pairs are held out.
-      exact: a hash of both sides. Two different pairs among five million have the same with a
-        chance below one in a million.
+      exact: a hash of both sides: `pair_hash`, whose last bit says which side comes first. Two
+        different pairs among five million have the same with a chance of one in a million.
       near: a hash of the letters of both sides; zero if near-duplicates are not sought.
       scripts: of source and target, as places in `SCRIPTS`; zero if they do not matter.
     """
@@ -43,6 +43,11 @@ class Survey(NamedTuple):
     exact: UInt64[np.ndarray, "pairs"]
     near: UInt64[np.ndarray, "pairs"]
     scripts: UInt8[np.ndarray, "pairs sides"]
+
+    @property
+    def either(self) -> UInt64[np.ndarray, "pairs"]:
+        """`pair_hash` of each pair, which is the same in both directions."""
+        return self.exact & ~np.uint64(1)
 
 
 _NO_HASHES = np.zeros(0, np.uint64)
@@ -119,7 +124,7 @@ def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) ->
         if number:
             continue
         found.ranks[i] = rank(source, seed)
-        found.exact[i] = _hash(source, target)
+        found.exact[i] = pair_hash(source, target) + (source > target)
         if rules.remove_near_duplicates:
             found.near[i] = _hash(folded(source), folded(target))
         if rules.min_script_share:
@@ -134,6 +139,11 @@ def _with_usual_scripts(rules: CleaningRules, found: Survey) -> CleaningRules:
         enough = counts >= max(1, rules.min_script_share * counts[1:].sum())
         usual.append(frozenset({"", *itertools.compress(SCRIPTS, enough)}))
     return dataclasses.replace(rules, usual_scripts=tuple(usual))
+
+
+def pair_hash(source: str, target: str) -> int:
+    """Returns an even hash of two sides, without white space around them, in any order."""
+    return (_hash(target, source) if source > target else _hash(source, target)) & ~1
 
 
 def _hash(source: str, target: str) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from jaxtyping import UInt64
 from ml_collections import ConfigDict
 
 from transformer.data.cleaning.report import CleaningReport, check_kept
@@ -22,6 +24,7 @@ from transformer.data.encode import (
 )
 from transformer.data.pairs import Pair
 from transformer.data.parallel.held_out_checks import HeldOutReport
+from transformer.data.parallel.trained_on import Earlier
 from transformer.data.parallel.training import TrainingPairs, clean
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Ids, Tokenizer
@@ -48,6 +51,7 @@ class TrainingText(NamedTuple):
       max_tokens: of a side, with its end; longer pairs will be dropped.
       max_token_ratio: of the tokens of both sides, see `_balanced`; other pairs will be dropped.
       held_out: the reports on the other splits.
+      hashes: of the pairs, see `pair_hash`.
     """
 
     pairs: Iterable[Pair]
@@ -56,6 +60,7 @@ class TrainingText(NamedTuple):
     max_tokens: int
     max_token_ratio: float
     held_out: Mapping[str, HeldOutReport]
+    hashes: UInt64[np.ndarray, "pairs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Corpus:
       unknown_fraction: of the tokens, those that are not in the vocabulary.
       lost: the unknown words or characters.
       held_out: the reports on the other splits.
+      hashes: of the pairs before limits in tokens drop some, see `pair_hash`.
       samplers: of source and target, whose segmentations are drawn; None of a side that has one.
     """
 
@@ -78,6 +84,7 @@ class Corpus:
     unknown_fraction: float
     lost: Lost
     held_out: Mapping[str, HeldOutReport]
+    hashes: UInt64[np.ndarray, "pairs"]
     samplers: tuple[Sampler | None, ...] = (None, None)
 
     @property
@@ -98,6 +105,7 @@ def prepare_corpus(
     folder: Path | None = None,
     held_out: Mapping[str, Iterable[Pair]] | None = None,
     initial: Path | None = None,
+    earlier: Earlier | None = None,
 ) -> Corpus:
     """Returns the training corpus; tokenizers and encoded text come from the cache if possible.
 
@@ -108,16 +116,20 @@ def prepare_corpus(
       folder: a run's folder, whose tokenizers are used if they were trained on this text.
       held_out: the pairs of other splits, to look for in the training text.
       initial: folder of the run whose tokenizers are kept or grow, if any.
+      earlier: see `read_training_text`.
 
     Raises:
       UserError: see `read_training_text` and `encode_corpora`.
     """
-    text = read_training_text(pairs, data, held_out or {})
+    text = read_training_text(pairs, data, held_out or {}, earlier)
     return encode_corpora([text], data, settings, folder, initial=initial)
 
 
 def read_training_text(
-    pairs: Iterable[Pair], data: ConfigDict, held_out: Mapping[str, Iterable[Pair]]
+    pairs: Iterable[Pair],
+    data: ConfigDict,
+    held_out: Mapping[str, Iterable[Pair]],
+    earlier: Earlier | None = None,
 ) -> TrainingText:
     """Returns the training pairs of one corpus, cleaned.
 
@@ -126,6 +138,7 @@ def read_training_text(
         never held in memory. Those of files are already cleaned.
       data: `config.data`.
       held_out: the pairs of other splits, to look for in the training text.
+      earlier: the pairs that earlier runs were trained on, to look for those of other splits.
 
     Raises:
       UserError: nothing is left after cleaning.
@@ -133,13 +146,18 @@ def read_training_text(
     if not isinstance(pairs, TrainingPairs):
         pairs = clean(pairs, rules_of(data), held_out)
     check_kept(pairs.report)
+    reports = {
+        split: dataclasses.replace(report, earlier=earlier and earlier.count(held_out[split]))
+        for split, report in pairs.held_out.items()
+    }
     return TrainingText(
         Restartable(pairs.cleaned),
         pairs.report,
         pairs.fingerprints,
         data.max_tokens,
         data.max_token_ratio,
-        pairs.held_out,
+        reports,
+        pairs.hashes,
     )
 
 
@@ -209,6 +227,7 @@ def encode_corpora(
         encoded.unknown_fraction,
         encoded.lost,
         {split: report for corpus in corpora for split, report in corpus.held_out.items()},
+        np.concatenate([corpus.hashes for corpus in corpora]),
         make_samplers(encoded.arrays, SIDES, (source, target), settings, tokenizers),
     )
 

@@ -29,6 +29,7 @@ from transformer.data.files.arrow import data_files
 from transformer.data.files.pair_files import TwoFiles, parallel_text
 from transformer.data.files.table import TableFile, skipped_rows
 from transformer.data.holdout import (
+    Ranks,
     TooFewError,
     Without,
     check_not_empty,
@@ -38,7 +39,8 @@ from transformer.data.holdout import (
     take,
 )
 from transformer.data.pairs import Pair
-from transformer.data.parallel.held_out_checks import HeldOutReport
+from transformer.data.parallel.held_out_checks import EARLIER, HeldOutReport
+from transformer.data.parallel.trained_on import Earlier, among
 from transformer.data.parallel.training import TrainingPairs, clean
 from transformer.data.splits import SPLITS
 from transformer.data.token_store import cached_arrays
@@ -54,18 +56,24 @@ Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 logger = logging.getLogger(__name__)
 
 
-def open_files(settings: ConfigDict) -> dict[str, Iterable[Pair]]:
+def open_files(settings: ConfigDict, earlier: Earlier | None = None) -> dict[str, Iterable[Pair]]:
     """Returns the pairs of the files that `config.data` names, the training pairs cleaned.
 
     A validation or test set without a file is held out of the training text, see `holdout.choose`:
     only pairs that satisfy the rules of cleaning are held out, so that each set has its size. All
     text is read here, if it was not read before, so that errors do not occur later.
 
+    Args:
+      earlier: the pairs that earlier runs were trained on; of a source that is among theirs, none
+        is held out.
+
     Raises:
       UserError: a file is missing, empty or damaged, or too small to hold out the other splits.
     """
     texts, rules = named_files(settings), rules_of(settings)
-    found = _remembered("pairs", texts, settings, lambda: _read(texts, rules, settings))
+    found = _remembered(
+        "pairs", texts, settings, lambda: _read(texts, rules, settings, earlier), earlier
+    )
     notes = json.loads(found[NOTES].tobytes())
     for line in notes["skipped"]:
         logger.warning(line)
@@ -79,6 +87,7 @@ def open_files(settings: ConfigDict) -> dict[str, Iterable[Pair]]:
         CleaningReport(**notes["report"]),
         tuple(notes["fingerprints"]),
         {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
+        found["hashes"],
     )
     return {**texts, **held, "train": train}
 
@@ -127,20 +136,29 @@ def check_files(texts: Texts) -> list[str]:
     return lines
 
 
-def _read(texts: Texts, rules: CleaningRules, settings: ConfigDict) -> dict[str, np.ndarray]:
+def _read(
+    texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Earlier | None
+) -> dict[str, np.ndarray]:
     """Returns the result of reading the files, as arrays."""
     skipped = check_files(texts)
     text, taken = texts["train"], splits_held_out(settings)
     found, rules = survey(text, rules, settings.seed)
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
+    usable = found.faults == 0
+    known = among(found.ranks, _known_ranks(found, earlier)) & usable
     try:
-        numbers = choose(text, found.ranks, found.faults == 0, sizes, settings)
+        numbers = choose(text, found.ranks, usable & ~known, sizes, settings)
     except TooFewError as error:
-        report = count_faults(found.faults)
-        if not report.dropped:
-            raise
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-        raise UserError(f"{error}; not held out are pairs that cleaning drops: {reasons}") from None
+        reasons = [f"{n:,} {reason}" for reason, n in count_faults(found.faults).dropped.items()]
+        told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
+        more = f"; {known.sum():,} pairs are not held out, since {EARLIER} has them"
+        raise UserError(f"{error}{told * bool(reasons)}{more * bool(known.any())}") from None
+    skipped += [
+        f"warning: only {len(own):,} of {sizes[split]:,} pairs are held out for {split}: "
+        f"{EARLIER} has the others"
+        for split, own in numbers.items()
+        if known.any() and len(own) < sizes[split]
+    ]
     splits = {**texts, **take(text, numbers)}
     gone = _not_trained_on(numbers.values(), found, settings.train_subset)
     rest = Survey(*(np.delete(array, gone, axis=0) for array in found))
@@ -157,8 +175,14 @@ def _read(texts: Texts, rules: CleaningRules, settings: ConfigDict) -> dict[str,
     return {
         "gone": gone,
         "kept": np.frombuffer(train.kept, np.uint8),
+        "hashes": train.hashes,
         NOTES: np.frombuffer(json.dumps(notes).encode(), np.uint8),
     }
+
+
+def _known_ranks(found: Survey, earlier: Earlier | None) -> Ranks:
+    """The ranks of the sources of pairs that earlier runs were trained on, ascending."""
+    return np.sort(found.ranks[earlier.has(found.either)]) if earlier else found.ranks[:0]
 
 
 def _not_trained_on(
@@ -180,12 +204,17 @@ def _without(text: TwoFiles | TableFile[Pair], gone: np.ndarray) -> Iterable[Pai
 
 
 def _remembered(
-    name: str, texts: Texts, settings: ConfigDict, read: Callable[[], dict[str, np.ndarray]]
+    name: str,
+    texts: Texts,
+    settings: ConfigDict,
+    read: Callable[[], dict[str, np.ndarray]],
+    earlier: Earlier | None = None,
 ) -> Mapping[str, np.ndarray]:
     """Returns the result of `read`, from the cache if these files were read before.
 
     Args:
       name: of the result.
+      earlier: the pairs that it depends on, if any.
     """
     facts = _facts(texts)
     newest = max(time_ns for _, _, time_ns in facts)
@@ -202,7 +231,8 @@ def _remembered(
         return arrays
 
     values = {key: value for key, value in settings.items() if key not in OF_BATCHES}
-    described = json.dumps([facts, sorted(values.items()), _versions()], default=str)
+    known = earlier and earlier.digest()
+    described = json.dumps([facts, sorted(values.items()), _versions(), known], default=str)
     key = hashlib.sha256(described.encode()).hexdigest()[:24]
     return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")
 

@@ -15,6 +15,7 @@ from transformer.data.cleaning.rules import CleaningRules
 from transformer.data.pairs import Pair
 
 NAMED = 5  # lines
+EARLIER = "the training text of earlier runs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,12 +27,15 @@ class HeldOutReport:
       faults: the pairs that cleaning would drop.
       blank: the first pairs with an empty side, from one.
       repeated: how many pairs occur in the training text.
+      earlier: how many occur in that of the runs that this one goes on from; None if there are
+        none.
     """
 
     size: int
     faults: CleaningReport
     blank: tuple[int, ...]
     repeated: int
+    earlier: int | None = None
 
     def describe(self, split: str) -> list[str]:
         """Returns the lines to print at the start; none if there are no faults."""
@@ -48,6 +52,11 @@ class HeldOutReport:
             lines.append(
                 f"{split}: {self.repeated:,} of {self.size:,} pairs occur in the training text"
             )
+        if self.earlier:
+            lines.append(
+                f"warning: {split}: {self.earlier:,} of {self.size:,} pairs occur in {EARLIER}: "
+                "the scores are too good"
+            )
         return lines
 
     def without_repeated(self) -> "HeldOutReport":
@@ -57,7 +66,9 @@ class HeldOutReport:
     def counts(self) -> dict[str, int]:
         """Returns the same for a table."""
         dropped = {f"of them {reason}": n for reason, n in self.faults.dropped.items()}
-        return dropped | ({"of them in the training text": self.repeated} if self.repeated else {})
+        repeated = {"of them in the training text": self.repeated} if self.repeated else {}
+        earlier = {} if self.earlier is None else {f"of them in {EARLIER}": self.earlier}
+        return dropped | repeated | earlier
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "HeldOutReport":

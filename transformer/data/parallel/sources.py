@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from transformer.data import tfds
 from transformer.data.pairs import Pair
 from transformer.data.parallel.files import open_files
+from transformer.data.parallel.trained_on import Earlier
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
@@ -22,7 +23,7 @@ from transformer.errors import UserError
 Splits = Mapping[str, Iterable[Pair]]
 
 
-def open_source(settings: ConfigDict) -> Splits:
+def open_source(settings: ConfigDict, earlier: Earlier | None = None) -> Splits:
     """Returns the pairs of each split of the corpus that the settings describe.
 
     With `length_generalization_size` there is a split "length_generalization" to score beyond the
@@ -31,6 +32,7 @@ def open_source(settings: ConfigDict) -> Splits:
 
     Args:
       settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
+      earlier: the pairs that are not held out of files, since the weights know them.
 
     Raises:
       UserError: the source is unknown, a size is negative, or there is an error in the text.
@@ -40,7 +42,7 @@ def open_source(settings: ConfigDict) -> Splits:
             f"data.source={settings.source!r} is unknown: choose one of {', '.join(REGISTRY)}"
         )
     check_sizes(settings)
-    splits = REGISTRY[settings.source](settings)
+    splits = REGISTRY[settings.source](settings, earlier)
     if settings.length_generalization_size and "length_generalization" not in splits:
         return {
             **splits,
@@ -61,6 +63,7 @@ def _joined(pairs: Iterable[Pair], count: int) -> list[Pair]:
 def _generated(
     make: Callable[[int, dict[str, int]], dict[str, list[Pair]]],
     settings: ConfigDict,
+    _: Earlier | None,
     makes_longer: bool = False,
 ) -> Splits:
     """Returns a synthetic corpus.
@@ -75,12 +78,12 @@ def _generated(
     return make(settings.seed, sizes)
 
 
-def _tfds(settings: ConfigDict) -> Splits:
+def _tfds(settings: ConfigDict, _: Earlier | None) -> Splits:
     """Returns a translation corpus of TensorFlow Datasets."""
     return tfds.open_splits(settings, ("text", "text"), Pair)
 
 
-REGISTRY: dict[str, Callable[[Any], Splits]] = {
+REGISTRY: dict[str, Callable[[Any, Earlier | None], Splits]] = {
     "grammar": functools.partial(_generated, grammar.generate),
     "copy": functools.partial(_generated, grammar.copy_sequences, makes_longer=True),
     "reverse": functools.partial(_generated, grammar.reverse_sequences, makes_longer=True),

@@ -5,6 +5,9 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
+from jaxtyping import UInt64
+
 from transformer.data.cleaning.report import CleaningReport
 from transformer.data.cleaning.rules import CleaningRules
 from transformer.data.cleaning.survey import Survey, count_faults, duplicates, survey
@@ -22,6 +25,7 @@ class TrainingPairs:
       report: counts of those that it drops.
       fingerprints: of the sources and the targets that it keeps.
       held_out: the reports on the other splits.
+      hashes: of the pairs that it keeps, see `pair_hash`.
     """
 
     pairs: Iterable[Pair]
@@ -29,6 +33,7 @@ class TrainingPairs:
     report: CleaningReport
     fingerprints: tuple[str, str]
     held_out: Mapping[str, HeldOutReport]
+    hashes: UInt64[np.ndarray, "kept"]
 
     def __iter__(self) -> Iterator[Pair]:
         return iter(self.pairs)
@@ -58,7 +63,8 @@ def clean(
     kept = (faults == 0).tobytes()
     checker = HeldOutChecker(held_out, rules)
     fingerprints = fingerprints_of(checker.checked(map(strip, itertools.compress(pairs, kept))))
-    return TrainingPairs(pairs, kept, count_faults(faults), fingerprints, checker.reports())
+    hashes, report = found.either[faults == 0], count_faults(faults)
+    return TrainingPairs(pairs, kept, report, fingerprints, checker.reports(), hashes)
 
 
 def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:

@@ -1,0 +1,222 @@
+"""A run is not scored on pairs that the runs before it were trained on, or says how many."""
+
+import logging
+import shutil
+
+import numpy as np
+import pytest
+
+from configs import base
+from runs import TOY
+from transformer.data.cleaning.survey import pair_hash
+from transformer.data.pairs import Pair
+from transformer.data.parallel import files, trained_on
+from transformer.data.parallel.trained_on import Earlier, read_earlier
+from transformer.errors import UserError
+from transformer.tasks.translation import TranslationTask
+
+OLD = [(f"cat {i} sees dog {i % 7}", f"Hund {i % 7} sieht Katze {i}") for i in range(60)]
+NEW = [(f"cow {i} eats hay {i % 5}", f"Heu {i % 5} frisst Kuh {i}") for i in range(30)]
+WARNING = "pairs occur in the training text of earlier runs"
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Returns a task of a run on some pairs, which has written its assets to its folder."""
+
+    def make_task(name, pairs, start="", test=(), **changes):
+        config = base.get_config()
+        config.update_from_flattened_dict(
+            {**TOY, "data.source": "files", "data.path": str(tmp_path), "data.max_oov_rate": 1.0,
+             "data.cache_dir": str(tmp_path / "cache"), "data.validation_size": 7,
+             "data.test_size": 11, "data.train_source": write(tmp_path / f"{name}.tsv", pairs),
+             "data.train_target": ""}
+        )  # fmt: skip
+        if test:
+            config.data.test_source = write(tmp_path / f"{name}.test.tsv", test)
+        config.train.init_from = start and str(tmp_path / start)
+        config.update_from_flattened_dict(changes)
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        task = TranslationTask(config, folder=folder)
+        task.save_assets(folder)
+        return task
+
+    return make_task
+
+
+def write(path, pairs):
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    return str(path)
+
+
+def held_out(task):
+    return {pair[:2] for split in ("validation", "test") for pair in task.text.pairs[split]}
+
+
+def counts(task):
+    return {split: own.earlier for split, own in task._corpus.held_out.items()}
+
+
+@pytest.mark.parametrize("holdout", ["hash", "end"])
+def test_pairs_that_an_earlier_run_was_trained_on_are_not_held_out(make, tmp_path, holdout):
+    keys = {"data.holdout": holdout, "data.seed": 3}
+    learnt = set(OLD) - held_out(make("old", OLD))
+    grown = NEW + OLD  # whose end was trained on
+    after = make("after", grown, "old", **keys)
+    assert len(held_out(after)) == 18
+    assert not held_out(after) & learnt
+    assert counts(after) == {"validation": 0, "test": 0}
+    assert not [line for line in after.describe() if WARNING in line]
+    # Controls: the same draw without an earlier run, and with one that does not tell its pairs.
+    alone = held_out(make("alone", grown, **keys))
+    assert alone & learnt
+    (tmp_path / "old" / trained_on.FILE).unlink()
+    assert held_out(make("unaware", grown, "old", **keys)) == alone
+
+
+def test_no_pair_of_a_known_source_is_held_out(make):
+    make("old", OLD, test=NEW[:1], **{"data.validation_size": 1})
+    other = [(source, f"{target}!") for source, target in OLD]
+    drawn = held_out(make("after", [*OLD, *other, *NEW], "old", **{"data.seed": 5}))
+    assert len({source for source, _ in drawn} - {source for source, _ in NEW}) <= 1
+    assert len(drawn) > 16
+
+
+def test_known_pairs_of_a_given_test_set_are_counted_in_both_directions(make):
+    learnt = sorted(set(OLD) - held_out(make("old", OLD)))
+    test = [NEW[0], learnt[0], learnt[1][::-1], tuple(f" {side} " for side in learnt[2]), NEW[1]]
+    task = make("after", NEW[2:], "old", test)
+    assert counts(task) == {"validation": 0, "test": 3}
+    assert f"warning: test: 3 of 5 {WARNING}: the scores are too good" in task.describe()
+    splits = task.data_summary()["splits"]
+    assert splits["test"]["of them in the training text of earlier runs"] == 3
+    assert splits["validation"]["of them in the training text of earlier runs"] == 0
+
+
+def test_a_run_that_starts_from_none_says_nothing_of_earlier_ones(make):
+    task = make("old", OLD)
+    assert counts(task) == {"validation": None, "test": None}
+    assert not [name for own in task.data_summary()["splits"].values() for name in own
+                if "earlier" in name]  # fmt: skip
+
+
+def test_a_chain_of_runs_counts_from_its_first(make):
+    learnt = sorted(set(OLD) - held_out(make("a", OLD)))
+    make("b", NEW[:20], "a")
+    task = make("c", NEW[20:], "b", [learnt[0], NEW[29]], **{"data.validation_size": 2})
+    assert counts(task)["test"] == 1
+
+
+def test_a_run_that_cannot_tell_its_pairs_is_named_in_one_line(make, tmp_path, caplog):
+    make("a", OLD)
+    (tmp_path / "a" / trained_on.FILE).unlink()
+
+    def warnings(*arguments):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            task = make(*arguments, **{"data.validation_size": 2, "data.test_size": 2})
+        return [r.getMessage() for r in caplog.records if "not checked" in r.getMessage()], task
+
+    [line], task = warnings("b", NEW[:10], "a")
+    assert f"the training text of '{tmp_path / 'a'}', which has no trained_on.npz" in line
+    assert counts(task) == {"validation": None, "test": None}
+    again, task = warnings("c", NEW[10:], "b", [NEW[0], *NEW[2:8]])
+    assert again == [line]
+    assert 0 < counts(task)["test"] <= 7  # those of b are known
+    assert warnings("d", NEW)[0] == []  # the control
+
+
+def test_a_run_keeps_its_draw_when_the_earlier_one_is_gone(make, tmp_path):
+    keys = {"data.seed": 3}
+    make("old", OLD)
+    before = held_out(make("after", NEW + OLD, "old", **keys))
+    kept = (tmp_path / "after" / trained_on.FILE).read_bytes()
+    shutil.rmtree(tmp_path / "old")
+    assert held_out(make("after", NEW + OLD, "old", **keys)) == before
+    assert (tmp_path / "after" / trained_on.FILE).read_bytes() == kept
+
+
+def test_several_corpora_hold_out_nothing_known_and_keep_what_is_trained_on(make, tmp_path):
+    learnt = set(OLD) - held_out(make("old", OLD))
+    paths = [write(tmp_path / f"{i}.tsv", own) for i, own in enumerate((NEW + OLD, OLD[::-1]))]
+    corpora = (
+        {"name": "a", "train_source": paths[0], "source_tag": "<2de>", "seed": 3},
+        {"name": "b", "train_source": paths[1], "source_tag": "<2en>", "reverse": True,
+         "test_source": write(tmp_path / "test.tsv", OLD[:9]), "validation_size": 2},
+    )  # fmt: skip
+    keys = {"data.corpora": corpora, "tokenizer.initial": "new", "tokenizer.vocab_size": 200}
+    task = make("both", NEW, "old", **keys)
+    pairs = {part: [pair[:2] for pair in own] for part, own in task.text.pairs.items()}
+    drawn = {(source.removeprefix("<2de> "), t) for source, t in pairs["test_a"]}
+    assert len(drawn) == 11
+    assert not drawn & learnt
+    assert counts(task)["test_a"] == 0
+    assert counts(task)["test_b"] == len(learnt & set(OLD[:9])) > 0
+    assert f"test_b: {counts(task)['test_b']} of 9 {WARNING}" in "\n".join(task.describe())
+    trained = Earlier(np.sort(task._corpus.hashes))
+    assert trained.count([Pair(*pair) for pair in [*drawn, *OLD[:9]]]) == 0
+    assert trained.count([Pair(*pair) for pair in NEW]) > 10
+
+
+def test_a_text_that_is_known_but_for_a_few_pairs_is_refused_in_one_line(make, caplog):
+    make("old", OLD, test=NEW[:1])
+    says = r"to hold out .*; 53 pairs are not held out, since the training text of earlier runs has"
+    with pytest.raises(UserError, match=says) as error:
+        make("after", OLD, "old")
+    assert "\n" not in str(error.value)
+    make("after", OLD + NEW[:4], "old")
+    assert caplog.messages == [
+        "warning: only 4 of 11 pairs are held out for test: the training text of earlier runs has "
+        "the others"
+    ]
+
+
+def test_what_is_remembered_of_large_text_depends_on_the_earlier_runs(make, monkeypatch):
+    monkeypatch.setattr(files, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(files, "SETTLED", -1)
+    make("old", OLD)
+    task = make("after", NEW + OLD, **{"data.seed": 3})
+    earlier = Earlier(np.sort(np.array([pair_hash(*pair) for pair in OLD], np.uint64)))
+    alone, after = (files.open_files(task.config.data, own) for own in (None, earlier))
+    assert any(pair[:2] in OLD for pair in alone["test"])
+    assert not any(pair[:2] in OLD for pair in after["test"])
+    again = files.open_files(task.config.data, earlier)
+    assert again["test"] == after["test"]
+    np.testing.assert_array_equal(again["train"].hashes, after["train"].hashes)
+
+
+# -- the file
+
+
+def test_the_file_has_eight_bytes_for_each_pair_and_only_grows(tmp_path):
+    hashes = np.random.default_rng(0).integers(0, 2**64, 5000, np.uint64)
+    path = tmp_path / trained_on.FILE
+    trained_on.save(tmp_path, hashes, Earlier(np.sort(hashes[:700]), ("a\nb",)))
+    assert path.stat().st_size < 8 * 5700 + 1000
+    trained_on.save(tmp_path, hashes[10:20], None)  # of a run that resumes with other text
+    new = np.array([6], np.uint64)
+    trained_on.save(tmp_path, new, Earlier(np.sort(hashes[:700]), ("a\nb",)))
+    found = read_earlier(str(tmp_path), None)
+    np.testing.assert_array_equal(found.hashes, np.unique([*hashes, 6]))
+    assert found.unknown == ("a\nb",)
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "kind", "missing"])
+def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
+    path = tmp_path / trained_on.FILE
+    trained_on.save(tmp_path, np.arange(99, dtype=np.uint64), None)
+    read_earlier(str(tmp_path), None)  # the control
+    arrays = {"pairs": np.array(["x"]), "earlier": trained_on.NOTHING, "unknown": np.array(["x"])}
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-40])
+    elif damage == "text":
+        path.write_text("hello")
+    elif damage == "kind":
+        np.savez(path, **arrays)
+    else:
+        np.savez(path, unknown=arrays["unknown"])
+    says = r"trained_on.npz cannot be read \(.*\): restore the original, or delete it"
+    with pytest.raises(UserError, match=says) as error:
+        read_earlier(str(tmp_path), None)
+    assert "\n" not in str(error.value)
