@@ -37,7 +37,9 @@ def divide(variables: Mapping[str, Any], batch: Any) -> Any:
     devices = sorted(sharding.device_set, key=lambda device: device.id)
     if len(devices) == 1 or len(jax.tree.leaves(batch)[0]) % len(devices):
         return batch
-    return jax.device_put(batch, NamedSharding(Mesh(np.array(devices), ("data",)), PartitionSpec("data")))
+    return jax.device_put(
+        batch, NamedSharding(Mesh(np.array(devices), ("data",)), PartitionSpec("data"))
+    )
 
 
 def by_rows(program: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
