@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKDIR ?= runs/quickstart
+OUT ?= runs/accelerator
 
-.PHONY: demo check test test-slow test-browser lint clean
+.PHONY: demo check test test-slow test-browser accelerator lint clean
 
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -29,6 +30,10 @@ test-slow: .venv/installed
 # Opens pages in Chromium, which must be there: apt-get install chromium.
 test-browser: .venv/installed
 	$(BIN)/python -m pytest -m browser
+
+# Checks and measures the accelerator that jax in .venv can use: in nine minutes, or go on later.
+accelerator: .venv/installed
+	$(BIN)/python -m experiments.studies.accelerator --out=$(OUT) $(FLAGS)
 
 lint: .venv/installed
 	$(BIN)/ruff check .

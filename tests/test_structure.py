@@ -230,6 +230,7 @@ def test_no_two_rooms_import_one_another_not_even_around_others():
 
 # Modules apart from their one importer that are no doors, and why.
 AT_HOME = {
+    "experiments.studies.benchmark": "a command, whose steps the accelerator study measures too",
     "transformer.data.documents.sources": "each kind of text has its sources, batches and encode",
     "transformer.data.files.labelled_files": "all formats are read in one folder",
     "transformer.decoding.sampling": "sampling and search know no model and lie in one folder",

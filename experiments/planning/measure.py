@@ -133,7 +133,7 @@ def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Meas
     for shape, batch in zip(shapes, batches, strict=True):
         logger.info(f"compiling for batches of {shape.rows}x{shape.length}")
         programs.append(trainer.train_step.lower(state, batch, trainer.hparams).compile())
-        step_bytes.append(_peak(programs[-1]))
+        step_bytes.append(program_bytes(programs[-1]))
     measured = Measured(
         run.total_steps,
         run.why_ended(run.total_steps) or "",
@@ -158,8 +158,8 @@ def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Meas
     return dataclasses.replace(measured, step_seconds=seconds, evaluation_seconds=evaluation)
 
 
-def _peak(program: Any) -> int:
-    """The bytes that a compiled program needs, its arguments included."""
+def program_bytes(program: Any) -> int:
+    """Returns the bytes that a compiled program needs, its arguments included."""
     stats = program.memory_analysis()
     outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
     return int(stats.argument_size_in_bytes + outputs + stats.temp_size_in_bytes)

@@ -10,6 +10,7 @@ sweep and once as separate commands.
 """
 
 import argparse
+import copy
 import itertools
 import subprocess
 import sys
@@ -72,9 +73,10 @@ def main() -> None:
 def measure_steps(lead: TranslationTask, count: int, steps: int) -> tuple[float, float, float]:
     """Returns the seconds of `steps` steps of `count` runs together and in turn, and megabytes.
 
-    The latter are of parameters and optimizer state of one member.
+    The latter are of parameters and optimizer state of one member. The runs have the config of
+    `lead`, and seeds from zero.
     """
-    configs = [quickstart.get_config() for _ in range(count)]
+    configs = [copy.deepcopy(lead.config) for _ in range(count)]
     for seed, config in enumerate(configs):
         config.seed = seed
     tasks = [lead.with_config(config) for config in configs]

@@ -1,0 +1,79 @@
+"""The part `multi30k`: a whole training with a limit of time."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from configs import multi30k
+from experiments.studies.accelerator.parts import Order
+from transformer.data.files.locate import corpus_folder
+from transformer.errors import RunError, UserError
+
+ROOT = Path(__file__).parents[3]
+SCORING = 50.0  # seconds that the final scores take, with the start
+FIRST_FILE = "train.en"
+TOY = (
+    *("model.d_model=16", "model.d_ff=32", "model.num_heads=2", "model.num_encoder_layers=1"),
+    *("model.num_decoder_layers=1", "train.steps=4", "train.evaluate_every=2"),
+    *("data.train_subset=200", "data.num_buckets=1", "tokenizer.vocab_size=400"),
+    *("evaluate.max_sentences=4", "evaluate.snapshot_statistics=0", "evaluate.checkpoint=last"),
+)
+
+
+def find_data(given: Path | None) -> Path | None:
+    """Returns the folder of Multi30k: the given one, or the one that was fetched, if it is there.
+
+    Raises:
+      UserError: the given one has not its files.
+    """
+    folder = given or corpus_folder(multi30k.get_config().data)
+    if any(folder.glob(f"{FIRST_FILE}*")):
+        return folder.absolute()
+    if given:
+        raise UserError(
+            f"--data={given} has no {FIRST_FILE}: name a folder with train, val and "
+            "test_2016_flickr, each .en and .de, or leave --data out"
+        )
+    return None
+
+
+def measure(order: Order) -> dict[str, Any]:
+    """Returns the course of a training with `configs/multi30k.py`, and its scores on test."""
+    run = Path(tempfile.mkdtemp(prefix="multi30k_run_", dir=order.folder))  # none is resumed
+    limit = max(20.0, order.seconds - SCORING)
+    settings = [
+        f"data.path={order.data}",
+        f"data.cache_dir={order.folder / 'cache'}",
+        f"train.minutes={limit / 60:.3f}",
+        *(TOY if order.toy else ()),
+    ]
+    command = [sys.executable, "launch.py", "--config=configs/multi30k.py", f"--workdir={run}"]
+    command += [f"--config.{setting}" for setting in settings]
+    code = subprocess.run(command, cwd=ROOT).returncode
+    if code:
+        raise RunError(f"the training ended with exit code {code}, see multi30k.log")
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    results = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    return {"limit_seconds": limit, **read_course(map(json.loads, lines)), **read_scores(results)}
+
+
+def read_course(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Returns steps, seconds and BLEU of the evaluations, and which of them had the best BLEU."""
+    course = [
+        {"step": event["step"], "seconds": event["seconds"], "bleu": event["bleu"]}
+        for event in events
+        if event.get("split") == "validation" and "bleu" in event
+    ]
+    best = max(course, key=lambda own: own["bleu"], default=None)
+    return {"course": course, "best": best}
+
+
+def read_scores(results: dict[str, Any]) -> dict[str, Any]:
+    """Returns the numbers of a run's `results.json` that the page shows."""
+    names = ("step", "wall_seconds", "tokens_per_second", "parameters")
+    scores = {k: v for k, v in results["test"].items() if isinstance(v, int | float)}
+    return {**{name: results[name] for name in names}, "test": scores}

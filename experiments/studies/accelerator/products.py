@@ -1,0 +1,49 @@
+"""The part `peak`: how fast the device multiplies large matrices."""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from experiments.studies.accelerator.parts import Order
+
+SIZES, TOY_SIZES = (4096, 8192), (128,)
+CHAIN = 16  # products of one program, so that its start does not count
+ROUNDS = 5
+KINDS = {
+    "bfloat16": ("bfloat16", None),
+    "float32": ("float32", None),  # as models multiply: of few bits, if that is the default
+    "float32, highest precision": ("float32", "highest"),
+}
+
+
+def measure(order: Order) -> dict[str, Any]:
+    """Returns the floating-point operations per second, of each kind, of the best size."""
+    sizes = TOY_SIZES if order.toy else SIZES
+    speeds = {
+        kind: {str(size): _speed(size, *settings) for size in sizes}
+        for kind, settings in KINDS.items()
+    }
+    return {"peak": {kind: max(own.values()) for kind, own in speeds.items()}, "sizes": speeds}
+
+
+def _speed(size: int, dtype: str, precision: str | None) -> float:
+    """The operations per second of products of square matrices, in the fastest round."""
+    x = jax.random.normal(jax.random.key(0), (size, size), jnp.float32)
+    weights = (x / size**0.5).astype(dtype)  # the product is as large as its factor
+
+    @jax.jit
+    def chain(x):
+        def product(_, x):
+            return jnp.matmul(x, weights, precision=precision)
+
+        return jax.lax.fori_loop(0, CHAIN, product, x)
+
+    x = jax.block_until_ready(chain(x.astype(dtype)))
+    seconds = []
+    for _ in range(ROUNDS):
+        start = time.monotonic()
+        jax.block_until_ready(chain(x))
+        seconds.append(time.monotonic() - start)
+    return CHAIN * 2 * size**3 / min(seconds)

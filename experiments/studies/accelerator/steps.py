@@ -1,0 +1,127 @@
+"""The parts `step` and `chunks`: the training step of the paper's models."""
+
+import itertools
+import logging
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import numpy as np
+
+from experiments import costs
+from experiments.planning.measure import program_bytes
+from experiments.studies.accelerator.parts import Order, within
+from experiments.studies.accelerator.synthetic import MODELS, SyntheticTask, paper_config
+from transformer import losses
+from transformer.errors import one_line
+from transformer.run import Run
+from transformer.train import Trainer
+
+logger = logging.getLogger(__name__)
+
+LENGTHS, TOY_LENGTHS = (32, 16, 64), (8,)  # tokens of a sentence; the first is that of `chunks`
+DTYPES = ("bfloat16", "float32")
+CHUNKS, TOY_CHUNKS = (2**20, 2**23, 2**26), (2**8, 2**20)
+ROUNDS, STEPS, TOY_STEPS = 3, 10, 1
+
+
+class Setting(NamedTuple):
+    """A model, a dtype of its activations, and a length of sentences."""
+
+    model: str
+    dtype: str
+    length: int
+
+
+def settings(toy: bool) -> list[Setting]:
+    """Returns all settings, the most valuable ones first."""
+    lengths = TOY_LENGTHS if toy else LENGTHS
+    all_of_them = (
+        Setting(model, dtype, length)
+        for length, dtype, model in itertools.product(lengths, DTYPES, MODELS)
+    )
+    # Both dtypes of the first length, then the other lengths: those of the first dtype before.
+    return sorted(
+        all_of_them, key=lambda own: own.length != lengths[0] and 1 + DTYPES.index(own.dtype)
+    )
+
+
+def measure(order: Order) -> Iterator[dict[str, Any]]:
+    """Yields what a step takes, of each setting, see `measure_setting`."""
+    for setting in within(order.seconds, settings(order.toy)):
+        yield {**setting._asdict(), **_tried(setting, order.toy)}
+
+
+def measure_chunks(order: Order) -> Iterator[dict[str, Any]]:
+    """Yields the same of the base model, for several numbers of logits held at a time."""
+    setting = settings(order.toy)[0]
+    for logits in within(order.seconds, TOY_CHUNKS if order.toy else CHUNKS):
+        with mock.patch.dict(losses.CHUNK_LOGITS, {jax.default_backend(): logits}):
+            found = _tried(setting, order.toy)
+        yield {**setting._asdict(), "logits": logits, **found}
+
+
+def _tried(setting: Setting, toy: bool) -> dict[str, Any]:
+    """What a step takes, or the line `error` if it does not fit."""
+    try:
+        found = measure_setting(setting, toy)
+    except Exception as error:  # which also comes of a compiler, or of memory that is too small
+        found = {"error": one_line(f"{type(error).__name__}: {error}")[:200]}
+    logger.info(f"{setting}: {found}")
+    return found
+
+
+def measure_setting(setting: Setting, toy: bool) -> dict[str, Any]:
+    """Returns seconds, memory and FLOPs of the training step for one batch.
+
+    `step_ms` is the median of rounds of several steps, which follow each other as in training;
+    `program_bytes` is what the compiler says, with the state; `device_bytes` the most that the
+    device has held in this process so far, None if it does not count.
+    """
+    config = paper_config(setting.model, setting.dtype, toy)
+    task = SyntheticTask(config, [setting.length])
+    with tempfile.TemporaryDirectory() as name:  # a run has a folder, and this one leaves none
+        run = Run(task, config, Path(name))
+        try:
+            trainer = Trainer([run])
+            state = trainer.fresh_state()
+            batch = trainer.placement.put_batch(task.plan[0])
+            start = time.monotonic()
+            program = trainer.train_step.lower(state, batch, trainer.hparams).compile()
+            compiled = time.monotonic() - start
+            flops = costs.flops_per_token(state.params, task.predictor.model)
+            parameters = costs.count_parameters(state.params)
+            each = _time(program, state, batch, trainer.hparams, TOY_STEPS if toy else STEPS)
+        finally:
+            run.close()
+    rows, length = task.plan[0].labels.shape
+    stats = jax.devices()[0].memory_stats() or {}
+    return {
+        "rows": rows,
+        "devices": jax.device_count(),
+        "parameters": parameters,
+        "compile_seconds": compiled,
+        "step_ms": 1000 * each,
+        "tokens_per_second": rows * length / each,
+        "flops_per_token": flops,
+        "flops_per_second": flops * rows * length / each,
+        "program_bytes": program_bytes(program),
+        "device_bytes": stats.get("peak_bytes_in_use"),
+    }
+
+
+def _time(program: Any, state: Any, batch: Any, hparams: Any, steps: int) -> float:
+    """The seconds of a step; the first one is not counted."""
+    state, _ = jax.block_until_ready(program(state, batch, hparams))
+    seconds = []
+    for _ in range(ROUNDS):
+        start = time.monotonic()
+        for _ in range(steps):
+            state, _ = program(state, batch, hparams)
+        jax.block_until_ready(state)
+        seconds.append((time.monotonic() - start) / steps)
+    return float(np.median(seconds))
