@@ -2,8 +2,8 @@
 
 A corpus takes the row whose number is nearest on a logarithmic scale, see `experiments/recipe.py`.
 Keys that are not here keep the values of `configs/own_text.py`: pre-norm, the schedule
-inverse_sqrt, one joint vocabulary. No row was measured with exactly these values yet; the comment
-of each says what it follows.
+inverse_sqrt, one joint vocabulary. The comment of each row says what it follows;
+docs/results/corpus_size.md, what is measured.
 """
 
 # The keys that each column of a row sets.

@@ -114,7 +114,11 @@ for arguments in {commands!r}:
     near = sorted({{path for path in seen if path.startswith({outside!r})}})
     print(json.dumps([arguments[0], ended.code, ended.out + ended.err, near]))
 """
-MODES = [mode for mode in modes.TABLE if mode.fits("translation") and mode.name != modes.TRAIN]
+MODES = [
+    mode
+    for mode in modes.TABLE
+    if mode.fits("translation") and mode.workdir and mode.name not in modes.READ_TEXT
+]
 
 
 @pytest.fixture
