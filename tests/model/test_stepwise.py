@@ -106,6 +106,17 @@ def test_stepwise_logits_are_the_full_passs_wherever_norms_stand(norm_position):
     compare(norm_position=norm_position)
 
 
+def test_in_bfloat16_a_step_is_as_near_to_the_full_pass_as_rounding_allows():
+    model, variables = tiny_model(num_encoder_layers=1, dtype="bfloat16")
+    right, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
+    wrong, _ = search(model, variables, lambda cache, parents: cache)
+    whole = full_pass(model, variables, histories)
+    assert right.shape == whole.shape
+    far = [np.abs(logits.astype(np.float32) - whole).max() for logits in (right, wrong)]
+    assert far[0] < 0.03 * np.abs(whole).max()  # bfloat16 has steps of 0.4%
+    assert far[1] > 5 * far[0]  # control
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
