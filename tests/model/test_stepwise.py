@@ -114,7 +114,7 @@ def test_in_bfloat16_a_step_is_as_near_to_the_full_pass_as_rounding_allows():
     assert right.shape == whole.shape
     far = [np.abs(logits.astype(np.float32) - whole).max() for logits in (right, wrong)]
     assert far[0] < 0.03 * np.abs(whole).max()  # bfloat16 has steps of 0.4%
-    assert far[1] > 5 * far[0]  # control
+    assert far[1] > 0.1 * np.abs(whole).max()  # control
 
 
 @pytest.mark.parametrize(
