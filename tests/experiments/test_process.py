@@ -1,6 +1,7 @@
 """Streams that are closed or full, a pipe nobody reads, too little memory: one line or silence."""
 
 import contextlib
+import ctypes
 import errno
 import io
 import logging
@@ -261,3 +262,29 @@ def test_an_output_that_is_interrupted_is_as_it_was(tiny, tmp_path, monkeypatch)
         )
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out").read_text() == "precious"
+
+
+PAGES = 16_384  # of 4 KiB: an array of 64 MiB
+COUNT_FAULTS = """
+import resource, sys
+from experiments import process
+if sys.argv[1] == "keep":
+    process.keep_memory()
+import jax, jax.numpy as jnp
+program = jax.jit(lambda x: jnp.sort(x, axis=0)[0].sum())
+x = jnp.zeros((4096, 4096))
+program(x).block_until_ready()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(3):
+    program(x).block_until_ready()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 3)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+@pytest.mark.parametrize(("way", "few"), [("keep", True), ("leave", False)])
+def test_a_program_gets_the_memory_that_its_last_execution_freed(way, few):
+    command = [sys.executable, "-c", COUNT_FAULTS, way]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    faults = float(done.stdout)
+    assert (faults < 0.1 * PAGES) == few
