@@ -1,5 +1,7 @@
 """What is drawn follows the rule, and depends on a text's own key and place alone."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,6 +56,12 @@ def test_tokens_are_drawn_as_often_as_their_probability_says():
     assert (draw_tokens(LOGITS, keys[:1], SamplingRule(0.0, 0, 1.0)) == 1).all()
 
 
+@pytest.mark.parametrize("rule", [(0.7, 0, 1.0), (0.7, V, 1.0)])
+def test_a_rule_that_keeps_everything_only_divides_by_the_temperature(rule):
+    found = keep_probable(LOGITS, SamplingRule(*rule))
+    np.testing.assert_array_equal(found, LOGITS / jnp.float32(0.7))
+
+
 def chain(tokens, cache):
     """A model that writes the number after the last one, most of the time."""
     return 3.0 * jax.nn.one_hot((tokens + 1) % V, V), cache
@@ -96,3 +104,43 @@ def test_a_forbidden_token_is_never_drawn(temperature):
     texts = write(prompts, temperature, numbers, forbidden=(4,))
     assert (texts == 4).sum() == 1
     assert (write(prompts, temperature, numbers) == 4).sum() > 1
+
+
+# -- the room of a cache
+
+
+class Walk(NamedTuple):
+    """The cache of a model whose next token depends on all tokens so far."""
+
+    index: jax.Array
+    read: jax.Array
+
+    def grow(self, steps):
+        return self._replace(read=jnp.pad(self.read, ((0, 0), (0, steps - self.read.shape[1]))))
+
+
+def walk(tokens, cache):
+    read = jax.lax.dynamic_update_slice(cache.read, tokens, (0, cache.index))
+    weights = jnp.arange(1, read.shape[1] + 1)
+    likely = (read * weights).sum(axis=1, keepdims=True) % V
+    return 1.5 * jax.nn.one_hot(likely, V), Walk(cache.index + 1, read)
+
+
+def walked(rooms):
+    """The texts [2, STEPS] of caches that have room for so many tokens, one after another."""
+    prompts = Prompts(jnp.array([[3, 0], [4, 1]]), jnp.array([1, 2]))
+    wide = prompts._replace(tokens=jnp.pad(prompts.tokens, ((0, 0), (0, rooms[0] - 2))))
+    state = start_sample(Walk(jnp.int32(0), jnp.zeros((2, rooms[0]), int)), wide)
+    keys = jax.random.split(jax.random.key(7), 2)
+    for room in rooms:
+        state = state.grow(room)
+        rule = SamplingRule(1.0, 0, 1.0)
+        state = sample(walk, state, prompts.lengths, room - 1, keys, rule, -1)
+    return np.asarray(state.tokens)
+
+
+def test_a_cache_that_grows_draws_the_same():
+    whole = walked([STEPS])
+    np.testing.assert_array_equal(walked([2, 3, 7, STEPS]), whole)
+    assert len(np.unique(whole)) > 2  # the control: they are not all alike
+    assert (walked([5])[:, :5] == whole[:, :5]).all()

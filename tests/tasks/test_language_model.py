@@ -16,6 +16,7 @@ from tiny_run import command, loading_once, refused, shared_folder, without_pict
 from transformer import workdir
 from transformer.data.documents.encode import Text
 from transformer.data.token_store import TokenStore
+from transformer.inference import groups, writer
 from transformer.tasks.language_model import scores_of
 
 RUNNING = ("tokenizer.kind=char", "tokenizer.keep_spaces=True", "data.documents=file")
@@ -151,6 +152,25 @@ def test_prompts_of_different_length_are_continued_each_in_its_line(trained):
     assert again == written
     alone = use(trained["lines"], "generate", *arguments, "--prompt=one").out
     assert alone == written[0] + "\n"
+
+
+def test_texts_are_the_same_while_the_cache_grows(trained, monkeypatch):
+    """Running text goes on beyond the context, with the end of it as a prompt."""
+    texts = {}
+    for name, most in {"lines": 9, "running": 14}.items():
+        folder = trained[name]
+        config = workdir.load_config(folder)
+        config.decode.max_new_tokens = most
+        prompts = ["one", "two blue", ""]
+        for first_room in (128, 2):
+            monkeypatch.setattr(groups, "MIN_LENGTH", 2 if first_room == 2 else 16)
+            monkeypatch.setattr(writer, "FIRST_ROOM", first_room)
+            run = workdir.load_trained(folder, config)
+            texts[name, first_room] = run.predictor.write(run.variables, prompts)
+            grown = run.predictor._writer._grow._cache_size()
+            assert bool(grown) == (first_room == 2)
+        assert texts[name, 2] == texts[name, 128]
+    assert len({text for [(text, _)] in texts["running", 2]}) == 3  # the control
 
 
 def test_a_search_finds_the_most_probable_lines(trained):

@@ -26,6 +26,11 @@ class Sample(NamedTuple):
     tokens: Int[Array, "B steps"]
     ended: Bool[Array, "B"]
 
+    def grow(self, steps: int) -> "Sample":
+        """Returns the texts with room for `steps` tokens."""
+        room = (0, 0), (0, steps - self.tokens.shape[1])
+        return self._replace(cache=self.cache.grow(steps), tokens=jnp.pad(self.tokens, room))
+
 
 class SamplingRule(NamedTuple):
     """The parameters of sampling, traced numbers; see `keep_probable`."""
@@ -89,9 +94,12 @@ def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) ->
 
     The token is NOT_FINITE if the logits of its row are not finite.
     """
-    drawn = jax.vmap(jax.random.categorical)(keys, keep_probable(logits, rule))
-    best = jnp.argmax(logits, axis=-1)
-    token = jnp.where(rule.temperature > 0, drawn, best).astype(jnp.int32)
+
+    def draw() -> Int[Array, "B"]:
+        return jax.vmap(jax.random.categorical)(keys, keep_probable(logits, rule))
+
+    positive = jnp.asarray(rule.temperature) > 0
+    token = jax.lax.cond(positive, draw, lambda: jnp.argmax(logits, axis=-1).astype(jnp.int32))
     return jnp.where(jnp.isfinite(logits.max(axis=-1)), token, NOT_FINITE)
 
 
@@ -102,8 +110,15 @@ def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Arra
     Then the rest is renormalised, and the smallest set with a probability of at least `top_p` is
     kept (Holtzman et al. 2020, section 3.1). The most probable token is always kept.
     """
-    vocab_size = logits.shape[-1]
     scaled = logits.astype(jnp.float32) / jnp.maximum(rule.temperature, 1e-6)
+    # Sorting a vocabulary takes longer than the step of a small model.
+    everything = (jnp.asarray(rule.top_k) <= 0) & (jnp.asarray(rule.top_p) >= 1)
+    return jax.lax.cond(everything, lambda x: x, lambda x: _sort_and_keep(x, rule), scaled)
+
+
+def _sort_and_keep(scaled: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
+    """What `keep_probable` returns, given logits over the temperature."""
+    vocab_size = scaled.shape[-1]
     order = jnp.argsort(-scaled, axis=-1)
     ranked = jnp.take_along_axis(scaled, order, axis=-1)
     rank = jnp.arange(vocab_size)

@@ -19,7 +19,7 @@ def length_groups(
     """
     by_length: dict[int, list[int]] = {}
     for i in sorted(indices, key=lambda i: lengths[i]):
-        by_length.setdefault(_static_length(lengths[i], longest), []).append(i)
+        by_length.setdefault(static_length(lengths[i], longest), []).append(i)
     for length, members in by_length.items():
         for start in range(0, len(members), size):
             yield members[start : start + size], length
@@ -32,6 +32,11 @@ def static_lengths(longest: int) -> Iterator[int]:
         yield length
         length *= 2
     yield longest
+
+
+def static_length(length: int, longest: int) -> int:
+    """Returns the smallest static length of a text of `length` tokens; see `static_lengths`."""
+    return next(static for static in static_lengths(max(longest, length)) if static >= length)
 
 
 def static_rows(count: int, most: int) -> int:
@@ -50,7 +55,3 @@ def rows_at_once(size: int, numbers: int) -> int:
       numbers: output numbers per row. A single row may have more than MAX_NUMBERS.
     """
     return math.ceil(size / math.ceil(size * numbers / MAX_NUMBERS))
-
-
-def _static_length(length: int, longest: int) -> int:
-    return next(static for static in static_lengths(max(longest, length)) if static >= length)

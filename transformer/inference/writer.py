@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
@@ -14,15 +15,19 @@ from transformer.decoding.sampling import NOT_FINITE, Sample, SamplingRule, samp
 from transformer.decoding.search import Hypotheses, Rule, beam_search
 from transformer.decoding.steps import Prompts
 from transformer.inference.base import Variables
-from transformer.inference.groups import static_rows
+from transformer.inference.groups import static_length, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.inference.memory import check_search
 
 NO_TOKEN = -1
+FIRST_ROOM = 128  # tokens, the prompt included, for which the cache has room at first
 
 
 class Writer:
     """Continues sequences of token ids, at most `decode.batch_size` at a time.
+
+    Attention takes the time of all tokens that the cache has room for, so these are few at first
+    and are doubled when they do not suffice.
 
     Args:
       model: a decoder alone.
@@ -35,6 +40,7 @@ class Writer:
         self.model, self.decode, self.context, self.ends = model, decode, context, ends
         self._start = jax.jit(self._start_rows)
         self._sample = jax.jit(self._sample_rows)
+        self._grow = jax.jit(self._grow_rows, static_argnums=1)
         self._search = jax.jit(self._search_rows)
 
     def draw(
@@ -49,45 +55,63 @@ class Writer:
             the line and that of the sample.
 
         Raises:
-          RunError: logits are not finite.
+          RunError: logits are not finite, or the cache is too large for the device.
         """
-        settings = self.decode
-        rule = SamplingRule(settings.temperature, settings.top_k, settings.top_p)
-        count = static_rows(len(rows), settings.batch_size)
-        key = jax.random.key(settings.seed)
-        numbers = [number for _, number in rows] + [(0, 0)] * (count - len(rows))
-        keys = jnp.stack([jax.random.fold_in(jax.random.fold_in(key, a), b) for a, b in numbers])
         half = max(1, self.context // 2)
         written = [list(ids) for ids, _ in rows]
-        left = [settings.max_new_tokens] * len(rows)
+        left = [self.decode.max_new_tokens] * len(rows)
+        count = static_rows(len(rows), self.decode.batch_size)
+        numbers = np.zeros((count, 2), np.int32)
+        numbers[: len(rows)] = [number for _, number in rows]
         window = 0
         while any(left):
             # Rows that have ended must not delay the others.
             given = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
             given = [ids if len(ids) < self.context else ids[-half:] for ids in given]
-            state, lengths = self._start(variables, self._prompts(given, count))
-            state = state._replace(
-                ended=jnp.asarray([not n for n in left] + [True] * (count - len(rows)))
-            )
-            at = min(map(len, given)) - 1
-            own = jax.vmap(jax.random.fold_in, (0, None))(keys, window)
-            while at < self.context - 1 and any(left):
-                until = min(at + at_once, self.context - 1)
-                state = self._sample(variables, state, lengths, until, own, rule)
-                tokens = np.asarray(state.tokens)
-                new = [
-                    tokens[i, max(at + 1, len(ids)) : until + 1].tolist()
-                    for i, ids in enumerate(given)
-                ]
-                at = until
-                for ids, (_, (line, _)) in zip(new, rows, strict=True):
-                    if NOT_FINITE in ids:
-                        raise not_finite(line, "text")
-                new = [self._take(ids, left, i) for i, ids in enumerate(new)]
+            for new in self._fill(variables, given, left, numbers, window, at_once):
                 for ids, more in zip(written, new, strict=True):
                     ids += more
                 yield new
             window += 1
+
+    def _fill(
+        self,
+        variables: Variables,
+        given: list[list[int]],
+        left: list[int],
+        numbers: Int[np.ndarray, "B 2"],
+        window: int,
+        at_once: int,
+    ) -> Iterator[list[list[int]]]:
+        """Yields the new tokens until the context is full or none is `left`, which it lowers."""
+        at = min(map(len, given)) - 1
+        most = max(len(ids) + n for ids, n in zip(given, left, strict=True) if n)
+        last = min(most, self.context) - 1
+        room = self._first_room(max(map(len, given)), most)
+        prompts = self._prompts(given, len(numbers), room)
+        ended = np.array([not n for n in left] + [True] * (len(numbers) - len(left)))
+        state, keys = self._start(variables, prompts, ended, self._key(), numbers, window)
+        while at < last and any(left):
+            if at == room - 1:
+                room = min(2 * room, self.context)
+                state = self._grow(state, room)
+            until = min(at + at_once, room - 1, last)
+            state = self._sample(variables, state, prompts.lengths, until, keys, self._rule())
+            tokens = np.asarray(state.tokens)
+            new = [
+                tokens[i, max(at + 1, len(ids)) : until + 1].tolist() for i, ids in enumerate(given)
+            ]
+            at = until
+            for ids, (line, _) in zip(new, numbers.tolist(), strict=False):
+                if NOT_FINITE in ids:
+                    raise not_finite(line, "text")
+            yield [self._take(ids, left, i) for i, ids in enumerate(new)]
+
+    def _key(self) -> jax.Array:
+        return jax.random.key(self.decode.seed)
+
+    def _rule(self) -> SamplingRule:
+        return SamplingRule(self.decode.temperature, self.decode.top_k, self.decode.top_p)
 
     def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
         """The new tokens of a row that count; lowers how many are `left`."""
@@ -99,25 +123,42 @@ class Writer:
         left[row] -= len(kept)
         return kept
 
-    def _prompts(self, given: list[list[int]], count: int) -> Prompts:
-        tokens = np.full((count, self.context), PAD_ID, np.int32)
+    def _first_room(self, prompt: int, most: int) -> int:
+        """The tokens that the cache has room for at first, given those of the prompt and of all."""
+        return static_length(max(prompt, min(FIRST_ROOM, most, self.context)), self.context)
+
+    def _prompts(self, given: list[list[int]], count: int, room: int) -> Prompts:
+        tokens = np.full((count, room), PAD_ID, np.int32)
         for row, ids in enumerate(given):
             tokens[row, : len(ids)] = ids
-        lengths = [len(ids) for ids in given] + [1] * (count - len(given))
+        lengths = [len(ids) for ids in given] + [0] * (count - len(given))
         return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
 
-    def _start_rows(self, variables: Variables, prompts: Prompts) -> tuple[Sample, jax.Array]:
-        return start_sample(
-            self._cache(variables, len(prompts.lengths), 1), prompts
-        ), prompts.lengths
+    def _start_rows(
+        self, variables: Variables, prompts: Prompts, ended, key, numbers, window
+    ) -> tuple[Sample, jax.Array]:
+        def own(number):
+            return functools.reduce(jax.random.fold_in, (*number, window), key)
 
-    def _cache(self, variables: Variables, rows: int, beam: int) -> Any:
+        state = start_sample(self._cache(variables, prompts, 1), prompts)
+        return state._replace(ended=ended), jax.vmap(own)(numbers)
+
+    def _grow_rows(self, state: Sample, room: int) -> Sample:
+        grown = state.grow(room)
+        self._check(grown.cache, len(grown.tokens), 1, room)
+        return grown
+
+    def _cache(self, variables: Variables, prompts: Prompts, beam: int) -> Any:
+        rows, room = prompts.tokens.shape
         nothing = jnp.zeros((rows, 0), jnp.int32)
         cache = self.model.apply(
-            variables, nothing, nothing == PAD_ID, beam, self.context, method="init_cache"
+            variables, nothing, nothing == PAD_ID, beam, room, method="init_cache"
         )
-        check_search(cache, rows, beam, self.context, self.model.config.target_vocab_size)
+        self._check(cache, rows, beam, room)
         return cache
+
+    def _check(self, cache: Any, rows: int, beam: int, room: int) -> None:
+        check_search(cache, rows, beam, room, self.model.config.target_vocab_size)
 
     def _step(self, variables: Variables, tokens: Any, cache: Any) -> tuple[Any, Any]:
         return self.model.apply(variables, tokens, cache, method="decode_step")
@@ -130,14 +171,17 @@ class Writer:
     def find(self, variables: Variables, given: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts with these prompts, without the first token of each."""
         rows = static_rows(len(given), self.decode.batch_size)
-        return jax.device_get(self._search(variables, self._prompts(given, rows)))
+        longest = max(map(len, given)) - 1 + self.decode.max_new_tokens
+        room = static_length(min(longest, self.context), self.context)
+        return jax.device_get(self._search(variables, self._prompts(given, rows, room)))
 
     def _search_rows(self, variables: Variables, prompts: Prompts):
-        beam = self.decode.beam_size
+        beam, room = self.decode.beam_size, prompts.tokens.shape[1]
         limits = jnp.minimum(prompts.lengths - 1 + self.decode.max_new_tokens, self.context)
+        limits = jnp.where(prompts.lengths > 0, limits, 0)  # a row without a prompt takes no step
         return beam_search(
             functools.partial(self._step, variables),
-            self._cache(variables, len(prompts.lengths), beam),
+            self._cache(variables, prompts, beam),
             limits,
             Rule(
                 beam,
@@ -147,6 +191,6 @@ class Writer:
                 self.decode.alpha,
                 NEVER_WRITTEN,
             ),
-            self.context,
+            room,
             prompts,
         )
