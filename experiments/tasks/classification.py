@@ -38,7 +38,7 @@ def classify(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> 
     run = load_trained(folder, config)
     written, most = 0, config.decode.num_best
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks():
+        for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
             for number, found in enumerate(
                 run.predictor.predict(run.variables, chunk, first), first
             ):

@@ -46,7 +46,7 @@ def generate_lines(config: ConfigDict, folder: Path, lines: Lines, output: TextI
     run = load_trained(folder, config)
     written, numbered = 0, config.decode.num_best > 1
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks():
+        for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
             for number, best in enumerate(run.predictor.write(run.variables, chunk, first), first):
                 for text, score in best:
                     line = text.replace("\\", "\\\\").replace("\n", "\\n")
@@ -88,7 +88,7 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
 
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(parse):
+        for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
             for log_prob, tokens in run.predictor.score(run.variables, chunk, first):
                 output.write(f"{log_prob:.4f}\t{tokens}\n")
             output.flush()

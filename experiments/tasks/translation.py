@@ -68,7 +68,7 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
 
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(parse):
+        for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
             sources, targets = map(list, zip(*(pair or ["", ""] for pair in chunk), strict=True))
             scores = run.predictor.score(
                 run.variables, sources, targets, first_line=first, done=advance

@@ -14,10 +14,11 @@ import pytest
 
 from experiments import text_io
 from places import LAUNCH
+from runs import count_programs
 from tiny_run import shared_run
 from transformer import workdir
-from transformer.errors import UserError
-from transformer.inference.groups import static_rows
+from transformer.errors import RunError, UserError
+from transformer.inference.groups import compile_ahead, static_rows
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +226,32 @@ def test_a_line_of_another_length_is_translated_without_compiling_once_prepared(
     run.predictor.translate(run.variables, [short])
     run.predictor.translate(run.variables, [long])
     assert [program._cache_size() for program in programs] == counts
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_pair_of_another_length_is_scored_without_compiling_once_prepared(tiny, prepared):
+    run = workdir.load_trained(tiny.workdir, workdir.load_config(tiny.workdir))
+    if prepared:
+        run.predictor.prepare_score(run.variables)
+    with count_programs() as programs:
+        for line in ("a b", "a b c d " * 5):
+            list(run.predictor.score(run.variables, [line], [line]))
+    assert len(programs) == (0 if prepared else 2)
+
+
+def test_what_is_compiled_ahead_stops_at_the_first_length_that_is_too_large():
+    lengths = []
+
+    def run(length):
+        lengths.append(length)
+        if length == 64:
+            raise RunError("too large")
+
+    compile_ahead(run, 200, 20)
+    assert lengths == [32, 64]
+    lengths.clear()
+    compile_ahead(run, 50)
+    assert lengths == [16, 32, 50]
 
 
 # -- what a text may be

@@ -1,14 +1,16 @@
-"""Runs small enough for tests: a task without a network, and translators of toy sequences."""
+"""Runs small enough for tests, without a network or of toy sequences, and a count of programs."""
 
 import contextlib
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import monitoring
 
 from configs import base
 from transformer.analysis.snapshots import Snapshot
@@ -23,6 +25,7 @@ from transformer.tasks.base import Task
 from transformer.train import Trainer
 
 VOCABULARY = 11
+LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # also of programs found in a cache
 TIMING = ("seconds", "tokens_per_second")
 
 
@@ -206,3 +209,19 @@ def identical(a, b) -> bool:
         and np.asarray(x).tobytes() == np.asarray(y).tobytes()
         for x, y in zip(leaves, others, strict=True)
     )
+
+
+@contextlib.contextmanager
+def count_programs() -> Iterator[list[str]]:
+    """Yields a list that grows by one with each program that is lowered for XLA."""
+    found: list[str] = []
+
+    def listen(event: str, *_, **__) -> None:
+        if event == LOWERED:
+            found.append(event)
+
+    monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield found
+    finally:
+        monitoring.unregister_event_duration_listener(listen)

@@ -13,13 +13,14 @@ import tiny_run
 from configs import base
 from experiments.report import texts as report_texts
 from experiments.tasks import classification
-from runs import identical
+from runs import count_programs, identical
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, loading_once, refused
 from transformer import workdir
 from transformer.data.labelled.batches import LabelledPlan, make_labelled_batch
 from transformer.data.labelled.encode import encode_labelled, read_texts
 from transformer.data.tokenizer import BOS_ID, PAD_ID, load_tokenizer
+from transformer.inference import groups
 from transformer.losses import class_cross_entropy
 from transformer.tasks.classification import ClassificationTask
 
@@ -139,6 +140,21 @@ def test_texts_are_classified_as_they_were_scored_and_blank_lines_stay_blank(tra
     np.testing.assert_allclose(
         [float(p) for _, p in found], [float(p) for *_, p, _ in rows], atol=2e-6
     )
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_text_of_another_length_is_classified_without_compiling_once_prepared(
+    trained, prepared, monkeypatch
+):
+    monkeypatch.setattr(groups, "MIN_LENGTH", 4)
+    folder = trained["transformer"]
+    run = workdir.load_trained(folder, workdir.load_config(folder))
+    if prepared:
+        run.predictor.prepare(run.variables)
+    with count_programs() as programs:
+        for line in ("fine", "the plot is dull .", "the cast " * 7):  # 4, 8 and 12 tokens
+            run.predictor.predict(run.variables, [line])
+    assert len(programs) == (0 if prepared else 3)
 
 
 def test_all_classes_of_a_text_are_told_with_probabilities_that_sum_to_one(trained):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.tasks import language_model
+from runs import count_programs
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
 from transformer import workdir
@@ -171,6 +172,30 @@ def test_texts_are_the_same_while_the_cache_grows(trained, monkeypatch):
             assert bool(grown) == (first_room == 2)
         assert texts[name, 2] == texts[name, 128]
     assert len({text for [(text, _)] in texts["running", 2]}) == 3  # the control
+
+
+@pytest.mark.parametrize("search", ["sample", "beam", "score"])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_line_of_another_length_is_answered_without_compiling_once_prepared(
+    trained, search, prepared, monkeypatch
+):
+    monkeypatch.setattr(groups, "MIN_LENGTH", 4)
+    monkeypatch.setattr(writer, "FIRST_ROOM", 4)
+    config = workdir.load_config(trained["lines"])
+    config.decode.max_new_tokens = 3
+    config.decode.search = "sample" if search == "score" else search
+    run = workdir.load_trained(trained["lines"], config)
+    predictor = run.predictor
+    prepare = predictor.prepare_score if search == "score" else predictor.prepare
+    if prepared:
+        prepare(run.variables)
+    with count_programs() as programs:
+        for line in ("one", "one red cat two", "one red cat two blue dog one red"):
+            if search == "score":
+                list(predictor.score(run.variables, [line]))
+            else:
+                predictor.write(run.variables, [line])
+    assert (len(programs) == 0) if prepared else (len(programs) >= 3)
 
 
 def test_a_search_finds_the_most_probable_lines(trained):

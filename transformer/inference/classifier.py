@@ -19,7 +19,7 @@ from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import shorten
 from transformer.inference.base import Params, Predictor, TokenTable, Variables
 from transformer.inference.devices import by_rows
-from transformer.inference.groups import length_groups, static_rows
+from transformer.inference.groups import compile_ahead, length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -150,6 +150,15 @@ class TextClassifier(Predictor):
             else []
             for ids, own in zip(encoded, probabilities, strict=True)
         ]
+
+    def prepare(self, variables: Variables) -> None:
+        """Compiles what `predict` needs for a single line, see `compile_ahead`."""
+
+        def run(length: int) -> None:
+            blank = make_labelled_batch([[]], [NO_LABEL], 1, length)
+            self._classify(variables, blank.tokens)
+
+        compile_ahead(run, self.max_tokens)
 
     def embeddings(self, variables: Variables, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
         """Returns the pooled vector of each line."""

@@ -16,7 +16,7 @@ from transformer.data.documents.packing import cut_chunks, pack_chunks
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.groups import static_rows
+from transformer.inference.groups import compile_ahead, length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.inference.writer import Writer
 from transformer.losses import TokenSums, cross_entropy
@@ -108,7 +108,7 @@ class Generator(TokenPredictor):
     def score(
         self, variables: Variables, lines: Sequence[str], first_line: int = 1
     ) -> Iterator[tuple[float, int]]:
-        """Yields each line's log-probability in nats and its number of tokens.
+        """Returns each line's log-probability in nats and its number of tokens.
 
         All tokens of the line and its end count. In running text, no line starts or ends, so all
         tokens count except the first, which is only read.
@@ -119,30 +119,27 @@ class Generator(TokenPredictor):
         Raises:
           UserError: a line has more tokens than the model reads at once.
         """
-        rows = static_rows(len(lines), self.decode.batch_size)
-        for first in range(0, len(lines), rows):
-            encoded = [
-                self.read(line, first_line + first + i)
-                for i, line in enumerate(lines[first : first + rows])
-            ]
-            found = self._score_rows(variables, encoded, rows)
-            for number, (log_prob, tokens) in enumerate(found, first_line + first):
-                if not math.isfinite(log_prob):
-                    raise not_finite(number, "score")
-                yield log_prob, tokens
+        encoded = [self.read(line, first_line + i) for i, line in enumerate(lines)]
+        read = encoded if self.whole else [[*ids, EOS_ID] for ids in encoded]
+        size = static_rows(len(lines), self.decode.batch_size)
+        lengths = [len(ids) - 1 for ids in read]
+        results: list[Any] = [None] * len(lines)
+        for rows, length in length_groups(range(len(lines)), lengths, size, self.context):
+            batch = _score_batch([read[i] for i in rows], size, length)
+            nll = np.asarray(self._row_nll(variables, batch))
+            for row, i in enumerate(rows):
+                results[i] = -float(nll[row]), lengths[i]
+                if not math.isfinite(nll[row]):
+                    raise not_finite(first_line + i, "score")
+        return iter(results)
 
-    def _score_rows(
-        self, variables: Variables, encoded: list[list[int]], rows: int
-    ) -> Iterator[tuple[float, int]]:
-        batch = TextBatch(*(np.zeros((rows, self.context), np.int32) for _ in range(3)))
-        for row, ids in enumerate(encoded):
-            read = ids if self.whole else [*ids, EOS_ID]
-            batch.tokens[row, : len(read) - 1] = read[:-1]
-            batch.labels[row, : len(read) - 1] = read[1:]
-            batch.segments[row, : len(read) - 1] = 1
-        nll = self._row_nll(variables, batch)
-        for row in range(len(encoded)):
-            yield -float(nll[row]), int((batch.labels[row] != PAD_ID).sum())
+    def prepare_score(self, variables: Variables) -> None:
+        """Compiles what `score` needs for a single line, see `compile_ahead`."""
+
+        def run(length: int) -> None:
+            self._row_nll(variables, _score_batch([], 1, length))
+
+        compile_ahead(run, self.context)
 
     def score_chunks(
         self, variables: Variables, text: Text, context: int, count: int
@@ -200,6 +197,10 @@ class Generator(TokenPredictor):
             texts += map(self.tokenizer.decode, written)
         drawn = iter(texts)
         return [[Continuation(next(drawn), None) for _ in range(best)] for _ in given]
+
+    def prepare(self, variables: Variables) -> None:
+        """Compiles what `write` needs for a single prompt, see `compile_ahead`."""
+        self._writer.prepare(variables)
 
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
         """Yields the prompt, then its continuation piece by piece while it is sampled.
@@ -292,3 +293,13 @@ class Generator(TokenPredictor):
             ][: self.decode.num_best]
             for row in range(len(given))
         ]
+
+
+def _score_batch(texts: Sequence[Ids], size: int, length: int) -> TextBatch:
+    """Texts as rows of `length` tokens, each read but for its last token."""
+    batch = TextBatch(*(np.zeros((size, length), np.int32) for _ in range(3)))
+    for row, ids in enumerate(texts):
+        batch.tokens[row, : len(ids) - 1] = ids[:-1]
+        batch.labels[row, : len(ids) - 1] = ids[1:]
+        batch.segments[row, : len(ids) - 1] = 1
+    return batch

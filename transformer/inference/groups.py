@@ -1,7 +1,10 @@
 """Groups of texts of similar length, in few static shapes."""
 
+import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+from transformer.errors import RunError
 
 MIN_LENGTH = 16  # tokens; static lengths are this times powers of two
 MAX_NUMBERS = 2**26  # float32 outputs of a batch: 256 MiB
@@ -32,6 +35,17 @@ def static_lengths(longest: int) -> Iterator[int]:
         yield length
         length *= 2
     yield longest
+
+
+def compile_ahead(run: Callable[[int], object], longest: int, first: int = 1) -> None:
+    """Calls `run` with each static length from `first` on, shortest first.
+
+    It stops at a length that is too large for the device; a text of that length is told so.
+    """
+    with contextlib.suppress(RunError):
+        for length in static_lengths(longest):
+            if length >= first:
+                run(length)
 
 
 def static_length(length: int, longest: int) -> int:

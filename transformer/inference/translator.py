@@ -1,6 +1,5 @@
 """Inference with a translator: text in, text out."""
 
-import contextlib
 import functools
 import logging
 import math
@@ -16,9 +15,8 @@ from ml_collections import ConfigDict
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
-from transformer.errors import RunError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.groups import length_groups, rows_at_once, static_lengths, static_rows
+from transformer.inference.groups import compile_ahead, length_groups, rows_at_once, static_rows
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.search import BeamSearch
 from transformer.inference.workers import each, share
@@ -125,16 +123,15 @@ class Translator(TokenPredictor):
         return results
 
     def prepare(self, variables: Variables) -> None:
-        """Compiles what `translate` needs for a single line of any length, shortest first.
-
-        It stops at a length that is too large for the device; a line of that length is told so.
-        """
+        """Compiles what `translate` needs for a single line, see `compile_ahead`."""
         workers, _ = share(variables, self.decode.batch_size)
         beam = self.decode.beam_size
-        with contextlib.suppress(RunError):
-            for length in static_lengths(self.max_length):
-                blank = np.full((1, length), PAD_ID, np.int32)  # which takes no step
-                self._search.find(variables, blank, beam, self._limit(length), workers)
+
+        def search(length: int) -> None:
+            blank = np.full((1, length), PAD_ID, np.int32)  # which takes no step
+            self._search.find(variables, blank, beam, self._limit(length), workers)
+
+        compile_ahead(search, self.max_length)
 
     def translate_stacked(
         self,
@@ -181,13 +178,21 @@ class Translator(TokenPredictor):
         encoded = self._encode_pairs(sources, targets, first_line)
         results: list[Any] = [None] * len(sources)
         for rows, batch in self.batches(*encoded):
-            nll = self._row_nll(variables, batch)
+            nll = np.asarray(self._row_nll(variables, batch))
             for row, i in enumerate(rows):
                 results[i] = (-float(nll[row]), len(encoded[1][i]) + 1)
                 if not math.isfinite(nll[row]):
                     raise not_finite(first_line + i, "score")
             done(len(rows))
         return iter(results)
+
+    def prepare_score(self, variables: Variables) -> None:
+        """Compiles what `score` needs for a single pair, see `compile_ahead`."""
+
+        def run(length: int) -> None:
+            self._row_nll(variables, make_batch([[]], [[]], 1, length))
+
+        compile_ahead(run, self.max_length)
 
     def cross_attention(
         self,

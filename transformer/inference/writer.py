@@ -15,7 +15,7 @@ from transformer.decoding.sampling import NOT_FINITE, Sample, SamplingRule, samp
 from transformer.decoding.search import Hypotheses, Rule, beam_search
 from transformer.decoding.steps import Prompts
 from transformer.inference.base import Variables
-from transformer.inference.groups import static_length, static_rows
+from transformer.inference.groups import compile_ahead, static_length, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.inference.memory import check_search
 
@@ -106,6 +106,27 @@ class Writer:
                 if NOT_FINITE in ids:
                     raise not_finite(line, "text")
             yield [self._take(ids, left, i) for i, ids in enumerate(new)]
+
+    def prepare(self, variables: Variables) -> None:
+        """Compiles what `draw` or `find` needs for a single prompt, see `compile_ahead`."""
+        most = self.decode.max_new_tokens
+        copies = static_rows(self.decode.num_best, self.decode.batch_size)
+
+        def search(room: int) -> None:
+            self._search(variables, self._prompts([], 1, room))
+
+        def draw(room: int) -> None:
+            prompts = self._prompts([], copies, room)
+            ended, numbers = np.ones(copies, bool), np.zeros((copies, 2), np.int32)
+            state, keys = self._start(variables, prompts, ended, self._key(), numbers, 0)
+            self._sample(variables, state, prompts.lengths, 0, keys, self._rule())
+            if room < self.context:
+                self._grow(state, min(2 * room, self.context))
+
+        if self.decode.search == "beam":
+            compile_ahead(search, self.context, min(most, self.context))
+        else:
+            compile_ahead(draw, self.context, self._first_room(1, 1 + most))
 
     def _key(self) -> jax.Array:
         return jax.random.key(self.decode.seed)
