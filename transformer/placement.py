@@ -112,14 +112,24 @@ class SingleRun(Placement):
 
 
 class VmappedRuns(Placement):
-    """Several vmapped runs, divided among the devices if their number divides that of the runs.
+    """Several vmapped runs, the same number on each device.
+
+    This number is the smallest for which there are enough devices; devices that it leaves without
+    runs are not used. If it does not divide the number of runs, copies of the last run fill the
+    last device. They take no step, and nothing of them is logged or saved.
 
     A run that has ended or failed does not change while the others continue.
+
+    Attributes:
+      stacked: length of the leading axis of stacked trees: the runs and the copies.
     """
 
     def __init__(self, devices: Sequence[Any], count: int):
-        mesh = Mesh(np.array(devices)[: math.gcd(len(devices), count)], ("runs",))
+        on_each = math.ceil(count / len(devices))
+        used = math.ceil(count / on_each)
+        mesh = Mesh(np.array(devices)[:used], ("runs",))
         self.by_run, self.count = NamedSharding(mesh, PartitionSpec("runs")), count
+        self.stacked = used * on_each
 
     def compile(self, train_step: Callable) -> Callable:
         """Returns the program; it reuses the memory of the states."""
@@ -129,7 +139,7 @@ class VmappedRuns(Placement):
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
     ) -> tuple:
         """Returns states, batches, hyperparameters, and a mask of the runs that take the step."""
-        mask = jax.device_put(np.isin(np.arange(self.count), active), self.by_run)
+        mask = jax.device_put(np.isin(np.arange(self.stacked), active), self.by_run)
         return state, self.put_batch(batch), hparams, mask
 
     def put(self, trees: Sequence[Any]) -> Any:
@@ -142,7 +152,7 @@ class VmappedRuns(Placement):
 
     def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
         """Yields the batches of all plans, stacked."""
-        return stream(_StackedPlans(plans), start, prefetch)
+        return stream(_StackedPlans(self._fill(plans)), start, prefetch)
 
     def split(self, tree: Any) -> Sequence[Any]:
         """Returns each run's part, on the host."""
@@ -151,7 +161,13 @@ class VmappedRuns(Placement):
 
     def join(self, trees: Sequence[Any]) -> Any:
         """Returns the trees, stacked."""
-        return jax.tree.map(lambda *leaves: np.stack([np.asarray(x) for x in leaves]), *trees)
+        return jax.tree.map(
+            lambda *leaves: np.stack([np.asarray(x) for x in leaves]), *self._fill(trees)
+        )
+
+    def _fill(self, each: Sequence[Any]) -> list[Any]:
+        """Adds the copies of the last run to something of each run."""
+        return [*each, *each[-1:] * (self.stacked - self.count)]
 
 
 @dataclasses.dataclass(frozen=True)

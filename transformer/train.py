@@ -306,7 +306,7 @@ class Trainer:
         task = self.runs[0].task
         if len(self.runs) == 1:
             return [task.evaluate(params, "validation", final=False)]
-        return task.evaluate_runs(params, "validation")
+        return task.evaluate_runs(params, "validation")[: len(self.runs)]
 
     def _snapshot(self, step: int, params: Any, which: Sequence[int], progress: Progress) -> None:
         """Writes the attention snapshots, if requested."""

@@ -14,8 +14,9 @@ from test_vmapped_runs import seeds
 
 from conftest import heard
 from places import ROOT
-from runs import Unigrams, toy_config, unigram_config
+from runs import Unigrams, lines, newest_state, toy_config, unigram_config
 from transformer import workdir
+from transformer.data.parallel.batches import BatchPlan
 from transformer.inference import devices
 from transformer.placement import VmappedRuns
 from transformer.run import Run
@@ -80,6 +81,68 @@ def test_a_run_of_eight_devices_goes_on_with_one_and_the_other_way(tmp_path):
     np.testing.assert_allclose(newest_weights(eight), newest_weights(one), rtol=1e-5, atol=1e-6)
 
 
+# -- several runs together
+
+
+class SeededUnigrams(Unigrams):
+    """Unigrams whose batches are the seed's, and whose score is a function of the parameters."""
+
+    def __init__(self, seed):
+        super().__init__()
+        store = self.plan.plan.source
+        self.plan = BatchPlan(store, store, seed, 20, 1, 2)
+
+    def evaluate(self, params, split, final):
+        return {"loss": float(params["w"].max())}
+
+    def evaluate_runs(self, params, split):
+        return [self.evaluate({"w": w}, split, False) for w in jax.device_get(params["w"])]
+
+
+def seeded_runs(folder, count):
+    configs = [unigram_config(seed=seed, **{"train.steps": 6}) for seed in range(count)]
+    return [
+        Run(SeededUnigrams(seed), config, folder / str(seed)) for seed, config in enumerate(configs)
+    ]
+
+
+def numbers(folder):
+    return [x for line in lines(folder) for x in line.values() if not isinstance(x, str)]
+
+
+# Runs to the devices that they use, of eight, and the runs on each, copies included.
+DIVISIONS = {2: (2, 1), 7: (7, 1), 8: (8, 1), 9: (5, 2), 16: (8, 2), 17: (6, 3), 25: (7, 4)}
+
+
+def divide_runs(folder):
+    """Trains 7 and 9 runs on eight devices, and each alone on one, and compares them."""
+    for count, (used, on_each) in DIVISIONS.items():
+        placement = VmappedRuns(jax.devices(), count)
+        stacked = placement.put([{"x": np.full(3, i)} for i in range(count)])["x"]
+        assert [shard.data.shape for shard in stacked.addressable_shards] == [(on_each, 3)] * used
+        assert [part["x"][0] for part in placement.split({"x": stacked})] == list(range(count))
+    step = None
+    for run in seeded_runs(folder / "alone", 9):
+        trainer = Trainer([run], jax.devices()[:1], train_step=step)
+        step = trainer.train_step
+        assert trainer.run()
+    for count in (7, 9):
+        together = folder / str(count)
+        assert Trainer(seeded_runs(together, count)).run()
+        assert sorted(path.name for path in together.iterdir()) == [str(i) for i in range(count)]
+        for run in seeded_runs(folder / "alone", count):
+            folders = together / run.workdir.name, run.workdir
+            np.testing.assert_allclose(*map(numbers, folders), rtol=1e-5, atol=1e-6)
+            states = [newest_state(run.task, run.config, each) for each in folders]
+            np.testing.assert_allclose(*(state.params["w"] for state in states), 1e-5, 1e-6)
+    # Control: the runs differ from one another.
+    assert not np.allclose(*(numbers(folder / "alone" / name) for name in "78"), rtol=1e-3)
+
+
+def test_runs_of_any_number_use_as_many_devices_as_help_and_are_what_they_would_be_alone(tmp_path):
+    on_devices(8, divide_runs, tmp_path)
+
+
 # -- a translator, and several of them together
 
 
@@ -98,7 +161,7 @@ def train_translator(folder, steps=4):
 
 
 def train_together(folder):
-    assert seeds(folder.parent, folder.name, count=8, **{"train.steps": 3}).run()
+    assert seeds(folder.parent, folder.name, count=9, **{"train.steps": 3}).run()
     for trial in folder.iterdir():
         config = toy_config(folder.parent / "cache", seed=int(trial.name), **{"train.steps": 3})
         workdir.claim(trial, config)
@@ -198,7 +261,7 @@ def test_a_translator_of_any_number_of_devices_is_used_and_goes_on_with_any_othe
 @pytest.mark.slow
 def test_trials_that_trained_together_on_eight_devices_are_used_on_one(tmp_path):
     on_devices(8, train_together, tmp_path / "together")
-    for number in (0, 7):
+    for number in (0, 8):
         trial, outputs = tmp_path / "together" / str(number), []
         for count in (1, 8):
             outputs.append(tmp_path / f"{number}_{count}.json")
