@@ -82,6 +82,7 @@ ALLOWED = {
     "transformer.placement": (
         "transformer.data.plan",
         "transformer.data.stream",
+        "transformer.losses",
         "transformer.tasks.base",
         "transformer.train_step",
     ),

@@ -1,17 +1,20 @@
 """Cross-entropy with label smoothing [5.4], without ever holding all logits at once."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
-# float32 logits held at a time, by platform. On a CPU 4 MiB, which stay in its cache: over 10,002
-# tokens the loss and its gradient took half the time that they take with 16 MiB. An accelerator has
-# no such cache, and each chunk reads and writes the gradient of the whole table: with 256 MiB, a
-# batch of 25,000 tokens and 32,000 subwords is 12 chunks.
+# float32 logits that a device holds at a time, by platform. On a CPU 4 MiB, which stay in its
+# cache: over 10,002 tokens the loss and its gradient took half the time that they take with 16 MiB.
+# An accelerator has no such cache, and each chunk reads and writes the gradient of the whole table:
+# with 256 MiB, a batch of 25,000 tokens and 32,000 subwords is 12 chunks.
 CHUNK_LOGITS = {"cpu": 2**20, "gpu": 2**26, "tpu": 2**26}
+ROWS = "data"  # axis of the mesh of devices that divide the rows of a batch
 
 
 class TokenSums(NamedTuple):
@@ -46,6 +49,10 @@ def cross_entropy(
 
     The logits are by far the largest array of a batch. Therefore they are computed for a few target
     positions at a time, together with their gradient.
+
+    If the mesh of the program that is traced has an axis `ROWS`, each of its devices adds up its
+    own rows, and the sums and the gradient of the table are reduced once, after the last chunk.
+    XLA's own division of the loop among devices would reduce them in every turn of it.
 
     Args:
       weights: 1 for tokens that count, 0 for padding.
@@ -84,18 +91,50 @@ def class_cross_entropy(
 
 @jax.custom_vjp
 def _chunked_loss(features, table, labels, weights, smoothing):
+    (loss, *others), _ = _on_own_rows(_sums)(features, table, labels, weights, smoothing)
+    return loss, tuple(others)
+
+
+def _forward(features, table, labels, weights, smoothing):
+    (sums, d_table), d_features = _on_own_rows(_sums_and_gradients)(
+        features, table, labels, weights, smoothing
+    )
+    loss, *others = sums
+    return (loss, tuple(others)), (d_features, d_table.astype(table.dtype))
+
+
+def _on_own_rows(work: Callable) -> Callable:
+    """Applies `work` to the rows of each device of the mesh, and adds up the first results."""
+    if ROWS not in jax.sharding.get_abstract_mesh().axis_names:
+        return work
+
+    def on_device(*arguments):
+        sums, by_row = work(*arguments)
+        return jax.lax.psum(sums, ROWS), by_row
+
+    rows, whole = PartitionSpec(ROWS), PartitionSpec()
+    return jax.shard_map(
+        on_device,
+        in_specs=(rows, whole, rows, rows, whole),
+        out_specs=(whole, rows),
+        check_vma=False,  # the loop starts with zeros, which are the same on all devices
+    )
+
+
+def _sums(features, table, labels, weights, smoothing):
+    """Returns (loss, nll, correct), and nothing of each row."""
+
     def body(sums, chunk):
         sums = jax.tree.map(jnp.add, sums, _chunk_sums(chunk, table, smoothing)[0])
         return sums, None
 
     zero = jnp.zeros((), jnp.float32)
-    (loss, *others), _ = jax.lax.scan(
-        body, (zero, zero, zero), _chunks(features, table, labels, weights)
-    )
-    return loss, tuple(others)
+    return jax.lax.scan(body, (zero, zero, zero), _chunks(features, table, labels, weights))
 
 
-def _forward(features, table, labels, weights, smoothing):
+def _sums_and_gradients(features, table, labels, weights, smoothing):
+    """Returns ((loss, nll, correct), gradient of loss by table), and that by features."""
+
     def body(carry, chunk):
         sums, d_table = carry
         new, d_logits = _chunk_sums(chunk, table, smoothing)
@@ -106,12 +145,9 @@ def _forward(features, table, labels, weights, smoothing):
 
     zero = jnp.zeros((), jnp.float32)
     start = ((zero, zero, zero), jnp.zeros(table.shape, jnp.float32))
-    ((loss, *others), d_table), d_features = jax.lax.scan(
-        body, start, _chunks(features, table, labels, weights)
-    )
+    totals, d_features = jax.lax.scan(body, start, _chunks(features, table, labels, weights))
     d_features = jnp.moveaxis(d_features, 0, 1).reshape(features.shape[0], -1, features.shape[2])
-    d_features = d_features[:, : features.shape[1]]
-    return (loss, tuple(others)), (d_features, d_table.astype(table.dtype))
+    return totals, d_features[:, : features.shape[1]]
 
 
 def _backward(residuals, cotangents):
@@ -124,7 +160,7 @@ _chunked_loss.defvjp(_forward, _backward)
 
 
 def _chunks(features, table, labels, weights):
-    """Cuts [B, L, ...] along L into [chunks, B, l, ...]: B is not cut, since devices divide it."""
+    """Cuts [B, L, ...] along L into [chunks, B, l, ...]; devices may divide B, so it is not cut."""
     batch, length = labels.shape
     held = CHUNK_LOGITS.get(jax.default_backend(), CHUNK_LOGITS["gpu"])
     most = max(1, held // (batch * table.shape[0]))

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.data.plan import Plan
 from transformer.data.stream import stream
+from transformer.losses import ROWS
 from transformer.train_step import TrainState
 
 
@@ -70,14 +71,23 @@ class SingleRun(Placement):
     """One run: each device has the whole state and some of a batch's rows."""
 
     def __init__(self, devices: Sequence[Any], count: int):
-        mesh = Mesh(np.array(devices), ("data",))
+        mesh = Mesh(np.array(devices), (ROWS,))
         self.replicated = NamedSharding(mesh, PartitionSpec())
-        self.by_rows = NamedSharding(mesh, PartitionSpec("data"))
-        self.device_count = mesh.size
+        self.by_rows = NamedSharding(mesh, PartitionSpec(ROWS))
+        self.mesh, self.device_count = mesh.abstract_mesh, mesh.size
 
     def compile(self, train_step: Callable) -> Callable:
-        """Returns the program; it reuses the memory of the state."""
-        return jax.jit(train_step, donate_argnums=0)
+        """Returns the program; it reuses the memory of the state.
+
+        The loss of several devices is divided by their mesh, see `cross_entropy`.
+        """
+
+        def step_on_mesh(*arguments):
+            with jax.sharding.use_abstract_mesh(self.mesh):
+                return train_step(*arguments)
+
+        step = train_step if self.device_count == 1 else step_on_mesh
+        return jax.jit(step, donate_argnums=0)
 
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,10 @@ from test_vmapped_runs import seeds
 from conftest import heard
 from places import ROOT
 from runs import Unigrams, lines, newest_state, toy_config, unigram_config
-from transformer import workdir
+from transformer import losses, workdir
 from transformer.data.parallel.batches import BatchPlan
 from transformer.inference import devices
-from transformer.placement import VmappedRuns
+from transformer.placement import SingleRun, VmappedRuns
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -79,6 +80,78 @@ def test_a_run_of_eight_devices_goes_on_with_one_and_the_other_way(tmp_path):
     go_on_with_unigrams(eight)
     on_devices(8, go_on_with_unigrams, one)
     np.testing.assert_allclose(newest_weights(eight), newest_weights(one), rtol=1e-5, atol=1e-6)
+
+
+# -- the reductions of a step
+
+
+def reductions(program):
+    """The numbers of all-reduces in the bodies of loops, and elsewhere."""
+    text = program.as_text()
+    bodies = set(re.findall(r" while\(.*body=%?([\w.\-]+)", text))
+    assert bodies
+    inside, outside, name = 0, 0, ""
+    for line in text.splitlines():
+        if start := re.match(r"(?:ENTRY )?%?([\w.\-]+) .*\{$", line):
+            name = start[1]
+        elif re.search(r" all-reduce(-start)?\(", line):
+            inside, outside = inside + (name in bodies), outside + (name not in bodies)
+    return inside, outside
+
+
+def reduce_a_step(folder):
+    config = toy_config(folder / "cache")
+    task = TranslationTask(config)
+    run = Run(task, config, folder / "run")
+    rows, length = task.plan[0].labels.shape
+    size = task.predictor.model.config.target_vocab_size
+    losses.CHUNK_LOGITS["cpu"] = rows // 2 * size * -(-length // 3)  # a third of the positions
+    trainer = Trainer([run])
+    batch = trainer.placement.put_batch(task.plan[0])
+    arguments = trainer.fresh_state(), batch, trainer.hparams
+    inside, outside = reductions(trainer.train_step.lower(*arguments).compile())
+    assert (inside, outside > 0) == (0, True)
+    # Control: XLA's own division of the loop, whose body reduces the table's gradient.
+    undivided = jax.jit(run.make_train_step()).lower(*arguments).compile()
+    assert reductions(undivided)[0] > 0
+
+
+def test_a_step_of_two_devices_reduces_nothing_within_the_loop_over_chunks(tmp_path):
+    on_devices(2, reduce_a_step, tmp_path)
+
+
+def reduce_gradients():
+    rng = np.random.default_rng(0)
+    rows, length, width, vocab = 15, 7, 5, 11
+    features = rng.normal(size=(rows, length, width)).astype(np.float32)
+    table = rng.normal(size=(vocab, width)).astype(np.float32)
+    labels = rng.integers(vocab, size=(rows, length))
+    weights = (rng.random((rows, length)) < 0.7).astype(np.float32)
+    losses.CHUNK_LOGITS["cpu"] = 3 * vocab * 2  # two of the seven positions of three rows
+
+    def sums_and_gradients(features, table, labels, weights):
+        def loss(features, table):
+            sums = losses.cross_entropy(features, table, labels, weights, 0.1)
+            return sums.loss, sums
+
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(features, table)
+
+    alone = jax.jit(sums_and_gradients)(features, table, labels, weights)
+    placement = SingleRun(jax.devices(), 1)
+    own, *others = placement.put_batch((features, labels, weights))
+    divided = placement.compile(sums_and_gradients)(own, placement.put([table]), *others)
+    for ours, theirs in zip(*map(jax.tree.leaves, (divided, alone)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    [_, (d_features, d_table)] = divided
+    assert d_features.addressable_shards[0].data.shape == (3, 7, 5)
+    assert d_table.is_fully_replicated
+    # Control: what one device adds up is not the sum.
+    _, (_, d_part) = sums_and_gradients(features[:3], table, labels[:3], weights[:3])
+    assert not np.allclose(d_part, d_table, rtol=0.1)
+
+
+def test_the_gradients_of_five_devices_are_those_of_one():
+    on_devices(5, reduce_gradients)
 
 
 # -- several runs together
