@@ -161,7 +161,7 @@ class VmappedRuns(Placement):
         return jax.device_put(batch, self.by_run)
 
     def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
-        """Yields the batches of all plans, stacked."""
+        """Yields the batches of all plans, stacked; the plans have one text, see `Plan.stack`."""
         return stream(_StackedPlans(self._fill(plans)), start, prefetch)
 
     def split(self, tree: Any) -> Sequence[Any]:
@@ -182,12 +182,12 @@ class VmappedRuns(Placement):
 
 @dataclasses.dataclass(frozen=True)
 class _StackedPlans:
-    """Batch i of every run's plan, stacked; they have one shape, see `BatchPlan`."""
+    """Batch i of every run's plan, stacked."""
 
     plans: Sequence[Plan]
 
     def __getitem__(self, i: int) -> Any:
-        return jax.tree.map(lambda *each: np.stack(each), *(plan[i] for plan in self.plans))
+        return self.plans[0].stack(self.plans, i)
 
 
 def _unless_ended(train_step: Callable) -> Callable:

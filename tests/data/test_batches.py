@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from transformer.data.buckets import bucket_lengths, even_part
+from transformer.data.corpora.mixing import mix
 from transformer.data.documents.batches import TextPlan
 from transformer.data.documents.encode import Text
-from transformer.data.labelled.batches import LabelledPlan
+from transformer.data.labelled.batches import NO_LABEL, LabelledPlan, make_labelled_batch
 from transformer.data.labelled.encode import EncodedTexts
 from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
-from transformer.data.token_store import TokenStore
+from transformer.data.token_store import TokenStore, load_arrays, save_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.unknown import NOTHING_LOST
 
@@ -157,6 +158,60 @@ def test_shuffling_moves_every_place_to_every_other_place_about_equally_often():
             counts[place, sentence] += 1
     # Chi-squared with 40 * 40 degrees of freedom: mean 1600, standard deviation 57.
     assert abs(((counts - 1) ** 2).sum() - 1600) < 5 * 57
+
+
+# -- one gather for each array
+
+
+def mapped_plan(folder, seed=5, **changes) -> BatchPlan:
+    """`make_plan`, with its tokens in files."""
+    plan = make_plan(seed=seed, **changes)
+    for side in ("source", "target"):
+        store, where = getattr(plan, side), folder / side
+        if not where.exists():
+            arrays = {"tokens": store.tokens, "offsets": store.offsets}
+            save_arrays(where, lambda _, arrays=arrays: arrays)
+        setattr(plan, side, TokenStore(**load_arrays(where)))
+    return plan
+
+
+@pytest.mark.parametrize("changes", [{}, {"mixture": mix((20, 77), (3.0, 1.0), 1.0)}])
+def test_a_batch_of_pairs_is_made_of_its_sentences_one_by_one(changes, tmp_path):
+    plan = mapped_plan(tmp_path, **changes)
+    for i in (*range(plan.epoch_length), 10**6):
+        bucket, numbers = plan.indices(i)
+        sides = [[side[j].tolist() for j in numbers] for side in (plan.source, plan.target)]
+        expected = make_batch(*sides, bucket.rows, bucket.length)
+        assert same(plan[i], expected)
+        assert {array.dtype for array in plan[i]} == {np.dtype(np.int32)}
+        assert not same(plan[i], make_batch(*sides[::-1], bucket.rows, bucket.length))  # control
+
+
+def test_a_labelled_batch_is_made_of_its_texts_one_by_one():
+    store = make_store(np.arange(97) % 13 + 1, np.random.default_rng(7))
+    plan = LabelledPlan(EncodedTexts(store, np.arange(97) % 5, 0, 0, NOTHING_LOST), 5, 64, 3, 2)
+    for i in range(plan.epoch_length):
+        bucket, numbers = plan.indices(i)
+        texts = [store[j].tolist() for j in numbers]
+        own = make_labelled_batch(texts, [j % 5 for j in numbers], bucket.rows, bucket.length)
+        for ours, theirs in zip(plan[i], own, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+            assert ours.dtype == theirs.dtype == np.int32
+        assert len(numbers) == len(plan[i].labels) or plan[i].labels[-1] == NO_LABEL
+
+
+def test_stacked_batches_are_the_batches_of_each_plan(tmp_path):
+    kinds = zip(*(kinds_of_plans(97, seed, 32, 8) for seed in (1, 2, 3)), strict=True)
+    plans = [[plan for _, plan, *_ in each] for each in kinds]
+    plans.append([mapped_plan(tmp_path, seed) for seed in (1, 2, 3)])
+    plans.append([make_plan(seed=s, mixture=mix((20, 77), (3.0, 1.0), 1.0)) for s in (1, 2, 3)])
+    for each in plans:
+        for i in (0, 1, 10**6):
+            stacked = each[0].stack(each, i)
+            parts = [type(stacked)(*(array[n] for array in stacked)) for n in range(3)]
+            assert all(same(part, plan[i]) for part, plan in zip(parts, each, strict=True))
+            assert {array.dtype for array in stacked} == {np.dtype(np.int32)}
+            assert not same(parts[0], parts[1])  # control: the seeds differ
 
 
 # -- buckets

@@ -1,6 +1,8 @@
 """Length buckets, and the plan of all batches from them."""
 
+import abc
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +44,15 @@ class Bucket:
     def batches(self) -> int:
         """Batches in one epoch, over which sentences are spread evenly, so some rows are empty."""
         return -(-self.drawn // self.rows)
+
+
+class Place(NamedTuple):
+    """The place of a batch: number `batch` of a bucket in an epoch, all numbers from zero."""
+
+    epoch: int
+    number: int
+    bucket: Bucket
+    batch: int
 
 
 class BucketPlan(Plan[BatchT]):
@@ -123,19 +134,51 @@ class BucketPlan(Plan[BatchT]):
             for part in bucket.parts or (Part(bucket.members, bucket.drawn),)
         )
 
+    @abc.abstractmethod
+    def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:
+        """Returns the batch of these sentences.
+
+        Args:
+          numbers: of the sentences, from zero; -1 for a row of padding.
+          length: of a row, in tokens.
+        """
+
+    def __getitem__(self, i: int) -> BatchT:
+        place = self._place(i)
+        return self.gather(self._rows(place), place.bucket.length)
+
+    def stack(self, plans: "Sequence[BucketPlan[BatchT]]", i: int) -> BatchT:
+        place = self._place(i)  # the same for any seed
+        rows = np.stack([plan._rows(place) for plan in plans])
+        return self.gather(rows, place.bucket.length)
+
     def indices(self, i: int) -> tuple[Bucket, list[int]]:
         """Returns batch i's bucket and the sentences in it, from zero."""
+        place = self._place(i)
+        return place.bucket, self._sentences(place)
+
+    def _place(self, i: int) -> Place:
         epoch, place = divmod(i, self.epoch_length)
         place = shuffle([place], self.epoch_length, (SHAPE_SEED, epoch, 0))[0]
         number = int(np.searchsorted(self._ends, place, side="right"))
         bucket = self.buckets[number]
-        batch = place - int(self._ends[number]) + bucket.batches
+        return Place(epoch, number, bucket, place - int(self._ends[number]) + bucket.batches)
+
+    def _rows(self, place: Place) -> Int[np.ndarray, "rows"]:
+        """The sentence in each row of a batch, from zero; -1 where there is none."""
+        sentences = self._sentences(place)
+        rows = np.full(place.bucket.rows, -1)
+        rows[: len(sentences)] = sentences
+        return rows
+
+    def _sentences(self, place: Place) -> list[int]:
+        epoch, number, bucket, batch = place
         places = even_part(bucket.drawn, bucket.batches, batch)
         key = self.seed, epoch, number + 1
         if bucket.parts:
             rows = permute(places, bucket.drawn, key)
-            return bucket, self._draw(number, epoch, np.array(rows))
-        return bucket, bucket.members[shuffle(places, len(bucket.members), key)].tolist()
+            return self._draw(number, epoch, np.array(rows))
+        return bucket.members[shuffle(places, len(bucket.members), key)].tolist()
 
     def _draw(self, number: int, epoch: int, rows: Int[np.ndarray, "rows"]) -> list[int]:
         """The sentences of some rows of an epoch of a mixture, both from zero."""

@@ -39,6 +39,22 @@ class TokenStore:
     def __getitem__(self, i: int) -> Int[np.ndarray, "length"]:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
+    def gather(
+        self, numbers: Int[np.ndarray, "*rows"], width: int
+    ) -> tuple[Int[np.ndarray, "*rows width"], Int[np.ndarray, "*rows"]]:
+        """Returns sentences as rows of `width` tokens, filled up with 0, and their lengths.
+
+        Args:
+          numbers: of the sentences, from zero; -1 gives a row of zeros and the length -1.
+          width: at least that of the longest.
+        """
+        starts = self.offsets[numbers]
+        lengths = np.where(numbers < 0, -1, self.offsets[numbers + 1] - starts)
+        columns = np.arange(width)
+        rows = self.tokens.take(starts[..., None] + columns, mode="clip")
+        rows *= columns < lengths[..., None]
+        return rows, lengths
+
     @property
     def lengths(self) -> Int[np.ndarray, "sentences"]:
         """Tokens of each sentence."""
@@ -156,7 +172,8 @@ def save_arrays(folder: Path, make: Callable[[Path], Mapping[str, np.ndarray]]) 
 
 def load_arrays(folder: Path) -> dict[str, np.ndarray]:
     """Returns the arrays that `save_arrays` wrote, memory-mapped."""
-    return {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+    # As plain arrays: a slice of np.memmap, a subclass, takes ten times as long.
+    return {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
 
 
 def is_whole(folder: Path) -> bool:

@@ -8,6 +8,7 @@ from jaxtyping import Int
 
 from transformer.data.buckets import BucketPlan
 from transformer.data.corpora.mixing import Mixture
+from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Ids
 from transformer.data.tokenizer.sampling import Sampler
@@ -84,7 +85,24 @@ class BatchPlan(BucketPlan[Batch]):
         )
         return 1.0 - self.epoch_sum(source + target + 2) / (2 * self.positions)
 
+    def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Batch:
+        """Returns what `make_batch` does, of deterministic segmentations."""
+        columns = np.arange(length)
+        source, source_lengths = self.source.gather(numbers, length)
+        labels, label_lengths = self.target.gather(numbers, length)
+        target = np.roll(labels, 1, axis=-1)
+        target[..., 0] = np.where(numbers < 0, PAD_ID, BOS_ID)
+        source[columns == source_lengths[..., None]] = EOS_ID
+        labels[columns == label_lengths[..., None]] = EOS_ID
+        return Batch(source, target, labels)
+
+    def stack(self, plans: "Sequence[BatchPlan]", i: int) -> Batch:
+        # Draws are made row by row.
+        return Plan.stack(self, plans, i) if any(self.samplers) else super().stack(plans, i)
+
     def __getitem__(self, i: int) -> Batch:
+        if not any(self.samplers):
+            return super().__getitem__(i)
         bucket, indices = self.indices(i)
         sources, targets = (
             [side[j] if ids is None else ids for j, ids in zip(indices, drawn, strict=True)]
