@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKDIR ?= runs/quickstart
 OUT ?= runs/accelerator
+BENCH ?= runs/bench
 
-.PHONY: demo check test test-slow test-browser accelerator lint clean
+.PHONY: demo check test test-slow test-browser accelerator bench lint clean
 
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -34,6 +35,10 @@ test-browser: .venv/installed
 # Checks and measures the accelerator that jax in .venv can use: in nine minutes, or go on later.
 accelerator: .venv/installed
 	$(BIN)/python -m experiments.studies.accelerator --out=$(OUT) $(FLAGS)
+
+# Measures speed, memory and start on this machine; exit code 1 if something became slower.
+bench: .venv/installed
+	$(BIN)/python -m experiments.benchmark --out=$(BENCH) $(FLAGS)
 
 lint: .venv/installed
 	$(BIN)/ruff check .

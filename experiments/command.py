@@ -11,7 +11,7 @@ from configs import base
 from experiments import recipe, safety
 from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override
-from experiments.modes import CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
+from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code, keep_memory, logging_to
 from transformer.config import check, check_model, check_scores
@@ -66,8 +66,8 @@ def _execute(command: Command) -> int:
         keep_memory()
     if options.trial is not None and not experiment.is_sweep:
         raise UserError("--trial is for sweeps: --config names none")
-    if mode.name == PLAN and experiment.is_sweep:
-        logger.info("--config is a sweep: this plan is of one run, without what a trial sets")
+    if mode.name in (PLAN, BENCHMARK) and experiment.is_sweep:
+        logger.info(f"--config is a sweep: this {mode.name} is of one run, without what trials set")
     function = mode.load(config.task)
     if mode.name == TRAIN:
         return function(experiment, folder, options)

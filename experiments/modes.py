@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from transformer.errors import UserError
 
 TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
-READ_TEXT = (TRAIN, PLAN, CLEAN)  # the modes that read the training text of a run's own config
+BENCHMARK = "benchmark"
+READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the training text of their config
 TAG_FLAG = "source_tag"
 ATTENTION_FLAGS = ("sentence", "translation", TAG_FLAG, "hide_eos", "layer", "head")
 LINE_FLAGS = ("input", "output")
@@ -73,6 +74,13 @@ TABLE = (
         "experiments.planning.plan.plan",
         "print the memory, disk and time that a training needs, and train nothing",
         ("output",),
+        workdir=False,
+    ),
+    Mode(
+        BENCHMARK,
+        "experiments.benchmark.benchmark.benchmark",
+        "measure speed, memory and start of a training, and train nothing",
+        ("output", "parts", "peers", "baseline", "trace"),
         workdir=False,
     ),
     Mode(

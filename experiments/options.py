@@ -19,7 +19,9 @@ class Options:
     input: str | None = _flag(
         "input file, one text per line; default: standard input (align: the test set)"
     )
-    output: str | None = _flag("output file; default: standard output (plan: also write JSON)")
+    output: str | None = _flag(
+        "output file; default: standard output (plan, benchmark: also write JSON)"
+    )
     source_tag: str | None = _flag(
         "tag put before every source, of a model of several corpora, such as <2de>"
     )
@@ -33,6 +35,12 @@ class Options:
     token: str | None = _flag(
         "print the nearest neighbours of this token or word, without pictures"
     )
+    parts: str | None = _flag("what to measure, of training,decoding,start; by default all")
+    peers: str | None = _flag(
+        "others to train in turn, of torch,torch_compile,hugging_face; by default those installed"
+    )
+    baseline: str | None = _flag("JSON of an earlier benchmark to compare with")
+    trace: str | None = _flag("folder for JAX's profiler traces of the steps")
 
     def needed_sentence(self) -> str:
         """Returns the sentence.

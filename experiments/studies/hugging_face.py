@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.studies.marian import make_model
 from experiments.studies.peers import Ids, Tables, imported, position_table
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.inference.base import Params
@@ -26,30 +27,8 @@ class HuggingFace:
         self._torch, package = imported("torch"), imported("transformers")
         self._torch.set_num_threads(threads)
         config = translator.model.config
-        kind = "M2M100" if config.normalizes_input else "Marian"
-        model = "M2M100ForConditionalGeneration" if config.normalizes_input else "MarianMTModel"
         tables = Tables(config, params)
-        settings = getattr(package, f"{kind}Config")(
-            vocab_size=len(tables.target),
-            d_model=config.d_model,
-            encoder_layers=config.num_encoder_layers,
-            decoder_layers=config.num_decoder_layers,
-            encoder_attention_heads=config.num_heads,
-            decoder_attention_heads=config.num_heads,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            max_position_embeddings=config.max_length,
-            activation_function="relu",
-            scale_embedding=True,
-            tie_word_embeddings=config.one_table,
-            share_encoder_decoder_embeddings=config.one_table,
-            pad_token_id=PAD_ID,
-            bos_token_id=BOS_ID,
-            eos_token_id=EOS_ID,
-            decoder_start_token_id=BOS_ID,
-            forced_eos_token_id=None,
-        )
-        self._model = getattr(package, model)(settings).eval()
+        self._model = make_model(package, config).eval()
         self._fill(config, params, tables)
 
     def translate(

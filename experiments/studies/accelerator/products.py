@@ -1,10 +1,12 @@
 """The part `peak`: how fast the device multiplies large matrices."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from experiments.studies.accelerator.parts import Order
 
@@ -28,8 +30,10 @@ def measure(order: Order) -> dict[str, Any]:
     return {"peak": {kind: max(own.values()) for kind, own in speeds.items()}, "sizes": speeds}
 
 
-def _speed(size: int, dtype: str, precision: str | None) -> float:
-    """The operations per second of products of square matrices, in the fastest round."""
+def make_chain(
+    size: int, dtype: str, precision: str | None, products: int
+) -> tuple[Callable[[Array], Array], Array]:
+    """Returns a program that multiplies a square matrix so often by another, and that matrix."""
     x = jax.random.normal(jax.random.key(0), (size, size), jnp.float32)
     weights = (x / size**0.5).astype(dtype)  # the product is as large as its factor
 
@@ -38,9 +42,15 @@ def _speed(size: int, dtype: str, precision: str | None) -> float:
         def product(_, x):
             return jnp.matmul(x, weights, precision=precision)
 
-        return jax.lax.fori_loop(0, CHAIN, product, x)
+        return jax.lax.fori_loop(0, products, product, x)
 
-    x = jax.block_until_ready(chain(x.astype(dtype)))
+    return chain, x.astype(dtype)
+
+
+def _speed(size: int, dtype: str, precision: str | None) -> float:
+    """The operations per second of products of square matrices, in the fastest round."""
+    chain, x = make_chain(size, dtype, precision, CHAIN)
+    x = jax.block_until_ready(chain(x))
     seconds = []
     for _ in range(ROUNDS):
         start = time.monotonic()

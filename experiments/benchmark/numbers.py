@@ -1,0 +1,66 @@
+"""The numbers of a benchmark from its rounds: medians and quartiles, relative to large products.
+
+The cost of a time is what large matrix products need for as many floating-point operations, as
+measured in the same round: 1.5 means that it took 1.5 times as long as they would. Where operations
+are not counted, the cost is in units of 1e12 of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+UNIT = 1e12  # operations
+MATMUL, STEP = "matmul", "step"
+Numbers = Sequence[float] | np.ndarray
+Spread = dict[str, float]
+Found = Mapping[str, Mapping[str, Any]]  # what `rotation.rotate` returns
+
+
+def spread(values: Numbers) -> Spread:
+    """Returns the median and the quartiles: `median`, `low` and `high`."""
+    low, median, high = np.quantile(np.asarray(values, float), [0.25, 0.5, 0.75]).tolist()
+    return {"median": median, "low": low, "high": high}
+
+
+def column(found: Found, system: str, key: str) -> np.ndarray:
+    """Returns a number of each round of a system."""
+    return np.array([record[key] for record in found[system]["rounds"]], float)
+
+
+def training_numbers(found: Found) -> dict[str, dict[str, Any]]:
+    """Returns {system: {quantity: value}} of systems that train on the same batches.
+
+    Of each that was measured: `step_seconds`, `tokens_per_second` of the real target tokens,
+    `cost`, `fraction` of the speed of large products, `ratio` of its time to that of our step, and
+    `peak_bytes`.
+    """
+    speed = column(found, MATMUL, "flops_per_second")
+    work = {key: column(found, STEP, key) for key in ("steps", "tokens", "flops", "seconds")}
+    numbers: dict[str, dict[str, Any]] = {MATMUL: {"flops_per_second": spread(speed)}}
+    for name, own in found.items():
+        if name == MATMUL or "error" in own:
+            continue
+        seconds = column(found, name, "seconds")
+        cost = seconds * speed / work["flops"]
+        numbers[name] = {
+            "step_seconds": spread(seconds / work["steps"]),
+            "tokens_per_second": spread(work["tokens"] / seconds),
+            "cost": spread(cost),
+            "fraction": spread(1 / cost),
+            "ratio": spread(seconds / work["seconds"]),
+            "peak_bytes": spread([own["peak_bytes"]]),
+        }
+    compiled = found[STEP]["compile_seconds"]
+    numbers[STEP]["compile_seconds"] = spread([compiled])
+    numbers[STEP]["compile_cost"] = spread(compiled * speed / UNIT)
+    return numbers
+
+
+def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
+    """Returns `seconds` and their `cost`, in units of `UNIT` operations.
+
+    Args:
+      speed: of large products, operations per second, at the time of each.
+    """
+    return {"seconds": spread(seconds), "cost": spread(np.multiply(seconds, speed) / UNIT)}

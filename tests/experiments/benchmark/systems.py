@@ -1,0 +1,24 @@
+"""Systems for tests of the rotation; they import nothing, as a peer imports no JAX."""
+
+
+def write(order, turn):
+    """Writes its name into a file when it is asked to measure."""
+    turn({"ready": order["name"]})
+    while True:
+        with open(order["file"], "a") as file:
+            file.write(order["name"])
+        print("a library prints this")
+        turn({"seconds": order["seconds"]})
+
+
+def fill(order, turn):
+    """Holds so many bytes."""
+    held = bytearray(order["bytes"])
+    held[::4096] = b"x" * len(held[::4096])
+    while True:
+        turn({})
+
+
+def fail(order, turn):
+    """Fails before it is ready."""
+    raise ValueError("no room")

@@ -1,0 +1,316 @@
+"""Benchmarks measure systems in turn, and tell slower code from a slower machine."""
+
+import copy
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.benchmark import __main__, baseline, comparison, ours, rotation, table
+from experiments.benchmark.benchmark import choose
+from experiments.benchmark.numbers import spread, timed_numbers, training_numbers
+from experiments.benchmark.parts import Setting
+from experiments.benchmark.rotation import System
+from experiments.benchmark.worker import peak_memory
+from experiments.benchmark.workloads import RandomTask, Shape, Workload, make_task, tiny, tutorial
+from places import ROOT
+from runs import toy_config
+from tiny_run import CONFIG, refused
+from transformer.errors import RunError, UserError
+
+SYSTEMS = "tests.experiments.benchmark.systems"
+ENVIRONMENT = {
+    **{"devices": {"count": 1, "kind": "cpu"}, "cores": 2, "processor": "an abacus"},
+    **{"packages": {"jax": "0.0.1"}, "code": {"commit": "0123456789", "changed": False}},
+}
+
+
+def rounds(**columns):
+    """The rounds of a system, given the numbers of each."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+# In the last round all of the machine is half as fast.
+FOUND = {
+    "matmul": {"rounds": rounds(flops_per_second=[100e9, 100e9, 50e9]), "peak_bytes": 1},
+    "step": {
+        "rounds": rounds(
+            seconds=[4.0, 4.0, 8.0], steps=[2] * 3, tokens=[80.0] * 3, flops=[200e9] * 3
+        ),
+        **{"peak_bytes": 700, "compile_seconds": 30.0},
+    },
+    "torch": {"rounds": rounds(seconds=[10.0, 12.0, 24.0]), "peak_bytes": 900},
+    "hugging_face": {"error": "it has ended"},
+}
+
+
+def benchmark_of(numbers, workload="w"):
+    parts = {"tiny": {"workload": workload, "numbers": numbers}}
+    return {"environment": ENVIRONMENT, "parts": parts}
+
+
+def test_numbers_are_those_counted_by_hand():
+    numbers = training_numbers(FOUND)
+    # 200 GFLOP in 4 s are half of 100 GFLOP/s; at half the speed they take 8 s.
+    assert numbers["step"]["cost"] == spread([2.0, 2.0, 2.0])
+    assert numbers["step"]["fraction"]["median"] == 0.5
+    assert numbers["step"]["step_seconds"] == {"median": 2.0, "low": 2.0, "high": 3.0}
+    assert numbers["step"]["tokens_per_second"]["median"] == 20.0
+    assert numbers["torch"]["ratio"]["median"] == 3.0
+    assert numbers["torch"]["ratio"]["low"] == 2.75
+    assert numbers["torch"]["peak_bytes"]["median"] == 900
+    assert numbers["step"]["compile_cost"]["median"] == 3.0  # 30 s of 100 GFLOP/s
+    assert "hugging_face" not in numbers
+    timed = timed_numbers([2.0, 3.0, 4.0], [1e12] * 3)
+    assert timed["seconds"] == timed["cost"] == {"median": 3.0, "low": 2.5, "high": 3.5}
+
+
+def test_a_slower_machine_is_no_slower_code():
+    numbers = training_numbers(FOUND)
+    slow = copy.deepcopy(FOUND)
+    for row in slow["matmul"]["rounds"]:
+        row["flops_per_second"] /= 3
+    for row in slow["step"]["rounds"]:
+        row["seconds"] *= 3
+    slow["step"]["compile_seconds"] *= 3
+    same = baseline.compare(benchmark_of(numbers), benchmark_of(training_numbers(slow)))
+    assert [change.ratio for change in same] == pytest.approx([1.0] * len(same))
+    assert not any(change.worse for change in same)
+    for row in slow["step"]["rounds"]:  # and now the code
+        row["seconds"] *= 1.25
+    changes = baseline.compare(benchmark_of(numbers), benchmark_of(training_numbers(slow)))
+    [worse] = [change for change in changes if change.worse]
+    assert worse == baseline.Change("tiny", "step", "time", pytest.approx(1.25), True)
+    assert {change.quantity for change in changes} == {"time", "compilation", "peak memory"}
+    assert {change.system for change in changes} == {"step"}  # a slower peer is no news
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ratio", "worse"),
+    [
+        ([2.0, 2.0, 2.0], [2.2, 2.2, 2.2], 1.1, True),
+        ([2.0, 2.0, 2.0], [2.08, 2.08, 2.08], 1.04, False),  # within the margin
+        ([1.0, 2.0, 3.0], [2.0, 2.4, 2.8], 1.2, False),  # within the noise
+        ([2.0, 2.0, 2.0], [1.0, 1.0, 1.0], 0.5, False),
+    ],
+)
+def test_worse_is_what_is_beyond_margin_and_noise(old, new, ratio, worse):
+    found = baseline.relate(spread(old), spread(new), 0.05)
+    assert found == (pytest.approx(ratio), worse)
+
+
+def test_other_work_is_not_compared_and_the_report_says_so():
+    numbers = {"warm": {"cost": spread([2.0])}, "loop": {"cost": spread([2.0])}}
+    slower = {"warm": {"cost": spread([2.2])}, "loop": {"cost": spread([2.2])}}
+    old, new = benchmark_of(numbers), benchmark_of(slower)
+    changes = baseline.compare(old, new)
+    assert [(own.system, own.worse) for own in changes] == [("loop", True), ("warm", False)]
+    lines = baseline.report(old, new, changes)
+    assert lines[1:] == ["tiny, loop: time is 1.10 times that of the baseline"]
+    assert "cores of an abacus, jax 0.0.1, commit 0123456" in lines[0]
+    other = benchmark_of(slower, "another")
+    other["environment"] = {**ENVIRONMENT, "processor": "two abaci"}
+    assert baseline.compare(old, other) == []
+    lines = baseline.report(old, other, [])
+    assert lines[1].startswith("this machine is another: 1 x cpu, 2 cores of two abaci")
+    assert lines[2] == "the baseline has not the same work in: tiny"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"parts": {}}', '{"environment": {}, "parts": 1}'])
+def test_a_file_that_is_no_benchmark_is_refused(tmp_path, text):
+    path = tmp_path / "old.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"--baseline=.*old\.json is not a benchmark"):
+        baseline.read(path)
+    path.write_text(json.dumps(benchmark_of(training_numbers(FOUND))))
+    assert baseline.read(path)["parts"].keys() == {"tiny"}
+
+
+def test_systems_take_turns_in_processes_of_their_own(tmp_path):
+    file = str(tmp_path / "calls")
+    systems = {
+        name: System(f"{SYSTEMS}.write", {"name": name, "file": file, "seconds": i})
+        for i, name in enumerate("ab")
+    }
+    systems["c"] = System(f"{SYSTEMS}.fail", {}, optional=True)
+    found = rotation.rotate(systems, 3, tmp_path)
+    assert (tmp_path / "calls").read_text() == "ababab"
+    assert found["b"]["rounds"] == [{"seconds": 1}] * 3
+    assert found["a"]["ready"] == "a"
+    assert found["c"] == {"error": "c has ended: ValueError: no room"}
+    assert (tmp_path / "a.log").read_text().count("a library prints this") == 3
+    with pytest.raises(RunError, match="c has ended: ValueError: no room"):
+        rotation.rotate({"c": systems["c"]._replace(optional=False)}, 1, tmp_path)
+
+
+def test_the_memory_of_a_system_is_its_own(tmp_path):
+    held = 2**28
+    systems = {name: System(f"{SYSTEMS}.fill", {"bytes": held * (name == "b")}) for name in "ab"}
+    found = rotation.rotate(systems, 1, tmp_path)
+    little, much = (found[name]["peak_bytes"] for name in "ab")
+    assert held <= much - little < 1.1 * held
+    assert little < peak_memory() / 2  # of this process, which has started it
+
+
+def test_peers_have_no_jax_in_their_process():
+    modules = "import sys, experiments.benchmark.peers, experiments.studies.marian"
+    code = f"{modules}; print('jax' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "False True\n", done.stderr
+
+
+def order_of(tmp_path, steps):
+    shape = Shape(7, 5, 3)
+    config = toy_config(tmp_path / "cache")
+    return {**Workload(config, shape).order(), "steps": steps, "folder": str(tmp_path)}
+
+
+def ask(system, order, times):
+    """The records of a system that is asked to measure so often, within this process."""
+    records = []
+
+    def turn(record):
+        records.append(record)
+        if len(records) > times:
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        system(order, turn)
+    return records
+
+
+def test_the_step_counts_the_tokens_of_its_batches(tmp_path):
+    order = order_of(tmp_path, 3)
+    about, first, second = ask(ours.step, order, 2)
+    task = RandomTask(toy_config(tmp_path), Shape(7, 5, 3))
+    for record, numbers in ((first, range(3)), (second, range(3, 6))):
+        assert record["tokens"] == sum(int((task.plan[i].labels > 0).sum()) for i in numbers)
+        assert record["positions"] == 3 * 7 * 5
+        assert record["seconds"] > 0
+    assert first["tokens"] != second["tokens"]
+    each = 6 * task.predictor.model.weights_per_token(task.predictor.param_shapes())
+    assert first["flops"] == each * 3 * 7 * 5
+    params = task.init_params(jax.random.key(0))
+    assert about["parameters"] == sum(x.size for x in jax.tree.leaves(params))
+
+
+def test_the_loop_is_timed_with_a_line_of_metrics_for_each_round(tmp_path):
+    records = ask(ours.loop, order_of(tmp_path, 3), 4)
+    assert records[0] == {}
+    assert all(record["seconds"] > 0 for record in records[1:])
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    # The first of its 1 + 4 * 3 steps has compiled.
+    assert [json.loads(line)["step"] for line in lines] == [3, 6, 9, 12]
+
+
+def test_a_trace_of_the_steps_is_written_on_request(tmp_path):
+    ask(ours.step, order_of(tmp_path, 1), 0)
+    assert not (tmp_path / "trace").exists()
+    ask(ours.step, {**order_of(tmp_path / "b", 1), "trace": str(tmp_path / "trace")}, 0)
+    assert list((tmp_path / "trace").rglob("*.xplane.pb"))
+
+
+def test_sentences_of_random_batches_have_all_lengths_and_an_end():
+    task = make_task(tiny())
+    lengths = np.concatenate([(task.plan[i].labels > 0).sum(axis=1) for i in range(2)])
+    assert set(lengths) == set(range(11, 17))
+    assert task.plan[0].labels.shape == (256, 16)
+    assert make_task(tutorial()).plan[3].source.shape == (64, 41)
+
+
+def test_the_table_has_a_row_of_each_system(capsys):
+    part = {
+        **{"workload": "w", "shapes": [[7, 5, 1]], "flops_per_step": 1e11, "parameters": 1234},
+        **{"target_padding_fraction": 0.25, "program_bytes": 10**9, "device_bytes": 7},
+        **{"numbers": training_numbers(FOUND), "errors": {"hugging_face": "it has ended"}},
+    }
+    table.print_tables({"tiny": part}, "toys")
+    lines = capsys.readouterr().out.splitlines()
+    [row] = [line for line in lines if "torch.nn" in line]
+    assert "6,000 (5,500 to 9,000)" in row
+    assert "3.00 (2.75 to 3.00)" in row
+    assert any("Hugging Face" in line and "it has ended" in line for line in lines)
+    assert any("25.0%" in line for line in lines)
+
+
+def test_a_misspelt_part_is_refused_in_one_line(tmp_path, capsys):
+    (tmp_path / "config.py").write_text(CONFIG.replace("CACHE", str(tmp_path / "cache")))
+    flags = ("--mode=benchmark", f"--config={tmp_path / 'config.py'}")
+    refused(*flags, "--parts=start,trianing", says="'trianing': choose from training,decoding")
+    refused(*flags, "--peers=tensorflow", says="'tensorflow': choose from torch,")
+    refused(*flags, "--baseline=nowhere.json", says="--baseline=nowhere.json is not a benchmark")
+    assert __main__.main([f"--out={tmp_path / 'out'}", "--parts=tine"]) == 2
+    error = capsys.readouterr().err
+    assert error == "error: --parts has 'tine': choose from tiny,tutorial,decoding,start,text\n"
+    assert not (tmp_path / "out").exists()
+    assert choose("start,training", ["training", "decoding", "start"]) == ["training", "start"]
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A function that runs the command, and the parts that were measured."""
+    cost, names = {"step": 1.0}, []
+
+    def measure(workload, setting):
+        names.append(workload)
+        return {"workload": "w", "numbers": {"decoding": timed_numbers([cost["step"]], [1e12])}}
+
+    monkeypatch.setitem(__main__.KINDS, "decoding", measure)
+    monkeypatch.setattr(__main__, "BASELINE", tmp_path / "speed.json")
+    monkeypatch.setattr(__main__, "show", lambda found, before, name: judge(found, before))
+    monkeypatch.setattr(__main__.environment, "describe", lambda: ENVIRONMENT)
+
+    def judge(found, before):
+        changes = baseline.compare(before, found) if before else []
+        return any(change.worse for change in changes)
+
+    def run(*flags, seconds=1.0):
+        cost["step"] = seconds
+        names.clear()
+        return __main__.main([f"--out={tmp_path / 'out'}", "--parts=decoding", *flags]), len(names)
+
+    return run
+
+
+def test_the_exit_code_says_that_something_became_slower(measured, tmp_path):
+    assert measured() == (0, 1)
+    (tmp_path / "out" / "benchmark.json").rename(tmp_path / "speed.json")
+    assert measured(seconds=1.2) == (0, 0)  # there since the first start
+    assert measured("--rounds=2", seconds=1.02) == (0, 1)
+    assert measured("--rounds=3", seconds=1.2) == (1, 1)
+
+
+def test_what_was_measured_with_changed_code_is_measured_again(measured, monkeypatch):
+    changed = {**ENVIRONMENT, "code": {"commit": "0123456789", "changed": True}}
+    monkeypatch.setattr(__main__.environment, "describe", lambda: changed)
+    assert [measured()[1], measured()[1]] == [1, 1]
+
+
+def test_peers_are_chosen_by_name_or_by_what_is_installed(monkeypatch):
+    there = {"torch": True}
+    monkeypatch.setattr(comparison.importlib.util, "find_spec", there.get)
+    assert comparison.choose(None) == ["torch"]
+    assert comparison.choose("") == []
+    assert comparison.choose("torch_compile") == ["torch_compile"]
+    with pytest.raises(UserError, match="--peers=hugging_face needs transformers: pip install"):
+        comparison.choose("hugging_face")
+    assert Setting().peers == ()
+
+
+@pytest.mark.slow
+def test_a_whole_benchmark_of_a_tiny_config(tmp_path):
+    (tmp_path / "config.py").write_text(CONFIG.replace("CACHE", str(tmp_path / "cache")))
+    command = [sys.executable, "launch.py", "--mode=benchmark", "--peers="]
+    command += [f"--config={tmp_path / 'config.py'}", f"--output={tmp_path / 'found.json'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    numbers = {name: part["numbers"] for name, part in found["parts"].items()}
+    assert numbers["training"].keys() == {"matmul", "step", "loop"}
+    assert numbers["decoding"]["decoding"]["seconds"]["median"] > 0
+    starts = numbers["start"]
+    assert starts["warm"]["seconds"]["median"] < starts["cold"]["seconds"]["median"]
+    assert "whole loop" in done.stdout

@@ -1,0 +1,168 @@
+"""Peers train the same model on the same batches.
+
+Without the packages of requirements-peers.txt, what needs them is skipped.
+"""
+
+import dataclasses
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.benchmark import comparison
+from experiments.benchmark.peers import make_step
+from experiments.benchmark.workloads import Shape, Workload, make_task
+from experiments.studies.marian import make_model
+from runs import toy_config
+from transformer.data.parallel.batches import Batch, make_batch
+from transformer.model.layers import NO_DROPOUT
+
+PEERS = all(importlib.util.find_spec(name) for name in ("transformers", "torch"))
+needs_peers = pytest.mark.skipif(not PEERS, reason="needs the packages of requirements-peers.txt")
+SMOOTHING = 0.1
+ORDER = {
+    "label_smoothing": SMOOTHING,
+    "optimizer": {
+        **{"name": "adam", "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-9},
+        **{"weight_decay": 0.0, "clip_norm": 5.0},
+    },
+}
+
+
+def workload_of(tmp_path, **changes):
+    settings = {"model.attention_bias": True, "model.positions": "split", **changes}
+    return Workload(toy_config(tmp_path / "cache", **settings), Shape(7, 5, 3))
+
+
+def linear(prefix, params):
+    return {f"{prefix}.weight": params["kernel"].T, f"{prefix}.bias": params["bias"]}
+
+
+def norm(prefix, params):
+    return {f"{prefix}.weight": params["scale"], f"{prefix}.bias": params["bias"]}
+
+
+def layer_weights(params, prefix):
+    """The weights of a layer by their names in torch.nn.Transformer."""
+    found, norms = {}, ["self_attention"]
+    attentions = {"self_attention": "self_attn", "cross_attention": "multihead_attn"}
+    for ours, theirs in attentions.items():
+        if ours in params:
+            maps = [params[ours][name] for name in ("query", "key", "value")]
+            weights = np.concatenate([own["kernel"].T for own in maps])
+            found[f"{prefix}.{theirs}.in_proj_weight"] = weights
+            found[f"{prefix}.{theirs}.in_proj_bias"] = np.concatenate([own["bias"] for own in maps])
+            found |= linear(f"{prefix}.{theirs}.out_proj", params[ours]["output"])
+            norms = [*norms, ours] if ours != norms[0] else norms
+    for number, name in enumerate([*norms, "feed_forward"], 1):
+        found |= norm(f"{prefix}.norm{number}", params[f"{name}_residual"]["norm"])
+    found |= linear(f"{prefix}.linear1", params["feed_forward"]["inner"])
+    return found | linear(f"{prefix}.linear2", params["feed_forward"]["outer"])
+
+
+def torch_weights(params):
+    """The weights of a translator by their names in the PyTorch model."""
+    target = params["target_embedding"]["table"]
+    found = {
+        "target.weight": target,
+        "source.weight": params.get("source_embedding", {"table": target})["table"],
+        "output.weight": params.get("output_embedding", {"table": target})["table"],
+    }
+    for half in ("encoder", "decoder"):
+        for name, own in params.items():
+            if name.startswith(f"{half}_layers_"):
+                number = name.rpartition("_")[2]
+                found |= layer_weights(own, f"transformer.{half}.layers.{number}")
+        if f"{half}_norm" in params:
+            found |= norm(f"transformer.{half}.norm", params[f"{half}_norm"])
+    return found
+
+
+@needs_peers
+@pytest.mark.parametrize("position", ["pre", "post"])
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_the_loss_in_pytorch_is_ours(tmp_path, position, tied):
+    import torch
+
+    from experiments.benchmark.torch_model import Translator
+
+    changes = {"model.norm_position": position, "model.tied_embeddings": tied}
+    task = make_task(workload_of(tmp_path, **changes))
+    rng = np.random.default_rng(3)
+    params = jax.tree.map(
+        lambda x: np.asarray(x + 0.1 * rng.normal(size=x.shape), np.float32),
+        task.init_params(jax.random.key(5)),
+    )
+    config = task.predictor.model.config
+    model = Translator(config, dict.fromkeys(NO_DROPOUT._fields, 0.0))
+    ours = sum(x.size for x in jax.tree.leaves(params))
+    assert sum(x.numel() for x in model.parameters()) == ours
+    weights = {name: torch.tensor(np.asarray(x)) for name, x in torch_weights(params).items()}
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    assert (missing, unexpected) == (["positions"], [])
+    batch = task.plan[0]
+    variables = {"params": jax.tree.map(jnp.asarray, params)}
+    sums = task.predictor.token_sums(variables, jax.tree.map(jnp.asarray, batch), SMOOTHING)
+    step = make_step(model.train(), model, ORDER)
+    tensors = [torch.from_numpy(x).long() for x in batch]
+    first, second = (float(step(*tensors)) for _ in range(2))
+    assert first == pytest.approx(float(sums.loss / sums.weight), rel=1e-5)
+    assert second < first  # and it trains
+
+
+@needs_peers
+@pytest.mark.parametrize("position", ["pre", "post"])
+def test_hugging_faces_model_has_as_many_parameters_and_trains(tmp_path, position):
+    import torch
+    import transformers
+
+    task = make_task(workload_of(tmp_path, **{"model.norm_position": position}))
+    config = task.predictor.model.config
+    model = make_model(transformers, config, dropout=0.0, attention_dropout=0.0)
+    ours = sum(x.size for x in jax.tree.leaves(task.init_params(jax.random.key(0))))
+    assert sum(x.numel() for x in model.parameters() if x.requires_grad) == ours
+
+    def logits(source, target):
+        return model(input_ids=source, decoder_input_ids=target, use_cache=False).logits
+
+    step = make_step(model.train(), logits, ORDER)
+    tensors = [torch.from_numpy(x).long() for x in task.plan[0]]
+    first, second = (float(step(*tensors)) for _ in range(2))
+    assert second < first
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.positions", "rotary"),
+        ("model.dropout_embedding", 0.5),
+        ("model.dropout_layer", 0.5),
+        ("optimizer.gradient_accumulation_steps", 2),
+        ("model.dtype", "bfloat16"),
+    ],
+)
+def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog, key, value):
+    caplog.set_level("INFO")
+    for changes in ({}, {key: value}):
+        workload = workload_of(tmp_path, **changes)
+        task = make_task(workload)
+        found = comparison.peer_systems(["torch"], workload, task, 2, 3, tmp_path)
+        assert len(found) == (not changes)
+    assert f"without torch: {key}=" in caplog.text
+
+
+def test_peers_get_our_batches_without_rows_of_padding(tmp_path):
+    workload = workload_of(tmp_path)
+    task = make_task(workload)
+    found = comparison.peer_systems(["torch"], workload, task, 2, 3, tmp_path)["torch"].order
+    assert found["model"] == dataclasses.asdict(task.predictor.model.config)
+    with np.load(found["batches"]) as arrays:
+        assert len(arrays) == 2 * 3 * len(Batch._fields)
+        for i in range(6):
+            for name, expected in task.plan[i]._asdict().items():
+                np.testing.assert_array_equal(arrays[f"{name}_{i}"], expected)
+    batch = make_batch([[5, 6], []], [[7], []], 4, 4)
+    kept = comparison._arrays([batch])
+    assert [kept[f"{name}_0"].shape for name in Batch._fields] == [(2, 4)] * 3
