@@ -13,7 +13,7 @@ from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override
 from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
-from experiments.process import exit_code, keep_memory, logging_to
+from experiments.process import exit_code, keep_program_memory, logging_to
 from transformer.config import check, check_model, check_scores
 from transformer.errors import UserError
 from transformer.trials import refuse_sweep
@@ -63,7 +63,7 @@ def _execute(command: Command) -> int:
     config = experiment.config
     _keep_compiled(config)
     if mode.name in (TRAIN, PLAN):
-        keep_memory()
+        keep_program_memory()
     if options.trial is not None and not experiment.is_sweep:
         raise UserError("--trial is for sweeps: --config names none")
     if mode.name in (PLAN, BENCHMARK) and experiment.is_sweep:

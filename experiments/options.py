@@ -37,7 +37,7 @@ class Options:
     )
     parts: str | None = _flag("what to measure, of training,decoding,start; by default all")
     peers: str | None = _flag(
-        "others to train in turn, of torch,torch_compile,hugging_face; by default those installed"
+        "others to train in turn, such as torch,hugging_face; by default those installed"
     )
     baseline: str | None = _flag("JSON of an earlier benchmark to compare with")
     trace: str | None = _flag("folder for JAX's profiler traces of the steps")

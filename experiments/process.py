@@ -124,20 +124,26 @@ def hush(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-def keep_memory() -> None:
-    """Makes the process keep freed memory, for programs that run many times on a CPU.
+def keep_program_memory() -> None:
+    """Makes the process keep the memory of jax's programs, which run many times on a CPU.
 
     Each execution of a compiled program allocates its temporary arrays as one block: for a
-    training step, hundreds of megabytes. By default, glibc returns a block of this size to the
-    kernel when it is freed, and the kernel clears the pages of the next one when they are first
-    written: a third of the time of a small model's step. With other C libraries, nothing changes.
-
-    What jax dispatches then runs in the calling thread: glibc keeps little memory for others.
-    Call this before jax has started its backend.
+    training step, hundreds of megabytes. See `keep_freed_memory`; glibc keeps large blocks for its
+    main thread alone, so a program runs in the thread that calls it. Call this before jax has
+    started its backend.
     """
     import jax  # here, so that a misspelt flag is answered before it
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+    keep_freed_memory()
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc keep freed memory for the process; does nothing with another C library.
+
+    By default, it returns a large block to the kernel when it is freed, and the kernel clears the
+    pages of the next one when they are first written: a third of the time of a small model's step.
+    """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(M_MMAP_MAX, 0)  # large blocks come from the heap, like small ones

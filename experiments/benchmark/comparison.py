@@ -109,7 +109,12 @@ def peer_systems(
         "arrays": Batch._fields,
         "steps": steps,
     }
-    return {name: System(PEERS[name].function, order, optional=True) for name in names}
+    return {
+        name: System(
+            PEERS[name].function, order | {"keep_memory": PEERS[name].keeps_memory}, optional=True
+        )
+        for name in names
+    }
 
 
 def _arrays(batches: Sequence[Batch]) -> dict[str, np.ndarray]:

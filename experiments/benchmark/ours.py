@@ -17,6 +17,7 @@ from experiments.benchmark.worker import Turn
 from experiments.benchmark.workloads import make_task, read_workload
 from experiments.compile_cache import keep_programs
 from experiments.planning.measure import Shape, program_bytes, shapes_of
+from experiments.process import keep_program_memory
 from experiments.studies.accelerator.products import make_chain
 from transformer.data.plan import Plan
 from transformer.inference.translator import Translator
@@ -95,8 +96,9 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 def _start(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
     """The task of an order and the trainer of its run, which writes into `folder`.
 
-    What the step compiles, the loop finds in `programs`.
+    What the step compiles, the loop finds in `programs`. The process is prepared like a training's.
     """
+    keep_program_memory()
     if "programs" in order:
         keep_programs(Path(order["programs"]))
     workload = read_workload(order)

@@ -13,16 +13,22 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from experiments.benchmark.worker import Turn, cores
+from experiments.process import keep_freed_memory
 from transformer.data.tokenizer import PAD_ID
 from transformer.model.config import ModelConfig
 
 
 class Peer(NamedTuple):
-    """A system of others: its title, its function, and the packages that it needs."""
+    """A system of others: its title, its function, and the packages that it needs.
+
+    Attributes:
+      keeps_memory: whether its process keeps freed memory, as that of our trainings does.
+    """
 
     title: str
     function: str
     packages: tuple[str, ...]
+    keeps_memory: bool = False
 
 
 PEERS = {
@@ -37,6 +43,11 @@ PEERS = {
         "experiments.benchmark.peers.hugging_face_step",
         ("torch", "transformers"),
     ),
+}
+PEERS |= {
+    f"{name}_keep": peer._replace(title=f"{peer.title}, memory kept", keeps_memory=True)
+    for name, peer in PEERS.items()
+    if name != "torch_compile"
 }
 
 
@@ -120,6 +131,8 @@ def _serve(model: Any, logits: Callable, order: Mapping[str, Any], turn: Turn) -
     """Trains on the batches in their order, `steps` of them each time."""
     import torch
 
+    if order["keep_memory"]:
+        keep_freed_memory()
     torch.set_num_threads(cores())
     step, count = make_step(model.train(), logits, order), order["steps"]
     with np.load(order["batches"]) as arrays:

@@ -269,7 +269,7 @@ COUNT_FAULTS = """
 import resource, sys
 from experiments import process
 if sys.argv[1] == "keep":
-    process.keep_memory()
+    process.keep_program_memory()
 import jax, jax.numpy as jnp
 program = jax.jit(lambda x: jnp.sort(x, axis=0)[0].sum())
 x = jnp.zeros((4096, 4096))
