@@ -76,9 +76,11 @@ ALLOWED = {
         "transformer.model.parameters",
         "transformer.model.stack",
         "transformer.optim",
+        "transformer.run_progress",
         "transformer.tasks",
         "transformer.train_step",
     ),
+    "transformer.run_progress": ("transformer.metrics.registry",),
     "transformer.placement": (
         "transformer.data.plan",
         "transformer.data.stream",

@@ -14,12 +14,12 @@ from ml_collections import ConfigDict
 from transformer.analysis.snapshots import Snapshot
 from transformer.errors import RunError, UserError
 from transformer.finetuning.source import start_from
-from transformer.metrics.registry import lower_is_better
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.parameters import rules_of
 from transformer.model.stack import stacked_modules
 from transformer.optim import optimizers
-from transformer.optim.schedules import SCHEDULES, learning_rate
+from transformer.optim.schedules import learning_rate, warmup_fix
+from transformer.run_progress import RunProgress
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.files import write_json
 from transformer.storage.step_files import MetricsWriter, snapshot_files, write_snapshot
@@ -29,36 +29,6 @@ from transformer.train_step import TrainState, init_state, make_train_step
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 5  # attempts to evaluate one state, before the run continues without its scores
-
-
-@dataclasses.dataclass
-class RunProgress:
-    """The progress of a run apart from its state; saved with every checkpoint.
-
-    `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` is what was
-    trained since the last line; `line_sums`, see `TokenMetrics.to_list`, is filled in checkpoints
-    only.
-    """
-
-    fingerprint: str
-    seconds: float = 0.0
-    training_seconds: float = 0.0
-    tokens: float = 0.0
-    best: float | None = None
-    best_step: int = 0
-    evaluations_since_best: int = 0
-    line_seconds: float = 0.0
-    line_steps: int = 0
-    line_sums: list[float] = dataclasses.field(default_factory=list)
-
-    def record(self, step: int, metric: str, value: float) -> None:
-        """Records an evaluation."""
-        sign = -1.0 if lower_is_better(metric) else 1.0
-        # If the best were NaN, no score would ever be better.
-        if self.best is None or math.isnan(self.best) or sign * value > sign * self.best:
-            self.best, self.best_step, self.evaluations_since_best = value, step, 0
-        else:
-            self.evaluations_since_best += 1
 
 
 class Run:
@@ -75,7 +45,6 @@ class Run:
     """
 
     def __init__(self, task: Task, config: ConfigDict, workdir: Path):
-        _check_train(config)
         self.task, self.config, self.workdir = task, config, workdir
         self.rules = rules_of(config.train, lambda: task.predictor.param_shapes())
         settings = config.optimizer
@@ -118,7 +87,7 @@ class Run:
         numbers = {
             "learning_rate": settings.learning_rate,
             "warmup_steps": settings.warmup_steps,
-            "total_steps": math.ceil(self.total_steps / settings.gradient_accumulation_steps),
+            "total_steps": self.updates(self.total_steps),
             "weight_decay": settings.weight_decay,
             "ema_decay": self.config.train.ema_decay,
             **self.task.hparams(),
@@ -218,13 +187,26 @@ class Run:
             line += f"; best {metric} {best:.4g} at step {self.progress.best_step:,}"
         if nonfinite_steps:
             line += f"; {nonfinite_steps:,} steps were skipped: loss or gradient was not finite"
-        updates = -(-step // self.config.optimizer.gradient_accumulation_steps)
-        if updates < (warmup := self.config.optimizer.warmup_steps):
+        updates, warmup = self.updates(step), self.config.optimizer.warmup_steps
+        if updates < warmup:
             line += (
-                f"; the learning rate was still rising, at update {updates:,} of {warmup:,}: set "
-                f"--config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"
+                f"; the learning rate was still rising, at update {updates:,} of {warmup:,}: "
+                f"{warmup_fix(updates)}"
             )
         return line
+
+    def warn_of_warmup(self) -> None:
+        """Warns if the learning rate would rise during most of the run."""
+        updates, warmup = self.updates(self.total_steps), self.config.optimizer.warmup_steps
+        if updates < 2 * warmup:
+            logger.warning(
+                f"warning: {updates} updates are planned and the learning rate rises for "
+                f"{warmup} of them: {warmup_fix(updates)}"
+            )
+
+    def updates(self, steps: int) -> int:
+        """Returns the number of updates that this many batches make."""
+        return math.ceil(steps / self.config.optimizer.gradient_accumulation_steps)
 
     def seconds_left(self) -> float:
         """Returns the seconds that `train.minutes` leaves for the run."""
@@ -260,10 +242,8 @@ class Run:
             )
         tokens, progress = float(metrics.nll.count), self.progress
         progress.tokens += tokens
-        update = (step - 1) // self.config.optimizer.gradient_accumulation_steps + 1
-        rate = learning_rate(
-            self.config.optimizer.schedule, update, self.hparams(), self.task.d_model
-        )
+        schedule = self.config.optimizer.schedule
+        rate = learning_rate(schedule, self.updates(step), self.hparams(), self.task.d_model)
         values = {
             **summarize(metrics),
             "learning_rate": float(rate),
@@ -369,17 +349,3 @@ def total_steps(settings: ConfigDict, epoch_length: int) -> int:
     """Returns the number of steps of a run, given `config.train` and the batches in an epoch."""
     by_epochs = math.ceil(settings.epochs * epoch_length) if settings.epochs else settings.steps
     return min(settings.steps, by_epochs)
-
-
-def _check_train(config: ConfigDict) -> None:
-    if config.optimizer.schedule not in SCHEDULES:
-        raise UserError(
-            f"optimizer.schedule='{config.optimizer.schedule}' is unknown: choose one of "
-            f"{', '.join(SCHEDULES)}"
-        )
-    for key in ("steps", "log_every", "keep_last", "max_nonfinite_steps"):
-        if config.train[key] < 1:
-            raise UserError(f"train.{key}={config.train[key]} must be at least 1")
-    for group, key in (("train", "label_smoothing"), ("train", "ema_decay")):
-        if not 0.0 <= config[group][key] < 1.0:
-            raise UserError(f"{group}.{key}={config[group][key]} must be in [0, 1)")

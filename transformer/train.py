@@ -2,14 +2,12 @@
 
 import functools
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from transformer import signals
 from transformer.errors import RunError, UserError
@@ -91,7 +89,7 @@ class Trainer:
         """
         lead = self.runs[0]
         if len(self.runs) == 1:
-            warn_of_warmup(lead.config.optimizer, lead.total_steps)
+            lead.warn_of_warmup()
         step, states = self._restore()
         if step:
             logger.info(f"resuming from step {step}")
@@ -341,17 +339,6 @@ class Stopwatch:
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         return seconds
-
-
-def warn_of_warmup(settings: ConfigDict, total_steps: int) -> None:
-    """Warns if the learning rate would rise during most of the run."""
-    updates = math.ceil(total_steps / settings.gradient_accumulation_steps)
-    if updates < 2 * settings.warmup_steps:
-        logger.warning(
-            f"warning: {updates} updates are planned and the learning rate rises for "
-            f"{settings.warmup_steps} of them: set "
-            f"--config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"
-        )
 
 
 def _mean(numbers: Sequence[dict[str, float]]) -> dict[str, float]:

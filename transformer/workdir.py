@@ -68,7 +68,7 @@ class TrainedRun(Generic[PredictorT]):
       predictor: the model in use.
       variables: the variables to apply it with, `{"params": ...}`.
       steps: the steps of the checkpoints whose mean the parameters are, or of the only one.
-      progress: the progress of the run, see `transformer.run.RunProgress`; empty if unknown.
+      progress: the progress of the run, see `RunProgress`; empty if unknown.
     """
 
     predictor: PredictorT

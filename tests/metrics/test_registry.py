@@ -24,7 +24,7 @@ from transformer.errors import UserError
 from transformer.metrics import registry, text
 from transformer.metrics.registry import PANELS, SCORES, Metric, metrics_of
 from transformer.progress import Progress
-from transformer.run import RunProgress
+from transformer.run_progress import RunProgress
 from transformer.storage import weights
 from transformer.storage.checkpoint import Checkpoints
 from transformer.trials import find_trials

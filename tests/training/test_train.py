@@ -17,10 +17,12 @@ from runs import (
 )
 from transformer import run as run_module
 from transformer import train as train_module
+from transformer.config import check
 from transformer.errors import UserError
-from transformer.run import Run, RunProgress
+from transformer.run import Run
+from transformer.run_progress import RunProgress
 from transformer.storage.checkpoint import Checkpoints
-from transformer.train import Trainer, warn_of_warmup
+from transformer.train import Trainer
 
 
 def trained(folder, task=None, **changes) -> Trainer:
@@ -80,8 +82,14 @@ def test_rates_and_warnings_count_the_run_s_last_update_of_fewer_batches(tmp_pat
     np.testing.assert_allclose(rates, np.repeat([0.1, 0.05, 0.0], [4, 4, 2]), atol=1e-7)
     config = unigram_config(**{**changes, "optimizer.warmup_steps": 2})
     said.clear()
-    warn_of_warmup(config.optimizer, 10)
+    run = Run(Unigrams(), config, tmp_path / "late")
+    run.warn_of_warmup()
     assert "3 updates are planned" in said[0]
+    # The end says what the warning says.
+    fix = "set --config.optimizer.warmup_steps=1, or train longer"
+    assert said[0].endswith(fix)
+    assert run.ending(4, 0).endswith(fix)
+    run.close()
 
 
 def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_state(tmp_path):
@@ -247,6 +255,7 @@ def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
         ("optimizer.schedule", "sawtooth"),
     ],
 )
-def test_settings_that_make_no_run_are_refused_by_name(key, value, tmp_path):
+def test_settings_that_make_no_run_are_refused_by_name(key, value):
+    check(unigram_config())  # control
     with pytest.raises(UserError, match=key.replace(".", r"\.")):
-        Trainer([Run(Unigrams(), unigram_config(**{key: value}), tmp_path)])
+        check(unigram_config(**{key: value}))
