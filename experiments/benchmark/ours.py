@@ -21,6 +21,7 @@ from experiments.process import keep_program_memory
 from experiments.studies.accelerator.products import make_chain
 from transformer.data.plan import Plan
 from transformer.inference.translator import Translator
+from transformer.placement import StepQueue
 from transformer.run import Run
 from transformer.tasks.base import Task
 from transformer.train import Trainer
@@ -60,10 +61,11 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
     def take(batches: Sequence[Any]) -> list[Any]:
         nonlocal state
-        metrics = []
+        metrics, queue = [], StepQueue()  # each step under way holds memory
         for batch in batches:
             state, sums = programs[_key(batch)](state, batch, trainer.hparams)
             metrics.append(sums)
+            queue.wait(metrics)
         return jax.block_until_ready(metrics)
 
     first = [put(shape.batch) for shape in shapes]

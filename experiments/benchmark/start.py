@@ -15,7 +15,7 @@ from experiments.benchmark.rotation import ROOT, System, Worker
 from transformer.errors import RunError
 from transformer.storage.files import write_json
 
-COLD, WARM = 2, 3  # starts
+COLD, WARM = 1, 3  # starts
 PROGRAMS = "programs"  # the folder of compiled programs in the cache
 LAST_STEP = "step 2/"  # the start of the line by which a training says that it has been taken
 
