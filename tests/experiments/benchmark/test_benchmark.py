@@ -292,7 +292,7 @@ def test_what_was_measured_with_changed_code_is_measured_again(measured, monkeyp
 def test_peers_are_chosen_by_name_or_by_what_is_installed(monkeypatch):
     there = {"torch": True}
     monkeypatch.setattr(comparison.importlib.util, "find_spec", there.get)
-    assert comparison.choose(None) == ["torch"]
+    assert comparison.choose(None) == ["torch", "torch_keep"]
     assert comparison.choose("") == []
     assert comparison.choose("torch_compile") == ["torch_compile"]
     with pytest.raises(UserError, match="--peers=hugging_face needs transformers: pip install"):
