@@ -117,6 +117,7 @@ TINY = {
     "norm_epsilon": 1e-6,
     "tied_embeddings": "none",
     "attention_bias": True,
+    "attention_implementation": "plain",
     "dtype": "float32",
     # The variants, none of them on.
     "encoder_positions": "",

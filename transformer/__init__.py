@@ -14,8 +14,9 @@ gets zeros.
 
 Reading order, with the sections of the paper:
 
-    model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention, 3.2.3 masks
-                          attention_variants.py: variants, all off by default
+    model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention
+                          attention_variants.py: variants, all off by default; flash.py: cuDNN's
+    model/masks.py        3.2.3 masks
     model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual and norm
     model/positions/      3.5 positional encoding
     model/stack.py        3.1 encoder and decoder layers; gates on their heads

@@ -142,6 +142,7 @@ CHOICES = {
     "model.activation": set(layers.ACTIVATIONS),
     "model.norm": set(model_config.NORMS),
     "model.norm_position": set(model_config.NORM_POSITIONS),
+    "model.attention_implementation": set(model_config.ATTENTION_IMPLEMENTATIONS),
     "model.tied_embeddings": set(model_config.TIED_EMBEDDINGS),
     "model.dtype": set(model_config.DTYPES),
     "model.positions": set(positions.REGISTRY),

@@ -7,13 +7,8 @@ import pytest
 
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
-from transformer.model.attention import (
-    AttentionInputs,
-    MultiHeadAttention,
-    look_ahead_mask,
-    padding_mask,
-    scaled_dot_product_attention,
-)
+from transformer.model.attention import MultiHeadAttention, scaled_dot_product_attention
+from transformer.model.masks import AttentionInputs, look_ahead_mask, padding_mask
 from transformer.model.positions.base import NoPositions
 from transformer.model.positions.registry import REGISTRY, SumOfPositions
 
@@ -68,7 +63,10 @@ def test_the_scaled_dot_product_is_equation_1():
 
 
 def test_look_ahead_allows_the_past_and_the_present():
-    np.testing.assert_array_equal(look_ahead_mask(3)[0, 0], [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
+    there = jnp.arange(3)
+    whole = look_ahead_mask(there, there)[0, 0]
+    np.testing.assert_array_equal(whole, [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(look_ahead_mask(there[1:], there)[0, 0], whole[1:])
 
 
 def test_padding_is_never_read():

@@ -7,8 +7,9 @@ import pytest
 
 import reference
 from conftest import tiny_config, tiny_inputs, tiny_model
-from transformer.model.attention import AttentionInputs, MultiHeadAttention, look_ahead_mask
+from transformer.model.attention import MultiHeadAttention
 from transformer.model.layers import DropoutRates
+from transformer.model.masks import AttentionInputs, look_ahead_mask
 from transformer.model.stack import gate_variables, unit_gates
 
 SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -20,7 +21,8 @@ def test_a_gate_of_one_changes_nothing_and_one_of_zero_removes_its_head():
     config = tiny_config(positions="relative_shaw", **groups)
     params = reference.parameters(config)["decoder_layers_0"]["self_attention"]
     x = jnp.asarray(np.random.default_rng(0).normal(size=(B, L, D)), jnp.float32)
-    inputs = AttentionInputs(look_ahead_mask(L), jnp.arange(L), jnp.arange(L))
+    there = jnp.arange(L)
+    inputs = AttentionInputs(look_ahead_mask(there, there), there, there)
     module = MultiHeadAttention(config, "relative_shaw")
 
     def attend(params, **variables):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from conftest import TINY, tiny_config
 from transformer.errors import UserError
 from transformer.model import build, layers
-from transformer.model.attention import look_ahead_mask, padding_mask
 from transformer.model.config import (
+    ATTENTION_IMPLEMENTATIONS,
     DTYPES,
     NORM_POSITIONS,
     NORMS,
@@ -18,6 +19,7 @@ from transformer.model.config import (
     TIED_EMBEDDINGS,
     ModelConfig,
 )
+from transformer.model.masks import look_ahead_mask, padding_mask
 from transformer.model.positions import registry
 from transformer.model.recurrent import attention, cells
 
@@ -30,9 +32,11 @@ CHOICES = {
     "norm": NORMS,
     "norm_position": NORM_POSITIONS,
     "query_key_norm": QUERY_KEY_NORMS,
+    "attention_implementation": ATTENTION_IMPLEMENTATIONS,
     "tied_embeddings": TIED_EMBEDDINGS,
     "dtype": DTYPES,
 }
+NEEDS = {"flash": {"dtype": "bfloat16", "head_size": 8}}  # what some choices need of other fields
 
 
 def message(**changes) -> str:
@@ -65,7 +69,8 @@ def test_an_unknown_name_is_named_with_all_choices(field):
 
 @pytest.mark.parametrize(("field", "choice"), [(f, c) for f, cs in CHOICES.items() for c in cs])
 def test_every_choice_the_error_offers_is_accepted(field, choice):
-    assert getattr(build.build_model(tiny_config(**{field: choice})).config, field) == choice
+    changes = {field: choice} | NEEDS.get(choice, {})
+    assert getattr(build.build_model(tiny_config(**changes)).config, field) == choice
 
 
 def test_one_table_for_two_vocabularies_is_refused():
@@ -159,9 +164,9 @@ def test_a_configuration_has_no_defaults_and_cannot_change():
 
 
 def test_shapes_in_signatures_are_checked_while_these_tests_run():
-    mask = np.ones((3, 5), bool)
-    assert padding_mask(look_ahead_mask(5)[0, 0]).shape == (5, 1, 1, 5)
+    mask, there = np.ones((3, 5), bool), jnp.arange(5)
+    assert padding_mask(look_ahead_mask(there, there)[0, 0]).shape == (5, 1, 1, 5)
     with pytest.raises(jaxtyping.TypeCheckError):
-        padding_mask(look_ahead_mask(5))  # four axes for two
+        padding_mask(look_ahead_mask(there, there))  # four axes for two
     with pytest.raises(jaxtyping.TypeCheckError):
         padding_mask(mask)  # NumPy's array, where one of jax is promised

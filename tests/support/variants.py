@@ -63,6 +63,7 @@ VARIANTS = {
         {"num_encoder_layers": 2},
     ),
     "remat": ({"remat": True},),  # likewise
+    "chunked": ({"attention_implementation": "chunked"},),  # likewise
 }
 PAIRED = {
     "positions": ("rotary", "relative_bias", "relative_shaw", "alibi", "learned+rotary"),

@@ -20,8 +20,8 @@ from transformer.inference.groups import compile_ahead, length_groups, static_ro
 from transformer.inference.hypotheses import not_finite
 from transformer.inference.writer import Writer
 from transformer.losses import TokenSums, cross_entropy
-from transformer.model.attention import look_ahead_mask, padding_mask, segment_mask
 from transformer.model.layers import NO_DROPOUT, DropoutRates
+from transformer.model.masks import look_ahead_mask, padding_mask, segment_mask
 
 
 class Continuation(NamedTuple):
@@ -245,7 +245,9 @@ class Generator(TokenPredictor):
             method="decode",
             mutable=["intermediates"],
         )
-        past = look_ahead_mask(mask.shape[1]) & segment_mask(segments) & padding_mask(mask)
+        places = jnp.arange(mask.shape[1])
+        past = look_ahead_mask(places, places) & segment_mask(segments, segments)
+        past &= padding_mask(mask)
         seen = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
         return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
 

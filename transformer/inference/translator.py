@@ -22,8 +22,8 @@ from transformer.inference.search import BeamSearch
 from transformer.inference.workers import each, share
 from transformer.losses import TokenSums, cross_entropy
 from transformer.model.architecture import Architecture
-from transformer.model.attention import look_ahead_mask
 from transformer.model.layers import NO_DROPOUT, DropoutRates
+from transformer.model.masks import look_ahead_mask
 
 logger = logging.getLogger(__name__)
 
@@ -282,7 +282,8 @@ class Translator(TokenPredictor):
         inputs = _inputs(batch)
         _, sown = self.model.apply(variables, *inputs, mutable=["intermediates"])
         tokens, _, source, target = inputs
-        past = look_ahead_mask(target.shape[1])[0]
+        places = jnp.arange(target.shape[1])
+        past = look_ahead_mask(places, places)[0]
         ends = tokens == EOS_ID
         seen = {
             "encoder_self": (source[:, :, None] & source[:, None], ends),

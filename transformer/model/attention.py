@@ -1,19 +1,25 @@
-"""Attention [3.2]: equation 1, masks and multi-head attention."""
+"""Attention [3.2]: equation 1 and multi-head attention."""
 
 import functools
 from collections.abc import Callable
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model import attention_variants as variants
+from transformer.model import flash
 from transformer.model.config import ModelConfig
-from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
+from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear, is_off
+from transformer.model.masks import AttentionInputs, AttentionPattern
 from transformer.model.positions.base import LAYER_HOOKS
 from transformer.model.positions.registry import SumOfPositions
+
+# float32 scores that chunked attention holds at a time, by platform, and the fewest queries that
+# it computes at a time however many keys they have.
+CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**27, "tpu": 2**27}
+MIN_QUERIES = 32
 
 
 def scaled_dot_product_attention(
@@ -68,46 +74,6 @@ def masked_softmax(
     return jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
 
 
-def padding_mask(is_token: Bool[Array, "B M"]) -> Bool[Array, "B 1 1 M"]:
-    """Returns the mask that hides padding from all queries."""
-    return is_token[:, None, None, :]
-
-
-def look_ahead_mask(length: int) -> Bool[Array, "1 1 L L"]:
-    """Returns the mask with which position i attends to positions up to and including i.
-
-    Source: Vaswani et al. 2017, section 3.2.3, third bullet.
-    """
-    return jnp.tril(jnp.ones((1, 1, length, length), dtype=bool))
-
-
-def segment_mask(segments: Int[Array, "B L"]) -> Bool[Array, "B 1 L L"]:
-    """Returns the mask with which tokens attend only within their own segment of a row.
-
-    So several short documents can share a row as if each had its own row.
-
-    Args:
-      segments: a number for each token, equal for those of one document.
-    """
-    return (segments[:, :, None] == segments[:, None, :])[:, None]
-
-
-@flax.struct.dataclass
-class AttentionInputs:
-    """The inputs of attention other than hidden states; the same in all layers of a stack.
-
-    Attributes:
-      mask: True where a query may attend to a key.
-      query_positions, key_positions: from zero.
-      bias: the sum that positional encodings add to the scores.
-    """
-
-    mask: Bool[Array, "#B #H #L M"]
-    query_positions: Int[Array, "L"]
-    key_positions: Int[Array, "M"]
-    bias: Float[Array, "H L M"] | None = None
-
-
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W^O, where head_i attends with its own projections.
 
@@ -156,7 +122,7 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Float[Array, "B L D"],
         memory: Float[Array, "B M D"],
-        inputs: AttentionInputs,
+        inputs: AttentionInputs | AttentionPattern,
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
         """Returns the attention output for queries from `x` over `memory`, both hidden states."""
@@ -178,12 +144,30 @@ class MultiHeadAttention(nn.Module):
         x: Float[Array, "B L D"],
         keys: Float[Array, "B M G K"],
         values: Float[Array, "B M G K"],
-        inputs: AttentionInputs,
+        inputs: AttentionInputs | AttentionPattern,
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
-        """Returns the attention output for queries from `x` over keys and values."""
+        """Returns the attention output for queries from `x` over keys and values.
+
+        Args:
+          inputs: a pattern, if no array may have an axis of all queries and one of all keys.
+        """
         queries = self._normalize(self._split_heads(self.query(x)), "query_norm")
         queries = self.positions.rotate(queries, inputs.query_positions)
+        if isinstance(inputs, AttentionInputs):
+            heads = self._attend(queries, keys, values, inputs, rates)
+        elif self.config.attention_implementation == "flash":
+            flash.check_call(dropout=not is_off(rates.attention))
+            scale = self._scale(queries.dtype)
+            heads = self._gate(flash.flash_attention(queries, keys, values, inputs, scale=scale))
+        else:
+            heads = self._attend_by_chunks(queries, keys, values, inputs, rates)
+        return self.output(heads.reshape(*x.shape[:2], -1))
+
+    def _attend(
+        self, queries, keys, values, inputs: AttentionInputs, rates: DropoutRates
+    ) -> Float[Array, "B L H K"]:
+        """Equation 1, and what the config turns on around it."""
         keys, values = (variants.repeat_heads(y, self.config.num_heads) for y in (keys, values))
         heads, weights = scaled_dot_product_attention(
             queries,
@@ -195,8 +179,43 @@ class MultiHeadAttention(nn.Module):
             score_mod=functools.partial(self._modify_scores, inputs),
             weight_mod=functools.partial(self._modify_weights, values, rates),
         )
-        heads = self._modify_heads(heads, weights, inputs)
-        return self.output(heads.reshape(*x.shape[:2], -1))
+        return self._gate(self._add_relative_values(heads, weights, inputs))
+
+    def _attend_by_chunks(
+        self, queries, keys, values, pattern: AttentionPattern, rates: DropoutRates
+    ) -> Float[Array, "B L H K"]:
+        """The same for some queries at a time, each over all keys.
+
+        A chunk's weights are computed again for its gradient, so one chunk's are held at a time.
+        With dropout each chunk has a random key of its own, split from that of the layer: the same
+        seed gives the same bits, other ones than those of the plain form.
+        """
+        batch, length, heads, width = queries.shape
+        held = CHUNK_SCORES.get(jax.default_backend(), CHUNK_SCORES["gpu"])
+        longest = max(MIN_QUERIES, held // (batch * heads * keys.shape[1]))
+        count = -(-length // longest)
+        if count == 1:
+            inputs = pattern.inputs(pattern.query_positions)
+            return self._attend(queries, keys, values, inputs, rates)
+        size = -(-length // count)  # equal sizes, so that there is little padding
+        padding = (0, count * size - length)
+        positions = jnp.pad(pattern.query_positions, padding, mode="edge").reshape(count, size)
+        queries = jnp.pad(queries, [(0, 0), padding, (0, 0), (0, 0)])
+        queries = jnp.moveaxis(queries.reshape(batch, count, size, heads, width), 1, 0)
+
+        def attend(attention, _, chunk):
+            queries, positions = chunk
+            inputs = pattern.inputs(positions)
+            return None, attention._attend(queries, keys, values, inputs, rates)
+
+        scan = nn.scan(
+            nn.remat(attend, prevent_cse=False),
+            variable_broadcast=["params", "gates"],
+            split_rngs={"params": False, "dropout": True},
+        )
+        _, chunks = scan(self, None, (queries, positions))
+        chunks = jnp.moveaxis(chunks, 0, 1).reshape(batch, count * size, heads, width)
+        return chunks[:, :length]
 
     def _split_heads(self, x: Float[Array, "B L D"]) -> Float[Array, "B L H K"]:
         return x.reshape(*x.shape[:-1], -1, self.config.head_width)
@@ -229,9 +248,11 @@ class MultiHeadAttention(nn.Module):
         weights = weights if talk is None else variants.talk(weights, talk)
         return self.dropout(weights, rates.attention)
 
-    def _modify_heads(self, heads, weights, inputs: AttentionInputs) -> Float[Array, "B L H K"]:
+    def _add_relative_values(self, heads, weights, inputs) -> Float[Array, "B L H K"]:
         added = self.positions.value_bias(weights, inputs.query_positions, inputs.key_positions)
-        heads = heads if added is None else heads + added
-        if self.has_variable("gates", "heads"):
-            heads = variants.gate(heads, self.get_variable("gates", "heads"))
-        return heads
+        return heads if added is None else heads + added
+
+    def _gate(self, heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
+        if not self.has_variable("gates", "heads"):
+            return heads
+        return variants.gate(heads, self.get_variable("gates", "heads"))

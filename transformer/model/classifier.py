@@ -9,10 +9,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.architecture import Architecture, Network
-from transformer.model.attention import masked_softmax, padding_mask
+from transformer.model.attention import masked_softmax
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
+from transformer.model.masks import padding_mask
 
 POOLINGS = ("mean", "first", "attention")
 BAG = "bag_of_embeddings"  # the architecture without encoder and decoder, `BagOfEmbeddings`

@@ -7,6 +7,7 @@ from transformer.errors import UserError
 NORMS = ("layer", "rms")
 NORM_POSITIONS = ("post", "pre", "both")
 QUERY_KEY_NORMS = ("none", "l2", "layer")
+ATTENTION_IMPLEMENTATIONS = ("plain", "chunked", "flash")
 TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
 MAX_NUMBER = 2**31 - 1
@@ -67,6 +68,7 @@ class ModelConfig:
     norm_epsilon: float
     tied_embeddings: str
     attention_bias: bool
+    attention_implementation: str
     dtype: str
 
     def __post_init__(self):
@@ -82,6 +84,11 @@ class ModelConfig:
         check_choice("model.norm", self.norm, NORMS)
         check_choice("model.norm_position", self.norm_position, NORM_POSITIONS)
         check_choice("model.query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
+        check_choice(
+            "model.attention_implementation",
+            self.attention_implementation,
+            ATTENTION_IMPLEMENTATIONS,
+        )
         check_choice("model.tied_embeddings", self.tied_embeddings, TIED_EMBEDDINGS)
         check_choice("model.dtype", self.dtype, DTYPES)
         if self.one_table and self.source_vocab_size != self.target_vocab_size:

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer.model.attention import AttentionInputs, MultiHeadAttention
+from transformer.model.attention import MultiHeadAttention
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates, FeedForward, LayerDrop, Residual
+from transformer.model.masks import AttentionInputs, AttentionPattern
 
 # Kind of attention -> (its stack, its name in a layer).
 ATTENTIONS = {
@@ -35,7 +36,10 @@ class EncoderLayer(nn.Module):
         self.layer_drop = LayerDrop()
 
     def __call__(
-        self, x: Float[Array, "B M D"], inputs: AttentionInputs, rates: DropoutRates
+        self,
+        x: Float[Array, "B M D"],
+        inputs: AttentionInputs | AttentionPattern,
+        rates: DropoutRates,
     ) -> Float[Array, "B M D"]:
         def attend(x):
             return self.self_attention(x, x, inputs, rates)
@@ -67,8 +71,8 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Array, "B L D"],
         memory: Float[Array, "B M D"] | None,
-        inputs: AttentionInputs,
-        memory_inputs: AttentionInputs | None,
+        inputs: AttentionInputs | AttentionPattern,
+        memory_inputs: AttentionInputs | AttentionPattern | None,
         rates: DropoutRates,
     ) -> Float[Array, "B L D"]:
         def attend(x):

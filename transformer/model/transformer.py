@@ -1,6 +1,7 @@
 """The Transformer [3.1], for whole sequences or token by token."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,15 +12,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.errors import UserError
+from transformer.model import flash
 from transformer.model.architecture import Architecture, count_kernels
-from transformer.model.attention import (
-    AttentionInputs,
-    look_ahead_mask,
-    padding_mask,
-    segment_mask,
-)
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
+from transformer.model.masks import AttentionInputs, AttentionPattern, padding_mask
 from transformer.model.positions.base import STACK_HOOKS
 from transformer.model.positions.registry import (
     SumOfPositions,
@@ -81,8 +78,7 @@ class Transformer(Architecture):
         table = self.target_embedding if self.config.one_table else self.source_embedding
         positions = jnp.arange(source.shape[1])
         x = self._embed(table(source), self.encoder_positions, positions, rates)
-        mask = padding_mask(source_mask)
-        inputs = self._inputs(self.encoder_positions, mask, positions, positions)
+        inputs = self._inputs(self.encoder_positions, source_mask, positions, positions)
 
         def run(layer, x, _):
             return layer(x, inputs, rates), None
@@ -103,14 +99,13 @@ class Transformer(Architecture):
         positions = jnp.arange(target.shape[1])
         own = positions if segments is None else positions - segment_starts(segments)
         x = self._embed(self.target_embedding(target), self.decoder_positions, own, rates)
-        mask = look_ahead_mask(target.shape[1]) & padding_mask(target_mask)
-        if segments is not None:
-            mask &= segment_mask(segments)
-        inputs = self._inputs(self.decoder_positions, mask, positions, positions)
+        inputs = self._inputs(
+            self.decoder_positions, target_mask, positions, positions, segments, look_ahead=True
+        )
         memory_inputs = None
         if memory is not None and source_mask is not None:
-            there, readable = jnp.arange(memory.shape[1]), padding_mask(source_mask)
-            memory_inputs = self._inputs(self.cross_positions, readable, positions, there)
+            there = jnp.arange(memory.shape[1])
+            memory_inputs = self._inputs(self.cross_positions, source_mask, positions, there)
 
         def run(layer, x, _):
             return layer(x, memory, inputs, memory_inputs, rates), None
@@ -151,12 +146,14 @@ class Transformer(Architecture):
         own &= (jnp.arange(steps) <= cache.index)[:, None]
         mask = own.reshape(len(tokens), 1, beam_size, steps * beam_size)
         now, then = jnp.full(beam_size, cache.index), jnp.repeat(jnp.arange(steps), beam_size)
-        inputs = self._inputs(self.decoder_positions, mask, now, then)
+        bias = self.decoder_positions.bias(now, then)
+        inputs = AttentionInputs(mask, now, then, bias)
         memory_inputs = None
         if self.config.has_encoder:
             there = jnp.arange(cache.memory_mask.shape[1])
+            bias = self.cross_positions.bias(now, there)
             memory_mask = padding_mask(cache.memory_mask)
-            memory_inputs = self._inputs(self.cross_positions, memory_mask, now, there)
+            memory_inputs = AttentionInputs(memory_mask, now, there, bias)
         x = self._embed(self.target_embedding(tokens), self.decoder_positions, now)
 
         def run(layer, x, layer_cache):
@@ -175,6 +172,8 @@ class Transformer(Architecture):
         if config.d_model % 2:
             raise UserError(f"model.d_model={config.d_model} must be even: sines pair with cosines")
         check_encodings(config)
+        if config.attention_implementation == "flash":
+            flash.check_config(config)
 
     @classmethod
     def has_cross_attention(cls, config: Any) -> bool:
@@ -212,10 +211,28 @@ class Transformer(Architecture):
         return self.embedding_dropout(encoding.add(vectors, positions), rates.embedding)
 
     def _inputs(
-        self, encoding: SumOfPositions, mask, query_positions, key_positions
-    ) -> AttentionInputs:
-        bias = encoding.bias(query_positions, key_positions)
-        return AttentionInputs(mask, query_positions, key_positions, bias)
+        self,
+        encoding: SumOfPositions,
+        is_key,
+        query_positions,
+        key_positions,
+        segments=None,
+        look_ahead=False,
+    ) -> AttentionInputs | AttentionPattern:
+        """Inputs of the plain form, or the pattern of the forms that never hold [L, M].
+
+        Only the plain form initialises parameters, and has weights for a caller who asks for them.
+        """
+        pattern = AttentionPattern(
+            is_key, query_positions, key_positions, encoding.bias, segments, look_ahead
+        )
+        plain = self.config.attention_implementation == "plain"
+        if plain or self.is_initializing() or self.is_mutable_collection("intermediates"):
+            return pattern.inputs(query_positions)
+        # A layer of a scan cannot call a module of the stack, but a function of its variables.
+        module, variables = encoding.unbind()
+        bias = functools.partial(module.apply, method="bias")
+        return pattern.replace(bias=jax.tree_util.Partial(bias, variables))
 
 
 def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:

@@ -7,9 +7,10 @@ import flax.struct
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from transformer.model.attention import masked_softmax, padding_mask
+from transformer.model.attention import masked_softmax
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Linear
+from transformer.model.masks import padding_mask
 
 
 @flax.struct.dataclass

@@ -1,0 +1,338 @@
+"""Attention that never holds all weights equals the plain form, and so do its gradients."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import jaxprs_in_params
+
+import reference
+from conftest import tiny_config, tiny_inputs, tiny_model
+from transformer.errors import UserError
+from transformer.model import attention, build, flash
+from transformer.model.attention import MultiHeadAttention
+from transformer.model.layers import NO_DROPOUT, DropoutRates
+from transformer.model.masks import AttentionPattern
+from transformer.model.positions.registry import REGISTRY, acts_in
+from transformer.model.stack import gate_variables
+
+B, L, M, D, CHUNK = 3, 7, 5, 22, 3  # so that the last chunk of both lengths is padded
+ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+CASES = {
+    **{
+        name: {"positions": name, "cross_positions": "none" if acts_in(name, ["add"]) else name}
+        for name in REGISTRY
+    },
+    "sum": {"positions": "learned+relative_bias+relative_shaw+alibi"},
+    "variants": {"num_heads": 4, "head_size": 6, "num_kv_heads": 2, "talking_heads": True,
+                 "query_key_norm": "l2", "positions": "rotary+relative_shaw"},
+    "scanned": {"scan_layers": True, "remat": True, "positions": "relative_bias+relative_shaw",
+                "num_decoder_layers": 2},
+    "shared": {"share_layers": True, "num_decoder_layers": 2, "query_key_norm": "layer",
+               "norm_position": "pre", "positions": "relative_bias"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setitem(attention.CHUNK_SCORES, jax.default_backend(), 0)
+    monkeypatch.setattr(attention, "MIN_QUERIES", CHUNK)
+
+
+def with_holes():
+    """Padding in the middle of a target too, and a source of nothing but padding."""
+    inputs = tiny_inputs(source_lengths=(5, 3, 0))
+    return inputs._replace(target_mask=inputs.target_mask.at[1, 2].set(False))
+
+
+def loss(model, variables, inputs):
+    """Outputs at all positions, those of padding too, and the gradient of a sum of them."""
+
+    def total(variables):
+        logits = model.apply(variables, *inputs)
+        return jnp.sum(logits * jnp.sin(jnp.arange(logits.size)).reshape(logits.shape)), logits
+
+    return jax.value_and_grad(total, has_aux=True)(variables)
+
+
+def pair(**changes):
+    """The same variables with a plain and a chunked model."""
+    plain, variables = tiny_model(**ONE_LAYER | changes)
+    chunked, _ = tiny_model(**ONE_LAYER | changes, attention_implementation="chunked")
+    return plain, chunked, variables
+
+
+def assert_equal(ours, plain):
+    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_chunks_equal_the_plain_form(small_chunks, name):
+    plain, chunked, variables = pair(**CASES[name])
+    if name == "relative_shaw":  # with gates on heads, one for each sequence in cross-attention
+        sizes = {"encoder_self": (1, 2), "decoder_self": (1, 2), "cross": (1, B, 2)}
+        gates = {
+            kind: jnp.linspace(0.0, 1.5, 2 * B)[: math.prod(n)].reshape(n)
+            for kind, n in sizes.items()
+        }
+        variables = {**variables, "gates": gate_variables(gates, plain.config)}
+    inputs = with_holes()
+    ours, expected = (
+        jax.jit(functools.partial(loss, m))(variables, inputs) for m in (chunked, plain)
+    )
+    assert np.abs(expected[0][1]).max() > 1.0
+    assert_equal(ours, expected)
+
+
+@pytest.mark.parametrize("wrong", ["query_positions", "key_positions", "is_key", "bias"])
+def test_the_comparison_sees_a_chunk_with_inputs_of_another(small_chunks, monkeypatch, wrong):
+    plain, chunked, variables = pair(positions="alibi")
+    inputs = with_holes()
+    right = AttentionPattern.inputs
+
+    def inputs_of(self, queries):
+        if len(queries) == L or len(queries) == M:  # the plain form
+            return right(self, queries)
+        changed = {
+            "query_positions": lambda: right(self, queries % CHUNK),
+            "key_positions": lambda: right(
+                self.replace(key_positions=self.key_positions + 1), queries
+            ),
+            "is_key": lambda: right(self.replace(is_key=jnp.ones_like(self.is_key)), queries),
+            "bias": lambda: right(self, queries).replace(bias=None),
+        }
+        return changed[wrong]()
+
+    expected = plain.apply(variables, *inputs)
+    monkeypatch.setattr(AttentionPattern, "inputs", inputs_of)
+    assert np.abs(chunked.apply(variables, *inputs) - expected).max() > 1e-2
+
+
+def test_chunks_keep_the_documents_of_a_row_apart(small_chunks):
+    models = [
+        tiny_model(num_encoder_layers=0, num_decoder_layers=1, positions="relative_bias", **changes)
+        for changes in ({"attention_implementation": "chunked"}, {})
+    ]
+    tokens = tiny_inputs().target
+    segments = jnp.array([[1, 1, 2, 2, 2, 3, 3], [1, 1, 1, 1, 2, 0, 0], [1, 2, 2, 2, 2, 2, 2]])
+
+    def run(model, variables, segments):
+        return model.apply(variables, None, tokens, None, segments > 0, NO_DROPOUT, segments)
+
+    ours, plain = (run(*model, segments) for model in models)
+    assert_equal(ours, plain)
+    assert np.abs(run(*models[0], jnp.ones_like(segments)) - plain).max() > 1e-2  # control
+
+
+def shapes(jaxpr):
+    """The shapes of all arrays of a program, in loops and functions of it too."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.shape for variable in equation.outvars)
+        for inner in jaxprs_in_params(equation.params):
+            yield from shapes(inner)
+
+
+def test_no_array_has_an_axis_of_all_queries_and_one_of_all_keys(small_chunks):
+    plain, chunked, variables = pair(
+        positions="relative_bias+relative_shaw", cross_positions="alibi"
+    )
+    inputs = tiny_inputs()
+
+    def pairs(model):
+        program = jax.make_jaxpr(functools.partial(loss, model))(variables, inputs)
+        lengths = ([size for size in shape if size in (L, M)] for shape in shapes(program.jaxpr))
+        return {tuple(sizes) for sizes in lengths if len(sizes) > 1}
+
+    assert pairs(chunked) == set()
+    assert {(L, L), (M, M), (L, M)} <= pairs(plain)  # control
+
+
+def test_a_short_sequence_has_the_bits_of_the_plain_form():
+    plain, chunked, variables = pair(positions="relative_bias")
+    inputs, rates = with_holes(), DropoutRates(attention=0.5)
+    ours, expected = (
+        model.apply(variables, *inputs, rates, rngs={"dropout": jax.random.key(5)})
+        for model in (chunked, plain)
+    )
+    np.testing.assert_array_equal(ours, expected)
+
+
+def test_each_chunk_drops_other_weights_and_a_seed_repeats_them(small_chunks):
+    config = tiny_config(attention_implementation="chunked")
+    p = reference.parameters(config)["decoder_layers_0"]["cross_attention"]
+    x = jnp.ones((B, L, D))  # so that without dropout all queries have one output
+    memory = jnp.asarray(np.random.default_rng(1).normal(size=(B, M, D)), jnp.float32)
+    module = MultiHeadAttention(config, "none")
+    pattern = AttentionPattern(
+        jnp.ones((B, M), bool), jnp.arange(L), jnp.arange(M), lambda *_: None
+    )
+
+    def attend(seed, rate):
+        rngs = {"dropout": jax.random.key(seed)}
+        return module.apply(
+            {"params": p}, x, memory, pattern, DropoutRates(attention=rate), rngs=rngs
+        )
+
+    one = attend(1, 0.5)
+    np.testing.assert_array_equal(one, attend(1, 0.5))
+    differences = (one[:, CHUNK:] - one[:, :-CHUNK], one - attend(2, 0.5))
+    assert all(np.abs(difference).max(axis=-1).min() > 1e-3 for difference in differences)
+    whole = attend(1, 0.0)
+    np.testing.assert_allclose(
+        whole, jnp.broadcast_to(whole[:, :1], whole.shape), rtol=1e-5
+    )  # control
+
+
+def test_whoever_asks_for_weights_gets_them(small_chunks):
+    plain, chunked, variables = pair(positions="relative_bias")
+    asked = [
+        m.apply(variables, *tiny_inputs(), mutable=["intermediates"]) for m in (chunked, plain)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *asked)
+    assert len(jax.tree.leaves(asked[0][1])) == 6  # weights and norms of three attentions
+
+
+def test_initial_parameters_do_not_depend_on_the_implementation(small_chunks):
+    plain, chunked, _ = pair(positions="relative_bias+relative_shaw", talking_heads=True)
+    ours, expected = (m.init(jax.random.key(3), *tiny_inputs()) for m in (chunked, plain))
+    jax.tree.map(np.testing.assert_array_equal, ours, expected)
+
+
+def test_decoding_after_a_chunked_encoder_equals_the_plain_form(small_chunks):
+    plain, chunked, variables = pair(positions="relative_bias")
+    source, target, mask, _ = with_holes()
+
+    def step(model):
+        cache = model.apply(variables, source, mask, 2, 4, method="init_cache")
+        return model.apply(variables, target[:, :2], cache, method="decode_step")[0]
+
+    assert_equal(step(chunked), step(plain))
+
+
+# --- cuDNN's attention, whose arguments are tried with XLA's
+
+
+FITTING = {"attention_implementation": "flash", "dtype": "bfloat16", "head_size": 8}
+
+
+@pytest.mark.parametrize("name", ["absolute", "variants"])
+def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, name):
+    changes = {
+        "absolute": {"positions": "sinusoidal"},
+        "variants": {"num_heads": 4, "head_size": 6, "num_kv_heads": 2, "query_key_norm": "l2",
+                     "positions": "rotary", "cross_positions": "rotary"},
+    }[name]  # fmt: skip
+    plain, variables = tiny_model(**ONE_LAYER | changes)
+    fused, _ = tiny_model(**ONE_LAYER | changes, attention_implementation="flash")
+    by_xla = functools.partial(flash.flash_attention, implementation="xla")
+    monkeypatch.setattr(flash, "check_call", lambda dropout: None)
+    monkeypatch.setattr(flash, "flash_attention", by_xla)
+    inputs = tiny_inputs(source_lengths=(5, 3, 0))
+    ours = jax.jit(functools.partial(loss, fused))
+    expected = jax.jit(functools.partial(loss, plain))(variables, inputs)
+    assert_equal(ours(variables, inputs), expected)
+    whole = inputs._replace(source_mask=jnp.ones_like(inputs.source_mask))
+    assert np.abs(ours(variables, whole)[0][1] - expected[0][1]).max() > 1e-2  # control
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"dtype": "float32"}, "model.dtype='float32'"),
+        ({"head_size": 11}, "width 11"),
+        ({"head_size": 136}, "width 136"),
+        ({"talking_heads": True}, "talking_heads"),
+        ({"positions": "sinusoidal+alibi"}, "model.encoder_positions='sinusoidal+alibi'"),
+        ({"decoder_positions": "relative_shaw"}, "model.decoder_positions='relative_shaw'"),
+        ({"cross_positions": "relative_bias"}, "model.cross_positions='relative_bias'"),
+    ],
+)
+def test_what_flash_attention_cannot_compute_is_refused_in_one_line(changes, named):
+    build.build_model(tiny_config(**FITTING))
+    with pytest.raises(UserError) as error:
+        build.build_model(tiny_config(**FITTING | changes))
+    assert named in str(error.value)
+    assert "'chunked'" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_encoding_of_a_stack_that_is_not_there_is_not_refused():
+    build.build_model(tiny_config(**FITTING, num_encoder_layers=0, encoder_positions="alibi"))
+
+
+def flash_error(rates=NO_DROPOUT, segments=None):
+    model, variables = tiny_model(**FITTING, **ONE_LAYER)
+    with pytest.raises(UserError) as error:
+        model.apply(variables, *tiny_inputs(), rates, segments, rngs={"dropout": jax.random.key(0)})
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_device_without_cudnn_dropped_weights_and_documents_are_refused(monkeypatch):
+    assert "not cpu" in flash_error()
+    assert "dropout_attention=0.0" in flash_error(DropoutRates(attention=jnp.float32(0.1)))
+    monkeypatch.setattr(flash, "check_call", lambda dropout: None)
+    by_xla = functools.partial(flash.flash_attention, implementation="xla")
+    monkeypatch.setattr(flash, "flash_attention", by_xla)
+    assert "documents" in flash_error(segments=jnp.ones((B, L), jnp.int32))
+
+
+@pytest.mark.parametrize(
+    ("capability", "has_it"),
+    [("9.0", True), ("8.0", True), ("12.1", True), ("7.5", False), ("gfx90a", False)],
+)
+def test_the_devices_that_have_flash_attention_are_known_by_their_capability(
+    monkeypatch, capability, has_it
+):
+    class Device:
+        platform, device_kind, compute_capability = "gpu", "a GPU", capability
+
+    monkeypatch.setattr(jax, "devices", lambda: [Device])
+    if has_it:
+        flash.check_call(dropout=False)
+    else:
+        with pytest.raises(UserError, match="compute capability 8"):
+            flash.check_call(dropout=False)
+
+
+# --- as long as it is for
+
+
+@pytest.mark.slow
+def test_chunks_equal_the_plain_form_at_16384_tokens_in_a_tenth_of_the_memory():
+    length, width = 16_384, 8
+    fields = {"d_model": width, "num_heads": 1, "attention_bias": False}
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(1, length, width)), jnp.float32)
+    is_key = jnp.asarray(np.random.default_rng(1).random((1, length)) < 0.9).at[0, 0].set(False)
+    there = jnp.arange(length)
+    pattern = AttentionPattern(is_key, there, there, lambda *_: None, look_ahead=True)
+    rng = np.random.default_rng(2)
+    names = ("query", "key", "value", "output")
+    p = {
+        name: {"kernel": jnp.asarray(rng.normal(size=(width, width)), jnp.float32)}
+        for name in names
+    }
+
+    def run(implementation, inputs):
+        config = tiny_config(**fields, attention_implementation=implementation)
+        module = MultiHeadAttention(config, "none")
+
+        def total(p, x):
+            y = module.apply({"params": p}, x, x, inputs())
+            return jnp.sum(jnp.square(y)), y
+
+        program = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True)).lower(p, x).compile()
+        return program(p, x), program.memory_analysis().temp_size_in_bytes
+
+    ours, held = run("chunked", lambda: pattern)
+    expected, held_by_plain = run("plain", lambda: pattern.inputs(there))
+    np.testing.assert_array_equal(ours[0][1][:, 0], 0.0)  # reads nothing
+    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        assert np.abs(want).max() > 0.1
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
+    assert held_by_plain > 2 * 4 * length**2  # float32 scores and weights
+    assert held < held_by_plain / 10

@@ -1,0 +1,100 @@
+"""Attention by cuDNN, in which no array has an axis of queries and one of keys."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.model.masks import AttentionPattern
+from transformer.model.positions.registry import acts_in, split_names
+
+MAX_HEAD_WIDTH = 128  # of all GPUs that have it
+SCORE_HOOKS = ("bias", "score", "value_bias")  # of encodings that need scores or weights
+OTHERS = "set model.attention_implementation to 'chunked' or 'plain'"
+
+
+def flash_attention(
+    queries: Float[Array, "B L H K"],
+    keys: Float[Array, "B M G K"],
+    values: Float[Array, "B M G K"],
+    pattern: AttentionPattern,
+    *,
+    scale: Float[Array, ""] | None = None,
+    implementation: str = "cudnn",
+) -> Float[Array, "B L H K"]:
+    """Returns the heads of equation 1; neighbouring query heads share the G heads of keys.
+
+    Args:
+      pattern: its padding stands after all tokens, and it has neither a bias nor segments.
+      scale: in place of 1 / sqrt(K).
+      implementation: of `jax.nn.dot_product_attention`.
+
+    Raises:
+      UserError: a row of the batch holds several segments.
+
+    Source: Dao et al. 2022, "FlashAttention".
+    """
+    if pattern.segments is not None:
+        raise UserError(
+            "model.attention_implementation='flash' cannot separate the documents of a row: "
+            + OTHERS
+        )
+    if scale is not None:
+        queries = queries * scale
+    lengths = pattern.is_key.sum(axis=1, dtype=jnp.int32)
+    heads = jax.nn.dot_product_attention(
+        queries,
+        keys,
+        values,
+        scale=None if scale is None else 1.0,
+        is_causal=pattern.look_ahead,
+        key_value_seq_lengths=jnp.maximum(lengths, 1),
+        implementation=implementation,
+    )
+    return jnp.where((lengths > 0)[:, None, None, None], heads, 0)
+
+
+def check_config(config: ModelConfig) -> None:
+    """Raises UserError if a model needs more than cuDNN's attention has."""
+    where = {
+        "model.encoder_positions": config.encoder_names if config.has_encoder else "none",
+        "model.decoder_positions": config.decoder_names if config.has_decoder else "none",
+        "model.cross_positions": config.cross_positions,
+    }
+    limits = {
+        f"model.dtype='{config.dtype}'": config.dtype != "bfloat16",
+        f"heads of width {config.head_width}": config.head_width % 8
+        or config.head_width > MAX_HEAD_WIDTH,
+        "model.talking_heads=True": config.talking_heads,
+    } | {
+        f"{key}='{names}'": any(acts_in(name, SCORE_HOOKS) for name in split_names(names))
+        for key, names in where.items()
+    }
+    if refused := [setting for setting, is_refused in limits.items() if is_refused]:
+        raise UserError(
+            "model.attention_implementation='flash' computes bfloat16, heads of a multiple of 8 "
+            f"up to {MAX_HEAD_WIDTH}, and no change of scores or weights, but here is "
+            f"{refused[0]}: change it, or {OTHERS}"
+        )
+
+
+def check_call(dropout: bool) -> None:
+    """Raises UserError if attention weights are dropped, or this process's device lacks cuDNN.
+
+    Compute capability 8 is that of the first GPUs with cuDNN's flash attention (A100).
+    """
+    if dropout:
+        raise UserError(
+            "model.attention_implementation='flash' has no dropout of weights: set "
+            f"model.dropout_attention=0.0, or {OTHERS}"
+        )
+    device = jax.devices()[0]
+    capability = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))
+    if capability is None or int(capability[1]) < 8:
+        raise UserError(
+            "model.attention_implementation='flash' needs an NVIDIA GPU of compute capability 8.0 "
+            f"or more, not {device.platform} ({device.device_kind}): {OTHERS}"
+        )
