@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from unittest import mock
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from experiments import costs
 from experiments.planning.measure import program_bytes
@@ -27,6 +29,7 @@ LENGTHS, TOY_LENGTHS = (32, 16, 64), (8,)  # tokens of a sentence; the first is 
 DTYPES = ("bfloat16", "float32")
 CHUNKS, TOY_CHUNKS = (2**20, 2**23, 2**26), (2**8, 2**20)
 ROUNDS, STEPS, TOY_STEPS = 3, 10, 1
+MAX_SECONDS = 20.0  # of a setting's rounds, after which no further one is begun
 
 
 class Setting(NamedTuple):
@@ -76,14 +79,31 @@ def _tried(setting: Setting, toy: bool) -> dict[str, Any]:
 
 
 def measure_setting(setting: Setting, toy: bool) -> dict[str, Any]:
+    """Returns what `measure_step` does of a model of the paper."""
+    config = paper_config(setting.model, setting.dtype, toy)
+    return measure_step(config, setting.length, TOY_STEPS if toy else STEPS)
+
+
+def measure_step(
+    config: ConfigDict,
+    length: int,
+    steps: int,
+    min_seconds: float = 0.0,
+    max_bytes: float = math.inf,
+) -> dict[str, Any]:
     """Returns seconds, memory and FLOPs of the training step for one batch.
 
     `step_ms` is the median of rounds of several steps, which follow each other as in training;
     `program_bytes` is what the compiler says, with the state; `device_bytes` the most that the
     device has held in this process so far, None if it does not count.
+
+    Args:
+      length: tokens of each sentence.
+      steps: of a round.
+      min_seconds: of all rounds together.
+      max_bytes: a program that needs more is not run and has no times.
     """
-    config = paper_config(setting.model, setting.dtype, toy)
-    task = SyntheticTask(config, [setting.length])
+    task = SyntheticTask(config, [length])
     with tempfile.TemporaryDirectory() as name:  # a run has a folder, and this one leaves none
         run = Run(task, config, Path(name))
         try:
@@ -94,31 +114,36 @@ def measure_setting(setting: Setting, toy: bool) -> dict[str, Any]:
             program = trainer.train_step.lower(state, batch, trainer.hparams).compile()
             compiled = time.monotonic() - start
             flops = costs.flops_per_token(state.params, task.predictor.model)
-            parameters = costs.count_parameters(state.params)
-            each = _time(program, state, batch, trainer.hparams, TOY_STEPS if toy else STEPS)
+            parameters, held = costs.count_parameters(state.params), program_bytes(program)
+            arguments = program, state, batch, trainer.hparams
+            each = _time(*arguments, steps, min_seconds) if held <= max_bytes else math.nan
         finally:
             run.close()
-    rows, length = task.plan[0].labels.shape
-    stats = jax.devices()[0].memory_stats() or {}
-    return {
-        "rows": rows,
+    tokens, stats = task.plan[0].labels.size, jax.devices()[0].memory_stats()
+    found = {
+        "rows": tokens // length,
         "devices": jax.device_count(),
         "parameters": parameters,
         "compile_seconds": compiled,
         "step_ms": 1000 * each,
-        "tokens_per_second": rows * length / each,
+        "tokens_per_second": tokens / each,
         "flops_per_token": flops,
-        "flops_per_second": flops * rows * length / each,
-        "program_bytes": program_bytes(program),
-        "device_bytes": stats.get("peak_bytes_in_use"),
+        "flops_per_second": flops * tokens / each,
+        "program_bytes": held,
+        "device_bytes": (stats or {}).get("peak_bytes_in_use"),
     }
+    return {name: number for name, number in found.items() if number == number}  # without NaN
 
 
-def _time(program: Any, state: Any, batch: Any, hparams: Any, steps: int) -> float:
+def _time(
+    program: Any, state: Any, batch: Any, hparams: Any, steps: int, min_seconds: float
+) -> float:
     """The seconds of a step; the first one is not counted."""
     state, _ = jax.block_until_ready(program(state, batch, hparams))
     seconds = []
-    for _ in range(ROUNDS):
+    while (spent := steps * sum(seconds)) < min_seconds or (
+        len(seconds) < ROUNDS and spent < MAX_SECONDS
+    ):
         start = time.monotonic()
         for _ in range(steps):
             state, _ = program(state, batch, hparams)
