@@ -1,6 +1,7 @@
 """Attention by cuDNN, in which no array has an axis of queries and one of keys."""
 
 import re
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ def flash_attention(
     pattern: AttentionPattern,
     *,
     scale: Float[Array, ""] | None = None,
-    implementation: str = "cudnn",
+    implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> Float[Array, "B L H K"]:
     """Returns the heads of equation 1; neighbouring query heads share the G heads of keys.
 

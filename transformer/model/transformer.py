@@ -232,7 +232,7 @@ class Transformer(Architecture):
         # A layer of a scan cannot call a module of the stack, but a function of its variables.
         module, variables = encoding.unbind()
         bias = functools.partial(module.apply, method="bias")
-        return pattern.replace(bias=jax.tree_util.Partial(bias, variables))
+        return dataclasses.replace(pattern, bias=jax.tree_util.Partial(bias, variables))
 
 
 def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
