@@ -177,7 +177,7 @@ class VmappedRuns(Placement):
 
     def _fill(self, each: Sequence[Any]) -> list[Any]:
         """Adds the copies of the last run to something of each run."""
-        return [*each, *each[-1:] * (self.stacked - self.count)]
+        return [*each, *[each[-1]] * (self.stacked - self.count)]
 
 
 @dataclasses.dataclass(frozen=True)
