@@ -52,6 +52,8 @@ PLACES = re.compile(
     r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage|train\.init_from"
     r"|tokenizer\.\w*model"
 )
+# How attention is computed, not what: a run that was trained with cuDNN's is used without it, too.
+IMPLEMENTATION = "model.attention_implementation"
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
 MAY_BE_LINKED = "checkpoints"
 ESSENTIAL = ("task", "model", "data", "tokenizer")  # a run's config has these
@@ -152,7 +154,7 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
     """Checks that the folder has a run of this config or none, and no links out of it.
 
     Args:
-      training: whether the paths of the text must be the same as well.
+      training: whether the paths of the text and the form of attention must be the same, too.
 
     Raises:
       UserError: it is a file, or has a run of another config (the error names the keys that
@@ -192,11 +194,12 @@ def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
     """The values of a config that must be a run's own.
 
     Args:
-      training: whether the paths of the text must be, too.
+      training: whether the paths of the text and the form of attention must be, too.
     """
 
     def fixed(key: str) -> bool:
-        return not key.startswith(FREE_KEYS) and (training or not PLACES.fullmatch(key))
+        in_use = key == IMPLEMENTATION or PLACES.fullmatch(key)
+        return not key.startswith(FREE_KEYS) and (training or not in_use)
 
     values = {key: value for key, value in flatten(config).items() if fixed(key)}
     values["data.corpora"] = [

@@ -95,6 +95,15 @@ def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optim
     assert {key.split(".")[0] for key in allowed} >= {"decode", "evaluate", "sweep"}
 
 
+def test_a_run_is_used_with_another_form_of_attention_but_not_trained_on_with_it(tmp_path):
+    workdir.claim(tmp_path, base.get_config())
+    config = base.get_config()
+    config.model.attention_implementation = "chunked"
+    workdir.check_same_run(tmp_path, config)
+    with pytest.raises(UserError, match="there 'plain', here 'chunked'"):
+        workdir.check_same_run(tmp_path, config, training=True)
+
+
 # -- a stranger's folder
 
 WATCHED = """
