@@ -271,13 +271,14 @@ from experiments import process
 if sys.argv[1] == "keep":
     process.keep_program_memory()
 import jax, jax.numpy as jnp
-program = jax.jit(lambda x: jnp.sort(x, axis=0)[0].sum())
+program = jax.jit(lambda x: jax.lax.optimization_barrier(x.T) @ jnp.ones(len(x)))
 x = jnp.zeros((4096, 4096))
-program(x).block_until_ready()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(3):
+counts = []
+for _ in range(6):  # a block that is large enough may be there only after some
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     program(x).block_until_ready()
-print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 3)
+    counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(min(counts))
 """
 
 
@@ -286,5 +287,4 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 3)
 def test_a_program_gets_the_memory_that_its_last_execution_freed(way, few):
     command = [sys.executable, "-c", COUNT_FAULTS, way]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    faults = float(done.stdout)
-    assert (faults < 0.1 * PAGES) == few
+    assert (int(done.stdout) < 0.1 * PAGES) == few

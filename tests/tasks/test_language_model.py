@@ -273,7 +273,9 @@ def test_prompts_that_cannot_be_read_are_refused(trained):
     ended = refused(running, "--mode=score", stdin=stdin, says="line 2 has 36 tokens")
     assert len(ended.out.splitlines()) == 1  # of the line before
     refused(
-        running, "--mode=translate", says="use plan, fetch, evaluate, attention, generate, score"
+        running,
+        "--mode=translate",
+        says="use plan, benchmark, fetch, evaluate, attention, generate, score",
     )
     refused(running, "--mode=score", "--prompt=one", says="--prompt is for --mode=generate")
 

@@ -1,16 +1,13 @@
 """The growth study fits the slopes of curves, measures what is missing, and draws all of it."""
 
 import math
-from unittest.mock import Mock
 
 import pytest
 from matplotlib.image import imread
 
 from experiments.studies import growth
-from experiments.studies.accelerator import synthetic
 from experiments.studies.command import exit_code
 from experiments.studies.growth import AXES, BASE, Curve, Point, points
-from transformer.data.tokenizer import Tokenizer
 
 FOUND = {"step_ms": 3.0, "program_bytes": 5_000_000}
 
@@ -67,8 +64,6 @@ def test_an_unknown_axis_is_refused_with_the_choices(tmp_path, capsys):
 
 
 def test_a_program_that_is_too_large_has_memory_but_no_times(monkeypatch):
-    # The types of signatures are checked here.
-    monkeypatch.setattr(synthetic, "SimpleNamespace", lambda **own: Mock(spec=Tokenizer, **own))
     monkeypatch.setattr(growth, "MAX_BYTES", 1)
     monkeypatch.setattr(growth, "BASE", {**BASE, "length": 8, "batch": 2, "vocabulary": 50})
     found = Point("width", 32, "plain").measure()
