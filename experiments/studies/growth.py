@@ -28,7 +28,7 @@ from configs import base
 from experiments.display.figure_files import save_figure
 from experiments.display.training_curves import COLOURS, MARKER_SHAPES, light_grid, new_figure
 from experiments.planning.measure import MEMORY_FRACTION, free_memory
-from experiments.process import keep_program_memory, logging_to
+from experiments.process import logging_to
 from experiments.studies.accelerator.steps import measure_step
 from experiments.studies.command import Parser, exit_code, whole
 from experiments.text_io import print_table
@@ -197,7 +197,6 @@ def run(arguments: Sequence[str]) -> None:
     for axis in chosen:
         if axis not in AXES:
             raise UserError(f"--axes has {axis!r}: choose from {','.join(AXES)}")
-    keep_program_memory()
     deadline = time.monotonic() + flags.seconds
     (flags.out / "points").mkdir(parents=True, exist_ok=True)
     with logging_to("stdout"):
