@@ -119,8 +119,12 @@ def logging_to(stream: str) -> Iterator[None]:
 
 
 def hush(unraisable: Any) -> None:
-    """Prints an error that cannot be caught, except of late reads of a damaged checkpoint."""
-    if str(unraisable.exc_value) != "Event loop is closed":
+    """Prints an error that cannot be caught, except of late reads of a damaged checkpoint.
+
+    A signal that arrives while Python collects garbage is obeyed, and its exception is not shown.
+    """
+    late = str(unraisable.exc_value) == "Event loop is closed"
+    if not late and not isinstance(unraisable.exc_value, signals.Interrupted):
         sys.__unraisablehook__(unraisable)
 
 
