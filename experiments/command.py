@@ -78,13 +78,14 @@ def _execute(command: Command) -> int:
 
 def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
-    # Only where they are needed: drawing, statistics and Optuna take more than a second.
-    from experiments import run
-    from experiments.sweeps.sweep import sweep
-
+    # Each only where it is needed: statistics and Optuna take a second.
     if experiment.is_sweep:
+        from experiments.sweeps.sweep import sweep
+
         stopped_by = sweep(*experiment, folder, options.trial)
     else:
+        from experiments import run
+
         stopped_by = run.train(experiment.config, folder)
     return 128 + stopped_by if stopped_by else 0
 

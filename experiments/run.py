@@ -16,8 +16,6 @@ from ml_collections import ConfigDict
 from rich.table import Table
 
 from experiments import costs, environment, modes
-from experiments.attention import snapshot_figures
-from experiments.display import training_curves
 from experiments.report import numbers, page
 from experiments.text_io import print_table
 from transformer import records, tasks, workdir
@@ -240,6 +238,10 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
     """Prints a run's results and some examples, draws its pictures and writes its report."""
     steps = results["averaged_steps"]
     trained = workdir.load_trained(folder, config, steps)
+    # Not before the training: matplotlib takes a third of a second.
+    from experiments.attention import snapshot_figures
+    from experiments.display import training_curves
+
     # The task's own, which is compiled.
     trained = dataclasses.replace(trained, predictor=task.predictor)
     print_results(results, config.task)

@@ -139,7 +139,7 @@ def check(config: ConfigDict) -> None:
 
 
 def check_scores(config: ConfigDict) -> None:
-    """Checks what only scoring reads, for modes that do; it takes a quarter of a second.
+    """Checks what only scoring reads, for modes that do.
 
     Raises:
       UserError: a name is unknown.

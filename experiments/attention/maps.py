@@ -9,7 +9,6 @@ Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen hea
 import dataclasses
 import functools
 import math
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from experiments.attention.arrays import KINDS, AttentionMaps
+from experiments.attention.labels import visible
 from experiments.display.figure_files import save_figure
 
 # Zero is near the white of the page, and lightness falls evenly, so it also reads in grey print.
@@ -33,7 +33,6 @@ DOTS_PER_INCH = 200
 CELL, MIN_SIDE, MAX_SIDE = 0.21, 1.35, 5.0
 MIN_WIDTH = 3.2  # inches: the longest title, over a figure of one small panel
 MAX_FONT, MIN_FONT, LINE_HEIGHT = 9.0, 5.0, 1.2  # points, points, multiple of the size
-MAX_LABEL_LENGTH = 20  # characters
 MAX_CELLS = 160  # a side: more would be smaller than the eye tells apart
 # A token is text, never a formula: otherwise '$x_1$' would be typeset.
 AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
@@ -215,33 +214,6 @@ def text_width(text: str, font: FontProperties) -> float:
     renderer = FigureCanvasAgg(figure).get_renderer()
     drawn = figure.text(0, 0, text, fontproperties=font, **AS_TEXT)
     return drawn.get_window_extent(renderer).width / DOTS_PER_INCH
-
-
-def visible(token: str, covered: frozenset[str]) -> str:
-    """The token as a label: every character shows, and none is drawn as an empty box.
-
-    sentencepiece's word mark `▁` stays, so a label is the vocabulary's piece, letter by letter.
-
-    Args:
-      token: any string.
-      covered: the characters that the fonts in use can draw.
-
-    Returns:
-      `∅` for an empty token, `␣` for a blank, `⟨4E2D⟩`, the code point, for what cannot be drawn
-      or seen; at most `MAX_LABEL_LENGTH` characters, cut with `…`.
-    """
-    shown = []
-    for character in token:
-        if character == " ":
-            shown.append("␣")
-        elif character in covered and (character.isprintable() or character in "\u200c\u200d"):
-            shown.append(character)
-        else:
-            shown.append(f"⟨{ord(character):04X}⟩")
-    text = "".join(shown) or "∅"
-    # A combining mark at the front would sit on whatever is drawn before it.
-    text = "◌" + text if unicodedata.combining(text[0]) else text
-    return text if len(text) <= MAX_LABEL_LENGTH else text[: MAX_LABEL_LENGTH - 1] + "…"
 
 
 @functools.lru_cache(maxsize=8)

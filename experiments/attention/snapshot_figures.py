@@ -23,7 +23,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.attention.arrays import KINDS, names_of
-from experiments.attention.maps import AS_TEXT, COLOUR_MAP, fonts_for, visible
+from experiments.attention.labels import visible
+from experiments.attention.maps import AS_TEXT, COLOUR_MAP, fonts_for
 from experiments.attention.snapshots import Snapshot, of_same_sentence, read_snapshots
 from experiments.display.figure_files import save_figure
 from transformer.analysis.attention import Attention

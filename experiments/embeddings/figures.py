@@ -11,7 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
-from experiments.attention.maps import AS_TEXT, DOTS_PER_INCH, fonts_for, visible
+from experiments.attention.labels import visible
+from experiments.attention.maps import AS_TEXT, DOTS_PER_INCH, fonts_for
 from experiments.display.training_curves import COLOURS
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

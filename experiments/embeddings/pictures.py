@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.attention.maps import visible
+from experiments.attention.labels import visible
 from experiments.display.figure_files import save_figure
 from experiments.display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
 from experiments.display.web_page import encode_integers, write_page

@@ -15,7 +15,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from experiments.attention.maps import AS_TEXT, DOTS_PER_INCH, fonts_for, text_width, visible
+from experiments.attention.labels import visible
+from experiments.attention.maps import AS_TEXT, DOTS_PER_INCH, fonts_for, text_width
 from experiments.heads.links import Head, HeadLinks, Score, best_of
 from transformer.analysis.alignment import ROWS, GoldLinks
 from transformer.data.pairs import Pair

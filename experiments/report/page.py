@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 from PIL import Image
 
-from experiments.display import training_curves, web_page
+from experiments.display import web_page
 from experiments.environment import ENVIRONMENT
 from experiments.report import numbers, texts
 from experiments.report.texts import Group
@@ -179,6 +179,8 @@ def _data_tables(data: dict[str, Any]) -> list[numbers.Table]:
 
 def _curves(metrics: Path) -> Any:
     """The picture of the training in the page's colours; a line of text where there is none."""
+    from experiments.display import training_curves  # matplotlib takes a third of a second
+
     caption = "Loss, scores and learning rate over the steps of the training"
     try:
         clock = training_curves.read_curves(metrics, ("seconds",)).get(("seconds", "train"))

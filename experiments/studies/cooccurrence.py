@@ -41,7 +41,8 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.attention.maps import AS_TEXT, fonts_for, visible
+from experiments.attention.labels import visible
+from experiments.attention.maps import AS_TEXT, fonts_for
 from experiments.display.figure_files import save_figure
 from experiments.display.training_curves import COLOURS, DOTS_PER_INCH
 from experiments.display.vector_space import nearest

@@ -14,7 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from experiments.attention.maps import AS_TEXT, COLOUR_MAP, DOTS_PER_INCH, fonts_for, visible
+from experiments.attention.labels import visible
+from experiments.attention.maps import AS_TEXT, COLOUR_MAP, DOTS_PER_INCH, fonts_for
 from experiments.display.training_curves import COLOURS, MARKER_SHAPES, light_grid, new_figure
 from experiments.display.vector_space import tsne
 from transformer.metrics.classification import Reliability

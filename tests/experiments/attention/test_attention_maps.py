@@ -8,8 +8,8 @@ import pytest
 from matplotlib.image import imread
 
 import attention_examples
-from experiments.attention import maps as attention_maps
 from experiments.attention.arrays import KINDS, AttentionMaps, hide_end_of_sentence, save_maps
+from experiments.attention.labels import visible
 from experiments.attention.maps import build_figure, draw
 from transformer.analysis.attention import Attention
 
@@ -142,8 +142,8 @@ def test_hostile_tokens_are_drawn_as_text_without_warnings(tmp_path):
 
 
 def test_a_character_without_a_glyph_becomes_its_code_point():
-    assert attention_maps.visible("a中\ud800", frozenset("a")) == "a⟨4E2D⟩⟨D800⟩"
-    assert attention_maps.visible("a中", frozenset("a中")) == "a中"
+    assert visible("a中\ud800", frozenset("a")) == "a⟨4E2D⟩⟨D800⟩"
+    assert visible("a中", frozenset("a中")) == "a中"
 
 
 def test_a_hundred_and_twenty_tokens_are_thinned_and_one_token_is_not():
