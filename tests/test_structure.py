@@ -88,10 +88,12 @@ ALLOWED = {
         "transformer.tasks.base",
         "transformer.train_step",
     ),
+    "transformer.programs": ("transformer.signals",),
     "transformer.train": (
         *BASE,
         "transformer.metrics",
         "transformer.placement",
+        "transformer.programs",
         "transformer.progress",
         "transformer.run",
         "transformer.signals",

@@ -196,3 +196,16 @@ def parameter_counts(params: Mapping[str, Any]) -> dict[str, int]:
         f"{name} ({len(counts)})" if len(counts) > 1 else name: sum(counts)
         for name, counts in stacks.items()
     }
+
+
+class Stopwatch:
+    """Measures laps, in seconds."""
+
+    def __init__(self):
+        self._last = time.monotonic()
+
+    def lap(self) -> float:
+        """Returns the seconds since the last call."""
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        return seconds

@@ -2,8 +2,8 @@
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -13,7 +13,8 @@ from transformer import signals
 from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import TokenMetrics
 from transformer.placement import SingleRun, StepQueue, VmappedRuns
-from transformer.progress import Progress, parameter_table
+from transformer.programs import Programs, look_ahead, shapes_of
+from transformer.progress import Progress, Stopwatch, parameter_table
 from transformer.run import Run
 from transformer.signals import StoppedError, StopSignals
 from transformer.train_step import TrainState
@@ -65,7 +66,6 @@ class Trainer:
         self.on_failure: Callable[[int, str], None] = lambda i, reason: None
         self._trained = list(range(len(runs)))  # the runs that took the last step
         self._pending: list[TokenMetrics] = []  # of each step since the last line, on the devices
-        self._shapes: set = set()  # of the batches that the step is compiled for
         self._watch = Stopwatch()
         self._signals = StopSignals()
 
@@ -132,6 +132,16 @@ class Trainer:
         """Trains to the end or until a signal comes; returns whether the end was reached."""
         lead = self.runs[0]
         settings, queue, unsaved = lead.config.train, StepQueue(), 0.0
+        programs = Programs(self.train_step)
+
+        def prepare(batch: Any) -> Future[None]:
+            return programs.prepare(
+                shapes_of(batch),
+                lambda: self.placement.arguments(state, batch, self.hparams, self._trained),
+            )
+
+        last = max(run.total_steps for run in self.runs)
+        coming = look_ahead(batches, lead.config.data.prefetch, last - step, prepare)
         self._take_up_pending()
         self._watch.lap()
         with Progress(lead.total_steps, step, lead.task.unit) as progress:
@@ -151,8 +161,9 @@ class Trainer:
                     active = [i for i in self._trained if not self.runs[i].ended(step)]
                     if self.stop_signal is not None or not (wanted and active):
                         break
-                    arguments = self.placement.arguments(state, next(batches), self.hparams, active)
-                    self._compile(arguments, progress)
+                    batch, ready = next(coming)
+                    self._await(ready, progress)
+                    arguments = self.placement.arguments(state, batch, self.hparams, active)
                     state, metrics = self.train_step(*arguments)
                     self._pending.append(metrics)
                     queue.wait(self._pending)
@@ -178,16 +189,13 @@ class Trainer:
         bad = np.ravel(jax.device_get(state.consecutive_nonfinite)).tolist() if due else []
         return [i for i in due if self.runs[i].needs_evaluation(step, bad[i])]
 
-    def _compile(self, arguments: tuple, progress: Progress) -> None:
-        """Compiles the step for a batch of new shapes; a signal leaves the state unchanged."""
-        shapes = tuple(x.shape for x in jax.tree.leaves(arguments[1]))
-        if shapes not in self._shapes:
+    def _await(self, ready: Future[None], progress: Progress) -> None:
+        """Waits for the program of the next batch; a signal leaves the state unchanged."""
+        if not ready.done():
             with progress.busy("compiling"):
-                self._signals.wait_for(
-                    lambda: self.train_step.lower(*arguments).compile(), progress.tick
-                )
-            self._shapes.add(shapes)
+                self._signals.wait_for(ready.result, progress.tick)
             self._spend()
+        ready.result()
 
     def _log(self, state: TrainState, step: int, progress: Progress) -> None:
         """Writes a line with the metrics that the devices have summed since the last one."""
@@ -326,19 +334,6 @@ class Trainer:
         self.failures[i] = str(error)
         self.on_failure(i, str(error))
         logger.warning(f"{self.runs[i].workdir.name}: {error}")
-
-
-class Stopwatch:
-    """Measures laps, in seconds."""
-
-    def __init__(self):
-        self._last = time.monotonic()
-
-    def lap(self) -> float:
-        """Returns the seconds since the last call."""
-        now = time.monotonic()
-        seconds, self._last = now - self._last, now
-        return seconds
 
 
 def _mean(numbers: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -193,7 +193,7 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
         Run, "save", lambda self, step, *a: saves.append(step) or save(self, step, *a)
     )
     seconds = itertools.count()
-    monkeypatch.setattr("transformer.train.time.monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("transformer.progress.time.monotonic", lambda: float(next(seconds)))
     for minutes in (0.0, 3.5 / 60):
         config = unigram_config(**{"train.save_minutes": minutes, "train.evaluate_every": 99})
         assert ended(Snapshots(), config, tmp_path / str(minutes))
@@ -232,35 +232,32 @@ def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_aga
     assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
-def test_a_signal_while_a_step_compiles_saves_the_state_before_it(unbroken, tmp_path, said):
+def test_a_signal_while_a_step_compiles_saves_the_state_before_it(
+    unbroken, tmp_path, said, monkeypatch
+):
     config, whole = unbroken
     release = threading.Event()
 
     class Compiling:
-        """A step that takes a minute to compile for the shape of batch 7."""
+        """A step that takes a minute to compile for its second shape."""
 
         def __init__(self, step):
-            self.step = step
+            self.step, self.shapes = step, 0
 
         def __call__(self, *args):
             return self.step(*args)
 
         def lower(self, *args):
-            if int(args[0].step) >= 7:
+            self.shapes += 1
+            if self.shapes == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
                 release.wait(60)
             return self.step.lower(*args)
 
+    numbers = itertools.count()
+    monkeypatch.setattr("transformer.train.shapes_of", lambda batch: next(numbers) == 7)
     trainer = Trainer([Run(Snapshots(bad=[6]), config, tmp_path)])
     trainer.train_step = Compiling(trainer.train_step)
-    compile_step = trainer._compile
-
-    def forget_shapes(arguments, progress):
-        if int(arguments[0].step) == 7:
-            trainer._shapes.clear()
-        compile_step(arguments, progress)
-
-    trainer._compile = forget_shapes
     assert not trainer.run()
     release.set()
     assert said[-1] == "SIGTERM: saved step 7; start the same command again to resume"
