@@ -222,11 +222,16 @@ def _tokenizer() -> ConfigDict:
 
 def _optimizer() -> ConfigDict:
     optimizer = ConfigDict()
-    optimizer.name = "adam"  # adam [5.3] | adamw (Loshchilov and Hutter 2019)
+    # adam [5.3] | adamw (Loshchilov and Hutter 2019) | lion (Chen et al. 2023), for a third to a
+    # tenth of Adam's rates | muon (Jordan et al. 2024) for kernels, adamw for the rest, at Adam's
+    # rates (Liu et al. 2025) | adafactor (Shazeer and Stern 2018), whose rates are relative to the
+    # RMS of a parameter: at most 0.01 in the paper; it uses no beta1, beta2 and epsilon
+    optimizer.name = "adam"
     optimizer.beta1 = 0.9  # [5.3]
     optimizer.beta2 = 0.98  # [5.3]
     optimizer.epsilon = 1e-9  # [5.3]
-    optimizer.weight_decay = 0.0  # decoupled, times the learning rate; adamw only
+    optimizer.muon_momentum = 0.95  # muon: of the gradients of kernels
+    optimizer.weight_decay = 0.0  # decoupled, times the learning rate; not with adam
     optimizer.clip_norm = 0.0  # global norm of the gradient; 0 never clips
     optimizer.schedule = "noam"  # noam [5.3, eq. 3] | inverse_sqrt | cosine | constant
     optimizer.learning_rate = 1.0  # noam: a factor; others: the peak

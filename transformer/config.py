@@ -61,7 +61,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         NEARLY_ONE,
         "model.dropout_embedding model.dropout_residual model.dropout_attention "
         "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
-        "train.label_smoothing train.ema_decay data.validation_fraction data.test_fraction",
+        "optimizer.muon_momentum train.label_smoothing train.ema_decay data.validation_fraction "
+        "data.test_fraction",
     ),
     (
         0,
@@ -89,7 +90,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "model.pooling": POOLINGS,
     "data.holdout": STRATEGIES,
     "data.fetch": ("", *CATALOGUE),
-    "optimizer.name": ("adam", "adamw"),
+    "optimizer.name": ("adam", "adamw", "lion", "muon", "adafactor"),
     "optimizer.schedule": SCHEDULES,
     "tokenizer.initial": INITIAL,
     "train.class_weights": CLASS_WEIGHTS,

@@ -57,6 +57,7 @@ class Run:
             settings.gradient_accumulation_steps,
             stacked_modules(config.model),
             self.rules.factor,
+            settings.muon_momentum,
         )
         self.total_steps = total_steps(config.train, task.plan.epoch_length)
         self.evaluate_every = config.train.evaluate_every or task.plan.epoch_length

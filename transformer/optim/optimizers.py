@@ -1,4 +1,4 @@
-"""Optimizers [5.3].
+"""Optimizers [5.3]: clipping, a direction, its rate and decay, and accumulation.
 
 Rates are traced numbers, passed with every update, so that runs which differ only in them share
 one compiled step.
@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from transformer.optim.directions import count_own_axes, make_direction
+
 
 def make_optimizer(
     name: str,
@@ -22,23 +24,25 @@ def make_optimizer(
     accumulate: int,
     stacked: Collection[str] = (),
     factor: Callable[[str], float] = lambda name: 1.0,
+    momentum: float = 0.95,
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns Adam or AdamW whose `update` takes `learning_rate` and `weight_decay` as keywords.
+    """Returns an optimizer whose `update` takes `learning_rate` and `weight_decay` as keywords.
 
     Args:
-      name: "adam" or "adamw", whose weights decay.
-      clip_norm: maximum global norm of the gradient before Adam; 0 disables clipping.
+      name: see `make_direction`. Weights decay with all but "adam".
+      clip_norm: maximum global norm of the gradient; 0 disables clipping.
       accumulate: batches per update. If more than one, `update` also takes `weight` and `due`, see
         `_gathering`.
       stacked: names of modules whose parameters have a leading axis of layers.
       factor: the factor of the learning rate of a parameter, by its name, such as
         "encoder_layers_0/norm/scale".
+      momentum: of Muon's matrices.
 
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
     """
     clip = [optax.clip_by_global_norm(clip_norm)] if clip_norm else []
-    descend = _descend(name == "adamw", stacked, factor)
-    optimizer = optax.chain(*clip, optax.scale_by_adam(beta1, beta2, epsilon), descend)
+    direct = make_direction(name, beta1, beta2, epsilon, momentum, stacked)
+    optimizer = optax.chain(*clip, direct, _descend(name != "adam", stacked, factor))
     return _gathering(optimizer) if accumulate > 1 else optimizer
 
 
@@ -96,7 +100,9 @@ def _gathering(
 
 def update_count(state: Any) -> Int[Array, ""]:
     """Returns the number of updates so far, from the state of an optimizer of `make_optimizer`."""
-    return optax.tree.get(state, "count")
+    # Muon has one count for matrices and an equal one for other parameters.
+    [(_, count), *_] = optax.tree.get_all_with_path(state, "count")
+    return count
 
 
 def _descend(
@@ -106,9 +112,9 @@ def _descend(
 
     def update(directions, state, params=None, *, learning_rate, weight_decay=0.0, **_):
         def step(path, direction, param):
-            own_axes = param.ndim - any(key.key in stacked for key in path)
             # Vectors (biases, norms) are not decayed: pulling them to zero does not regularise.
-            decayed = weight_decay * param if decay and own_axes > 1 else 0.0
+            is_matrix = count_own_axes(path, param, stacked) > 1
+            decayed = weight_decay * param if decay and is_matrix else 0.0
             own = factor(jax.tree_util.keystr(path, simple=True, separator="/"))
             rate = learning_rate if own == 1.0 else own * learning_rate
             return -rate * (direction + decayed)

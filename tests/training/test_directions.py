@@ -1,0 +1,373 @@
+"""Lion, Muon and Adafactor are those of their papers, and fit all that a run does with Adam."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import reference
+from conftest import tiny_config
+from runs import identical
+from transformer.losses import TokenSums
+from transformer.model.parameters import ParameterRules
+from transformer.model.stack import stacked_modules
+from transformer.optim.optimizers import make_optimizer, update_count
+from transformer.storage.checkpoint import Checkpoints
+from transformer.storage.checkpoint_files import named_leaves
+from transformer.train_step import init_state, make_train_step
+from variants import VARIANTS
+
+NAMES = ("lion", "muon", "adafactor")
+BETA1, BETA2, EPSILON, MOMENTUM = 0.9, 0.98, 1e-9, 0.7
+RATES = [0.1, 0.2, 0.05, 0.3, 0.1]
+DECAY = 0.3
+# Two matrices that Muon takes, a table and a classifier's output, which it does not, and a vector.
+SHAPES = {
+    "layers_0/inner/kernel": (3, 5),
+    "layers_0/outer/kernel": (7, 2),
+    "embedding/table": (11, 3),
+    "output/kernel": (3, 2),
+    "layers_0/inner/bias": (5,),
+}
+
+
+def nested(flat):
+    """A tree of parameters, given one of names."""
+    tree = {}
+    for name, x in flat.items():
+        *modules, last = name.split("/")
+        inner = tree
+        for module in modules:
+            inner = inner.setdefault(module, {})
+        inner[last] = x
+    return tree
+
+
+def draw(seed):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=shape) for name, shape in SHAPES.items()}
+
+
+def start():
+    return draw(0)
+
+
+def gradients(n=5):
+    return [draw(seed) for seed in range(1, n + 1)]
+
+
+def as_float32(flat):
+    return {name: jnp.asarray(x, jnp.float32) for name, x in flat.items()}
+
+
+def make(name, accumulate=1, stacked=(), clip=0.0):
+    return make_optimizer(name, BETA1, BETA2, EPSILON, clip, accumulate, stacked, momentum=MOMENTUM)
+
+
+def ours(name, steps, decay=0.0, rates=RATES, clip=0.0, accumulate=1):
+    """All parameters after each of the gradients, by name."""
+    optimizer = make(name, accumulate, clip=clip)
+    params = nested(as_float32(start()))
+    state = optimizer.init(params)
+
+    @jax.jit
+    def advance(params, state, gradient, rate, due):
+        numbers = {"learning_rate": rate, "weight_decay": decay, "weight": 1.0, "due": due}
+        updates, state = optimizer.update(gradient, state, params, **numbers)
+        return optax.apply_updates(params, updates), state
+
+    history = []
+    for n, (gradient, rate) in enumerate(zip(steps, rates, strict=False), start=1):
+        due = n % accumulate == 0
+        params, state = advance(params, state, nested(as_float32(gradient)), rate, due)
+        history.append(dict(zip(sorted(SHAPES), jax.tree.leaves(params), strict=True)))
+    return history
+
+
+def distance(one, other):
+    """The largest difference of any parameter at any time."""
+    return max(
+        np.abs(np.float64(a[name]) - b[name]).max()
+        for a, b in zip(one, other, strict=True)
+        for name in SHAPES
+    )
+
+
+def by_loop(steps, directions, decay=0.0, rates=RATES):
+    """The parameters after each step along directions that a generator per parameter yields."""
+    params, history = start(), []
+    sources = {name: directions(name, params) for name in SHAPES}
+    for gradient, rate in zip(steps, rates, strict=False):
+        for name, x in params.items():
+            next(sources[name])
+            pull = decay * x if x.ndim > 1 else 0.0
+            x -= rate * (sources[name].send(gradient[name]) + pull)
+        history.append({name: x.copy() for name, x in params.items()})
+    return history
+
+
+def lion(name, params):
+    """Chen et al. 2023, algorithm 2."""
+    m = np.zeros(SHAPES[name])
+    while True:
+        g = yield
+        yield np.sign(BETA1 * m + (1 - BETA1) * g)
+        m = BETA2 * m + (1 - BETA2) * g
+
+
+def adam(name, params):
+    """Kingma and Ba 2015, algorithm 1."""
+    m, v = np.zeros(SHAPES[name]), np.zeros(SHAPES[name])
+    for t in itertools.count(1):
+        g = yield
+        m, v = BETA1 * m + (1 - BETA1) * g, BETA2 * v + (1 - BETA2) * g**2
+        yield m / (1 - BETA1**t) / (np.sqrt(v / (1 - BETA2**t)) + EPSILON)
+
+
+def orthogonalized(x):
+    """The Newton-Schulz iteration of Jordan et al. 2024, with its three numbers."""
+    if len(x) > x.shape[1]:
+        return orthogonalized(x.T).T
+    x = x / np.linalg.norm(x)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x
+
+
+def muon(name, params, matrices=("layers_0/inner/kernel", "layers_0/outer/kernel")):
+    """Jordan et al. 2024 with the factor of Liu et al. 2025, equation 4; Adam elsewhere.
+
+    Nesterov's momentum has the corrections of bias of Dozat 2016, "Incorporating Nesterov Momentum
+    into Adam", which change its length, and the weight of the newest gradient.
+    """
+    if name not in matrices:
+        yield from adam(name, params)
+    m = np.zeros(SHAPES[name])
+    for t in itertools.count(1):
+        g = yield
+        m = MOMENTUM * m + (1 - MOMENTUM) * g
+        ahead = MOMENTUM * m / (1 - MOMENTUM ** (t + 1)) + (1 - MOMENTUM) * g / (1 - MOMENTUM**t)
+        yield 0.2 * np.sqrt(max(g.shape)) * orthogonalized(ahead)
+
+
+def adafactor(name, params, clip=1.0, relative=True):
+    """Shazeer and Stern 2018, algorithms 4 and 5: the moments of a matrix from sums, as there."""
+    r = c = v = 0.0
+    for t in itertools.count(1):
+        g = yield
+        keep, x = 1 - t**-0.8, params[name]
+        square = g**2 + 1e-30
+        if g.ndim == 2:
+            r = keep * r + (1 - keep) * square.sum(1)
+            c = keep * c + (1 - keep) * square.sum(0)
+            v = np.outer(r, c) / r.sum()
+        else:
+            v = keep * v + (1 - keep) * square
+        u = g / np.sqrt(v)
+        u = u / max(1.0, np.sqrt(np.mean(u**2)) / clip)
+        yield u * (max(1e-3, np.sqrt(np.mean(x**2))) if relative else 1.0)
+
+
+PAPERS = {"lion": lion, "muon": muon, "adafactor": adafactor}
+
+
+@pytest.mark.parametrize("decay", [0.0, DECAY])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_optimizer_is_a_loop_in_float64_and_decays_matrices(name, decay):
+    history = ours(name, gradients(), decay)
+    assert distance(history, by_loop(gradients(), PAPERS[name], decay)) < 2e-5
+    # Controls: other rates, another decay, or gradients in another order, end elsewhere.
+    assert distance(history, by_loop(gradients(), PAPERS[name], decay, RATES[::-1])) > 0.01
+    assert distance(history, by_loop(gradients(), PAPERS[name], decay + 0.1)) > 0.01
+    assert distance(history, by_loop(gradients()[::-1], PAPERS[name], decay)) > 0.01
+
+
+def test_adafactor_without_clipping_or_relative_steps_is_something_else():
+    history = ours("adafactor", gradients())
+    for change in ({"clip": 1e9}, {"relative": False}):
+        other = by_loop(gradients(), lambda *a, change=change: adafactor(*a, **change))
+        assert distance(history, other) > 0.01
+
+
+def test_muon_takes_kernels_but_no_table_vector_or_output_of_a_classifier():
+    history = ours("muon", gradients())
+    for names in ((), ("layers_0/inner/kernel",), ("layers_0/inner/kernel", "output/kernel")):
+        other = by_loop(gradients(), lambda *a, names=names: muon(*a, matrices=names))
+        assert distance(history, other) > 0.01
+
+
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_muon_takes_all_kernels_of_a_model_and_nothing_else(scan_layers):
+    config = tiny_config(**VARIANTS["talking heads"][0], scan_layers=scan_layers)
+    params = reference.parameters(config)
+    state = make("muon", stacked=stacked_modules(config)).init(params)
+    momentum = {name for name in named_leaves(state) if "matrix" in name and "/mu/" in name}
+    kernels = {name for name in named_leaves(params) if name.endswith("kernel")}
+    assert len(momentum) == len(kernels) > 10
+    assert all(any(name.endswith(f"/mu/{kernel}") for name in momentum) for kernel in kernels)
+    assert any("talk_scores" in name for name in named_leaves(params))
+    wrong = make("muon", stacked=()).init(params)  # control: an axis of layers is one too many
+    assert any("matrix" in name and "/mu/" in name for name in named_leaves(wrong)) != scan_layers
+
+
+def test_the_steps_of_muon_are_about_as_long_as_those_of_adam():
+    rng = np.random.default_rng(0)
+    for shape in ((32, 32), (32, 128), (128, 32)):
+        params = {"kernel": jnp.zeros(shape)}
+        gradient = {"kernel": jnp.asarray(rng.normal(size=shape), jnp.float32)}
+        optimizer = make("muon")
+        state = optimizer.init(params)
+        step, _ = optimizer.update(gradient, state, params, learning_rate=1.0)
+        # A matrix [m, n] with m singular values of one has the RMS (m / (m n))^.5 = n^-.5; those of
+        # the iteration are about 0.7 to 1.2.
+        assert 0.13 < np.sqrt(np.mean(step["kernel"] ** 2)) < 0.25
+        lengths = np.linalg.svd(step["kernel"], compute_uv=False) / (0.2 * max(shape) ** 0.5)
+        assert 0.3 < lengths.min() < lengths.max() < 1.3
+        plain = np.linalg.svd(gradient["kernel"], compute_uv=False)  # control
+        assert plain.max() / plain.min() > lengths.max() / lengths.min()
+
+
+def test_adafactor_of_rows_without_a_gradient_is_finite():
+    params = {"table": jnp.ones((5, 3)), "scale": jnp.ones(()), "bias": jnp.zeros(7)}
+    gradient = jax.tree.map(jnp.zeros_like, params)
+    gradient["table"] = gradient["table"].at[1].set(1e-3)  # of one token alone
+    optimizer = make("adafactor")
+    step, state = optimizer.update(gradient, optimizer.init(params), params, learning_rate=0.1)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((step, state)))
+    assert np.any(step["table"][1])
+    assert not np.any(np.delete(step["table"], 1, 0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stacked_layers_are_updated_as_separate_ones(name):
+    rng = np.random.default_rng(0)
+    shapes = {"kernel": (3, 5), "bias": (5,), "scale": ()}
+
+    def layer():
+        return {key: jnp.asarray(rng.normal(size=s), jnp.float32) for key, s in shapes.items()}
+
+    def stack(trees):
+        return jax.tree.map(lambda *xs: jnp.stack(xs), *trees)
+
+    def step(params, gradients, stacked):
+        optimizer = make(name, stacked=stacked)
+        state = optimizer.init(params)
+        for gradient in gradients:
+            numbers = {"learning_rate": 0.1, "weight_decay": 0.5}
+            updates, state = optimizer.update(gradient, state, params, **numbers)
+        return updates
+
+    layers, all_gradients = [layer(), layer()], [[layer(), layer()] for _ in range(3)]
+    apart = [
+        step({"layers": own}, [{"layers": g[i]} for g in all_gradients], ())["layers"]
+        for i, own in enumerate(layers)
+    ]
+    both = {"layers": stack(layers)}, [{"layers": stack(g)} for g in all_gradients]
+    together = step(*both, ("layers",))["layers"]
+    for key in shapes:
+        np.testing.assert_allclose(together[key], stack(apart)[key], rtol=1e-5, atol=1e-6)
+    mixed = step(*both, ())["layers"]  # control: the axis of layers taken for a parameter's
+    assert any(not np.allclose(mixed[key], together[key], atol=1e-3) for key in shapes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_accumulated_gradients_are_one_clipped_update_with_their_mean(name):
+    steps = gradients(6)
+    means = [
+        {key: sum(g[key] for g in part) / 3 for key in SHAPES} for part in (steps[:3], steps[3:])
+    ]
+    history = ours(name, steps, DECAY, [0.1] * 6, clip=1.0, accumulate=3)
+    expected = ours(name, means, DECAY, [0.1] * 2, clip=1.0)
+    assert distance(history[:2], [as_float32(start())] * 2) == 0.0
+    assert distance(history[2::3], expected) < 2e-5
+    assert distance(ours(name, steps, DECAY, [0.1] * 6)[2::3], expected) > 0.01  # control
+
+
+# -- with the step of a run
+
+NUMBERS = {"learning_rate": 0.1, "warmup_steps": 0.0, "weight_decay": 0.5, "ema_decay": 0.9,
+           "seed": np.uint32(0), "batches": np.int32(99)}  # fmt: skip
+
+
+def loss(params, batch, hparams, key):
+    """Pulls all at a number, and is not finite for one batch."""
+    pulls = (((x - batch) ** 2 * (1 + jnp.arange(x.size).reshape(x.shape))).sum()
+             for x in jax.tree.leaves(params))  # fmt: skip
+    value = sum(pulls) * jnp.where(batch == 2, jnp.nan, 1.0)
+    return TokenSums(value, value, jnp.ones(()), jnp.ones(()))
+
+
+def make_step(name, accumulate=1, rules=ParameterRules()):  # noqa: B008
+    optimizer = make_optimizer(
+        name, BETA1, BETA2, EPSILON, 1.0, accumulate, (), rules.factor, MOMENTUM
+    )
+    step = make_train_step(loss, optimizer, "constant", 4, accumulate, rules)
+    return step, init_state(nested(as_float32(start())), optimizer, True, rules)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_restored_run_goes_on_bit_for_bit(name, accumulate, tmp_path):
+    step, state = make_step(name, accumulate)
+    step = jax.jit(step)
+    states = list(
+        itertools.accumulate(range(7), lambda s, i: step(s, i, NUMBERS)[0], initial=state)
+    )
+    assert int(states[-1].nonfinite_steps) == 1
+    assert int(update_count(states[-1].opt_state)) == (6 if accumulate == 1 else 3)
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(3, states[3], {"fingerprint": "x"})
+        checkpoints.wait()
+        restored, _ = checkpoints.restore_newest(make_step(name, accumulate)[1], "x")
+    for i in range(3, 7):
+        restored, _ = step(restored, i, NUMBERS)
+    assert identical(jax.device_get(restored), jax.device_get(states[-1]))
+    assert not identical(restored.params, restored.ema)
+    other, _ = step(states[3], 3, NUMBERS | {"learning_rate": 0.2})  # control
+    assert not identical(other.params, states[4].params)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmapped_runs_are_the_runs_that_they_would_be_alone(name):
+    step, state = make_step(name)
+    rates, decays = jnp.float32([0.1, 0.02]), jnp.float32([0.0, 0.5])
+    axes = (0, None, dict.fromkeys(NUMBERS) | {"learning_rate": 0, "weight_decay": 0})
+    together = jax.jit(jax.vmap(step, axes))
+    states = jax.tree.map(lambda x: jnp.stack([x, x]), state)
+    for i in range(4):
+        numbers = NUMBERS | {"learning_rate": rates, "weight_decay": decays}
+        states, _ = together(states, i, numbers)
+    alone = jax.jit(step)
+    for run, (rate, decay) in enumerate(zip(rates, decays, strict=True)):
+        own = state
+        for i in range(4):
+            own, _ = alone(own, i, NUMBERS | {"learning_rate": rate, "weight_decay": decay})
+        mine = jax.tree.map(lambda x, run=run: x[run], states)
+        for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(own), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert alone._cache_size() == 1
+    assert not np.allclose(*states.params["embedding"]["table"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("freeze", ["layers_0", "table|output|bias"])
+def test_frozen_parameters_keep_every_bit_and_others_their_factor(name, freeze):
+    rules = ParameterRules(freeze, (("inner|table", 0.25),))
+    step, state = make_step(name, rules=rules)
+    assert not any(rules.is_frozen(leaf) for leaf in named_leaves(state.opt_state))
+    after, _ = jax.jit(step)(state, 1.0, NUMBERS)
+    plain, _ = jax.jit(make_step(name, rules=ParameterRules(freeze))[0])(state, 1.0, NUMBERS)
+    before = dict(zip(named_leaves(state.params), jax.tree.leaves(state.params), strict=True))
+    for leaf, new, whole in zip(
+        before, jax.tree.leaves(after.params), jax.tree.leaves(plain.params), strict=True
+    ):
+        if rules.is_frozen(leaf):
+            assert identical(new, before[leaf])
+        else:
+            step_of_whole = rules.factor(leaf) * (whole - before[leaf])
+            np.testing.assert_allclose(new - before[leaf], step_of_whole, rtol=1e-3, atol=1e-6)
+            assert np.any(new != before[leaf])

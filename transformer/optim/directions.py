@@ -1,0 +1,150 @@
+"""Directions of a step, by the name of the optimizer: without its rate and decay."""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int
+from optax.contrib import MuonDimensionNumbers, scale_by_muon
+
+MUON_RMS = 0.2  # about that of Adam's directions (Liu et al. 2025, "Muon is Scalable", 2.2)
+
+
+def make_direction(
+    name: str,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    momentum: float,
+    stacked: Collection[str],
+) -> optax.GradientTransformation:
+    """Returns what makes the direction of a step, to be subtracted, from a gradient.
+
+    Args:
+      name: "adam" and "adamw" share one (Kingma and Ba 2015, algorithm 1) | "lion" (Chen et al.
+        2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2) | "muon", see `_muon` |
+        "adafactor", see `_adafactor`.
+      momentum: of Muon's matrices.
+      stacked: names of modules whose parameters have a leading axis of layers.
+    """
+    if name == "lion":
+        return optax.scale_by_lion(beta1, beta2)
+    if name == "adafactor":
+        return _adafactor(stacked)
+    adam = optax.scale_by_adam(beta1, beta2, epsilon)
+    return _muon(adam, momentum, stacked) if name == "muon" else adam
+
+
+def count_own_axes(path: Any, param: Any, stacked: Collection[str]) -> int:
+    """Returns the number of axes of a parameter of one layer."""
+    return param.ndim - any(key.key in stacked for key in path)
+
+
+def _muon(
+    others: optax.GradientTransformation, momentum: float, stacked: Collection[str]
+) -> optax.GradientTransformation:
+    """Orthogonalises the momentum of the matrices within a model; `others` take the rest.
+
+    Matrices are the kernels, each [inputs, outputs]; heads, or the gates of a recurrent cell, stand
+    side by side in the outputs. The rest are vectors, tables of embeddings and positions, and a
+    classifier's output. The direction of a matrix is U V^T of the singular value decomposition of
+    Nesterov's momentum, about, times 0.2 sqrt(max(inputs, outputs)): its RMS is that of Adam's
+    directions, whose learning rates and decay it shares.
+
+    Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et
+    al. 2025, "Muon is Scalable for LLM Training", equation 4.
+    """
+
+    def axes(tree):
+        # Axes that are not named are of layers: each has a matrix of its own.
+        return jax.tree.map(lambda _: MuonDimensionNumbers(-2, -1), tree)
+
+    def label(path, param):
+        names = [key.key for key in path]
+        inner = names[-1].endswith("kernel") and names[0] != "output"
+        return "matrix" if inner and count_own_axes(path, param, stacked) == 2 else "other"
+
+    def scale(tree, params):
+        return jax.tree.map(lambda x: MUON_RMS * max(x.shape[-2:]) ** 0.5 * x, tree)
+
+    matrices = optax.chain(
+        scale_by_muon(beta=momentum, weight_dimension_numbers=axes), optax.stateless(scale)
+    )
+    return optax.partition(
+        {"matrix": matrices, "other": others},
+        lambda params: jax.tree.map_with_path(label, params),
+    )
+
+
+class FactoredMoments(NamedTuple):
+    """State of Adafactor.
+
+    Attributes:
+      count: of the updates.
+      rows: mean squared gradient of each row of a matrix, and of each number of a vector.
+      columns: mean squared gradient of each column of a matrix; a zero for a vector.
+    """
+
+    count: Int[Array, ""]
+    rows: Any
+    columns: Any
+
+
+def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
+    """Adafactor without momentum: second moments of rows and columns, relative steps.
+
+    The second moment of an entry is the product of its row's and its column's, divided by the mean
+    of the rows. A direction is shortened to an RMS of 1, and multiplied by the RMS of the
+    parameter.
+
+    Source: Shazeer and Stern 2018, "Adafactor", algorithms 4 and 5 with the numbers of section 9.
+    """
+    tiny, smallest_rms, exponent = 1e-30, 1e-3, 0.8
+
+    def init(params):
+        def rows(path, x):
+            return jnp.zeros(x.shape[:-1] if is_matrix(path, x) else x.shape)
+
+        def columns(path, x):
+            return jnp.zeros((*x.shape[:-2], x.shape[-1]) if is_matrix(path, x) else ())
+
+        first = (jax.tree.map_with_path(work, params) for work in (rows, columns))
+        return FactoredMoments(jnp.zeros((), jnp.int32), *first)
+
+    def update(gradient, state, params=None):
+        count = state.count + 1
+        keep = 1.0 - count.astype(jnp.float32) ** -exponent
+
+        def rows(path, g, old):
+            new = g**2 + tiny
+            return keep * old + (1.0 - keep) * (new.mean(-1) if is_matrix(path, g) else new)
+
+        def columns(path, g, old):
+            return keep * old + (1.0 - keep) * (g**2 + tiny).mean(-2) if is_matrix(path, g) else old
+
+        def direct(path, g, row, column, param):
+            if is_matrix(path, g):
+                # Two factors, because the product of two small moments would be zero.
+                row = (row / row.mean(-1, keepdims=True))[..., None]
+                g = g * jax.lax.rsqrt(column)[..., None, :]
+            direction = g * jax.lax.rsqrt(row)
+            axes = tuple(range(-count_own_axes(path, g, stacked), 0))
+            size = jnp.maximum(_rms(param, axes), smallest_rms)
+            return direction * size / jnp.maximum(_rms(direction, axes), 1.0)
+
+        row = jax.tree.map_with_path(rows, gradient, state.rows)
+        column = jax.tree.map_with_path(columns, gradient, state.columns)
+        directions = jax.tree.map_with_path(direct, gradient, row, column, params)
+        return directions, FactoredMoments(count, row, column)
+
+    def is_matrix(path, x):
+        return count_own_axes(path, x, stacked) > 1
+
+    return optax.GradientTransformation(init, cast(Any, update))
+
+
+def _rms(x, axes):
+    """The root of the mean square of the last axes, each of which stays with length one."""
+    return jnp.sqrt(jnp.mean(x**2, axis=axes, keepdims=True))
