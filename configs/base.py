@@ -233,7 +233,10 @@ def _optimizer() -> ConfigDict:
     optimizer.muon_momentum = 0.95  # muon: of the gradients of kernels
     optimizer.weight_decay = 0.0  # decoupled, times the learning rate; not with adam
     optimizer.clip_norm = 0.0  # global norm of the gradient; 0 never clips
-    optimizer.schedule = "noam"  # noam [5.3, eq. 3] | inverse_sqrt | cosine | constant
+    # noam [5.3, eq. 3] | inverse_sqrt | constant | zero at the end that train.steps or train.epochs
+    # sets: cosine | linear | wsd (Hägele et al. 2024)
+    optimizer.schedule = "noam"
+    optimizer.decay_fraction = 0.2  # wsd: of the updates, those in which the rate falls
     optimizer.learning_rate = 1.0  # noam: a factor; others: the peak
     optimizer.warmup_steps = 4000  # updates [5.3]
     optimizer.gradient_accumulation_steps = 1  # batches per update; all tokens have the same weight

@@ -68,7 +68,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         0,
         1,
         "data.max_oov_rate data.min_language_ratio data.min_script_share optimizer.epsilon "
-        "tokenizer.bpe_dropout",
+        "optimizer.decay_fraction tokenizer.bpe_dropout",
     ),
     (1e-6, 1, "decode.top_p"),
     (0, 100, "decode.temperature tokenizer.sampling_alpha"),

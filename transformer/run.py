@@ -89,6 +89,7 @@ class Run:
             "learning_rate": settings.learning_rate,
             "warmup_steps": settings.warmup_steps,
             "total_steps": self.updates(self.total_steps),
+            "decay_fraction": settings.decay_fraction,
             "weight_decay": settings.weight_decay,
             "ema_decay": self.config.train.ema_decay,
             **self.task.hparams(),

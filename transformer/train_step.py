@@ -62,7 +62,8 @@ def make_train_step(
     """Returns the pure function (state, batch, hparams) -> (state, metrics).
 
     `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps (in
-    updates), batches (int32, of the whole run), weight_decay, ema_decay and the task's own.
+    updates), decay_fraction (of these), batches (int32, of the whole run), weight_decay, ema_decay
+    and the task's own.
     `accumulate` batches make one update; the last update of a run may have fewer. A batch whose
     loss or gradient is not finite is skipped: it changes only the counts. Dropout depends on (seed,
     step) alone, so a run can resume from any state. No gradient is taken of frozen

@@ -27,6 +27,7 @@ NUMBERS = (
     "seed",
     "optimizer.learning_rate",
     "optimizer.warmup_steps",
+    "optimizer.decay_fraction",
     "optimizer.weight_decay",
     "train.label_smoothing",
 )

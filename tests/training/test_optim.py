@@ -8,8 +8,8 @@ import pytest
 from transformer.optim.optimizers import make_optimizer
 from transformer.optim.schedules import SCHEDULES, learning_rate
 
-# d_model 16, factor or peak 2, warmup 4, 20 updates in all.
-HPARAMS = {"learning_rate": 2.0, "warmup_steps": 4, "total_steps": 20}
+# d_model 16, factor or peak 2, warmup 4, 20 updates in all, of which wsd's last 10 decay.
+HPARAMS = {"learning_rate": 2.0, "warmup_steps": 4, "total_steps": 20, "decay_fraction": 0.5}
 BY_HAND = {
     # 2 * 16^-.5 = .5, times min(step^-.5, step / 8): step 4 is the peak, .5 * 4^-.5.
     "noam": {1: 0.0625, 2: 0.125, 4: 0.25, 16: 0.125, 64: 0.0625},
@@ -17,6 +17,11 @@ BY_HAND = {
     # (1 + cos(pi p)) / 2 of the peak, p from 0 at 4 to 1 at 20: a third of the way is cos 60°.
     "cosine": {1: 0.5, 2: 1.0, 4: 2.0, 8: 1.0 + 0.5**0.5, 12: 1.0, 16: 1.0 - 0.5**0.5, 20: 0.0,
                25: 0.0},
+    # Down by 2 / 16 with each update.
+    "linear": {1: 0.5, 2: 1.0, 4: 2.0, 5: 1.875, 12: 1.0, 19: 0.125, 20: 0.0, 25: 0.0},
+    # 1 - sqrt(p) of the peak, p from 0 at 10 to 1 at 20.
+    "wsd": {1: 0.5, 4: 2.0, 10: 2.0, 12: 2.0 - 2.0 * 0.2**0.5, 19: 2.0 - 2.0 * 0.9**0.5, 20: 0.0,
+            25: 0.0},
     "constant": {1: 0.5, 2: 1.0, 4: 2.0, 5: 2.0, 64: 2.0},
 }  # fmt: skip
 
@@ -44,6 +49,19 @@ def test_schedules_rise_to_a_peak_at_the_end_of_warmup(name):
     assert (np.diff(values[3:]) <= 1e-6).all()
 
 
+@pytest.mark.parametrize(
+    ("fraction", "by_hand"),
+    [
+        (0.0, {2: 1.0, 19: 2.0, 20: 2.0}),
+        (1.0, {2: 1.0, 5: 1.0, 20: 0.0}),
+        (0.25, {15: 2.0, 20: 0.0}),
+    ],
+)
+def test_the_fraction_of_wsd_that_decays_may_be_none_or_all(fraction, by_hand):
+    values = rates("wsd", list(by_hand), decay_fraction=fraction)
+    np.testing.assert_allclose(values, list(by_hand.values()), atol=1e-6)
+
+
 def test_the_papers_base_model_peaks_at_7e_4():
     # 512^-.5 * 4000^-.5 = 1 / sqrt(2048000)
     hparams = {"learning_rate": 1.0, "warmup_steps": 4000}
@@ -66,7 +84,7 @@ def test_one_compiled_schedule_serves_all_hyperparameters(name):
         hparams = {key: jnp.float32(value) for key, value in hparams.items()}
         rate = compiled(jnp.int32(2), hparams)
         assert rate.dtype == jnp.float32
-        np.testing.assert_allclose(rate, BY_HAND[name][2] * peak / 2.0, rtol=1e-5)
+        np.testing.assert_allclose(rate, rates(name, [2]) * peak / 2.0, rtol=1e-5)
     assert compiled._cache_size() == 1
 
 

@@ -37,6 +37,32 @@ def cosine(step, hparams, d_model):
     return hparams["learning_rate"] * jnp.where(step < warmup, step / warmup, decay)
 
 
+def linear(step, hparams, d_model):
+    """Linear to the peak, then linear down to zero at `total_steps`.
+
+    Source: Devlin et al. 2019, "BERT", appendix A.2.
+    """
+    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    rest = hparams["total_steps"] - step
+    decay = jnp.maximum(rest, 0.0) / jnp.maximum(hparams["total_steps"] - warmup, 1.0)
+    return hparams["learning_rate"] * jnp.minimum(step / warmup, jnp.minimum(decay, 1.0))
+
+
+def wsd(step, hparams, d_model):
+    """Linear to the peak, constant, then down to zero at `total_steps` (warmup-stable-decay).
+
+    The last `decay_fraction` of the steps has the form 1 - sqrt, from one to zero.
+
+    Source: Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
+    Durations", equation 1 and section 3.
+    """
+    warmup, total = jnp.maximum(hparams["warmup_steps"], 1.0), hparams["total_steps"]
+    length = hparams["decay_fraction"] * total
+    progress = (step - (total - length)) / jnp.maximum(length, 1.0)
+    decay = 1.0 - jnp.sqrt(jnp.clip(progress, 0.0, 1.0))
+    return hparams["learning_rate"] * jnp.minimum(step / warmup, decay)
+
+
 def constant(step, hparams, d_model):
     """Linear to the peak in `warmup_steps`, then constant."""
     warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
@@ -47,6 +73,8 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
     "noam": noam,
     "inverse_sqrt": inverse_sqrt,
     "cosine": cosine,
+    "linear": linear,
+    "wsd": wsd,
     "constant": constant,
 }
 
@@ -63,7 +91,7 @@ def learning_rate(
 
     Args:
       hparams: "learning_rate" (noam: a factor; others: the peak), "warmup_steps" and, for
-        cosine, "total_steps", in updates.
+        cosine, linear and wsd, "total_steps", in updates; for wsd also "decay_fraction".
     """
     step = jnp.asarray(update, jnp.float32)
     return jnp.asarray(SCHEDULES[schedule](step, hparams, d_model), jnp.float32)
