@@ -91,6 +91,7 @@ ALLOWED = {
     "transformer.programs": ("transformer.signals",),
     "transformer.train": (
         *BASE,
+        "transformer.data.plan",
         "transformer.metrics",
         "transformer.placement",
         "transformer.programs",

@@ -51,6 +51,10 @@ class Placement(abc.ABC):
         """Returns one tree on the devices, given a tree of each run."""
 
     @abc.abstractmethod
+    def like(self, tree: Any) -> Any:
+        """Returns the shapes of what `put` returns, given those of one run's tree."""
+
+    @abc.abstractmethod
     def put_batch(self, batch: Any) -> Any:
         """Returns a batch on the devices."""
 
@@ -98,6 +102,10 @@ class SingleRun(Placement):
     def put(self, trees: Sequence[Any]) -> Any:
         """Returns the one tree, whole on every device."""
         return jax.device_put(trees[0], self.replicated)
+
+    def like(self, tree: Any) -> Any:
+        """Returns the shapes of the tree, whole on every device."""
+        return jax.tree.map(lambda x: x.update(sharding=self.replicated), tree)
 
     def put_batch(self, batch: Any) -> Any:
         """Returns the batch with its rows divided among the devices, filled up with empty rows."""
@@ -155,6 +163,12 @@ class VmappedRuns(Placement):
     def put(self, trees: Sequence[Any]) -> Any:
         """Returns the trees, stacked on a leading axis that the devices divide."""
         return jax.device_put(self.join(trees), self.by_run)
+
+    def like(self, tree: Any) -> Any:
+        """Returns the shapes of the stacked trees."""
+        return jax.tree.map(
+            lambda x: x.update(shape=(self.stacked, *x.shape), sharding=self.by_run), tree
+        )
 
     def put_batch(self, batch: Any) -> Any:
         """Returns the stacked batches."""

@@ -16,39 +16,41 @@ T = TypeVar("T")
 
 
 class Programs:
-    """Compiles a function for arguments of new shapes in other threads.
+    """Compiles a training step for batches of new shapes in other threads.
 
     Tracing is Python, so one thread traces at a time; half of the processors compile meanwhile.
 
     Args:
       function: jitted; it keeps its programs, so that calls with these arguments find them.
+      arguments: returns its arguments, given a state and a batch.
     """
 
-    def __init__(self, function: Callable):
-        self.function = function
+    def __init__(self, function: Callable, arguments: Callable[[Any, Any], tuple]):
+        self._function, self._arguments = function, arguments
         self._ready: dict[Hashable, Future[None]] = {}
         self._tracing = threading.Lock()
         self._compiling = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
 
-    def prepare(self, shapes: Hashable, arguments: Callable[[], tuple]) -> Future[None]:
-        """Starts to compile for arguments of these shapes, unless they are known.
+    def prepare(self, state: Any, batch: Any) -> Future[None]:
+        """Starts to compile for batches of such shapes, unless one was prepared before.
 
         Args:
-          arguments: returns arguments that have these shapes.
+          state: arrays, or their shapes.
 
         Returns:
           What ends when the program is there; it raises what the compiler raises.
         """
+        shapes = shapes_of(batch)
         if shapes not in self._ready:
             self._ready[shapes] = ready = Future()
-            like = jax.tree.map(_like, arguments())
+            like = jax.tree.map(_like, self._arguments(state, batch))
             signals.call_aside(lambda: self._compile(like, ready))
         return self._ready[shapes]
 
     def _compile(self, arguments: tuple, ready: Future[None]) -> None:
         try:
             with self._tracing:
-                lowered = self.function.lower(*arguments)
+                lowered = self._function.lower(*arguments)
             with self._compiling:
                 lowered.compile()
         except BaseException as error:  # whoever needs the program shall know
@@ -79,7 +81,9 @@ def look_ahead(
         yield coming.popleft()
 
 
-def _like(x: jax.Array) -> jax.ShapeDtypeStruct:
+def _like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     """What a program knows of an array; the array itself may be overwritten by a step."""
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return x
     sharding = x.sharding if x.committed else None
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding, weak_type=x.weak_type)

@@ -5,9 +5,10 @@ import datetime
 import logging
 import math
 import re
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from clu import parameter_overview
@@ -209,3 +210,8 @@ class Stopwatch:
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         return seconds
+
+
+def mean_of(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean of each number over runs, which all have it."""
+    return {name: statistics.fmean(each[name] for each in runs) for name in runs[0]}

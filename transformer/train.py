@@ -10,11 +10,12 @@ import jax
 import numpy as np
 
 from transformer import signals
+from transformer.data.plan import Plan
 from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import TokenMetrics
 from transformer.placement import SingleRun, StepQueue, VmappedRuns
-from transformer.programs import Programs, look_ahead, shapes_of
-from transformer.progress import Progress, Stopwatch, parameter_table
+from transformer.programs import Programs, look_ahead
+from transformer.progress import Progress, Stopwatch, mean_of, parameter_table
 from transformer.run import Run
 from transformer.signals import StoppedError, StopSignals
 from transformer.train_step import TrainState
@@ -90,6 +91,13 @@ class Trainer:
         lead = self.runs[0]
         if len(self.runs) == 1:
             lead.warn_of_warmup()
+        self._programs = Programs(
+            self.train_step,
+            lambda *of: self.placement.arguments(*of, self.hparams, self._trained),
+        )
+        plans = [run.task.plan for run in self.runs]
+        if lead.config.data.prefetch:
+            self._prepare_first(plans)
         step, states = self._restore()
         if step:
             logger.info(f"resuming from step {step}")
@@ -97,7 +105,6 @@ class Trainer:
             logger.info(parameter_table(states[0].params))
         for run in self.runs:
             run.start_writing()
-        plans = [run.task.plan for run in self.runs]
         try:
             with self._signals:
                 batches = self.placement.batches(plans, step, lead.config.data.prefetch)
@@ -105,6 +112,17 @@ class Trainer:
         finally:
             for run in self.runs:
                 run.close()
+
+    def _newest_step(self) -> int:
+        """The newest step that all runs have that train."""
+        steps = [set(self.runs[i].checkpoints.steps()) for i in self._trained or [0]]
+        return max(set.intersection(*steps), default=0)
+
+    def _prepare_first(self, plans: Sequence[Plan]) -> None:
+        """Starts to compile for the first batch while the states are made or read."""
+        like = self.placement.like(jax.eval_shape(self.runs[0].fresh_state))
+        batches = self.placement.batches(plans, self._newest_step(), prefetch=0)
+        self._programs.prepare(like, next(batches))
 
     def _restore(self) -> tuple[int, list[TrainState]]:
         """The newest step that all unfinished runs have, and each run's state.
@@ -115,8 +133,7 @@ class Trainer:
             # A single run that is finished reports so itself.
             done = {i for i, run in enumerate(self.runs) if self.runs[1:] and run.finished()}
             self._trained = [i for i in range(len(self.runs)) if i not in done]
-            steps = [set(self.runs[i].checkpoints.steps()) for i in self._trained or [0]]
-            start = max(set.intersection(*steps), default=0)
+            start = self._newest_step()
             for i in self._trained:
                 self.runs[i].checkpoints.drop_after(start)
             states = []
@@ -132,16 +149,12 @@ class Trainer:
         """Trains to the end or until a signal comes; returns whether the end was reached."""
         lead = self.runs[0]
         settings, queue, unsaved = lead.config.train, StepQueue(), 0.0
-        programs = Programs(self.train_step)
-
-        def prepare(batch: Any) -> Future[None]:
-            return programs.prepare(
-                shapes_of(batch),
-                lambda: self.placement.arguments(state, batch, self.hparams, self._trained),
-            )
-
-        last = max(run.total_steps for run in self.runs)
-        coming = look_ahead(batches, lead.config.data.prefetch, last - step, prepare)
+        coming = look_ahead(
+            batches,
+            lead.config.data.prefetch,
+            max(run.total_steps for run in self.runs) - step,
+            lambda batch: self._programs.prepare(state, batch),
+        )
         self._take_up_pending()
         self._watch.lap()
         with Progress(lead.total_steps, step, lead.task.unit) as progress:
@@ -217,7 +230,7 @@ class Trainer:
         self._trained = [i for i in self._trained if i not in self.failures]
         if shown:
             total = sum(values["tokens_per_second"] for values in shown)
-            progress.update(step, {**_mean(shown), "tokens_per_second": total})
+            progress.update(step, {**mean_of(shown), "tokens_per_second": total})
 
     def _save(self, state: TrainState, step: int, which: Sequence[int]) -> None:
         """Starts to save the states of these runs, unless they are saved already."""
@@ -249,7 +262,7 @@ class Trainer:
                 run.give_up_evaluation(step)
             raise
         numbers = [self.runs[i].record(step, scores[i]) for i in which]
-        progress.note(step, _mean(numbers))
+        progress.note(step, mean_of(numbers))
         self._spend()
         return not self.on_evaluation(step, numbers[0])
 
@@ -334,7 +347,3 @@ class Trainer:
         self.failures[i] = str(error)
         self.on_failure(i, str(error))
         logger.warning(f"{self.runs[i].workdir.name}: {error}")
-
-
-def _mean(numbers: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([each[name] for each in numbers])) for name in numbers[0]}

@@ -166,6 +166,25 @@ def test_checkpoints_of_other_tokenizers_are_refused_and_left_alone(folder, said
     checkpoints.close()
 
 
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("opt_state", "optimizer's state of another version .* --config.train.init_from"),
+        ("params", "config.json: params/a/kernel is .3, 5., not absent"),
+    ],
+)
+def test_a_state_with_other_arrays_is_refused_and_its_weights_stay_usable(part, says, folder):
+    with Checkpoints(folder) as checkpoints:
+        save(checkpoints, 1)
+        checkpoints.wait()
+        state = make_state(0.0)
+        other = state.replace(**{part: {"b": jnp.zeros(9)}})
+        with pytest.raises(UserError, match=says):
+            checkpoints.restore_newest(other, "x")
+        assert checkpoints.steps() == [1]
+        assert identical(weights(checkpoints, 1), make_state(1.0).params)
+
+
 def test_an_empty_folder_restores_nothing(folder):
     checkpoints = Checkpoints(folder)
     assert checkpoints.restore_newest(make_state(0.0), "x") is None

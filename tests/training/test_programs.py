@@ -5,10 +5,9 @@ import threading
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from transformer.programs import Programs, look_ahead, shapes_of
+from transformer.programs import Programs, look_ahead
 
 
 @jax.jit
@@ -16,8 +15,8 @@ def doubled(state, batch):
     return jax.tree.map(lambda x: 2 * x, state), batch["tokens"].sum()
 
 
-def arguments(rows):
-    return jnp.ones(3), {"tokens": jnp.ones((rows, 5), jnp.int32), "numbers": jnp.ones(rows)}
+def batch(rows):
+    return {"tokens": jnp.ones((rows, 5), jnp.int32), "numbers": jnp.ones(rows)}
 
 
 class Lowering:
@@ -32,6 +31,10 @@ class Lowering:
     def lower(self, *args):
         self.before()
         return doubled.lower(*args)
+
+
+def programs(step):
+    return Programs(step, lambda state, batch: (state, batch))
 
 
 @contextlib.contextmanager
@@ -53,20 +56,20 @@ def count_compilations():
 @pytest.mark.parametrize("place", [lambda x: x, lambda x: jax.device_put(x, jax.devices()[0])])
 def test_calls_find_the_program_that_was_compiled_for_their_shapes(place):
     doubled.clear_cache()
-    prepared = place(arguments(7))
-    Programs(doubled).prepare(7, lambda: prepared).result()
+    prepared = place((jnp.ones(3), batch(7)))
+    programs(doubled).prepare(*prepared).result()
     with count_compilations() as compiled:
         doubled(*prepared)
     assert not compiled
     with count_compilations() as compiled:  # control
-        doubled(*arguments(11))
+        doubled(jnp.ones(3), batch(11))
     assert compiled
 
 
 def test_each_shape_is_compiled_once_and_by_another_thread():
     threads = []
-    known = Programs(Lowering(lambda: threads.append(threading.current_thread())))
-    ready = [known.prepare(shape, lambda: arguments(7)) for shape in (7, 7, 11)]
+    known = programs(Lowering(lambda: threads.append(threading.current_thread())))
+    ready = [known.prepare(jnp.ones(3), batch(rows)) for rows in (7, 7, 11)]
     for each in ready:
         each.result()
     assert ready[0] is ready[1]
@@ -74,9 +77,19 @@ def test_each_shape_is_compiled_once_and_by_another_thread():
     assert threading.current_thread() not in threads
 
 
+def test_the_shapes_of_a_state_are_enough():
+    doubled.clear_cache()
+    state, place = jnp.ones(3), jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    like = jax.ShapeDtypeStruct(state.shape, state.dtype, sharding=place)
+    programs(doubled).prepare(like, batch(7)).result()
+    with count_compilations() as compiled:
+        doubled(jax.device_put(state, place), batch(7))
+    assert not compiled
+
+
 def test_arguments_may_be_overwritten_while_their_program_compiles():
-    release, given = threading.Event(), arguments(7)
-    ready = Programs(Lowering(lambda: release.wait(60))).prepare(7, lambda: given)
+    release, given = threading.Event(), (jnp.ones(3), batch(7))
+    ready = programs(Lowering(lambda: release.wait(60))).prepare(*given)
     for x in jax.tree.leaves(given):
         x.delete()
     release.set()
@@ -87,7 +100,7 @@ def test_what_the_compiler_raises_reaches_whoever_needs_the_program():
     def fail():
         raise MemoryError("too large")
 
-    ready = Programs(Lowering(fail)).prepare(7, lambda: arguments(7))
+    ready = programs(Lowering(fail)).prepare(jnp.ones(3), batch(7))
     with pytest.raises(MemoryError, match="too large"):
         ready.result()
 
@@ -108,10 +121,3 @@ def test_batches_are_prepared_ahead_except_those_that_are_not_needed(ahead, coun
     for i, expected in enumerate(prepared):
         assert next(coming) == (i, -i)
         assert seen == list(range(expected))
-
-
-def test_batches_of_equal_shapes_share_a_program():
-    def batch(rows):
-        return {"a": np.zeros((rows, 3)), "b": np.zeros(rows)}
-
-    assert shapes_of(batch(7)) == shapes_of(batch(7)) != shapes_of(batch(11))

@@ -16,7 +16,6 @@ from runs import (
     unigram_config,
 )
 from transformer import run as run_module
-from transformer import train as train_module
 from transformer.config import check
 from transformer.errors import UserError
 from transformer.run import Run
@@ -190,7 +189,7 @@ def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
             pass_second()
             return super().evaluate(params, split, final)
 
-    monkeypatch.setattr(train_module, "time", types.SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("transformer.progress.time", types.SimpleNamespace(monotonic=lambda: now))
     # A second a step and one for an evaluation; no line is due where the time is up.
     changes = {"train.steps": 99, "train.evaluate_every": 7, "train.log_every": 50}
     for minutes, saved in ((0.2, [7, 11]), (0.2, [7, 11]), (0.3, [7, 11, 14, 15])):

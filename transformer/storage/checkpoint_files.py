@@ -54,13 +54,19 @@ def check_leaves(found: Mapping[str, Any], expected: Mapping[str, Any], what: st
     """
     there = {name: (tuple(leaf["shape"]), leaf["dtype"]) for name, leaf in found.items()}
     here = {name: (tuple(x.shape), str(x.dtype)) for name, x in expected.items()}
-    for name in sorted(there.keys() | here.keys()):
-        if there.get(name) != here.get(name):
-            says = [f"{each.get(name, ('absent',))[0]}" for each in (there, here)]
-            raise UserError(
-                f"{what} are not of the model of its config.json: {name} is {says[0]}, not "
-                f"{says[1]}: restore the original"
-            )
+    unlike = [x for x in sorted(there.keys() | here.keys()) if there.get(x) != here.get(x)]
+    if not unlike:
+        return
+    if all(name.startswith("opt_state/") for name in unlike):
+        raise UserError(
+            f"{what} have the optimizer's state of another version of this code, which cannot be "
+            "resumed: start another run from their weights with --config.train.init_from"
+        )
+    says = [f"{each.get(unlike[0], ('absent',))[0]}" for each in (there, here)]
+    raise UserError(
+        f"{what} are not of the model of its config.json: {unlike[0]} is {says[0]}, not {says[1]}: "
+        "restore the original"
+    )
 
 
 def write(folder: Path, state: Any, progress: Mapping[str, Any]) -> None:

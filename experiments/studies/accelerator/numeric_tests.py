@@ -21,9 +21,9 @@ FILES = (
     "tests/inference/test_decode.py",
     "tests/inference/test_sampling.py",
     "tests/training/test_losses.py",
-    "tests/training/test_optim.py",
+    "tests/optim/test_optim.py",
     "tests/training/test_train_step.py",
-    "tests/training/test_weight_decay.py",
+    "tests/optim/test_weight_decay.py",
 )
 TOY_FILES = ("tests/training/test_losses.py",)
 WORKERS = 4  # processes on one GPU; no other accelerator can be shared
