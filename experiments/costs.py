@@ -18,7 +18,7 @@ def flops_per_token(params: Params, model: Network) -> int:
     A product with a weight is a multiplication and an addition, in the forward pass and twice
     in the backward one. Counted are the products of all layers' weights and of the logits, with
     as many source as target tokens; attention's own products, small for sentences, are not, nor
-    is what a recurrent model or a classifier does once a text.
+    is what a recurrent model or a classifier does once a text, nor the second pass of R-Drop.
 
     Args:
       model: the network.

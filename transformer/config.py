@@ -24,7 +24,7 @@ from transformer.optim.schedules import SCHEDULES
 from transformer.storage.weights import RULES
 from transformer.tasks import REGISTRY
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
-from transformer.tasks.numbers import model_fields
+from transformer.tasks.numbers import hparams_of, model_fields
 
 RECIPE_KEYS = frozenset(itertools.chain.from_iterable(KEYS))  # that config.recipe may set
 NEARLY_ONE = 0.999_999
@@ -52,7 +52,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "data.train_subset data.batch_sentences data.max_token_ratio decode.seed decode.top_k "
         "optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
-        "train.save_minutes "
+        "train.save_minutes train.r_drop "
         "decode.max_ratio decode.max_extra evaluate.bootstrap evaluate.snapshot_statistics "
         "evaluate.snapshot_sentences",
     ),
@@ -120,6 +120,7 @@ def check(config: ConfigDict) -> None:
     check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
+    hparams_of(config)
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
     check_sampling(config.tokenizer, config.task)

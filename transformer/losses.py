@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ def cross_entropy(
     labels: Int[Array, "B L"],
     weights: Float[Array, "B L"],
     smoothing: float | Float[Array, ""],
+    r_drop: float | Float[Array, ""] | None = None,
 ) -> TokenSums:
     """Returns the sums of the smoothed loss of logits = features table^T.
 
@@ -57,9 +58,29 @@ def cross_entropy(
     Args:
       weights: 1 for tokens that count, 0 for padding.
       smoothing: probability taken from the label, in [0, 1).
+      r_drop: weight of the divergence between two passes over each row, which lie side by side,
+        see `two_passes`. The sums are means over both.
     """
-    loss, (nll, correct) = _chunked_loss(features, table, labels, weights, smoothing)
+    weights = weights if r_drop is None else 0.5 * weights
+    loss, (nll, correct) = _chunked_loss(features, table, labels, weights, smoothing, r_drop)
     return TokenSums(loss, nll, correct, weights.sum())
+
+
+def two_passes(batch: Any, r_drop: float | Float[Array, ""] | None) -> Any:
+    """Returns a batch with each row twice, side by side; without R-Drop, the batch.
+
+    Dropout then draws a mask for each of the two. With p and q, the probabilities that they give a
+    token, half of the loss of Liang et al. is minimised, so that its scale is that of one pass:
+
+        (loss(p) + loss(q)) / 2 + r_drop / 4 * (KL(p || q) + KL(q || p))
+
+    The two rows stay on one device of a mesh.
+
+    Source: Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", equation 4.
+    """
+    if r_drop is None:
+        return batch
+    return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), 2, axis=0), batch)
 
 
 def class_cross_entropy(
@@ -67,6 +88,7 @@ def class_cross_entropy(
     labels: Int[Array, "B"],
     class_weights: Float[Array, "C"],
     smoothing: float | Float[Array, ""],
+    r_drop: float | Float[Array, ""] | None = None,
 ) -> TokenSums:
     """Returns the sums of the smoothed classification loss over texts, see `cross_entropy`.
 
@@ -75,6 +97,7 @@ def class_cross_entropy(
 
     Args:
       labels: classes from zero; negative for rows of padding.
+      r_drop: see `cross_entropy`.
     """
     there = labels >= 0
     own = jnp.maximum(labels, 0)
@@ -82,23 +105,41 @@ def class_cross_entropy(
     nll = -jnp.take_along_axis(log_probs, own[:, None], axis=1)[:, 0]
     loss = (1.0 - smoothing) * nll - smoothing * log_probs.mean(axis=1)
     correct = logits.argmax(axis=1) == labels
+    if r_drop is not None:
+        loss += 0.5 * r_drop * _divergences(log_probs)[0]
 
     def total(values):
         return jnp.where(there, values, 0).sum(dtype=jnp.float32)
 
-    return TokenSums(total(loss * class_weights[own]), total(nll), total(correct), total(there))
+    sums = TokenSums(total(loss * class_weights[own]), total(nll), total(correct), total(there))
+    return sums if r_drop is None else jax.tree.map(lambda total: 0.5 * total, sums)
+
+
+def _divergences(
+    log_probs: Float[Array, "B *L V"],
+) -> tuple[Float[Array, "B *L"], Float[Array, "B *L V"]]:
+    """Returns KL(p || q) for each row p and the other pass q over it, and the pairs' gradient.
+
+    This is the gradient of KL(p || q) + KL(q || p) by the logits of p.
+    """
+    pairs = log_probs.reshape(-1, 2, *log_probs.shape[1:])
+    other = pairs[:, ::-1].reshape(log_probs.shape)
+    probs, log_ratio = jnp.exp(log_probs), log_probs - other
+    divergence = (probs * log_ratio).sum(axis=-1)
+    gradient = probs * (log_ratio - divergence[..., None]) + probs - jnp.exp(other)
+    return divergence, gradient
 
 
 @jax.custom_vjp
-def _chunked_loss(features, table, labels, weights, smoothing):
-    (loss, *others), _ = _on_own_rows(_sums)(features, table, labels, weights, smoothing)
+def _chunked_loss(features, table, labels, weights, smoothing, r_drop):
+    arguments = features, table, labels, weights, smoothing, r_drop
+    (loss, *others), _ = _on_own_rows(_sums)(*arguments)
     return loss, tuple(others)
 
 
-def _forward(features, table, labels, weights, smoothing):
-    (sums, d_table), d_features = _on_own_rows(_sums_and_gradients)(
-        features, table, labels, weights, smoothing
-    )
+def _forward(*arguments):
+    (sums, d_table), d_features = _on_own_rows(_sums_and_gradients)(*arguments)
+    table = arguments[1]
     loss, *others = sums
     return (loss, tuple(others)), (d_features, d_table.astype(table.dtype))
 
@@ -115,29 +156,29 @@ def _on_own_rows(work: Callable) -> Callable:
     rows, whole = PartitionSpec(ROWS), PartitionSpec()
     return jax.shard_map(
         on_device,
-        in_specs=(rows, whole, rows, rows, whole),
+        in_specs=(rows, whole, rows, rows, whole, whole),
         out_specs=(whole, rows),
         check_vma=False,  # the loop starts with zeros, which are the same on all devices
     )
 
 
-def _sums(features, table, labels, weights, smoothing):
+def _sums(features, table, labels, weights, smoothing, r_drop):
     """Returns (loss, nll, correct), and nothing of each row."""
 
     def body(sums, chunk):
-        sums = jax.tree.map(jnp.add, sums, _chunk_sums(chunk, table, smoothing)[0])
+        sums = jax.tree.map(jnp.add, sums, _chunk_sums(chunk, table, smoothing, r_drop)[0])
         return sums, None
 
     zero = jnp.zeros((), jnp.float32)
     return jax.lax.scan(body, (zero, zero, zero), _chunks(features, table, labels, weights))
 
 
-def _sums_and_gradients(features, table, labels, weights, smoothing):
+def _sums_and_gradients(features, table, labels, weights, smoothing, r_drop):
     """Returns ((loss, nll, correct), gradient of loss by table), and that by features."""
 
     def body(carry, chunk):
         sums, d_table = carry
-        new, d_logits = _chunk_sums(chunk, table, smoothing)
+        new, d_logits = _chunk_sums(chunk, table, smoothing, r_drop)
         d_logits = d_logits.astype(features.dtype)
         d_features = jnp.einsum("BLV,VD->BLD", d_logits, table.astype(features.dtype))
         d_table += jnp.einsum("BLV,BLD->VD", d_logits, chunk[0], preferred_element_type=jnp.float32)
@@ -153,7 +194,8 @@ def _sums_and_gradients(features, table, labels, weights, smoothing):
 def _backward(residuals, cotangents):
     d_loss, _ = cotangents
     d_features, d_table = residuals
-    return (d_loss * d_features).astype(d_features.dtype), d_loss * d_table, None, None, None
+    by_features = (d_loss * d_features).astype(d_features.dtype)
+    return by_features, d_loss * d_table, None, None, None, None
 
 
 _chunked_loss.defvjp(_forward, _backward)
@@ -174,7 +216,7 @@ def _chunks(features, table, labels, weights):
     return cut(features), cut(labels), cut(weights)
 
 
-def _chunk_sums(chunk, table, smoothing):
+def _chunk_sums(chunk, table, smoothing, r_drop):
     """Returns (loss, nll, correct) of one chunk, and the gradient of loss by its logits."""
     features, labels, weights = chunk
     logits = jnp.einsum(
@@ -188,6 +230,11 @@ def _chunk_sums(chunk, table, smoothing):
     correct = label_logits >= logits.max(axis=-1)
     is_label = jnp.arange(table.shape[0]) == labels[..., None]
     target = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / table.shape[0]
-    d_logits = (jnp.exp(logits - log_normalizer[..., None]) - target) * weights[..., None]
+    d_logits = jnp.exp(logits - log_normalizer[..., None]) - target
+    if r_drop is not None:
+        divergence, gradient = _divergences(logits - log_normalizer[..., None])
+        loss += 0.5 * r_drop * divergence
+        d_logits += 0.5 * r_drop * gradient
+    d_logits *= weights[..., None]
     total = functools.partial(jnp.sum, dtype=jnp.float32)
     return (total(loss * weights), total(nll * weights), total(correct * weights)), d_logits

@@ -72,6 +72,7 @@ def check_comparable(workload: Workload, task: Task) -> None:
         "model.dtype": (model.dtype, "float32"),
         "optimizer.name": (optimizer.name, "adamw" if optimizer.name == "adamw" else "adam"),
         "optimizer.gradient_accumulation_steps": (optimizer.gradient_accumulation_steps, 1),
+        "train.r_drop": (config.train.r_drop, 0.0),
         "train.freeze": (config.train.freeze, ""),
     }
     for key, (value, needed) in wanted.items():

@@ -32,7 +32,11 @@ NUMBERS = (
     "train.label_smoothing",
 )
 # Numbers for which zero compiles to a different step.
-RATES = ("train.ema_decay", *(f"model.dropout_{name}" for name in DropoutRates._fields))
+RATES = (
+    "train.ema_decay",
+    "train.r_drop",
+    *(f"model.dropout_{name}" for name in DropoutRates._fields),
+)
 
 
 @dataclasses.dataclass(frozen=True)

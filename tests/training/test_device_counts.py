@@ -120,7 +120,7 @@ def test_a_step_of_two_devices_reduces_nothing_within_the_loop_over_chunks(tmp_p
     on_devices(2, reduce_a_step, tmp_path)
 
 
-def reduce_gradients():
+def reduce_gradients(r_drop=None):
     rng = np.random.default_rng(0)
     rows, length, width, vocab = 15, 7, 5, 11
     features = rng.normal(size=(rows, length, width)).astype(np.float32)
@@ -131,7 +131,10 @@ def reduce_gradients():
 
     def sums_and_gradients(features, table, labels, weights):
         def loss(features, table):
-            sums = losses.cross_entropy(features, table, labels, weights, 0.1)
+            rows = losses.two_passes((features, labels, weights), r_drop)
+            if r_drop:  # the second pass over a row is another one
+                rows = rows[0].at[1::2].multiply(1.5), *rows[1:]
+            sums = losses.cross_entropy(rows[0], table, *rows[1:], 0.1, r_drop)
             return sums.loss, sums
 
         return jax.value_and_grad(loss, (0, 1), has_aux=True)(features, table)
@@ -150,8 +153,13 @@ def reduce_gradients():
     assert not np.allclose(d_part, d_table, rtol=0.1)
 
 
-def test_the_gradients_of_five_devices_are_those_of_one():
-    on_devices(5, reduce_gradients)
+def reduce_gradients_of_two_passes():
+    reduce_gradients(r_drop=0.7)
+
+
+@pytest.mark.parametrize("work", [reduce_gradients, reduce_gradients_of_two_passes])
+def test_the_gradients_of_five_devices_are_those_of_one(work):
+    on_devices(5, work)
 
 
 # -- several runs together

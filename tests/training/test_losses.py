@@ -7,7 +7,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from transformer import losses
-from transformer.losses import cross_entropy
+from transformer.losses import class_cross_entropy, cross_entropy, two_passes
 
 B, L, D, V = 3, 7, 5, 11
 # Positions a chunk: one, even where that is too many; two, of seven: the last is half padding; all.
@@ -144,6 +144,115 @@ def test_bfloat16_features_give_float32_sums_and_gradients_of_their_own_types():
         assert np.abs(np.float32(gradient) - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
+# -- R-Drop
+
+ALPHA = 0.7
+
+
+def make_pairs():
+    """Two passes over each of two rows."""
+    rng = np.random.default_rng(5)
+    features = jnp.asarray(rng.normal(size=(4, L, D)), jnp.float32)
+    _, table, labels, weights = make_inputs()
+    return features, table, *(two_passes(x[:2], ALPHA) for x in (labels, weights))
+
+
+def plain_r_drop(features, table, labels, weights, smoothing, alpha):
+    """Liang et al. 2021, equations 2 to 4, halved: all logits at once."""
+    log_probs = jax.nn.log_softmax(jnp.einsum("BLD,VD->BLV", features, table))
+    p, q = log_probs[::2], log_probs[1::2]
+    both = (jnp.exp(p) * (p - q)).sum(-1) + (jnp.exp(q) * (q - p)).sum(-1)
+    divergence = jnp.sum(weights[::2] * both) / 2
+    return (naive_loss(features, table, labels, weights, smoothing) + alpha * divergence) / 2
+
+
+def test_the_divergence_of_one_token_by_hand():
+    # Of three tokens, .5 .25 .25 and .25 .5 .25: both divergences are .25 ln 2.
+    features = jnp.log(jnp.array([[[0.5, 0.25, 0.25]], [[0.25, 0.5, 0.25]]]))
+    labels, weights = jnp.array([[2], [2]]), jnp.ones((2, 1))
+    sums = cross_entropy(features, jnp.eye(3), labels, weights, 0.0, jnp.float32(3.0))
+    by_hand = 2 * np.log(2) + 3.0 / 2 * 0.25 * np.log(2)
+    np.testing.assert_allclose(sums, (by_hand, 2 * np.log(2), 0.0, 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_r_drop_and_its_gradients_are_those_of_its_equations(chunk, smoothing):
+    features, table, *others = make_pairs()
+
+    def ours(f, t, alpha):
+        return 3.7 * cross_entropy(f, t, *others, smoothing, alpha).loss
+
+    def plain(f, t, alpha):
+        return 3.7 * plain_r_drop(f, t, *others, smoothing, alpha)
+
+    compiled = jax.jit(jax.value_and_grad(ours, (0, 1)))
+    value, gradients = compiled(features, table, ALPHA)
+    expected, wanted = jax.value_and_grad(plain, (0, 1))(features, table, ALPHA)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for own, other in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(ours(features, table, ALPHA), expected, rtol=1e-5)  # no gradient
+    compiled(features, table, 2 * ALPHA)
+    assert compiled._cache_size() == 1
+    # Controls: another weight, and pairs that do not belong together.
+    for change in ((features, 2 * ALPHA), (features[jnp.array([0, 2, 1, 3])], ALPHA)):
+        _, other = jax.value_and_grad(plain, (0, 1))(change[0], table, change[1])
+        assert np.abs(other[1] - gradients[1]).max() > 0.01
+
+
+def test_two_equal_passes_have_the_sums_and_the_gradient_of_one(chunk):
+    features, table, labels, weights = make_inputs()
+
+    def once(table):
+        sums = cross_entropy(features, table, labels, weights, 0.1)
+        return sums.loss, sums
+
+    def twice(table):
+        passes = (two_passes(x, ALPHA) for x in (labels, weights))
+        sums = cross_entropy(two_passes(features, ALPHA), table, *passes, 0.1, ALPHA)
+        return sums.loss, sums
+
+    (_, sums), gradient = jax.value_and_grad(once, has_aux=True)(table)
+    (_, both), other = jax.value_and_grad(twice, has_aux=True)(table)
+    np.testing.assert_allclose(both, sums, rtol=1e-5)
+    np.testing.assert_allclose(other, gradient, rtol=1e-4, atol=1e-5)
+    assert two_passes(labels, None) is labels
+
+
+def test_the_divergence_is_float32_for_bfloat16_features():
+    features, table, *others = make_pairs()
+    half = features.astype(jnp.bfloat16)
+    arguments = (table.astype(jnp.bfloat16), *others, 0.1)
+    loss, gradient = jax.value_and_grad(lambda f: cross_entropy(f, *arguments, ALPHA).loss)(half)
+    assert (loss.dtype, gradient.dtype) == (jnp.float32, jnp.bfloat16)
+    whole = half.astype(jnp.float32), arguments[0].astype(jnp.float32), *others, 0.1, ALPHA
+    np.testing.assert_allclose(loss, plain_r_drop(*whole), rtol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [ALPHA, 0.0])
+def test_r_drop_of_classes_is_that_of_its_equations(alpha):
+    rng = np.random.default_rng(3)
+    logits = jnp.asarray(rng.normal(size=(6, 5)), jnp.float32)
+    labels, class_weights = jnp.array([2, 2, -1, -1, 4, 4]), jnp.array([1.0, 2.0, 0.5, 1.0, 3.0])
+
+    def plain(logits):
+        # Rows of length one, whose classes are the vocabulary.
+        weights = jnp.where(labels < 0, 0.0, class_weights[labels])[:, None]
+        own = jnp.maximum(labels, 0)[:, None]
+        return plain_r_drop(logits[:, None], jnp.eye(5), own, weights, 0.1, alpha)
+
+    def ours(logits):
+        sums = class_cross_entropy(logits, labels, class_weights, 0.1, jnp.float32(alpha))
+        return sums.loss, sums
+
+    (loss, sums), gradient = jax.value_and_grad(ours, has_aux=True)(logits)
+    expected, wanted = jax.value_and_grad(plain)(logits)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
+    assert sums.weight == 2
+    assert not np.any(gradient[2:4])
+
+
 def largest_array(jaxpr) -> int:
     """Elements of the largest array that a program computes, its loops' bodies included."""
     size = 0
@@ -154,8 +263,9 @@ def largest_array(jaxpr) -> int:
     return size
 
 
-def test_no_array_holds_the_logits_of_a_whole_batch(monkeypatch):
-    batch, length, width, vocab = 3, 17, 5, 101
+@pytest.mark.parametrize("r_drop", [None, 0.7])
+def test_no_array_holds_the_logits_of_a_whole_batch(monkeypatch, r_drop):
+    batch, length, width, vocab = 4, 17, 5, 101
     monkeypatch.setitem(losses.CHUNK_LOGITS, "cpu", 2 * batch * vocab)
     arguments = (
         jnp.ones((batch, length, width)),
@@ -168,5 +278,5 @@ def test_no_array_holds_the_logits_of_a_whole_batch(monkeypatch):
     def gradient(loss):
         return jax.make_jaxpr(jax.value_and_grad(loss, (0, 1)))(*arguments).jaxpr
 
-    assert largest_array(gradient(lambda *a: cross_entropy(*a).loss)) == 2 * batch * vocab
+    assert largest_array(gradient(lambda *a: cross_entropy(*a, r_drop).loss)) == 2 * batch * vocab
     assert largest_array(gradient(naive_loss)) == batch * length * vocab  # control

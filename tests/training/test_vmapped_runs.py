@@ -13,10 +13,21 @@ from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
-# Seeds, rates, schedule, smoothing, decay and dropout.
+# Seeds, rates, schedule, smoothing, decay, dropout and R-Drop.
 CHANGES = [
-    {"seed": 5, "model.dropout_attention": 0.5, "optimizer.weight_decay": 0.2},
-    {"optimizer.learning_rate": 0.003, "optimizer.warmup_steps": 4, "train.label_smoothing": 0.3},
+    {
+        "seed": 5,
+        "model.dropout_attention": 0.5,
+        "optimizer.weight_decay": 0.2,
+        "optimizer.decay_fraction": 0.9,
+        "train.r_drop": 3.0,
+    },
+    {
+        "optimizer.learning_rate": 0.003,
+        "optimizer.warmup_steps": 4,
+        "train.label_smoothing": 0.3,
+        "train.r_drop": 0.5,
+    },
 ]
 
 
@@ -40,7 +51,12 @@ def together(root, configs, lead=None, devices=None):
 
 
 def test_each_run_is_what_it_would_have_been_alone(tmp_path):
-    common = {"optimizer.name": "adamw", "train.evaluate_every": 4, "evaluate.max_sentences": 2}
+    common = {
+        "optimizer.name": "adamw",
+        "optimizer.schedule": "wsd",
+        "train.evaluate_every": 4,
+        "evaluate.max_sentences": 2,
+    }
     configs = [toy_config(tmp_path / "cache", **common, **changes) for changes in CHANGES]
     lead = toy_config(tmp_path / "cache", **common, **CHANGES[-1])
     trainer = together(tmp_path / "together", configs, lead)

@@ -74,12 +74,14 @@ class TokenPredictor(Predictor):
         smoothing: float | Float[Array, ""],
         rates: DropoutRates = NO_DROPOUT,
         key: Array | None = None,
+        r_drop: float | Float[Array, ""] | None = None,
     ) -> TokenSums:
         """Returns the loss of a batch; padding is ignored.
 
         Args:
           smoothing: of the labels, from 0 to 1.
           rates, key: of dropout while training.
+          r_drop: see `cross_entropy`.
         """
 
     def evaluate_sums(

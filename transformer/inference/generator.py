@@ -92,6 +92,7 @@ class Generator(TokenPredictor):
         smoothing: Any,
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
+        r_drop: Any = None,
     ) -> TokenSums:
         segments = jnp.asarray(batch.segments)
 
@@ -103,7 +104,8 @@ class Generator(TokenPredictor):
         rngs = {} if key is None else {"dropout": key}
         features, table = self.model.apply(variables, method=run, rngs=rngs)
         weights = (batch.labels != PAD_ID).astype(jnp.float32)
-        return cross_entropy(features, table, jnp.asarray(batch.labels), weights, smoothing)
+        labels = jnp.asarray(batch.labels)
+        return cross_entropy(features, table, labels, weights, smoothing, r_drop)
 
     def score(
         self, variables: Variables, lines: Sequence[str], first_line: int = 1

@@ -256,10 +256,12 @@ class Translator(TokenPredictor):
         smoothing: Any,
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
+        r_drop: Any = None,
     ) -> TokenSums:
         features, table = self._features(variables, batch, rates, key)
         weights = (batch.labels != PAD_ID).astype(jnp.float32)
-        return cross_entropy(features, table, jnp.asarray(batch.labels), weights, smoothing)
+        labels = jnp.asarray(batch.labels)
+        return cross_entropy(features, table, labels, weights, smoothing, r_drop)
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
         """Returns the attention over a sentence and its translation.

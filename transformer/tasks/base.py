@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from transformer.analysis.snapshots import HeadSnapshots, Snapshot
 from transformer.data.plan import Plan
 from transformer.inference.base import Params, Predictor, TokenPredictor, Variables
-from transformer.losses import TokenSums
+from transformer.losses import TokenSums, two_passes
 from transformer.tasks.numbers import hparams_of, rates_of, text_of
 
 
@@ -209,7 +209,9 @@ class TokenTask(Task):
 
     def loss(self, params: Params, batch: Any, hparams: dict, key: Array) -> TokenSums:
         variables, smoothing = {"params": params}, hparams["label_smoothing"]
-        return self.predictor.token_sums(variables, batch, smoothing, rates_of(hparams), key)
+        rates, r_drop = rates_of(hparams), hparams.get("r_drop")
+        batch = two_passes(batch, r_drop)
+        return self.predictor.token_sums(variables, batch, smoothing, rates, key, r_drop)
 
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
         return self.predictor.token_sums(variables, batch, 0.0)

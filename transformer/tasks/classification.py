@@ -27,7 +27,7 @@ from transformer.data.tokenizer import PAD_ID, Tokenizer, load_tokenizer, save_t
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables
 from transformer.inference.classifier import TextClassifier
-from transformer.losses import TokenSums, class_cross_entropy
+from transformer.losses import TokenSums, class_cross_entropy, two_passes
 from transformer.metrics.classification import class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
@@ -147,12 +147,14 @@ class ClassificationTask(Task):
     def loss(
         self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array
     ) -> TokenSums:
-        variables = {"params": params}
+        variables, r_drop = {"params": params}, hparams.get("r_drop")
+        batch = two_passes(batch, r_drop)
         scores = self.predictor.classify(variables, batch.tokens, rates_of(hparams), key)
         weights = jnp.asarray(self.class_weights)
         # Rows that fill up the devices have label zero, which is also a class.
         labels = jnp.where(batch.tokens[:, 0] == PAD_ID, NO_LABEL, batch.labels)
-        return class_cross_entropy(scores.logits, labels, weights, hparams["label_smoothing"])
+        smoothing = hparams["label_smoothing"]
+        return class_cross_entropy(scores.logits, labels, weights, smoothing, r_drop)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of all texts of a split, see `class_scores.class_scores`.

@@ -14,12 +14,22 @@ from transformer.model.layers import DropoutRates
 
 
 def hparams_of(config: ConfigDict) -> dict[str, float]:
-    """Returns label smoothing, and the dropout rates that are not zero.
+    """Returns label smoothing, and the weight of R-Drop and the dropout rates that are not zero.
 
-    A rate of zero is left out, so that the compiled step has no operations for it.
+    A zero is left out, so that the compiled step has no operations for it.
+
+    Raises:
+      UserError: R-Drop has no dropout that differs between its two passes.
     """
     rates = {f"dropout_{name}": config.model[f"dropout_{name}"] for name in DropoutRates._fields}
     used = {name: rate for name, rate in rates.items() if rate}
+    if r_drop := config.train.r_drop:
+        if not used.keys() - {"dropout_layer"}:  # which leaves out the same layers for all rows
+            raise UserError(
+                f"config.train.r_drop={r_drop} compares two passes with different dropout, and "
+                "there is none: set --config.model.dropout_residual, or --config.train.r_drop=0"
+            )
+        used["r_drop"] = r_drop
     return {"label_smoothing": config.train.label_smoothing, **used}
 
 

@@ -142,6 +142,7 @@ def test_hugging_faces_model_has_as_many_parameters_and_trains(tmp_path, positio
         ("optimizer.name", "muon"),
         ("optimizer.gradient_accumulation_steps", 2),
         ("model.dtype", "bfloat16"),
+        ("train.r_drop", 1.0),
     ],
 )
 def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog, key, value):

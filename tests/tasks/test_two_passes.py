@@ -1,0 +1,55 @@
+"""R-Drop of each task: two passes over a batch, of different dropout, whose tokens count once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from runs import toy_config
+from transformer.config import check
+from transformer.errors import UserError
+from transformer.tasks import REGISTRY
+
+TASKS = {
+    "translation": {},
+    "language_model": {"data.context": 16},
+    "classification": {"data.source": "toy_reviews", "tokenizer.vocab_size": 400},
+}
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_passes_differ_by_their_dropout_and_count_half_each(name, tmp_path):
+    changes = {"task": name, "train.best_metric": "loss", "train.r_drop": 2.0, **TASKS[name]}
+    task = REGISTRY[name](toy_config(tmp_path, **changes))
+    key, batch, hparams = jax.random.key(0), task.plan[0], task.hparams()
+    batch = jax.tree.map(jnp.asarray, batch)
+    params = task.init_params(jax.random.key(1))
+    loss = jax.jit(lambda hparams: task.loss(params, batch, hparams, key))
+    none, one, two = (loss(hparams | {"r_drop": weight}) for weight in (0.0, 1.0, 2.0))
+    assert loss._cache_size() == 1
+    assert one.loss - none.loss > 1e-3 * none.loss
+    np.testing.assert_allclose(two.loss - one.loss, one.loss - none.loss, rtol=1e-3)
+    np.testing.assert_array_equal(two[1:], none[1:])
+    single = loss({key: value for key, value in hparams.items() if key != "r_drop"})
+    assert none.weight == single.weight > 1
+    np.testing.assert_allclose(none.loss, single.loss, rtol=0.2)
+    # Control: without dropout the passes are the same, and those of one pass.
+    still = {"label_smoothing": hparams["label_smoothing"]}
+    np.testing.assert_allclose(loss(still | {"r_drop": 9.0}), loss(still), rtol=1e-5)
+
+
+@pytest.mark.parametrize("weight", [0.0, 5.0])
+def test_a_step_without_r_drop_has_no_argument_for_it(weight, tmp_path):
+    hparams = REGISTRY["translation"](toy_config(tmp_path, **{"train.r_drop": weight})).hparams()
+    assert ("r_drop" in hparams) == bool(weight)
+
+
+def test_r_drop_without_dropout_is_refused_with_the_fix(tmp_path):
+    rates = {f"model.dropout_{name}": 0.0 for name in ("embedding", "residual", "attention")}
+    config = toy_config(tmp_path, **rates, **{"model.dropout_layer": 0.5})
+    check(config)  # control
+    config.train.r_drop = 5.0
+    with pytest.raises(UserError, match=r"train\.r_drop=5\.0 .* --config\.train\.r_drop=0"):
+        check(config)
+    config.model.dropout_activation = 0.1
+    check(config)
