@@ -79,6 +79,7 @@ def _model() -> ConfigDict:
     model.dropout_attention = 0.0  # on attention weights; not in the paper, in tensor2tensor
     model.dropout_activation = 0.0  # inside the feed-forward layer; not in the paper
     model.dropout_layer = 0.0  # whole layers (Fan et al. 2020); not in the paper
+    model.dropout_word = 0.0  # embeddings of whole tokens (Sennrich et al. 2016); not in the paper
     model.dtype = "float32"  # float32 | bfloat16: of activations; parameters are always float32
     return model
 

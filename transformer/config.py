@@ -60,7 +60,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         0,
         NEARLY_ONE,
         "model.dropout_embedding model.dropout_residual model.dropout_attention "
-        "model.dropout_activation model.dropout_layer optimizer.beta1 optimizer.beta2 "
+        "model.dropout_activation model.dropout_layer model.dropout_word "
+        "optimizer.beta1 optimizer.beta2 "
         "optimizer.muon_momentum train.label_smoothing train.ema_decay data.validation_fraction "
         "data.test_fraction",
     ),

@@ -69,6 +69,7 @@ def check_comparable(workload: Workload, task: Task) -> None:
         "the device": (jax.default_backend(), "cpu"),
         "model.dropout_embedding": (model.dropout_embedding, model.dropout_residual),
         "model.dropout_layer": (model.dropout_layer, 0.0),
+        "model.dropout_word": (model.dropout_word, 0.0),
         "model.dtype": (model.dtype, "float32"),
         "optimizer.name": (optimizer.name, "adamw" if optimizer.name == "adamw" else "adam"),
         "optimizer.gradient_accumulation_steps": (optimizer.gradient_accumulation_steps, 1),

@@ -141,10 +141,12 @@ def test_attention_weights_are_sown_and_sum_to_one_over_the_tokens():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_dropout_acts_only_if_rates_are_given(variables, name):
+@pytest.mark.parametrize("word", [False, True])
+def test_dropout_acts_only_if_rates_are_given(variables, name, word):
     rates = (
         DropoutRates(embedding=0.5) if "bag_of_embeddings" in name else DropoutRates(residual=0.5)
     )
+    rates = DropoutRates(word=0.5) if word else rates
 
     def run(rates, seed):
         rngs = {"dropout": jax.random.key(seed)}

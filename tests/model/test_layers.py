@@ -197,6 +197,19 @@ def test_neighbouring_elements_and_rows_drop_independently():
     assert np.abs(correlations(ramp)).max() > bound
 
 
+def test_whole_vectors_are_dropped_or_scaled_up():
+    x = random(50, 97, 5)
+    rngs = {"dropout": jax.random.key(0)}
+    dropped = Dropout(whole=True).apply({}, x, jnp.float32(0.3), rngs=rngs)
+    kept = np.any(dropped != 0, axis=-1)
+    np.testing.assert_allclose(dropped, np.where(kept[..., None], x / 0.7, 0.0), rtol=1e-6)
+    assert abs(kept.mean() - 0.7) < 4 * (0.7 * 0.3 / kept.size) ** 0.5
+    assert 0 < kept[0].sum() < 97  # of each text its own
+    assert not np.array_equal(kept[0], kept[1])
+    single = drop(x, 0.3)  # control: numbers of a vector by themselves
+    assert np.any((single == 0) & np.any(single != 0, axis=-1, keepdims=True))
+
+
 def test_seeds_one_bit_apart_have_nothing_in_common():
     seeds = jnp.array([3, 5], jnp.uint32)
     one = hash_uniform(seeds, LARGE) - 0.5
@@ -264,6 +277,7 @@ SITES = {
     "residual": {(3, 5, 22): 2, (3, 7, 22): 3},
     "attention": {(3, 2, 5, 5): 1, (3, 2, 7, 7): 1, (3, 2, 7, 5): 1},
     "activation": {(3, 5, 13): 1, (3, 7, 13): 1},
+    "word": {(3, 5, 22): 1, (3, 7, 22): 1},
 }
 
 

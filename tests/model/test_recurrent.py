@@ -194,13 +194,13 @@ def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training()
     inputs = tiny_inputs()
 
     @jax.jit
-    def run(embedding, residual):
-        rates = DropoutRates(embedding, residual)
+    def run(embedding, residual, word=0.0):
+        rates = DropoutRates(embedding, residual, word=word)
         return model.apply(variables, *inputs, rates, rngs={"dropout": jax.random.key(0)})
 
     expected = jax.jit(model.apply)(variables, *inputs)
     np.testing.assert_allclose(run(0.0, 0.0), expected, rtol=1e-5, atol=1e-5)
-    for rates in ((0.5, 0.0), (0.0, 0.5)):
+    for rates in ((0.5, 0.0), (0.0, 0.5), (0.0, 0.0, 0.5)):
         assert np.abs(run(*rates) - expected).max() > 1e-3
 
 

@@ -161,7 +161,8 @@ class BagOfEmbeddings(Network):
             mask = jnp.concatenate([mask, mask[:, :-1] & mask[:, 1:]], axis=1)
         rows = self.vocab_size + self.bigram_buckets
         table = self.param("table", nn.initializers.normal(self.width**-0.5), (rows, self.width))
-        embedding = masked_mean(table[tokens], mask)
+        vectors = Dropout(whole=True, name="word_dropout")(table[tokens], rates.word)
+        embedding = masked_mean(vectors, mask)
         x = Dropout()(embedding, rates.embedding)
         x = nn.relu(Linear(self.hidden, "float32", True, name="inner")(x))
         return Classified(Linear(self.num_classes, "float32", True, name="output")(x), embedding)

@@ -22,6 +22,7 @@ class DropoutRates(NamedTuple):
     attention: float | Float[Array, ""] = 0.0
     activation: float | Float[Array, ""] = 0.0
     layer: float | Float[Array, ""] = 0.0
+    word: float | Float[Array, ""] = 0.0
 
 
 NO_DROPOUT = DropoutRates()
@@ -69,7 +70,13 @@ class Dropout(nn.Module):
 
     The random bits are a hash of each element's index and a seed. XLA fuses it into whatever
     reads the result, while a generator's output would have to be written to memory first.
+
+    Args:
+      whole: zero whole vectors, those of the last axis. On embeddings this is the dropout of words
+        (Sennrich et al. 2016, "Edinburgh Neural Machine Translation Systems for WMT 16").
     """
+
+    whole: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "*shape"], rate) -> Float[Array, "*shape"]:
@@ -77,7 +84,8 @@ class Dropout(nn.Module):
             return x
         rate = jnp.asarray(rate, jnp.float32)
         seeds = jax.random.bits(self.make_rng("dropout"), (2,))
-        keep = hash_uniform(seeds, x.shape) >= rate
+        shape = (*x.shape[:-1], 1) if self.whole else x.shape
+        keep = hash_uniform(seeds, shape) >= rate
         return jnp.where(keep, x * (1.0 / (1.0 - rate)).astype(x.dtype), 0)
 
 

@@ -50,7 +50,7 @@ class Transformer(Architecture):
 
     def setup(self):
         config = self.config
-        self.embedding_dropout = Dropout()
+        self.embedding_dropout, self.word_dropout = Dropout(), Dropout(whole=True)
         if config.has_encoder:
             if not config.one_table:
                 self.source_embedding = Embedding(config.source_vocab_size, config)
@@ -208,6 +208,7 @@ class Transformer(Architecture):
 
     def _embed(self, vectors, encoding, positions, rates=NO_DROPOUT):
         check_length(positions.shape[-1], self.config)
+        vectors = self.word_dropout(vectors, rates.word)
         return self.embedding_dropout(encoding.add(vectors, positions), rates.embedding)
 
     def _inputs(

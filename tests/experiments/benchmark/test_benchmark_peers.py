@@ -139,6 +139,7 @@ def test_hugging_faces_model_has_as_many_parameters_and_trains(tmp_path, positio
         ("model.positions", "rotary"),
         ("model.dropout_embedding", 0.5),
         ("model.dropout_layer", 0.5),
+        ("model.dropout_word", 0.5),
         ("optimizer.name", "muon"),
         ("optimizer.gradient_accumulation_steps", 2),
         ("model.dtype", "bfloat16"),

@@ -45,7 +45,7 @@ class RecurrentModel(Architecture):
             self.source_embedding = Embedding(config.source_vocab_size, config)
         if tied == "none":
             self.output_embedding = Embedding(config.target_vocab_size, config)
-        self.embedding_dropout = Dropout()
+        self.embedding_dropout, self.word_dropout = Dropout(), Dropout(whole=True)
         self.layer_dropout = Dropout()
         self.encoder_layers = [
             BidirectionalLayer(config.cell, width, config.dtype) for _ in range(encodes)
@@ -68,7 +68,7 @@ class RecurrentModel(Architecture):
         table = (
             self.target_embedding if self.config.tied_embeddings == "all" else self.source_embedding
         )
-        x = self.embedding_dropout(table(source), rates.embedding)
+        x = self._embed(table, source, rates)
         for layer in self.encoder_layers:
             x = self.layer_dropout(layer(x, source_mask), rates.residual)
         return x
@@ -88,7 +88,7 @@ class RecurrentModel(Architecture):
         """
         starts = None if segments is None else jnp.diff(segments, prepend=segments[:, :1]) != 0
         encoder_memory = self._encoder_memory(memory, source_mask)
-        x = self.embedding_dropout(self.target_embedding(target), rates.embedding)
+        x = self._embed(self.target_embedding, target, rates)
         embedded, context = x, None
         states = self._first_states(memory, len(target))
         for layer, (cell, state) in enumerate(zip(self.decoder_layers, states, strict=True)):
@@ -161,6 +161,9 @@ class RecurrentModel(Architecture):
         return count_kernels(params) - sum(map(count_kernels, others))
 
     # -- inside
+
+    def _embed(self, table: Embedding, tokens, rates: DropoutRates) -> Float[Array, "B L D"]:
+        return self.embedding_dropout(self.word_dropout(table(tokens), rates.word), rates.embedding)
 
     def _context_in_cell(self, layer: int) -> bool:
         """Whether the attention context is an input of this layer's cell."""
