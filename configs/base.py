@@ -234,8 +234,8 @@ def _optimizer() -> ConfigDict:
     optimizer.muon_momentum = 0.95  # muon: of the gradients of kernels
     optimizer.weight_decay = 0.0  # decoupled, times the learning rate; not with adam
     optimizer.clip_norm = 0.0  # global norm of the gradient; 0 never clips
-    # noam [5.3, eq. 3] | inverse_sqrt | constant | zero at the end that train.steps or train.epochs
-    # sets: cosine | linear | wsd (Hägele et al. 2024)
+    # noam [5.3, eq. 3] | inverse_sqrt | constant | cosine | linear | wsd (Hägele et al. 2024); the
+    # last three fall to zero at the end that train.steps or train.epochs sets
     optimizer.schedule = "noam"
     optimizer.decay_fraction = 0.2  # wsd: of the updates, those in which the rate falls
     optimizer.learning_rate = 1.0  # noam: a factor; others: the peak
