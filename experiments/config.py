@@ -8,7 +8,6 @@ import importlib.util
 import inspect
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from configs import base
 from transformer.errors import UserError
 from transformer.keys import complete, set_value, value_of, wrong_type
 
+PAGES = Path(base.__file__).parent
 # Of "pattern=factor,pattern=factor", where a pattern may hold commas.
 FACTOR = re.compile(r"(.+?)=([\d.]+(?:[eE][+-]?\d+)?)(?:,\s*|$)")
 
@@ -58,17 +58,16 @@ def read_experiment(name: str) -> Experiment:
 
     Args:
       name: of the file; what follows a colon after it is the argument of `get_config`, and of
-        `sweep` if that has parameters.
+        `sweep` if that has parameters. Pages of `configs/` are found from every folder.
 
     Raises:
       UserError: there is no such file, or it cannot be used.
     """
-    path, argument = Path(name), ()
+    path, argument = _find(name), ()
     if not path.is_file() and ":" in name:
-        path, argument = Path(name.rpartition(":")[0]), (name.rpartition(":")[2],)
+        path, argument = _find(name.rpartition(":")[0]), (name.rpartition(":")[2],)
     if not path.is_file():
         raise UserError(f"--config {path} is not a file: configs/ holds those that come with this")
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     loader = importlib.machinery.SourceFileLoader("config", str(path))  # whatever it ends in
     spec = importlib.util.spec_from_loader("config", loader)
     assert spec is not None, "a loader was given"
@@ -84,6 +83,13 @@ def read_experiment(name: str) -> Experiment:
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         text = " ".join(text.split())
         raise UserError(f"--config {path} cannot be used: {kind}{text}") from None
+
+
+def _find(name: str) -> Path:
+    """The path of a file; of a page of `configs/` that is not here, that of the package."""
+    path = Path(name)
+    here = path.is_file() or path.parts[:1] != (PAGES.name,)
+    return path if here or not (page := PAGES.parent / path).is_file() else page
 
 
 def _call(function: Callable, argument: tuple[str, ...]) -> Any:

@@ -18,6 +18,7 @@ CODE = Path(__file__).parents[1]
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "scikit-learn"),
     *("clu", "ml-collections", "sentencepiece", "sacrebleu", "sacremoses", "matplotlib"),
+    "transformer-jax",  # this code, if it is installed
 )
 
 

@@ -64,7 +64,7 @@ class Mode(NamedTuple):
 TABLE = (
     Mode(
         TRAIN,
-        "experiments.command.train",
+        "experiments.command.command.train",
         "train a run or a sweep, or resume it",
         ("trial",),
         log="stdout",

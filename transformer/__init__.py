@@ -1,5 +1,8 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in JAX and Flax.
 
+`transformer.load("runs/own")` returns a trained run, see `transformer.api.run.LoadedRun`. What the
+user can fix raises `transformer.UserError`.
+
 Letters of dimensions, in jaxtyping signatures and einsum strings:
 
     B  batch                       D  width of the residual stream, d_model
@@ -34,6 +37,30 @@ Reading order, with the sections of the paper:
     workdir.py config.py  a run's folder; checks of a config, whose keys are in keys.py
     storage/              checkpoints and files
     inference/            text in, text or scores out
+    api/                  a trained run in Python
     analysis/             attention weights and statistics of heads, word alignment
     metrics/              the registry; means over tokens, scores of translations and classes
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformer.api.run import LoadedRun, load
+    from transformer.errors import UserError
+
+__all__ = ["LoadedRun", "UserError", "__version__", "load"]
+__version__ = "0.1.0"
+
+# Imported when they are asked for: an import of this package does not start JAX.
+PLACES = {
+    "LoadedRun": "transformer.api.run",
+    "UserError": "transformer.errors",
+    "load": "transformer.api.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(PLACES[name]), name)

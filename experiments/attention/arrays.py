@@ -1,38 +1,13 @@
-"""The attention of one text as arrays, with the tokens that name their rows and columns.
-
-A row of an encoder is labelled with its token. A row of a decoder is labelled with the token that
-is written in it, as in figure 3 of Bahdanau et al. 2015, and not with the token that is read in it.
-A column is labelled with the token that is read.
-"""
+"""The attention of one text as arrays, with the tokens that name their rows and columns."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from transformer.analysis.attention import END_OF_SENTENCE, Attention
+from transformer.analysis.attention import END_OF_SENTENCE, KINDS, Attention, names_of
 from transformer.storage.files import write_arrays
-
-
-class Kind(NamedTuple):
-    """A kind of attention: its title, whose tokens are rows and columns, and what these are."""
-
-    title: str
-    queries: str
-    keys: str
-    rows: str
-    columns: str
-
-
-KINDS = {
-    "encoder_self": Kind("Encoder self-attention", "source", "source", "token", "token read"),
-    "decoder_self": Kind(
-        "Decoder self-attention", "written", "target", "token written", "token read"
-    ),
-    "cross": Kind("Cross-attention", "written", "source", "token written", "source token read"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +22,8 @@ class AttentionMaps:
       written_tokens: the L tokens it writes, each after the target token of its place: the last
         is `</s>`. They name the rows of `decoder_self` and `cross`.
       value_norms: float32 arrays by kind, [layers, H, keys]: the length of what a key hands on
-        through a head, see `transformer.tasks.base.Attention`; none of models that lack them.
+        through a head, see `transformer.analysis.attention.Attention`; none of models that lack
+        them.
 
     Raises:
       ValueError: a kind is unknown, or a shape does not fit the tokens.
@@ -94,16 +70,6 @@ class AttentionMaps:
     def tokens(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:
         """The tokens that name the rows (queries) and the columns (keys) of a kind."""
         return names_of(self, kind)
-
-
-def names_of(seen: AttentionMaps | Attention, kind: str) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the tokens that name the rows (queries) and the columns (keys) of a kind."""
-    sides = {
-        "source": seen.source_tokens,
-        "target": seen.target_tokens,
-        "written": seen.written_tokens,
-    }
-    return sides[KINDS[kind].queries], sides[KINDS[kind].keys]
 
 
 def save_maps(maps: AttentionMaps, folder: Path) -> None:

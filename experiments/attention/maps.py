@@ -8,6 +8,7 @@ Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen hea
 
 import dataclasses
 import functools
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,15 @@ MAX_CELLS = 160  # a side: more would be smaller than the eye tells apart
 AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 MARGIN, TITLE_HEIGHT, HEAD_HEIGHT, AXIS_LABEL, PANEL_GAP = 0.1, 0.36, 0.25, 0.27, 0.16  # inches
 TICK, COLOUR_BAR, COLOUR_BAR_LABELS = 0.07, 0.13, 0.55  # inches; TICK: from a panel to its labels
+
+
+class _ShownFigure(Figure):
+    """A figure that notebooks show; they know those of pyplot alone."""
+
+    def _repr_png_(self) -> bytes:
+        picture = io.BytesIO()
+        self.savefig(picture, format="png", dpi=DOTS_PER_INCH / 2)
+        return picture.getvalue()
 
 
 def draw(
@@ -80,7 +90,8 @@ def build_figure(
       only_head: the one head to draw, from 1; None for all.
 
     Returns:
-      A figure outside pyplot, with an Agg canvas: nothing global to close, no display needed.
+      A figure outside pyplot, with an Agg canvas: nothing global to close, no display needed. It
+      shows itself in a notebook.
     """
     heads = np.asarray(maps.weights[kind][layer - 1], dtype=np.float32)
     first = 1
@@ -89,7 +100,7 @@ def build_figure(
     names = KINDS[kind]
     layout = _Layout.of(len(heads), *maps.tokens(kind))
     side = math.ceil(max(heads.shape[1:]) / MAX_CELLS)
-    figure = Figure(figsize=layout.figure_size, dpi=DOTS_PER_INCH)
+    figure = _ShownFigure(figsize=layout.figure_size, dpi=DOTS_PER_INCH)
     FigureCanvasAgg(figure)
     for head, image in enumerate(heads):
         axes = figure.add_axes(layout.panels[head])  # pyright: ignore[reportCallIssue, reportArgumentType]  # takes arrays

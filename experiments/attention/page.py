@@ -31,6 +31,7 @@ from transformer.workdir import known_results
 
 logger = logging.getLogger(__name__)
 
+TEMPLATE = "explorer.html"
 # Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
 MAX_CHARACTERS = 1_800_000
 MAX_FRAMES = 32  # checkpoints of a sentence that are read: no slider needs more
@@ -109,12 +110,14 @@ def show_attention(seen: Attention, run: Path) -> None:
 
 
 def write_explorer(
-    path: Path,
-    given: Example,
-    tracked: Sequence[Example],
-    options: Options,
+    path: Path, given: Example, tracked: Sequence[Example], options: Options
 ) -> Path:
-    """Writes the explorer of a sentence and, as far as there is room, of a run's snapshots.
+    """Writes the explorer, see `explorer`; returns `path`."""
+    return web_page.write_page(path, TEMPLATE, **_values(given, tracked, options))
+
+
+def explorer(given: Example, tracked: Sequence[Example], options: Options) -> str:
+    """Returns the explorer of a sentence and, as far as there is room, of a run's snapshots.
 
     A sentence too long for the page is cut, snapshots are thinned; both the page and the log tell.
 
@@ -123,10 +126,12 @@ def write_explorer(
       tracked: further sentences; see `read_examples`.
       options: `layer`, `head` and `hide_eos` say what it shows first, all heads where neither of
         the first two does.
-
-    Returns:
-      `path`.
     """
+    return web_page.render(TEMPLATE, **_values(given, tracked, options))
+
+
+def _values(given: Example, tracked: Sequence[Example], options: Options) -> dict[str, Any]:
+    """What the template of the explorer names."""
     examples, notes = fit(given, tracked)
     for note in notes:
         logger.warning(note)
@@ -136,8 +141,7 @@ def write_explorer(
         "notes": notes,
         "open": _first_view(given.frames[-1], options),
     }
-    title = f"Attention: {data['examples'][0]['title']}"
-    return web_page.write_page(path, "explorer.html", title=title, data=data)
+    return {"title": f"Attention: {data['examples'][0]['title']}", "data": data}
 
 
 def read_examples(folder: Path) -> list[Example]:

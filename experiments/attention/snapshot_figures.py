@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from experiments.attention.arrays import KINDS, names_of
+from experiments.attention.arrays import KINDS
 from experiments.attention.labels import visible
 from experiments.attention.maps import AS_TEXT, COLOUR_MAP, fonts_for
 from experiments.attention.snapshots import Snapshot, of_same_sentence, read_snapshots
@@ -176,7 +176,7 @@ def find_strip(snapshots: Sequence[Snapshot], n: int) -> Strip | None:
     if not kinds:
         return None
     kind = kinds[0]
-    queries, keys = names_of(last, kind)
+    queries, keys = last.names(kind)
     room = int((WIDEST - AROUND + GAP) / (_cell(queries, keys) * len(keys) + GAP))
     count = min(max(2, room), STEPS, len(same))
     chosen = np.unique(np.linspace(0, len(same) - 1, count).round().astype(int))
@@ -193,7 +193,7 @@ def find_strip(snapshots: Sequence[Snapshot], n: int) -> Strip | None:
 def strip_figure(strip: Strip) -> Figure:
     """Returns the figure of a strip, whose maps are named as those of `attention_arrays`."""
     names, first = KINDS[strip.kind], strip.maps[0]
-    queries, keys = names_of(first, strip.kind)
+    queries, keys = first.names(strip.kind)
     cell = _cell(queries, keys)
     gap = round(GAP / cell)
     # One image of all maps: axes of their own would take seconds to draw.

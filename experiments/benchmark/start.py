@@ -17,6 +17,7 @@ from transformer.storage.files import write_json
 
 COLD, WARM = 1, 3  # starts
 PROGRAMS = "programs"  # the folder of compiled programs in the cache
+COMMAND = "experiments.command.main"
 LAST_STEP = "step 2/"  # the start of the line by which a training says that it has been taken
 
 
@@ -61,7 +62,7 @@ def second_step(config: ConfigDict, run: Path, cache: Path) -> float:
     begin = time.monotonic()
     with (run / "errors").open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "launch.py", *flags],
+            [sys.executable, "-m", COMMAND, *flags],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=errors,

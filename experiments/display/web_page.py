@@ -26,17 +26,28 @@ TEMPLATES = Path(__file__).parents[1] / "web"
 
 
 def write_page(path: Path, template: str, **values: Any) -> Path:
-    """Writes a page that needs no network and no other file.
+    """Writes a page, see `render`.
+
+    Args:
+      path: where to write; its folder is made if missing, and the file is whole or as it was.
+
+    Returns:
+      `path`.
+    """
+    text = render(template, **values)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
+    return path
+
+
+def render(template: str, **values: Any) -> str:
+    """Returns a page that needs no network and no other file.
 
     Values are escaped; a template writes data for its script as `{{ name | json }}`.
 
     Args:
-      path: where to write; its folder is made if missing, and the file is whole or as it was.
       template: name of a file in `experiments/web`.
       values: what the template names.
-
-    Returns:
-      `path`.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([TEMPLATES, *filter(Path.is_dir, TEMPLATES.iterdir())]),
@@ -46,10 +57,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
         lstrip_blocks=True,
     )
     environment.filters["json"] = to_json
-    text = environment.get_template(template).render(**values)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text)
-    return path
+    return environment.get_template(template).render(**values)
 
 
 def to_json(value: Any) -> markupsafe.Markup:

@@ -9,11 +9,11 @@ from ml_collections import ConfigDict
 from experiments.attention import page
 from experiments.heads import alignment
 from experiments.options import Options
-from experiments.tasks.segments import Segmenter, translate_lines
 from experiments.text_io import Lines, line_mode, two_columns
 from transformer.data.corpora.tags import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
+from transformer.inference.segments import Segmenter, translate_lines
 from transformer.progress import line_progress
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_trained
@@ -37,7 +37,7 @@ def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) ->
     written = 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks(prepare=lambda: translator.prepare(run.variables)):
-            results = translate_lines(run, split, chunk, first, advance)
+            results = translate_lines(translator, run.variables, split, chunk, first, advance)
             for number, best in enumerate(results, first):
                 if config.decode.num_best > 1:
                     output.writelines(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in best)

@@ -6,7 +6,7 @@ import pytest
 
 from configs import base
 from experiments.cleaning import clean
-from experiments.command import Command, execute
+from experiments.command.command import Command, execute
 from experiments.config import read_given
 from experiments.options import Options
 from experiments.process import logging_to

@@ -209,9 +209,9 @@ def test_a_wrong_flag_or_key_is_answered_before_jax_has_started(tmp_path):
         "from configs import base\ndef get_config():\n  c = base.get_config()\n  c.sed = 1\n"
     )
     script = (
-        "import sys, launch\n"
+        "import sys\nfrom experiments.command.main import main\n"
         "for flag in sys.argv[1:]:\n"
-        "    code = launch.main(['launch.py', '--workdir=x', *flag.split()])\n"
+        "    code = main(['launch.py', '--workdir=x', *flag.split()])\n"
         "    print(code, 'jax' in sys.modules)\n"
     )
     wrong = ("--mode=trian", "--config.sed=1", "--config.seed=a", f"--config={tmp_path}/mine.py")
@@ -227,7 +227,7 @@ def test_a_wrong_flag_or_key_is_answered_before_jax_has_started(tmp_path):
 def test_what_takes_long_to_import_is_imported_where_it_is_needed():
     slow = "grain", "matplotlib", "optuna", "orbax", "sacrebleu", "sacremoses", "scipy"
     script = (
-        "import sys, experiments.command, experiments.tasks.translation\n"
+        "import sys, experiments.command.command, experiments.tasks.translation\n"
         f"print(*[name for name in {slow} if name in sys.modules])\n"
         "import experiments.sweeps.sweep, transformer.metrics.text\n"
         f"print(*[name for name in {slow} if name in sys.modules])\n"

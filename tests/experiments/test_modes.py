@@ -6,9 +6,9 @@ import json
 import pytest
 from absl import flags
 
-import launch
 from configs import quickstart
-from experiments.command import Command, execute
+from experiments.command import main
+from experiments.command.command import Command, execute
 from experiments.modes import MODES, Mode, readers
 from experiments.options import Options
 from transformer import tasks
@@ -29,8 +29,8 @@ def echo(config, folder, options):
 def parsed(*arguments):
     """Flags that were defined from the table as it stands, and set."""
     values = flags.FlagValues()
-    launch.define_flags(values)
-    launch.parse(["launch.py", "--workdir=x", *arguments], values)
+    main.define_flags(values)
+    main.parse(["launch.py", "--workdir=x", *arguments], values)
     return values
 
 

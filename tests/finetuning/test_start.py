@@ -10,7 +10,7 @@ import pytest
 import tiny_classifier
 import tiny_language_model
 import tiny_run
-from experiments import safety
+from experiments.command import safety
 from experiments.report import numbers
 from experiments.run import train
 from experiments.sweeps.plan import plan_trial

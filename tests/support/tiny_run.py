@@ -14,7 +14,7 @@ from unittest import mock
 
 from absl import flags
 
-import launch
+from experiments.command.main import main
 
 STEPS = 40  # of the shared run; it has checkpoints of steps 20 and 40
 CONFIG = """
@@ -62,13 +62,13 @@ class Ended(NamedTuple):
 
 
 def command(*arguments, stdin: bytes = b"") -> Ended:
-    """Runs `launch.py` with these arguments."""
+    """Runs the command with these arguments."""
     flags.FLAGS.unparse_flags()
     out, err, before = io.StringIO(), io.StringIO(), sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = launch.main(["launch.py", *map(str, arguments)])
+            code = main(["launch.py", *map(str, arguments)])
     finally:
         sys.stdin = before
     return Ended(code, out.getvalue(), err.getvalue())

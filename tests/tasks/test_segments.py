@@ -6,11 +6,11 @@ import re
 import pytest
 
 from configs import base
-from experiments.tasks.segments import Segmenter, halve, join, source_language, split_sentences
 from transformer.data import held_out
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.inference.hypotheses import Translation
+from transformer.inference.segments import Segmenter, halve, join, source_language, split_sentences
 
 MAX_LENGTH = 20
 TEXTS = (

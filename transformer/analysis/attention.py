@@ -1,21 +1,76 @@
 """The attention of a model: over one text on the host, over a batch on the device."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 END_OF_SENTENCE = "</s>"
 COMES_NEXT = "(next)"  # the token after the last one of a text without end
+# Pages and figures are made with this library, which imports nothing of them: their module is
+# named, and imported when something is shown.
+VIEWER = "experiments.attention.notebook"
+
+
+class Kind(NamedTuple):
+    """A kind of attention: its title, whose tokens are rows and columns, and what these are."""
+
+    title: str
+    queries: str
+    keys: str
+    rows: str
+    columns: str
+
+
+KINDS = {
+    "encoder_self": Kind("Encoder self-attention", "source", "source", "token", "token read"),
+    "decoder_self": Kind(
+        "Decoder self-attention", "written", "target", "token written", "token read"
+    ),
+    "cross": Kind("Cross-attention", "written", "source", "token written", "source token read"),
+}
+
+
+@runtime_checkable
+class Sides(Protocol):
+    """What has the tokens of both sides, see `Attention`."""
+
+    @property
+    def source_tokens(self) -> Sequence[str]: ...
+
+    @property
+    def target_tokens(self) -> Sequence[str]: ...
+
+    @property
+    def written_tokens(self) -> Sequence[str]: ...
+
+
+def names_of(seen: Sides, kind: str) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the tokens that name the rows (queries) and the columns (keys) of a kind.
+
+    A row of a decoder has the token that is written in it, as in figure 3 of Bahdanau et al. 2015;
+    other rows, and all columns, have the token that is read.
+    """
+    sides = {
+        "source": seen.source_tokens,
+        "target": seen.target_tokens,
+        "written": seen.written_tokens,
+    }
+    return sides[KINDS[kind].queries], sides[KINDS[kind].keys]
 
 
 class Attention(NamedTuple):
     """The attention of a model over one text, or over a source and its translation.
 
     Kinds are "encoder_self" (both axes are the source), "decoder_self" (both are the target) and
-    "cross" (queries are the target, keys the source), of those that the model has.
+    "cross" (queries are the target, keys the source), of those that the model has. A notebook shows
+    it as the explorer of all heads.
 
     Attributes:
       weights: of each layer and head, by kind; a query's row sums to one.
@@ -39,6 +94,32 @@ class Attention(NamedTuple):
         """
         last = END_OF_SENTENCE if self.source_tokens else COMES_NEXT
         return [*self.target_tokens[1:], last][: len(self.target_tokens)]
+
+    def names(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Returns the tokens that name rows and columns of a kind, see `names_of`."""
+        return names_of(self, kind)
+
+    def figure(self, kind: str | None = None, layer: int = 1, head: int | None = None) -> "Figure":
+        """Returns the heat maps of a layer, a panel per head.
+
+        Args:
+          kind: by default cross-attention if the model has it, or else the only kind.
+          layer: from one.
+          head: the only one to draw, from one.
+
+        Raises:
+          UserError: the model has no such kind, layer or head.
+        """
+        return importlib.import_module(VIEWER).figure(self, kind, layer, head)
+
+    def _repr_html_(self) -> str:
+        """Returns the explorer, as notebooks show it."""
+        return importlib.import_module(VIEWER).explorer(self)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{kind} {list(w.shape)}" for kind, w in self.weights.items())
+        source, target = len(self.source_tokens), len(self.target_tokens)
+        return f"Attention({shapes or 'none'}; {source} source and {target} target tokens)"
 
     @classmethod
     def of_first_text(

@@ -168,23 +168,28 @@ class Generator(TokenPredictor):
     # -- writing
 
     def write(
-        self, variables: Variables, prompts: Sequence[str], first_line: int = 1
+        self,
+        variables: Variables,
+        prompts: Sequence[str],
+        first_line: int = 1,
+        num_best: int | None = None,
     ) -> list[list[Continuation]]:
-        """Returns `decode.num_best` continuations of each prompt, with the method `decode.search`.
+        """Returns some continuations of each prompt, with the method `decode.search`.
 
         Args:
           first_line: number of the first prompt, for errors and random draws: a prompt's samples
             depend only on `decode.seed` and its number.
+          num_best: how many; by default `decode.num_best`.
 
         Raises:
           UserError: see `stream`; a search needs texts that end.
         """
         given = [self.read(text, first_line + i) for i, text in enumerate(prompts)]
         results: list[list[Continuation]] = []
-        size, best = self.decode.batch_size, self.decode.num_best
+        size, best = self.decode.batch_size, num_best or self.decode.num_best
         if self.decode.search == "beam":
             for first in range(0, len(given), size):
-                results += self._find(variables, given[first : first + size])
+                results += self._find(variables, given[first : first + size], best)
             if [] in results:
                 raise not_finite(first_line + results.index([]), "text")
             return results
@@ -281,7 +286,9 @@ class Generator(TokenPredictor):
 
     # -- inside
 
-    def _find(self, variables: Variables, given: list[list[int]]) -> list[list[Continuation]]:
+    def _find(
+        self, variables: Variables, given: list[list[int]], count: int
+    ) -> list[list[Continuation]]:
         """The best continuations by beam search."""
         if self.whole:
             raise UserError(
@@ -294,7 +301,7 @@ class Generator(TokenPredictor):
                 Continuation(self.tokenizer.decode(tokens[:length]), float(score))
                 for tokens, length, score in zip(*(x[row] for x in found), strict=True)
                 if length
-            ][: self.decode.num_best]
+            ][:count]
             for row in range(len(given))
         ]
 

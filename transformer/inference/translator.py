@@ -93,6 +93,7 @@ class Translator(TokenPredictor):
         beam: int | None = None,
         numbers: Sequence[int] | None = None,
         done: Callable[[int], None] = lambda count: None,
+        num_best: int | None = None,
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
 
@@ -103,18 +104,17 @@ class Translator(TokenPredictor):
           beam: in place of `decode.beam_size`.
           numbers: of the lines, for warnings; from one by default.
           done: called with the number of lines that are done since the last call.
+          num_best: in place of `decode.num_best`.
 
         Raises:
           RunError: a line's scores are not finite.
         """
         results = [[BLANK] for _ in lines]
-        left = len(lines)
+        left, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, left + 1)
         for rows, found in self._decode(self._search.find, variables, lines, beam, numbers):
             for row, i in enumerate(rows):
-                results[i] = read_hypotheses(
-                    found[row], self.target_tokenizer, self.decode.num_best
-                )
+                results[i] = read_hypotheses(found[row], self.target_tokenizer, most)
                 if not results[i]:
                     raise not_finite(numbers[i], "translation")
             left -= len(rows)

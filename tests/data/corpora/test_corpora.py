@@ -6,7 +6,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments import safety
+from experiments.command import safety
 from experiments.config import override
 from experiments.report import numbers
 from runs import toy_config

@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 from transformer.data import held_out
 from transformer.data.corpora.tags import Tagger
 from transformer.errors import UserError
+from transformer.inference.base import Variables
 from transformer.inference.hypotheses import Translation
 from transformer.inference.translator import Translator
-from transformer.workdir import TrainedRun
 
 logger = logging.getLogger(__name__)
 
@@ -217,18 +217,23 @@ def _between_characters(text: str, at: int) -> int:
 
 
 def translate_lines(
-    run: TrainedRun[Translator],
+    translator: Translator,
+    variables: Variables,
     split: Segmenter,
     lines: Sequence[str],
-    first_line: int,
-    done: Callable[[int], None],
+    first_line: int = 1,
+    done: Callable[[int], None] = lambda count: None,
+    num_best: int | None = None,
 ) -> list[list[Translation]]:
     """Returns the translations of each line, best first, see `join`.
 
     Args:
       first_line: number of the first line, for warnings.
       done: called with the number of lines that are done since the last call.
+      num_best: in place of `decode.num_best`.
     """
+    if not lines:
+        return []
     segments = [split(line, number) for number, line in enumerate(lines, first_line)]
     flat = list(itertools.chain.from_iterable(segments))
     numbers = [number for number, own in enumerate(segments, first_line) for _ in own]
@@ -239,8 +244,10 @@ def translate_lines(
         before, seen = seen * len(lines) // len(flat), seen + count
         done(seen * len(lines) // len(flat) - before)
 
-    found = iter(run.predictor.translate(run.variables, flat, numbers=numbers, done=advance))
-    most = run.predictor.decode.num_best
+    most = num_best or translator.decode.num_best
+    found = iter(
+        translator.translate(variables, flat, numbers=numbers, done=advance, num_best=most)
+    )
     return [join([next(found) for _ in own], most) for own in segments]
 
 

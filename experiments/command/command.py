@@ -1,4 +1,4 @@
-"""A command of `launch.py`: its config is read, checked and given to its mode."""
+"""A command: its config is read, checked and given to its mode."""
 
 import logging
 import os
@@ -8,7 +8,8 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments import recipe, safety
+from experiments import recipe
+from experiments.command import safety
 from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override
 from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
@@ -53,10 +54,15 @@ def execute(command: Command) -> int:
     """
     memory = MEMORY_OF_TRAINING if command.mode in READ_TEXT else MEMORY
     with logging_to(MODES[command.mode].log):
-        return exit_code(lambda: _execute(command), command.workdir or "", memory)
+        return exit_code(lambda: run(command), command.workdir or "", memory)
 
 
-def _execute(command: Command) -> int:
+def run(command: Command) -> int:
+    """Runs a command; returns its exit code, which is 0 but for a training that a signal ended.
+
+    Raises:
+      UserError: the command line, the config, the run's folder or its text has a mistake.
+    """
     folder, mode = Path(command.workdir or "").absolute(), MODES[command.mode]
     options = command.options
     experiment = _read(command, folder)
@@ -84,9 +90,9 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
         stopped_by = sweep(*experiment, folder, options.trial)
     else:
-        from experiments import run
+        from experiments.run import train as train_run
 
-        stopped_by = run.train(experiment.config, folder)
+        stopped_by = train_run(experiment.config, folder)
     return 128 + stopped_by if stopped_by else 0
 
 

@@ -1,0 +1,107 @@
+"""Trains, scores and uses models: `python launch.py --config=configs/quickstart.py --workdir=run`.
+
+An installed package has the same as a command: `transformer-jax --config=...`. A run that was
+started, and modes other than `train`, need only --workdir; `plan` needs only --config, `fetch`
+nothing. Any key of the config is a flag: `--config.model.num_heads=4`.
+"""
+
+import dataclasses
+import sys
+from typing import Any, NoReturn
+
+from absl import flags
+
+from experiments import process
+from experiments.modes import MODES, TRAIN, readers
+from experiments.options import Options
+from transformer import signals
+from transformer.errors import UserError
+
+FLAGS = flags.FLAGS
+DEFINE = {
+    str | None: flags.DEFINE_string,
+    int | None: flags.DEFINE_integer,
+    bool: flags.DEFINE_bool,
+}
+CONFIG = ("--config.", "-config.")
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flags of the table of modes."""
+    about: dict[str, Any] = {"flag_values": values}
+    flags.DEFINE_string(
+        "config", None, "file of the experiment's config; a new run needs it", **about
+    )
+    flags.DEFINE_string("workdir", None, "folder of the run", **about)
+    lines = (f"\n{mode.name}: {mode.help}" for mode in MODES.values())
+    flags.DEFINE_enum("mode", TRAIN, list(MODES), f"what to do{''.join(lines)}", **about)
+    for field in dataclasses.fields(Options):
+        text = f"{', '.join(readers(field.name))}: {field.metadata['help']}"
+        DEFINE[field.type](field.name, field.default, text, **about)
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; returns its exit code, see `execute`."""
+    if not {"-h", "-help", "--help"}.isdisjoint(argv):
+        print(f"{__doc__}{FLAGS.module_help(sys.modules[__name__])}")
+        return 0
+    return process.exit_code(lambda: _run(argv), "", "")
+
+
+def _run(argv: list[str]) -> int:
+    overrides = parse(argv, FLAGS)
+    # Imported here, so that a misspelt flag or key is answered before jax has started.
+    from experiments.config import read_given
+
+    experiment = read_given(FLAGS.config, overrides)
+    from experiments.command.command import Command, execute
+
+    given: dict[str, Any] = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)}
+    options = Options(**given)
+    return execute(Command(FLAGS.mode, FLAGS.workdir, experiment, overrides, options))
+
+
+def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
+    """Sets flags; returns the overrides (key, text) of the config.
+
+    Raises:
+      UserError: a flag is unknown, has a wrong value, or is not read by the mode.
+    """
+    for argument in argv:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{argument!a} is not UTF-8: set your terminal to it") from None
+    try:
+        rest = values([argument for argument in argv if not argument.startswith(CONFIG)])[1:]
+    except flags.Error as error:
+        raise UserError(" ".join(str(error).split())) from None
+    if rest:
+        raise UserError(f"{rest[0]!r} is not expected: flags are --name=value")
+    for field in dataclasses.fields(Options):
+        modes = readers(field.name)
+        if values[field.name].present and values.mode not in modes:
+            raise UserError(
+                f"--{field.name} is for --mode={', '.join(modes)}, not for {values.mode}"
+            )
+    overrides = []
+    for argument in argv[1:]:
+        if argument.startswith(CONFIG):
+            key, equals, text = argument.partition("config.")[2].partition("=")
+            if not equals:
+                raise UserError(f"{argument} has no value: write --config.{key}=value")
+            overrides.append((key, text))
+    if values.workdir is None and MODES[values.mode].workdir:
+        raise UserError("--workdir is missing: name the folder of the run")
+    return overrides
+
+
+def run() -> NoReturn:
+    """Runs the command as the process that it is."""
+    sys.unraisablehook = process.hush
+    signals.leave(process.run_process(lambda: main(sys.argv)))
+
+
+define_flags(FLAGS)
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,289 @@
+"""Trained runs in Python: what their methods return is what the modes write."""
+
+import html
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import experiments
+import transformer
+from chromium import DESKTOP
+from experiments.command import training
+from experiments.config import read_experiment
+from places import ROOT
+from task_runs import SHORT, task_runs
+from tiny_run import command
+from transformer.analysis.attention import Attention
+from transformer.errors import UserError
+from transformer.keys import assign
+
+SENTENCES = ["a b c", "", "b a", "d e f g h"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of each task."""
+    folders = task_runs(tmp_path_factory)
+    return {task: transformer.load(folder) for task, folder in folders.items()}
+
+
+@pytest.fixture(scope="module")
+def translator(runs):
+    return runs["translation"]
+
+
+def answer(run, mode: str, lines: Sequence[str], *flags: str) -> list[str]:
+    """The lines that a mode writes for these lines."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    ended = command(f"--workdir={run.folder}", f"--mode={mode}", *flags, stdin=text)
+    assert ended.code == 0, ended.err
+    return ended.out.splitlines()
+
+
+def test_translations_are_those_of_the_mode(translator):
+    found = translator.translate(SENTENCES)
+    assert found == answer(translator, "translate", SENTENCES)
+    assert found[1] == ""
+    best = translator.translate(SENTENCES, num_best=3)
+    assert [each[0].text for each in best] == found
+    assert list(map(len, best)) == [3, 1, 3, 3]
+    told = answer(translator, "translate", SENTENCES, "--config.decode.num_best=3")
+    flat = [(number, each) for number, own in enumerate(best, 1) for each in own]
+    assert told == [f"{number}\t{each.score:.4f}\t{each.text}" for number, each in flat]
+
+
+def test_no_text_has_no_result(runs):
+    assert runs["translation"].translate([]) == []
+    assert runs["translation"].score([], []) == []
+    assert runs["language_model"].generate([]) == []
+    assert runs["classification"].classify([], num_best=2) == []
+
+
+def test_settings_replace_those_of_the_run(translator):
+    greedy = transformer.load(str(translator.folder), {"decode.beam_size": 1, "decode.alpha": 1})
+    assert (greedy.config.decode.beam_size, greedy.config.decode.alpha) == (1, 1.0)
+    assert greedy.trained.predictor.decode.beam_size == 1
+    assert translator.trained.predictor.decode.beam_size == 4  # the control
+
+
+def test_scores_are_those_of_the_mode(runs):
+    pairs = [("a b", "b a"), ("c d e", "e")]
+    found = runs["translation"].score(*map(list, zip(*pairs, strict=True)))
+    told = answer(runs["translation"], "score", ["\t".join(pair) for pair in pairs])
+    assert [f"{each.log_prob:.4f}\t{each.tokens}" for each in found] == told
+    assert [each.tokens for each in found] == [3, 2]  # with their ends
+    lines = ["one red cat", "two blue"]
+    found = runs["language_model"].score(lines)
+    told = answer(runs["language_model"], "score", lines)
+    assert [f"{each.log_prob:.4f}\t{each.tokens}" for each in found] == told
+
+
+def test_texts_of_a_language_model_are_those_of_the_mode(runs):
+    run, prompts = runs["language_model"], ["one", "two blue"]
+    found = run.generate(prompts)
+    assert found == answer(run, "generate", prompts)
+    assert [text[: len(prompt)] for text, prompt in zip(found, prompts, strict=True)] == prompts
+    several = run.generate(prompts, num_best=2)
+    assert [[len(own), own[0].text, own[0].score] for own in several] == [
+        [2, text, None] for text in found
+    ]
+    other = transformer.load(run.folder, {"decode.seed": 5, "decode.max_new_tokens": 3})
+    assert other.generate(prompts) != found
+
+
+def test_classes_are_those_of_the_mode(runs):
+    run = runs["classification"]
+    texts = ["the plot is superb .", "", "the cast is dull !"]
+    found = run.classify(texts)
+    assert found == [line.split("\t")[0] for line in answer(run, "classify", texts)]
+    best = run.classify(texts, num_best=2)
+    assert list(map(len, best)) == [2, 0, 2]
+    assert best[0][0].probability + best[0][1].probability == pytest.approx(1)
+    assert [own[0].label for own in best if own] == [found[0], found[2]]
+
+
+def test_attention_has_every_head_with_the_names_of_its_rows_and_columns(runs):
+    seen = runs["translation"].attention("a b c", "c d")
+    shapes = {kind: weights.shape for kind, weights in seen.weights.items()}
+    assert shapes == {
+        "encoder_self": (1, 2, 4, 4),
+        "decoder_self": (1, 2, 3, 3),
+        "cross": (1, 2, 3, 4),
+    }
+    read = ["▁a", "▁b", "▁c", "</s>"]
+    assert [list(side) for side in seen.names("cross")] == [["▁c", "▁d", "</s>"], read]
+    assert [list(side) for side in seen.names("encoder_self")] == [read, read]
+    for weights in seen.weights.values():
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
+    assert repr(seen).startswith("Attention(")
+    assert "cross [1, 2, 3, 4]" in repr(seen)
+    [own] = runs["translation"].translate(["a b c"])
+    same = runs["translation"].attention("a b c", own)
+    np.testing.assert_array_equal(
+        runs["translation"].attention("a b c").weights["cross"], same.weights["cross"]
+    )
+    assert list(runs["language_model"].attention("one red").weights) == ["decoder_self"]
+    assert list(runs["classification"].attention("the plot").weights) == ["encoder_self"]
+
+
+def shown(seen: Attention) -> str:
+    """The page within what a notebook shows."""
+    found = re.fullmatch(r'<iframe srcdoc="([^"]*)"[^>]*></iframe>', seen._repr_html_())
+    assert found is not None
+    return html.unescape(found[1])
+
+
+def test_a_notebook_shows_attention_as_the_explorer_with_its_numbers(translator):
+    page = shown(translator.attention("a b c", "c d"))
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    [example] = data["examples"]
+    assert example["written"] == ["▁c", "▁d", "</s>"]
+    assert example["frames"][0]["weights"]["cross"]["shape"] == [1, 2, 3, 4]
+
+
+@pytest.mark.browser
+def test_the_explorer_within_another_page_works_in_a_browser(translator, chromium, tmp_path):
+    seen = translator.attention("a b c", "c d")
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><body>{seen._repr_html_()}</body>", encoding="utf-8")
+    with chromium.new_context(viewport=DESKTOP) as context:
+        page, told = context.new_page(), []
+        page.on("pageerror", lambda error: told.append(str(error)))
+        page.goto(file.as_uri())
+        inside = page.frames[1]
+        inside.wait_for_selector("#chart")
+        choice = {"kind": "cross", "layer": 1, "head": 2}
+        rows = inside.evaluate("choice => explorer.matrix(choice).rows", choice)
+        np.testing.assert_array_equal(np.array(rows), seen.weights["cross"][0, 1])
+        inside.get_by_text("Lines").first.click()  # which changes the address elsewhere
+        assert told == []
+
+
+def test_heat_maps_show_themselves_and_refuse_heads_that_are_not_there(translator):
+    seen = translator.attention("a b c", "c d")
+    figure = seen.figure()
+    assert "Cross-attention" in figure.get_suptitle()
+    assert [axes.get_title() for axes in figure.axes[:-1]] == ["head 1", "head 2"]
+    assert len(seen.figure("encoder_self", head=2).axes) == 2  # a panel and the colour bar
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="layers 1 to 1 and heads 1 to 2"):
+        seen.figure(layer=2)
+    with pytest.raises(UserError, match=r"'memory'.*encoder_self, decoder_self, cross"):
+        seen.figure("memory")
+
+
+def test_embeddings_are_tables_with_a_token_for_each_row(runs):
+    for run in runs.values():
+        for tokens, vectors in run.embeddings.values():
+            assert vectors.shape == (len(tokens), 16)
+    tokens = runs["translation"].embeddings
+    assert "▁a" in next(iter(tokens.values())).tokens
+
+
+def test_a_run_says_what_it_is_and_has_its_scores(runs):
+    for task, run in runs.items():
+        assert re.fullmatch(rf"LoadedRun\('.*': {task}, weights of step \d+(, \d+)*\)", repr(run))
+        assert run.results["validation"]["loss"] > 0
+
+
+MISTAKES = {
+    "language_model.translate": (["a"], "translate is for config.task=translation: "),
+    "classification.generate": (["a"], "generate is for config.task=language_model: "),
+    "translation.classify": (["a"], "which has translate, score, attention, embeddings"),
+    "classification.score": (["a"], "score is for config.task=translation or language_model: "),
+    "translation.translate": ("a b", "'a b' is a single text: give a list of texts"),
+    "translation.score": (["a"], "needs targets"),
+    "language_model.generate": (["one", float("nan")], "text 2 is nan, of type float"),
+    "language_model.score": (["one zebra"], "line 1 has zebra: the vocabulary lacks"),
+    "translation.attention": ("\u200b", "the text is blank"),
+    "classification.attention": ("", "the text is blank"),
+}
+
+
+@pytest.mark.parametrize("call", MISTAKES)
+def test_a_mistake_is_answered_by_one_line(runs, call):
+    task, _, method = call.partition(".")
+    texts, says = MISTAKES[call]
+    with pytest.raises(UserError) as caught:
+        getattr(runs[task], method)(texts)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_further_arguments_are_checked(runs, tmp_path):
+    with pytest.raises(UserError, match="2 sources and 1 targets"):
+        runs["translation"].score(["a", "b"], ["a"])
+    with pytest.raises(UserError, match="no targets"):
+        runs["language_model"].score(["one"], ["two"])
+    with pytest.raises(UserError, match="no target"):
+        runs["classification"].attention("the plot", "x")
+    with pytest.raises(UserError, match=r"num_best=9 .*beam_size=4"):
+        runs["translation"].translate(["a"], num_best=9)
+    with pytest.raises(UserError, match=r"num_best=0 .*from 1"):
+        runs["classification"].classify(["a"], num_best=0)
+    with pytest.raises(UserError, match="leave it out"):
+        runs["translation"].translate(["a"], source_tag="<2de>")
+    with pytest.raises(UserError, match=r"did you mean config\.decode\.beam_size"):
+        transformer.load(runs["translation"].folder, {"beam_size": 2})
+    with pytest.raises(UserError, match="another config: model"):
+        transformer.load(runs["translation"].folder, {"model.d_ff": 7})
+    with pytest.raises(UserError, match="has no run"):
+        transformer.load(tmp_path)
+
+
+def test_a_model_without_attention_has_none(runs, monkeypatch):
+    run = runs["classification"]
+    none = Attention({}, {}, [], [])
+    monkeypatch.setattr(type(run.trained.predictor), "attention", lambda *_: none)
+    with pytest.raises(UserError, match="has no attention"):
+        run.attention("the plot")
+
+
+# -- training
+
+
+def test_training_from_python_resumes_and_takes_a_config_or_its_file(runs, tmp_path, capsys):
+    run = runs["language_model"]
+    file = run.folder.parent / "config.py"
+    config = read_experiment(str(file)).config
+    for key, value in SHORT.items():
+        assign(config, key, value)
+    capsys.readouterr()
+    again = experiments.train(config, run.folder)
+    assert "is finished, 20 steps" in capsys.readouterr().out
+    assert again.generate(["one"]) == run.generate(["one"])
+    with pytest.raises(UserError, match=r"another config: .*d_ff"):
+        experiments.train(file, run.folder, SHORT | {"model.d_ff": 7})
+    with pytest.raises(UserError, match=r"is a sweep: .*on the command line"):
+        experiments.train("configs/sweeps/heads.py", tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_training_that_is_stopped_is_an_interrupt(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "run", lambda command: 130)
+    with pytest.raises(KeyboardInterrupt, match="the same call resumes it"):
+        experiments.train("configs/quickstart.py", tmp_path / "run")
+
+
+# -- the package
+
+
+def test_the_import_is_light_and_names_are_checked():
+    script = (
+        "import sys, transformer, experiments\n"
+        "print(transformer.__version__, 'jax' in sys.modules)\n"
+        "print(transformer.load.__name__, experiments.train.__name__, 'jax' in sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    version = transformer.__version__
+    assert ended.stdout == f"{version} False\nload train True\n"  # the other is a control
+    for module in (transformer, experiments):
+        with pytest.raises(AttributeError, match="has no attribute 'tarin'"):
+            module.tarin  # noqa: B018

@@ -1,0 +1,1 @@
+"""The library for people who use trained runs: see `transformer.load`."""

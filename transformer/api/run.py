@@ -1,0 +1,281 @@
+"""A trained run in Python: text in; translations, scores, attention and embeddings out."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from jaxtyping import Float
+from ml_collections import ConfigDict
+
+from transformer import workdir
+from transformer.analysis.attention import Attention
+from transformer.config import check
+from transformer.data.corpora.tags import Tagger
+from transformer.errors import UserError
+from transformer.inference.classifier import Prediction, TextClassifier
+from transformer.inference.generator import Continuation, Generator
+from transformer.inference.hypotheses import Translation
+from transformer.inference.segments import Segmenter, translate_lines
+from transformer.inference.translator import Translator
+from transformer.keys import assign
+
+# The methods of some tasks only.
+METHODS = {
+    "translation": ("translate", "score"),
+    "language_model": ("generate", "score"),
+    "classification": ("classify",),
+}
+
+
+class Score(NamedTuple):
+    """The log-probability of a text in nats, and the number of tokens that it is the sum over."""
+
+    log_prob: float
+    tokens: int
+
+
+class Embeddings(NamedTuple):
+    """A table of token embeddings: row i of `vectors`, float32, is of `tokens[i]`."""
+
+    tokens: list[str]
+    vectors: Float[np.ndarray, "V D"]
+
+
+def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "LoadedRun":
+    """Returns the trained run of a folder.
+
+    Args:
+      folder: the `--workdir` of its training.
+      settings: keys of `decode` to use in place of the run's, such as {"decode.beam_size": 1}.
+
+    Raises:
+      UserError: there is no trained run, or a file of it is missing or damaged, or a setting is not
+        a key, or has a wrong value, or would make it another run.
+    """
+    folder = Path(folder).expanduser()
+    config = workdir.load_config(folder)
+    for key, value in (settings or {}).items():
+        assign(config, key, value)
+    check(config)
+    return LoadedRun(folder, config, workdir.load_trained(folder, config))
+
+
+class LoadedRun:
+    """A trained run, in memory.
+
+    Texts are lists of strings, and results are in their order; the result of a text does not depend
+    on the other texts. The first texts of a length wait some seconds for XLA's programs.
+
+    Attributes:
+      folder: of the run.
+      config: its config, with the settings of `load`.
+      trained: its model and variables.
+    """
+
+    def __init__(self, folder: Path, config: ConfigDict, trained: workdir.TrainedRun[Any]):
+        self.folder, self.config, self.trained = folder, config, trained
+
+    def __repr__(self) -> str:
+        steps = ", ".join(map(str, self.trained.steps))
+        return f"LoadedRun({str(self.folder)!r}: {self.config.task}, weights of step {steps})"
+
+    @overload
+    def translate(self, texts: Sequence[str], *, source_tag: str | None = None) -> list[str]: ...
+
+    @overload
+    def translate(
+        self, texts: Sequence[str], num_best: int, source_tag: str | None = None
+    ) -> list[list[Translation]]: ...
+
+    def translate(self, texts, num_best=None, source_tag=None):
+        """Returns the translation of each text; of a blank text, ''.
+
+        Texts of several sentences are split as by `--mode=translate`.
+
+        Args:
+          num_best: makes the result the best translations of each text, at most so many, as
+            (text, score, tokens); `decode.beam_size` or fewer.
+          source_tag: put before every text, of a model of several corpora, such as <2de>.
+
+        Raises:
+          UserError: the run is not a translator, or see `load`; a text has no tag that it needs.
+        """
+        predictor = self._predictor("translate", Translator)
+        sources = self._tagged(texts, source_tag)
+        found = translate_lines(
+            predictor,
+            self.trained.variables,
+            self._segmenter,
+            sources,
+            num_best=self._count(num_best),
+        )
+        return [best[0].text for best in found] if num_best is None else found
+
+    def score(
+        self,
+        texts: Sequence[str],
+        targets: Sequence[str] | None = None,
+        source_tag: str | None = None,
+    ) -> list[Score]:
+        """Returns the log-probability of each target given its text, or of each text.
+
+        Args:
+          targets: translations of the texts, for a translator.
+          source_tag: see `translate`.
+
+        Raises:
+          UserError: targets are missing, or not as many as texts, or a language model has them; the
+            run is a classifier; a language model cannot read a text.
+        """
+        predictor = self._predictor("score", Translator | Generator)
+        if isinstance(predictor, Generator):
+            if targets is not None:
+                raise UserError("score of a language model has no targets: leave them out")
+            found = predictor.score(self.trained.variables, _texts(texts))
+        else:
+            if targets is None:
+                raise UserError("score of a translator needs targets: score(sources, targets)")
+            sources, targets = self._tagged(texts, source_tag), _texts(targets)
+            if len(sources) != len(targets):
+                raise UserError(f"score has {len(sources)} sources and {len(targets)} targets")
+            found = predictor.score(self.trained.variables, sources, targets)
+        return [Score(*each) for each in found]
+
+    @overload
+    def generate(self, prompts: Sequence[str]) -> list[str]: ...
+
+    @overload
+    def generate(self, prompts: Sequence[str], num_best: int) -> list[list[Continuation]]: ...
+
+    def generate(self, prompts, num_best=None):
+        """Returns each prompt with its continuation, see `decode.search` and the keys after it.
+
+        The same prompts give the same texts; another `decode.seed` gives others.
+
+        Args:
+          num_best: makes the result so many continuations of each prompt, as (text, score), the
+            score None for samples.
+
+        Raises:
+          UserError: the run is not a language model, or it cannot read a prompt.
+        """
+        predictor = self._predictor("generate", Generator)
+        count = self._count(num_best)
+        found = predictor.write(self.trained.variables, _texts(prompts), num_best=count)
+        return [best[0].text for best in found] if num_best is None else found
+
+    @overload
+    def classify(self, texts: Sequence[str]) -> list[str]: ...
+
+    @overload
+    def classify(self, texts: Sequence[str], num_best: int) -> list[list[Prediction]]: ...
+
+    def classify(self, texts, num_best=None):
+        """Returns the most probable class of each text; of a blank text, ''.
+
+        Args:
+          num_best: makes the result the most probable classes of each text, at most so many, as
+            (label, probability).
+
+        Raises:
+          UserError: the run is not a classifier.
+        """
+        predictor = self._predictor("classify", TextClassifier)
+        count = self._count(num_best)
+        found = predictor.predict(self.trained.variables, _texts(texts), first_line=1)
+        if num_best is None:
+            return [classes[0].label if classes else "" for classes in found]
+        return [classes[:count] for classes in found]
+
+    def attention(
+        self, text: str, target: str | None = None, source_tag: str | None = None
+    ) -> Attention:
+        """Returns the attention of all heads of all layers over a text.
+
+        Args:
+          target: the translation of the text; by default the model's own.
+          source_tag: see `translate`.
+
+        Raises:
+          UserError: the text is blank, a target is given to a model that reads one text, or the
+            model has no attention.
+        """
+        predictor = self.trained.predictor
+        if isinstance(predictor, Translator):
+            [text] = self._tagged([text], source_tag)
+            sides = (text, target)
+        elif target is None:
+            sides = (*_texts([text]),)
+        else:
+            raise UserError(f"attention of config.task={self.config.task} has no target")
+        if not isinstance(predictor, Generator) and predictor.is_blank(text):
+            raise UserError("the text is blank: give one whose attention is to be seen")
+        seen = predictor.attention(self.trained.variables, *sides)
+        if not seen.weights:
+            raise UserError(
+                f"config.model.architecture={self.config.model.architecture} has no attention"
+            )
+        return seen
+
+    @property
+    def embeddings(self) -> dict[str, Embeddings]:
+        """The tables of token embeddings by use; tied ones are one, as "source_target_output"."""
+        tables = self.trained.predictor.token_tables(self.trained.variables)
+        return {
+            name: Embeddings(tokenizer.pieces(range(len(vectors))), vectors)
+            for name, (vectors, tokenizer) in tables.items()
+        }
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """The scores of the run, see `results.json`; None if it is not scored yet."""
+        return workdir.load_results(self.folder)
+
+    # -- inside
+
+    @functools.cached_property
+    def _segmenter(self) -> Segmenter:
+        translator = self.trained.predictor
+        encode = translator.source_tokenizer.encode
+        return Segmenter(self.config, self.folder, encode, translator.max_length)
+
+    def _predictor(self, method: str, kind: Any) -> Any:
+        """The model, which is of a kind that has the method."""
+        if not isinstance(self.trained.predictor, kind):
+            having = [task for task, methods in METHODS.items() if method in methods]
+            task = self.config.task
+            raise UserError(
+                f"{method} is for config.task={' or '.join(having)}: {self.folder} is a run of "
+                f"config.task={task}, which has {', '.join(METHODS[task])}, attention, embeddings"
+            )
+        return self.trained.predictor
+
+    def _tagged(self, texts: Sequence[str], source_tag: str | None) -> list[str]:
+        """Source texts with their tags, if the model has tags."""
+        tag = Tagger(self.config.data, source_tag)
+        return [tag(text, f"text {number}") for number, text in enumerate(_texts(texts), 1)]
+
+    def _count(self, num_best: int | None) -> int:
+        """How many results of each text are made."""
+        if num_best is None:
+            return 1
+        config = self.config.copy_and_resolve_references()
+        assign(config, "decode.num_best", num_best)
+        check(config)
+        return num_best
+
+
+def _texts(texts: Sequence[str]) -> list[str]:
+    """Texts as a list.
+
+    Raises:
+      UserError: it is a single text, or one of them is not a string.
+    """
+    if isinstance(texts, str):
+        raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")
+    return list(texts)
