@@ -6,7 +6,6 @@ import pytest
 
 import tiny_run
 from places import ROOT
-from task_runs import task_runs
 from tiny_run import without_pictures
 
 PAGES = ("README.md", "docs/python.md")
@@ -23,14 +22,13 @@ def blocks(page: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(folders, tmp_path_factory):
     """A folder with the runs that the pages name, and a config of a tiny run."""
     place = tmp_path_factory.mktemp("place")
     (place / "runs").mkdir()
     (place / "configs").mkdir()
     config = tiny_run.CONFIG.replace("CACHE", str(place / "cache"))
     (place / "configs" / "quickstart.py").write_text(config)
-    folders = task_runs(tmp_path_factory)
     for task, names in RUNS.items():
         for name in names:
             (place / "runs" / name).symlink_to(folders[task])

@@ -156,6 +156,20 @@ def test_every_config_that_comes_with_this_passes_the_check(path):
     check(read_experiment(str(path)).config)
 
 
+def test_pages_of_configs_are_found_from_every_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_experiment("configs/quickstart.py").config.name == "quickstart"
+    assert read_experiment("configs/imdb.py:bigrams").config.model.bigram_buckets > 0
+    assert read_experiment("configs/sweeps/heads.py").is_sweep
+    for name in ("quickstart.py", "pages/quickstart.py", "configs/none.py"):
+        with pytest.raises(UserError, match="is not a file: configs/ holds"):
+            read_experiment(name)
+    (tmp_path / "configs").mkdir()
+    own = "from configs import own_text\nget_config = own_text.get_config\n"
+    (tmp_path / "configs" / "quickstart.py").write_text(own)
+    assert read_experiment("configs/quickstart.py").config.name == "own_text"
+
+
 def test_an_override_has_the_type_of_its_key():
     config = base.get_config()
     for key, text in [

@@ -141,7 +141,7 @@ class LoadedRun:
             if len(sources) != len(targets):
                 raise UserError(f"score has {len(sources)} sources and {len(targets)} targets")
             found = predictor.score(self.trained.variables, sources, targets)
-        return [Score(*each) for each in found]
+        return [Score(log_prob, tokens) for log_prob, tokens in found]
 
     @overload
     def generate(self, prompts: Sequence[str]) -> list[str]: ...
@@ -205,14 +205,13 @@ class LoadedRun:
         predictor = self.trained.predictor
         if isinstance(predictor, Translator):
             [text] = self._tagged([text], source_tag)
-            sides = (text, target)
-        elif target is None:
-            sides = (*_texts([text]),)
-        else:
+        elif target is not None:
             raise UserError(f"attention of config.task={self.config.task} has no target")
+        targets = [] if target is None else _texts([target])
+        [text] = _texts([text])
         if not isinstance(predictor, Generator) and predictor.is_blank(text):
             raise UserError("the text is blank: give one whose attention is to be seen")
-        seen = predictor.attention(self.trained.variables, *sides)
+        seen = predictor.attention(self.trained.variables, text, *targets)
         if not seen.weights:
             raise UserError(
                 f"config.model.architecture={self.config.model.architecture} has no attention"
@@ -267,7 +266,7 @@ class LoadedRun:
         return num_best
 
 
-def _texts(texts: Sequence[str]) -> list[str]:
+def _texts(texts: Sequence[Any]) -> list[str]:
     """Texts as a list.
 
     Raises:

@@ -1,7 +1,8 @@
-"""A tiny run of each task, which tests of several files share; those but the first are trained
-from Python."""
+"""A tiny run of each task, shared by the tests; those but the first are trained from Python."""
 
 from pathlib import Path
+
+import pytest
 
 import experiments
 import tiny_classifier
@@ -20,8 +21,15 @@ SHORT = {
 }
 
 
-def task_runs(tmp_path_factory) -> dict[str, Path]:
-    """Returns the folder of each run by its task; nothing may be written there."""
+@pytest.fixture(scope="session")
+def settings():
+    """The settings that the runs but the first were trained with."""
+    return SHORT
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """The folder of each run by its task; nothing may be written there."""
     folders = {"translation": shared_run(tmp_path_factory).workdir}
     for task, (support, name, lines) in TEXTS.items():
 
