@@ -13,8 +13,7 @@ from transformer import signals
 from transformer.data.plan import Plan
 from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import TokenMetrics
-from transformer.placement import SingleRun, StepQueue, VmappedRuns
-from transformer.programs import Programs, look_ahead
+from transformer.placement import Programs, SingleRun, StepQueue, VmappedRuns, look_ahead
 from transformer.progress import Progress, Stopwatch, mean_of, parameter_table
 from transformer.run import Run
 from transformer.signals import StoppedError, StopSignals
@@ -93,7 +92,9 @@ class Trainer:
             lead.warn_of_warmup()
         self._programs = Programs(
             self.train_step,
-            lambda *of: self.placement.arguments(*of, self.hparams, self._trained),
+            lambda state, batch: self.placement.arguments(
+                state, batch, self.hparams, self._trained
+            ),
         )
         plans = [run.task.plan for run in self.runs]
         if lead.config.data.prefetch:

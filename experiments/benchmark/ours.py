@@ -131,11 +131,12 @@ class _AskedPlan(Plan):
     Args:
       steps: batches each time.
       turn: see `worker`.
+      prefetch: batches made ahead.
     """
 
-    def __init__(self, plan: Plan, shapes: Sequence[Shape], steps: int, turn: Turn):
+    def __init__(self, plan: Plan, shapes: Sequence[Shape], steps: int, turn: Turn, prefetch: int):
         self._plan, self._shapes, self._steps, self._turn = plan, shapes, steps, turn
-        self.epoch_length = plan.epoch_length
+        self._prefetch, self.epoch_length = prefetch, plan.epoch_length
 
     def __getitem__(self, i: int) -> Any:
         return self._plan[i]
@@ -143,7 +144,7 @@ class _AskedPlan(Plan):
     def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
         """Yields the batches; the time since some were asked for ends with the last one's step."""
         yield from (shape.batch for shape in self._shapes)
-        batches = self._plan.start_at(i, prefetch)
+        batches = self._plan.start_at(i, self._prefetch)
         jax.block_until_ready(jax.live_arrays())
         self._turn({})
         while True:
@@ -156,7 +157,9 @@ class _AskedPlan(Plan):
 def loop(order: Mapping[str, Any], turn: Turn) -> None:
     """Runs the training loop, with a line of metrics after every `steps` steps."""
     task, trainer = _start(order)
-    task.plan = _AskedPlan(task.plan, shapes_of(task.plan), order["steps"], turn)
+    data = trainer.runs[0].config.data
+    task.plan = _AskedPlan(task.plan, shapes_of(task.plan), order["steps"], turn, data.prefetch)
+    data.prefetch = 0  # the loop itself shall ask for a batch when it is its turn
     trainer.run()
 
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from task_runs import train_runs
 
 import tiny_run
 from places import ROOT
@@ -19,6 +20,11 @@ RUNS = {
 
 def blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return train_runs(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from task_runs import SHORT, train_runs
 
 import experiments
 import transformer
@@ -22,6 +23,11 @@ from transformer.errors import UserError
 from transformer.keys import assign
 
 SENTENCES = ["a b c", "", "b a", "d e f g h"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return train_runs(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -245,20 +251,18 @@ def test_a_model_without_attention_has_none(runs, monkeypatch):
 # -- training
 
 
-def test_training_from_python_resumes_and_takes_a_config_or_its_file(
-    runs, settings, tmp_path, capsys
-):
+def test_training_from_python_resumes_and_takes_a_config_or_its_file(runs, tmp_path, capsys):
     run = runs["language_model"]
     file = run.folder.parent / "config.py"
     config = read_experiment(str(file)).config
-    for key, value in settings.items():
+    for key, value in SHORT.items():
         assign(config, key, value)
     capsys.readouterr()
     again = experiments.train(config, run.folder)
     assert "is finished, 20 steps" in capsys.readouterr().out
     assert again.generate(["one"]) == run.generate(["one"])
     with pytest.raises(UserError, match=r"another config: .*d_ff"):
-        experiments.train(file, run.folder, settings | {"model.d_ff": 7})
+        experiments.train(file, run.folder, SHORT | {"model.d_ff": 7})
     with pytest.raises(UserError, match=r"is a sweep: .*on the command line"):
         experiments.train("configs/sweeps/heads.py", tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()

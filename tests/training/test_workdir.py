@@ -398,7 +398,7 @@ def test_a_full_disk_ends_the_run_and_the_checkpoints_before_are_intact(tiny, co
     before = content(copy / "checkpoints")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # No file may grow beyond this; what a checkpoint holds of parameters does.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
     try:
         ended = command(f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=45")
     finally:

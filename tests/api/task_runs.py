@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 import experiments
 import tiny_classifier
 import tiny_language_model
@@ -13,7 +11,7 @@ TEXTS = {
     "language_model": (tiny_language_model, "text", tiny_language_model.LINES * 10),
     "classification": (tiny_classifier, "train.tsv", tiny_classifier.ROWS),
 }
-SHORT = {
+SHORT = {  # settings of those but the first
     "train.steps": 20,
     "train.evaluate_every": 20,
     "evaluate.snapshot_statistics": 0,
@@ -21,15 +19,8 @@ SHORT = {
 }
 
 
-@pytest.fixture(scope="session")
-def settings():
-    """The settings that the runs but the first were trained with."""
-    return SHORT
-
-
-@pytest.fixture(scope="session")
-def folders(tmp_path_factory) -> dict[str, Path]:
-    """The folder of each run by its task; nothing may be written there."""
+def train_runs(tmp_path_factory) -> dict[str, Path]:
+    """Returns the folder of each run by its task; nothing may be written there."""
     folders = {"translation": shared_run(tmp_path_factory).workdir}
     for task, (support, name, lines) in TEXTS.items():
 
