@@ -100,7 +100,7 @@ def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
     of the rows. A direction is shortened to an RMS of 1, and multiplied by the RMS of the
     parameter.
 
-    Source: Shazeer and Stern 2018, "Adafactor", algorithms 4 and 5 with the numbers of section 9.
+    Source: Shazeer and Stern 2018, "Adafactor", algorithms 4 and 5 with the numbers of algorithm 6.
     """
     tiny, smallest_rms, exponent = 1e-30, 1e-3, 0.8
 
