@@ -5,7 +5,7 @@ WORKDIR ?= runs/quickstart
 OUT ?= runs/accelerator
 BENCH ?= runs/bench
 
-.PHONY: demo check test test-slow test-browser accelerator bench lint clean
+.PHONY: demo check test test-slow test-browser accelerator bench lint docs clean
 
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -44,6 +44,10 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+# The documentation as a site in build/docs; a link that leads nowhere is an error.
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 .venv/installed: requirements.lock
 	$(PYTHON) -m venv .venv

@@ -1,0 +1,233 @@
+"""No page names a command, flag, mode, key or file that there is not."""
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+from absl import flags
+
+from configs import base
+from experiments.command.main import define_flags, parse
+from experiments.config import override, read_given
+from experiments.modes import MODES
+from places import ROOT
+from transformer.config import check
+from transformer.errors import UserError
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+GROUPS = "model|data|tokenizer|optimizer|train|decode|evaluate|sweep"
+KEY = re.compile(rf"(?:config\.)?((?:{GROUPS})\.[a-z]\w*|(?<=config\.)\w+)(=.*)?")
+FILES = re.compile(r"\.(json|jsonl|py|de|en|npz|gz|model)$")  # of data.json, train.de
+PATH = re.compile(r"(?:(?:configs|docs|experiments|tests|transformer)/|[\w/]+\.py\b)[^ ]*")
+OTHERS = ("both.py", "docs/results/accelerator.md")  # files that pages tell the reader to write
+PLACEHOLDER = re.compile(r"\.\.\.|<\w+>|\b(DIR|FILE|NAME|PART|MODE|RUN)\b")
+FOREIGN = ("--xla_",)
+
+
+def code_of(page: str) -> Iterator[str]:
+    """The commands and spans of code of a page, each on one line."""
+    for language, text in BLOCK.findall(page):
+        if language in ("", "bash"):
+            yield from text.replace("\\\n", " ").splitlines()
+    for span in re.findall(r"`([^`]+)`", BLOCK.sub("", page)):
+        yield " ".join(span.replace("\\|", "|").split())
+
+
+def commands_of(line: str) -> list[list[str]]:
+    """The words of each command of a line; none if it is no line of a shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:
+        return []
+    found: list[list[str]] = [[]]
+    for word in words:
+        if set(word) <= set("|&;"):
+            found.append([])
+        else:
+            found[-1].append(word)
+    return found
+
+
+def check_launch(arguments: list[str]) -> None:
+    """Raises UserError if the flags are not those of the mode, or no config has these values."""
+    values = flags.FlagValues()
+    define_flags(values)
+    overrides = parse(["launch.py", *arguments], values)
+    experiment = read_given(values.config, overrides)
+    config = base.get_config() if experiment is None else experiment.config
+    for key, text in overrides if experiment is None else ():
+        override(config, key, text)
+    check(config)
+
+
+def check_module(name: str, arguments: list[str]) -> None:
+    """Raises ValueError if there is no such module of ours, or it has no such flag."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise ValueError(f"no module {name}")
+    origin = (
+        importlib.util.find_spec(f"{name}.__main__") if spec.submodule_search_locations else spec
+    )
+    source = (ROOT / origin.origin).read_text("utf-8")
+    for flag in (word.partition("=")[0] for word in arguments if word.startswith("--")):
+        if f'"{flag}"' not in source:
+            raise ValueError(f"{name} has no {flag}")
+
+
+def check_make(arguments: list[str]) -> None:
+    """Raises ValueError if make has no such target or variable."""
+    rules = (ROOT / "Makefile").read_text("utf-8")
+    for word in arguments:
+        name, variable, _ = word.partition("=")
+        pattern = rf"\$\({name}\)" if variable else rf"^{re.escape(name)}:"
+        if not re.search(pattern, rules, re.MULTILINE):
+            raise ValueError(f"make has no {word}")
+
+
+def check_command(words: list[str]) -> None:
+    """Raises UserError or ValueError if a command is not as the programs take it."""
+    program, *rest = words
+    if rest in ([], ["launch.py", "--help"]):
+        return
+    if program.endswith("python") and rest[:1] == ["launch.py"]:
+        check_launch(rest[1:])
+    elif program == "transformer-jax":
+        check_launch(rest)
+    elif program.endswith("python") and rest[:1] == ["-m"] and rest[1].startswith("experiments"):
+        check_module(rest[1], rest[2:])
+    elif program == "make":
+        check_make(rest)
+
+
+def check_span(span: str) -> None:
+    """Raises UserError or ValueError if a flag, key or path in the prose does not exist."""
+    if span.startswith("--") and not span.startswith(FOREIGN):
+        check_flags(span)
+    elif (key := KEY.fullmatch(span)) and not FILES.search(span):
+        check_key(key[1], key[2])
+    elif PATH.fullmatch(span):
+        check_path(span)
+
+
+def check_flags(span: str) -> None:
+    """Raises UserError or ValueError if no command has a flag, or the config not its key."""
+    values = flags.FlagValues()
+    define_flags(values)
+    for word in shlex.split(span):
+        name, equals, text = word.removeprefix("--").partition("=")
+        if name.startswith("config."):
+            check_key(name.removeprefix("config."), equals + text)
+        elif name not in values and name not in MODULE_FLAGS:
+            raise ValueError(f"no flag --{name}")
+        elif name == "mode" and text not in MODES:
+            raise ValueError(f"no mode {text}")
+
+
+def check_key(key: str, value: str | None) -> None:
+    """Raises UserError if a config has no such key, or it takes no such value."""
+    config = base.get_config()
+    text = (value or "").removeprefix("=").strip("'")
+    if text and not PLACEHOLDER.search(text):
+        override(config, key, text)
+    elif (
+        not hasattr(config.get(key.partition(".")[0]), key.rpartition(".")[2]) and key not in config
+    ):
+        raise ValueError(f"no key {key}")
+
+
+def check_path(path: str) -> None:
+    """Raises ValueError if no file of the repository has a path that ends so."""
+    name = path.split(":")[0].rstrip("/")
+    if not any(f"/{file}".endswith(f"/{name}") for file in TRACKED):
+        raise ValueError(f"no file {name}")
+
+
+def tracked() -> set[str]:
+    """The files of the repository and their folders, from its root."""
+    roots = [ROOT / name for name in ("configs", "docs", "experiments", "tests", "transformer")]
+    files = {path for root in roots for path in root.rglob("*")} | {*ROOT.iterdir()}
+    return {str(path.relative_to(ROOT)) for path in files}
+
+
+def module_flags() -> set[str]:
+    """The flags of the commands `python -m experiments...`."""
+    sources = (path.read_text("utf-8") for path in (ROOT / "experiments").rglob("*.py"))
+    return {
+        flag for source in sources for flag in re.findall(r'add_argument\("--([\w-]+)"', source)
+    }
+
+
+TRACKED, MODULE_FLAGS = tracked(), module_flags()
+
+
+def mistakes(page: str) -> dict[str, str]:
+    """What is wrong with the code of a page, by its line."""
+    found = {}
+    for line in code_of(page):
+        if any(name in line for name in OTHERS):
+            continue
+        try:
+            for words in commands_of(line):
+                if words and not PLACEHOLDER.search(" ".join(words[:4])):
+                    check_command(words)
+            if not PLACEHOLDER.search(line.partition("=")[0]):
+                check_span(line)
+        except (UserError, ValueError, flags.Error) as error:
+            found[line] = str(error)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_names_only_what_there_is(path):
+    assert mistakes(path.read_text("utf-8")) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("python launch.py --mode=tranlsate --workdir=runs/own", "tranlsate"),
+        ("python launch.py --mode=translate --workdir=runs/own --prompt=a", "--prompt is for"),
+        ("python launch.py --config=configs/quickstrat.py --workdir=a", "quickstrat.py"),
+        ("python launch.py --config=configs/imdb.py --workdir=a \\\n--config.model.d=4", "model.d"),
+        ("cat a.txt | python launch.py --workdir=a --mode=translate --hide_eos", "--hide_eos is"),
+        ("transformer-jax --workdir=a --config.decode.search=bem", "bem"),
+        ("make dmeo", "dmeo"),
+        ("python -m experiments.studies.growht", "growht"),
+        ("python -m experiments.studies.cooccurrence --step=3", "--step"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_would_be_seen(line, says):
+    [told] = mistakes(f"```\n{line}\n```\n").values()
+    assert says in told
+    if "\\" not in line:
+        assert len(mistakes(f"Try `{line}`.")) == 1
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        "--hide_end_of_sentence",
+        "--mode=tranlsate",
+        "--config.model.head=4",
+        "--config.model.num_heads=four",
+        "model.num_haeds",
+        "config.nmae",
+        "decode.beam_size=four",
+        "transformer/model/atention.py",
+        "atention.py",
+        "tests/modle/",
+        "imdb2.py:bigrams",
+    ],
+)
+def test_a_wrong_name_would_be_seen(span):
+    assert len(mistakes(f"See `{span}`.")) == 1

@@ -1,0 +1,107 @@
+"""The site of the documentation: its pages, and that it is read without a network."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from chromium import DESKTOP
+from places import ROOT
+
+DOCS = ROOT / "docs"
+LIBRARY = ROOT / "transformer"
+# What a browser would fetch from elsewhere while it shows a page.
+REMOTE = re.compile(r"""(?:src=|<link[^>]* href=|@import |url\()["']?(?:https?:)?//[^"')\s]+""")
+
+
+def pages_of(nav) -> list[str]:
+    """The pages that `nav` of mkdocs.yml names."""
+    if isinstance(nav, str):
+        return [nav]
+    return [
+        page for each in (nav.values() if isinstance(nav, dict) else nav) for page in pages_of(each)
+    ]
+
+
+def test_every_page_is_in_the_navigation_once():
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    named = pages_of(yaml.safe_load(text[text.index("\nnav:") :])["nav"])
+    own = {page for page in named if (DOCS / page).is_file()}
+    assert own == {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    assert len(named) == len(set(named))
+    assert set(named) - own == {
+        "index.md",
+        "contributing.md",
+        "changelog.md",
+    }  # of docs/site/hooks.py
+
+
+def modules() -> set[str]:
+    """The modules of the library that have more than a line."""
+    found = {path for path in LIBRARY.rglob("*.py") if path.read_text("utf-8").count("\n") > 3}
+    names = (path.relative_to(ROOT).with_suffix("").parts for path in found)
+    return {".".join(name).removesuffix(".__init__") for name in names}
+
+
+def test_every_module_of_the_library_is_in_the_reference_once():
+    pages = [page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md")]
+    named = re.findall(r"^::: (transformer.*)$", "\n".join(pages), re.MULTILINE)
+    assert sorted(named) == sorted(modules())
+
+
+def test_what_is_fetched_from_elsewhere_would_be_seen():
+    assert REMOTE.search('<script src="https://cdn.org/x.js"></script>')
+    assert REMOTE.search("@font-face { src: url(//fonts.org/x) }")
+    assert REMOTE.search('<link rel="stylesheet" href="https://fonts.org/css">')
+    assert not REMOTE.search('<a href="https://arxiv.org/abs/1706.03762">')
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The folder of the site, built without a warning."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", f"--site-dir={folder}"]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.browser
+def test_pages_fetch_nothing_from_elsewhere_and_the_search_works_from_files(site, chromium):
+    for file in (*site.rglob("*.html"), *site.rglob("*.css")):
+        assert not REMOTE.search(file.read_text("utf-8")), file
+    with chromium.new_context(viewport=DESKTOP) as context:
+        page, told, asked = context.new_page(), [], []
+        page.on("pageerror", lambda error: told.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        page.click("input.md-search__input")
+        page.keyboard.type("scaled_dot_product_attention")
+        page.click(".md-search-result__link[href*='reference/attention.html']")
+        page.wait_for_url("**/reference/attention.html*")
+        assert page.inner_text("h2 >> nth=0").startswith("transformer.model.attention")
+        assert told == []
+        assert all(url.startswith("file:") for url in asked), asked
+
+
+@pytest.mark.browser
+def test_the_reference_has_shapes_fields_and_links_to_what_docstrings_name(site):
+    page = (site / "reference" / "attention.html").read_text("utf-8")
+    text = re.sub(r"<[^>]+>", "", page).replace("&#39;", "'").replace('"', "'")
+    assert "positions: Int[Array, 'M']" in text  # one letter, which is not a name
+    assert "MultiHeadAttention(config: ModelConfig, encodings: str)" in text
+    assert 'href="#transformer.model.attention_variants.value_norms"><code>' in page
+
+
+@pytest.mark.browser
+def test_links_to_files_of_the_repository_lead_to_their_pages(site):
+    home = (site / "index.html").read_text("utf-8")
+    assert 'href="own_text.html#what-to-expect"' in home
+    assert 'src="images/cross_attention.png"' in home
+    listing = (site / "source" / "configs" / "base.py.html").read_text("utf-8")
+    assert "label_smoothing" in listing
