@@ -1,15 +1,23 @@
-"""The Python of the README and of the guide runs as it stands."""
+"""The Python of the README and of the guides runs as it stands."""
 
 import re
+from unittest import mock
 
 import pytest
 from task_runs import train_runs
 
 import tiny_run
+from experiments.config import read_experiment
 from places import ROOT
 from tiny_run import without_pictures
+from transformer.model.layers import ACTIVATIONS
+from transformer.model.positions.registry import REGISTRY
 
-PAGES = ("README.md", "docs/python.md")
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if "\n```python\n" in path.read_text("utf-8")
+)
 # What the pages call their runs, of each task.
 RUNS = {
     "translation": ("quickstart", "own"),
@@ -41,16 +49,23 @@ def place(folders, tmp_path_factory):
     return place
 
 
+def test_the_pages_with_python_are_found():
+    assert {"README.md", "docs/python.md", "docs/articles.md", "docs/new_variant.md"} <= {*PAGES}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_a_page_runs(page, place, monkeypatch):
     monkeypatch.chdir(place)
-    found = blocks((ROOT / page).read_text("utf-8"))
-    assert found
     names = {}
-    with without_pictures():
-        for block in found:
+    registries = mock.patch.dict(REGISTRY), mock.patch.dict(ACTIVATIONS)  # pages add to them
+    with without_pictures(), registries[0], registries[1]:
+        for block in blocks((ROOT / page).read_text("utf-8")):
             exec(compile(block, page, "exec"), names)
-    assert names["run"].trained.steps
+        if "run" in names:
+            assert names["run"].trained.steps
+        if "get_config" in names:  # of a file that a page tells to write
+            (place / "theirs.py").write_text(block)
+            read_experiment("theirs.py")
 
 
 def test_wrong_python_would_be_seen(place, monkeypatch):

@@ -3,10 +3,10 @@
 import importlib.util
 import re
 import shlex
-from collections.abc import Iterator
 
 import pytest
 from absl import flags
+from pages import PAGES, code_of, commands_of
 
 from configs import base
 from experiments.command.main import define_flags, parse
@@ -16,41 +16,17 @@ from places import ROOT
 from transformer.config import check
 from transformer.errors import UserError
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 GROUPS = "model|data|tokenizer|optimizer|train|decode|evaluate|sweep"
 KEY = re.compile(rf"(?:config\.)?((?:{GROUPS})\.[a-z]\w*|(?<=config\.)\w+)(=.*)?")
 FILES = re.compile(r"\.(json|jsonl|py|de|en|npz|gz|model)$")  # of data.json, train.de
 PATH = re.compile(r"(?:(?:configs|docs|experiments|tests|transformer)/|[\w/]+\.py\b)[^ ]*")
-OTHERS = ("both.py", "docs/results/accelerator.md")  # files that pages tell the reader to write
+OTHERS = (
+    "both.py",
+    "variant.py",
+    "docs/results/accelerator.md",
+)  # files that pages tell the reader to write
 PLACEHOLDER = re.compile(r"\.\.\.|<\w+>|\b(DIR|FILE|NAME|PART|MODE|RUN)\b")
 FOREIGN = ("--xla_",)
-
-
-def code_of(page: str) -> Iterator[str]:
-    """The commands and spans of code of a page, each on one line."""
-    for language, text in BLOCK.findall(page):
-        if language in ("", "bash"):
-            yield from text.replace("\\\n", " ").splitlines()
-    for span in re.findall(r"`([^`]+)`", BLOCK.sub("", page)):
-        yield " ".join(span.replace("\\|", "|").split())
-
-
-def commands_of(line: str) -> list[list[str]]:
-    """The words of each command of a line; none if it is no line of a shell."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
-    lexer.whitespace_split = True
-    try:
-        words = list(lexer)
-    except ValueError:
-        return []
-    found: list[list[str]] = [[]]
-    for word in words:
-        if set(word) <= set("|&;"):
-            found.append([])
-        else:
-            found[-1].append(word)
-    return found
 
 
 def check_launch(arguments: list[str]) -> None:
