@@ -113,7 +113,7 @@ def _data() -> ConfigDict:
     data.length_generalization_size = 0
     # files: names below `path`, plain or compressed (gzip, xz, zstd). Without a target file, the
     # source file has rows of both sides: .tsv, .csv, .jsonl, .tmx, .parquet, or a folder of Hugging
-    # Face's datasets; see docs/own_text.md. --mode=fetch downloads the corpus that `fetch`
+    # Face's datasets; see docs/text_files.md. --mode=fetch downloads the corpus that `fetch`
     # names (transformer/data/files/catalogue.py), below `cache_dir` if `path` is empty.
     data.path = ""
     data.fetch = ""
