@@ -4,7 +4,7 @@ import re
 from unittest import mock
 
 import pytest
-from task_runs import train_runs
+from task_runs import SHORT, train_runs
 
 import tiny_run
 from experiments.config import read_experiment
@@ -42,6 +42,8 @@ def place(folders, tmp_path_factory):
     (place / "runs").mkdir()
     (place / "configs").mkdir()
     config = tiny_run.CONFIG.replace("CACHE", str(place / "cache"))
+    short = "".join(f"    config.{key} = {value}\n" for key, value in SHORT.items())
+    config = config.replace("    return config", f"{short}    return config")
     (place / "configs" / "quickstart.py").write_text(config)
     for task, names in RUNS.items():
         for name in names:
