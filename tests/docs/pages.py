@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from places import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+REDIRECTION = re.compile(r"(?<!\S)2?[<>]+ *[^\s<>]+")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -21,7 +22,7 @@ def code_of(page: str) -> Iterator[str]:
 
 def commands_of(line: str) -> list[list[str]]:
     """The words of each command of a line; none if it is no line of a shell."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
+    lexer = shlex.shlex(REDIRECTION.sub("", line), posix=True, punctuation_chars="|&;")
     lexer.whitespace_split = True
     try:
         words = list(lexer)

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shlex
+import tomllib
 
 import pytest
 from absl import flags
@@ -20,12 +21,9 @@ GROUPS = "model|data|tokenizer|optimizer|train|decode|evaluate|sweep"
 KEY = re.compile(rf"(?:config\.)?((?:{GROUPS})\.[a-z]\w*|(?<=config\.)\w+)(=.*)?")
 FILES = re.compile(r"\.(json|jsonl|py|de|en|npz|gz|model)$")  # of data.json, train.de
 PATH = re.compile(r"(?:(?:configs|docs|experiments|tests|transformer)/|[\w/]+\.py\b)[^ ]*")
-OTHERS = (
-    "both.py",
-    "variant.py",
-    "docs/results/accelerator.md",
-)  # files that pages tell the reader to write
-PLACEHOLDER = re.compile(r"\.\.\.|<\w+>|\b(DIR|FILE|NAME|PART|MODE|RUN)\b")
+WRITTEN_BY_READERS = ("both.py", "variant.py", "docs/results/accelerator.md")
+PLACEHOLDER = re.compile(r"\.\.\.|<\w+>|\b(DIR|FILE|NAME|PART)\b")
+INCOMPLETE = re.compile(r"\.\.\.|=MODE\b")  # a command with a part left out
 FOREIGN = ("--xla_",)
 
 
@@ -65,6 +63,18 @@ def check_make(arguments: list[str]) -> None:
             raise ValueError(f"make has no {word}")
 
 
+def check_install(arguments: list[str]) -> None:
+    """Raises ValueError if the package has no such extra, or there are no such requirements."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = project["tool"]["setuptools"]["dynamic"]["optional-dependencies"]
+    for word in arguments:
+        named = re.fullmatch(r"\.\[(.+)\]", word)
+        if named and not set(named[1].split(",")) <= extras.keys():
+            raise ValueError(f"the package has no extra {named[1]}")
+        if word.endswith(".txt") and not (ROOT / word).is_file():
+            raise ValueError(f"no file {word}")
+
+
 def check_command(words: list[str]) -> None:
     """Raises UserError or ValueError if a command is not as the programs take it."""
     program, *rest = words
@@ -78,6 +88,8 @@ def check_command(words: list[str]) -> None:
         check_module(rest[1], rest[2:])
     elif program == "make":
         check_make(rest)
+    elif program == "pip" or rest[:2] == ["-m", "pip"]:
+        check_install(rest)
 
 
 def check_span(span: str) -> None:
@@ -145,11 +157,11 @@ def mistakes(page: str) -> dict[str, str]:
     """What is wrong with the code of a page, by its line."""
     found = {}
     for line in code_of(page):
-        if any(name in line for name in OTHERS):
+        if any(name in line for name in WRITTEN_BY_READERS):
             continue
         try:
             for words in commands_of(line):
-                if words and not PLACEHOLDER.search(" ".join(words[:4])):
+                if words and not INCOMPLETE.search(line):
                     check_command(words)
             if not PLACEHOLDER.search(line.partition("=")[0]):
                 check_span(line)
@@ -177,7 +189,10 @@ def test_a_page_names_only_what_there_is(path):
         ("python launch.py --config=configs/imdb.py --workdir=a \\\n--config.model.d=4", "model.d"),
         ("cat a.txt | python launch.py --workdir=a --mode=translate --hide_eos", "--hide_eos is"),
         ("transformer-jax --workdir=a --config.decode.search=bem", "bem"),
+        ("python launch.py --workdir=a --mode=report > b.txt 2> c.txt --sentence=d", "--sentence"),
         ("make dmeo", "dmeo"),
+        ("pip install '.[pears]'", "pears"),
+        (".venv/bin/python -m pip install -r requirements-pears.txt", "pears"),
         ("python -m experiments.studies.growht", "growht"),
         ("python -m experiments.studies.cooccurrence --step=3", "--step"),
     ],
