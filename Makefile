@@ -55,4 +55,4 @@ docs: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv build runs
