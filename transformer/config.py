@@ -118,7 +118,8 @@ def check(config: ConfigDict) -> None:
         check_choice(f"config.{key}", flat[key], choices)
     _check_corpora(config)
     _check_subset(config)
-    check_choice("config.train.best_metric", config.train.best_metric, metrics_of(config.task))
+    measured = [name for name, metric in metrics_of(config.task).items() if not metric.final]
+    check_choice("config.train.best_metric", config.train.best_metric, measured)
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
     hparams_of(config)

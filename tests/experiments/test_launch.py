@@ -113,6 +113,7 @@ def test_help_names_every_flag_and_mode():
         ("evaluate.sacrebleu_tokenizer=14a", ("'14a'", "13a, intl")),
         ("evaluate.moses=xx", ("'xx'", "de,", "en,")),
         ("train.best_metric=blue", ("'blue'", "bleu")),
+        ("train.best_metric=ter", ("'ter'", "bleu")),
         ("train.best_metric=bleu_moses_lowercase", "set --config.evaluate.moses"),
         ("data.test_size=0", ("test set is empty", "set --config.data.test_size")),
         (

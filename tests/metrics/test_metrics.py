@@ -1,14 +1,16 @@
 """Scores of text and of tokens, and the file they go into."""
 
 import json
+import math
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import sacrebleu
 
 from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores, moses_lowercase
-from transformer.metrics.tokens import TokenMetrics, summarize
+from transformer.metrics.tokens import TokenMetrics, loss_intervals, summarize
 from transformer.storage.step_files import MetricsWriter
 
 HYPOTHESES = ["The cat sat on the mat.", "Two dogs run, fast!", "A man is here"]
@@ -40,6 +42,31 @@ def test_signatures_tell_how_a_score_was_made():
     assert version in scores["bleu_signature"]
     assert version in scores["chrf_signature"]
     assert "tok:char" in corpus_scores(HYPOTHESES, REFERENCES, "char")["bleu_signature"]
+
+
+def test_several_references_are_scored_as_sacrebleu_does():
+    lists = [REFERENCES, HYPOTHESES[1:] + REFERENCES[:1], ["Two", "Two dogs run, fast!", "x"]]
+    scores = corpus_scores(HYPOTHESES, lists[0], further=lists[1:], final=True, moses="en")
+    alone = corpus_scores(HYPOTHESES, lists[0], final=True)
+    for name, metric in (("bleu", "BLEU"), ("chrf", "CHRF"), ("ter", "TER")):
+        expected = getattr(sacrebleu, metric)().corpus_score(HYPOTHESES, lists)
+        assert scores[name] == expected.score
+        assert scores[name] != alone[name]  # a control
+        assert "nrefs:3|" in scores[f"{name}_signature"]
+        assert "nrefs:1|" in alone[f"{name}_signature"]
+    assert "nrefs:3|" in scores["bleu_moses_lowercase_signature"]
+    assert scores["exact_match"] == pytest.approx(200 / 3)
+    with pytest.raises(ValueError, match="3 hypotheses and 2 references"):
+        corpus_scores(HYPOTHESES, REFERENCES, further=[["a", "b"]])
+
+
+def test_ter_is_of_final_scores_alone_and_has_an_interval():
+    assert "ter" not in corpus_scores(HYPOTHESES, REFERENCES, bootstrap=50)
+    scores = corpus_scores(HYPOTHESES, REFERENCES, bootstrap=50, final=True)
+    # One word of 6 differs; "run," is a word other than "run"; the last is equal.
+    assert scores["ter"] == pytest.approx(100 * 2 / (6 + 4 + 4))
+    assert scores["ter_ci"] > 0
+    assert corpus_scores(REFERENCES, REFERENCES, final=True)["ter"] == 0
 
 
 def test_exact_matches_are_counted_in_percent():
@@ -152,3 +179,17 @@ def test_a_translator_that_hits_a_letter_now_and_then_has_an_interval_too():
     hypotheses = ["a b c d z"] + ["x"] * 19
     scores = corpus_scores(hypotheses, references, bootstrap=50)
     assert scores["chrf_ci"] > 0
+
+
+def test_the_interval_of_a_loss_is_that_of_resampled_rows():
+    rng = np.random.default_rng(3)
+    tokens = rng.integers(5, 40, 211)
+    nll = tokens * rng.normal(2.0, 0.5, 211)
+    found = loss_intervals(nll, tokens, 2000)
+    # The error of a ratio of means, by the delta method.
+    mean = nll.sum() / tokens.sum()
+    error = np.std(nll - mean * tokens) / tokens.mean() / math.sqrt(len(tokens))
+    assert found["loss_ci"] == found["nll_ci"] == pytest.approx(1.96 * error, rel=0.1)
+    assert found["perplexity_ci"] == pytest.approx(math.exp(mean) * found["nll_ci"], rel=0.05)
+    assert loss_intervals(nll, tokens, 0) == loss_intervals(nll[:1], tokens[:1], 50) == {}
+    assert loss_intervals(2.0 * tokens, tokens, 50)["loss_ci"] == pytest.approx(0, abs=1e-9)

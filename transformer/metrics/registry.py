@@ -33,6 +33,7 @@ class Metric:
       shown: the places that show it.
       heading: of its column in the tables of sweeps and reports; by default title and unit.
       about: a sentence below the table of a sweep.
+      final: whether only final scores have it, since it is slow.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Metric:
     shown: tuple[str, ...] = EVERYWHERE
     heading: str = ""
     about: str = ""
+    final: bool = False
 
     @property
     def label(self) -> str:
@@ -82,6 +84,7 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
         Metric("bleu", "BLEU", panel=SCORES),
         Metric("bleu_moses_lowercase", "BLEU, Moses lowercase", shown=(TABLE, SWEEPS)),
         Metric("chrf", "chrF", panel=SCORES),
+        _loss("ter", "TER", shown=(TABLE,), final=True),
         Metric("exact_match", "exact matches", "%", heading="exact (%)"),
     ),
     "language_model": (

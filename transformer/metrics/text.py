@@ -1,11 +1,14 @@
 """The metrics of translations: one function each, with signatures and intervals."""
 
 import collections
+import operator
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import sacrebleu
+
+from transformer.metrics.registry import find
 
 
 class Score(NamedTuple):
@@ -22,10 +25,14 @@ class Score(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """Detokenised text and the settings of its scores; see `corpus_scores`."""
+    """Detokenised text and the settings of its scores; see `corpus_scores`.
+
+    Attributes:
+      references: lists of a reference for each hypothesis, at least one list.
+    """
 
     hypotheses: Sequence[str]
-    references: Sequence[str]
+    references: Sequence[Sequence[str]]
     tokenizer: str
     moses: str
     bootstrap: int
@@ -47,26 +54,32 @@ def corpus_scores(
     tokenizer: str = "13a",
     moses: str = "",
     bootstrap: int = 0,
+    further: Sequence[Sequence[str]] = (),
+    final: bool = False,
 ) -> dict[str, Any]:
     """Returns the scores of detokenised text by name, each `*_ci` and each `*_signature`.
 
     Args:
+      references: one for each hypothesis.
       tokenizer: sacreBLEU's, for BLEU.
       moses: language code; adds `bleu_moses_lowercase`.
       bootstrap: resamples; 0 for no interval.
+      further: lists of a further reference for each hypothesis.
+      final: whether to compute the metrics that only final scores have.
 
     Raises:
-      ValueError: there is no text, or not one reference for each hypothesis.
+      ValueError: there is no text, or not one reference for each hypothesis in each list.
     """
-    if not hypotheses or len(hypotheses) != len(references):
-        raise ValueError(
-            f"{len(hypotheses)} hypotheses and {len(references)} references cannot be scored: "
-            "give one reference for each hypothesis, and at least one"
-        )
-    corpus = Corpus(hypotheses, references, tokenizer, moses, bootstrap)
+    for own in (references, *further):
+        if not hypotheses or len(hypotheses) != len(own):
+            raise ValueError(
+                f"{len(hypotheses)} hypotheses and {len(own)} references cannot be scored: "
+                "give one reference for each hypothesis, and at least one"
+            )
+    corpus = Corpus(hypotheses, (references, *further), tokenizer, moses, bootstrap)
     scores: dict[str, Any] = {}
     for name, compute in FUNCTIONS.items():
-        if (score := compute(corpus)) is None:
+        if (find(name, "translation").final and not final) or (score := compute(corpus)) is None:
             continue
         scores[name] = score.value
         if score.interval is not None:
@@ -96,9 +109,9 @@ def count_placeholders(
 
 @text_metric
 def exact_match(corpus: Corpus) -> Score:
-    """The percentage of translations that equal their reference."""
-    matches = sum(map(str.__eq__, corpus.hypotheses, corpus.references))
-    return Score(100.0 * matches / len(corpus.references))
+    """The percentage of translations that equal one of their references."""
+    matches = sum(map(operator.contains, zip(*corpus.references, strict=True), corpus.hypotheses))
+    return Score(100.0 * matches / len(corpus.hypotheses))
 
 
 @text_metric
@@ -114,6 +127,12 @@ def chrf(corpus: Corpus) -> Score:
 
 
 @text_metric
+def ter(corpus: Corpus) -> Score:
+    """Translation edit rate. Source: Snover et al. 2006."""
+    return _sacrebleu(_Ter(), corpus)
+
+
+@text_metric
 def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
     """BLEU as papers on Multi30k report it, which is not comparable with `bleu`.
 
@@ -124,7 +143,7 @@ def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
     prepare = moses_lowercase(corpus.moses)
     prepared = corpus._replace(
         hypotheses=list(map(prepare, corpus.hypotheses)),
-        references=list(map(prepare, corpus.references)),
+        references=[list(map(prepare, own)) for own in corpus.references],
     )
     score = _sacrebleu(_Bleu(tokenize="none", force=True), prepared)
     return score._replace(signature=f"moses-lowercase:{corpus.moses}|{score.signature}")
@@ -132,7 +151,7 @@ def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
 
 def _sacrebleu(metric: Any, corpus: Corpus) -> Score:
     resamples = {"n_bootstrap": corpus.bootstrap} if corpus.bootstrap else {}
-    score = metric.corpus_score(corpus.hypotheses, [corpus.references], **resamples)
+    score = metric.corpus_score(corpus.hypotheses, corpus.references, **resamples)
     interval = float(score._ci) if corpus.bootstrap else None
     return Score(score.score, interval, str(metric.get_signature()))
 
@@ -155,6 +174,10 @@ class _Bleu(_PlainFloats, sacrebleu.BLEU):
 
 
 class _Chrf(_PlainFloats, sacrebleu.CHRF):
+    pass
+
+
+class _Ter(_PlainFloats, sacrebleu.TER):
     pass
 
 

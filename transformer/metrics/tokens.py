@@ -11,6 +11,7 @@ import flax.struct
 import jax
 import numpy as np
 from clu import metrics as clu_metrics
+from jaxtyping import Float, Int
 
 from transformer.losses import TokenSums
 
@@ -54,3 +55,30 @@ def summarize(metrics: TokenMetrics) -> dict[str, float]:
         values = {name: float(value) for name, value in metrics.compute().items()}
     # A float64 holds exp(700) and not exp(710).
     return {**values, "perplexity": math.exp(min(values["nll"], 700.0))}
+
+
+def loss_intervals(
+    nll: Float[np.ndarray, "rows"], tokens: Int[np.ndarray, "rows"], resamples: int, seed: int = 0
+) -> dict[str, float]:
+    """Returns half the widths of the 95% intervals of the means over tokens, by name.
+
+    Without smoothing, `loss_ci` is `nll_ci`; `perplexity_ci` is that of exp(nll). Rows, such as
+    sentences, are resampled with replacement.
+
+    Args:
+      nll: of all tokens of each row, in nats.
+      tokens: of each row.
+      resamples: 0 for no intervals; a single row has none, either.
+
+    Source: Efron 1979, "Bootstrap Methods".
+    """
+    if not resamples or len(nll) < 2:
+        return {}
+    rng, means = np.random.default_rng(seed), np.empty(resamples)
+    for i in range(resamples):
+        rows = rng.integers(len(nll), size=len(nll))
+        means[i] = nll[rows].sum(dtype=np.float64) / tokens[rows].sum()
+    low, high = np.percentile(means, [2.5, 97.5]).tolist()
+    half = (high - low) / 2
+    perplexity = (math.exp(min(high, 700.0)) - math.exp(min(low, 700.0))) / 2
+    return {"loss_ci": half, "nll_ci": half, "perplexity_ci": perplexity}
