@@ -89,7 +89,13 @@ TABLE = (
         "download the public corpus that config.data.fetch names",
         workdir=False,
     ),
-    Mode(EVALUATE, "experiments.run.evaluate", "score a run on its held-out text", log="stdout"),
+    Mode(
+        EVALUATE,
+        "experiments.evaluation.evaluate.evaluate",
+        "score a run on its held-out text, or on other text",
+        ("input", "references", "name", TAG_FLAG),
+        log="stdout",
+    ),
     Mode(
         CLEAN,
         "experiments.cleaning.clean",

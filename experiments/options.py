@@ -17,8 +17,13 @@ class Options:
 
     trial: int | None = _flag("number of the only trial of the sweep to train")
     input: str | None = _flag(
-        "input file, one text per line; default: standard input (align: the test set)"
+        "input file, one text per line; default: standard input (align: the test set; evaluate: "
+        "the held-out text, or any format of training text, or sacrebleu:wmt14/full,en-de)"
     )
+    references: str | None = _flag(
+        "files with the references of --input, one per line, separated by commas"
+    )
+    name: str | None = _flag("name of the results of --input; default: that of the file")
     output: str | None = _flag(
         "output file; default: standard output (plan, benchmark: also write JSON)"
     )

@@ -1,10 +1,9 @@
-"""The modes `train` and `evaluate`: trains a run to its end and scores it."""
+"""Trains a run to its end and scores it, as the modes `train` and `evaluate` do."""
 
 import contextlib
 import dataclasses
 import errno
 import functools
-import hashlib
 import logging
 import re
 import time
@@ -19,10 +18,7 @@ from experiments import costs, environment, modes
 from experiments.report import numbers, page
 from experiments.text_io import print_table
 from transformer import records, tasks, workdir
-from transformer.data.splits import SPLITS
-from transformer.errors import UserError
 from transformer.finetuning.source import check_fit, check_source
-from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.run import Run
 from transformer.storage import weights
@@ -32,9 +28,6 @@ from transformer.tasks.base import Task
 from transformer.train import Trainer
 
 logger = logging.getLogger(__name__)
-
-EVALUATIONS = "evaluations"  # folder within a run's, of evaluations with other settings
-MAX_NAME_LENGTH = 120  # of a folder there, in characters
 
 
 def train(config: ConfigDict, folder: Path) -> int | None:
@@ -90,55 +83,6 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     return None
 
 
-def evaluate(config: ConfigDict, folder: Path) -> None:
-    """Scores the weights that a run uses on the held-out text that its folder keeps.
-
-    With the run's own settings its results, texts, pictures and report are written again. With
-    others of `decode` or `evaluate`, results and texts go below `evaluations/`, into a folder that
-    is named by what differs, and the run's own stay.
-
-    Raises:
-      UserError: there is no run or no checkpoint, or a file of it is missing or damaged.
-    """
-    workdir.check_same_run(folder, config)
-    _check_held_out(folder, config)
-    others = workdir.other_settings(folder, config)
-    # The report will need them, and damage is better known before the scoring takes its time.
-    records.read_data(folder / page.DATA)
-    records.read_environment(folder / environment.ENVIRONMENT)
-    task = tasks.REGISTRY[config.task].from_folder(folder, config)
-    if not others:
-        show(task, config, folder, score(task, config, folder))
-        return
-    place = folder / EVALUATIONS / _name_of(others)
-    workdir.make_writable(place)
-    print_results(score(task, config, folder, place, {"settings": others}), config.task)
-    logger.info(f"wrote {place / 'results.json'}; the results of {folder} are unchanged")
-
-
-def _check_held_out(folder: Path, config: ConfigDict) -> None:
-    """Raises UserError if a config names held-out text that the run does not have."""
-    theirs, ours = flatten(workdir.load_config(folder)), flatten(config)
-    for split in SPLITS[1:]:
-        for side in ("source", "target"):
-            if (given := ours[key := f"data.{split}_{side}"]) and given != theirs[key]:
-                raise UserError(
-                    f"config.{key}={given!r}: evaluate scores the held-out text that the run keeps "
-                    f"in {folder / 'held_out'}, and reads no other: leave this key out and name "
-                    "--workdir alone, or translate the text with --mode=translate"
-                )
-
-
-def _name_of(settings: Mapping[str, Any]) -> str:
-    """The name of a folder for an evaluation with these settings, by dotted key."""
-    name = ",".join(f"{key.partition('.')[2]}={value}" for key, value in settings.items())
-    name = re.sub(r"[^\w.,=+-]", "_", name)
-    if len(name) > MAX_NAME_LENGTH:
-        digest = hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()[:8]
-        name = f"{name[: MAX_NAME_LENGTH - 9]}_{digest}"
-    return name
-
-
 def score(
     task: Task,
     config: ConfigDict,
@@ -155,8 +99,29 @@ def score(
     place = place or folder
     chosen = weights.choose(task, config, folder, keep=place == folder)
     run = workdir.load_trained(folder, config, chosen["steps"])
+    check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
+    results = score_splits(task, run, config, place) | {
+        "step": workdir.newest_step(folder),
+        numbers.WEIGHTS: chosen,
+    }
+    if start := records.read_start(folder / records.START):
+        results[numbers.START] = _comparable(start, results, config)
+    # Before the results: a report that is there is of those that are there.
+    (place / page.REPORT).unlink(missing_ok=True)
+    results |= notes or {}
+    write_json(place / "results.json", results)
+    return results
+
+
+def score_splits(
+    task: Task, run: workdir.TrainedRun, config: ConfigDict, place: Path
+) -> dict[str, Any]:
+    """Returns the scores of a trained run on the splits of a task, and what the run took.
+
+    Args:
+      place: where the texts behind the scores are written.
+    """
     params, progress = run.variables["params"], run.progress
-    check_fingerprint(progress, task.fingerprint(), folder / "checkpoints")
     results: dict[str, Any] = {}
     for split in task.splits:
         logger.info(f"scoring {split} ...")
@@ -169,9 +134,7 @@ def score(
             logger.info(f"wrote {place / name}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
-        "step": workdir.newest_step(folder),
-        "averaged_steps": run.steps,
-        numbers.WEIGHTS: chosen,
+        "averaged_steps": list(run.steps),
         "parameters": costs.count_parameters(params),
         "wall_seconds": round(progress["seconds"], 1),
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
@@ -179,12 +142,6 @@ def score(
     }
     if config.task == "translation":  # a later mode may have another decode.beam_size
         results[numbers.DECODE] = config.decode.to_dict()
-    if start := records.read_start(folder / records.START):
-        results[numbers.START] = _comparable(start, results, config)
-    # Before the results: a report that is there is of those that are there.
-    (place / page.REPORT).unlink(missing_ok=True)
-    results |= notes or {}
-    write_json(place / "results.json", results)
     return results
 
 

@@ -35,8 +35,8 @@ RESULTS = {
     "flops_per_token?": (int, NOTHING),
     "decode?": dict,
     "init_from?": STARTED,
+    "input?": {"files": [str], "digest": str},
     **{f"{split}?": dict for split in SPLITS},
-    "validation": dict,
 }
 # Of a split's scores; all others are numbers.
 CLASS = {"precision": float, "recall": float, "f1": float, "texts": int}
@@ -69,6 +69,9 @@ ENVIRONMENT = {
 def read_results(path: Path) -> dict[str, Any] | None:
     """Returns a run's scores, or None if it has none yet.
 
+    Those of another text than the run's have `input`, the names and the digest of its files, and
+    the split "test" alone.
+
     Raises:
       UserError: the file is damaged.
     """
@@ -84,6 +87,8 @@ def read_results(path: Path) -> dict[str, Any] | None:
 def _wrong_scores(results: dict[str, Any]) -> str | None:
     """What is wrong with the scores of a split."""
     splits = {name: scores for name, scores in results.items() if is_split(name)}
+    if (needed := "test" if "input" in results else "validation") not in splits:
+        return f"{needed} is missing"
     if wrong := _wrong_splits(splits) or _wrong_splits(first_scores(results.get("init_from"))):
         return wrong
     return None if results["averaged_steps"] else "averaged_steps is empty"

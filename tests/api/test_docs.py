@@ -4,11 +4,11 @@ import re
 from unittest import mock
 
 import pytest
-from task_runs import SHORT, train_runs
 
 import tiny_run
 from experiments.config import read_experiment
 from places import ROOT
+from task_runs import SHORT, train_runs
 from tiny_run import without_pictures
 from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.registry import REGISTRY

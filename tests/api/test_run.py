@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from task_runs import SHORT, train_runs
 
 import experiments
 import transformer
@@ -17,6 +16,7 @@ from chromium import DESKTOP
 from experiments.command import training
 from experiments.config import read_experiment
 from places import ROOT
+from task_runs import SHORT, train_runs
 from tiny_run import command
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
@@ -198,7 +198,7 @@ def test_a_run_says_what_it_is_and_has_its_scores(runs):
 MISTAKES = {
     "language_model.translate": (["a"], "translate is for config.task=translation: "),
     "classification.generate": (["a"], "generate is for config.task=language_model: "),
-    "translation.classify": (["a"], "which has translate, score, attention, embeddings"),
+    "translation.classify": (["a"], "which has translate, score, evaluate, attention, embeddings"),
     "classification.score": (["a"], "score is for config.task=translation or language_model: "),
     "translation.translate": ("a b", "'a b' is a single text: give a list of texts"),
     "translation.score": (["a"], "needs targets"),

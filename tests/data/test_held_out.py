@@ -217,7 +217,7 @@ def test_other_held_out_text_is_not_silently_left_unread(tiny):
         *flags,
         "--config.data.test_source=other.en",
         says=("config.data.test_source='other.en': evaluate scores the held-out text that the run",
-              "--mode=translate"),
+              "--input"),
     )  # fmt: skip
 
 

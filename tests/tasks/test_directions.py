@@ -1,6 +1,7 @@
 """Both directions of the grammar in one model, from training to translation."""
 
 import json
+import shutil
 
 import pytest
 
@@ -110,3 +111,24 @@ def test_a_folder_keeps_the_held_out_text_of_each_corpus(run):
     assert {(words[0][i], words[1][j]) for i, j in first.alignment} == {
         (back.target.split()[j], back.source.split()[i]) for i, j in back.alignment
     }
+
+
+def test_another_text_is_scored_in_the_direction_of_its_tag(run, tmp_path):
+    folder, place = run / "workdir", tmp_path / "copy"
+    shutil.copytree(folder, place)
+    lines = (folder / "held_out" / "test_en_de.jsonl").read_text().splitlines()
+    pairs = [json.loads(line) for line in lines]
+    rows = [f"{own['source'].removeprefix('<2de> ')}\t{own['target']}\n" for own in pairs]
+    (tmp_path / "set.tsv").write_text("".join(rows))
+    evaluate = "--mode=evaluate", f"--workdir={place}", f"--input={tmp_path / 'set.tsv'}"
+    refused(*evaluate, says=("sentence 1 has no tag", "--source_tag"))
+    refused(*evaluate, "--source_tag=<2fr>", says="--source_tag=<2fr> is unknown")
+    ended = command(*evaluate, "--source_tag=<2de>")
+    assert ended.code == 0, ended.err
+    own = json.loads((place / "results.json").read_text())["test_en_de"]
+    results = json.loads((place / "evaluations" / "set" / "results.json").read_text())
+    assert [name for name in results if name.startswith("test")] == ["test"]
+    for name in ("loss", "bleu", "chrf", "ter", "sentences"):
+        assert results["test"][name] == own[name]
+    says = "scores of another text"  # with the other tag it is
+    refused(*evaluate, "--source_tag=<2en>", says=says)

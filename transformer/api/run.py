@@ -13,6 +13,7 @@ from transformer import workdir
 from transformer.analysis.attention import Attention
 from transformer.config import check
 from transformer.data.corpora.tags import Tagger
+from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.inference.classifier import Prediction, TextClassifier
 from transformer.inference.generator import Continuation, Generator
@@ -20,10 +21,12 @@ from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, translate_lines
 from transformer.inference.translator import Translator
 from transformer.keys import assign
+from transformer.tasks.pair_scores import GivenPairs
+from transformer.tasks.translation import TranslationTask
 
 # The methods of some tasks only.
 METHODS = {
-    "translation": ("translate", "score"),
+    "translation": ("translate", "score", "evaluate"),
     "language_model": ("generate", "score"),
     "classification": ("classify",),
 }
@@ -142,6 +145,33 @@ class LoadedRun:
                 raise UserError(f"score has {len(sources)} sources and {len(targets)} targets")
             found = predictor.score(self.trained.variables, sources, targets)
         return [Score(log_prob, tokens) for log_prob, tokens in found]
+
+    def evaluate(
+        self,
+        texts: Sequence[str],
+        *references: Sequence[str],
+        source_tag: str | None = None,
+    ) -> dict[str, Any]:
+        """Returns BLEU, chrF, TER, loss and the other scores of texts, as `results["test"]`.
+
+        Args:
+          references: a translation of each text; further ones for several references.
+          source_tag: see `translate`.
+
+        Raises:
+          UserError: there is no text, or not one reference for each; the run is not a translator;
+            see `translate`.
+        """
+        predictor = self._predictor("evaluate", Translator)
+        sources, lists = self._tagged(texts, source_tag), list(map(_texts, references))
+        if not sources or not lists or {*map(len, lists)} != {len(sources)}:
+            counts = ", ".join(map(str, map(len, lists))) or "no"
+            raise UserError(f"evaluate has {len(sources)} texts and {counts} references")
+        given = GivenPairs(list(map(Pair, sources, lists[0])), lists[1:])
+        task = TranslationTask.from_folder(self.folder, self.config, given)
+        task.predictor = predictor  # which has compiled programs
+        scores = task.evaluate(self.trained.variables["params"], "test", final=True)
+        return {name: value for name, value in scores.items() if name != "texts"}
 
     @overload
     def generate(self, prompts: Sequence[str]) -> list[str]: ...

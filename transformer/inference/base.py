@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from transformer.analysis.attention import BatchAttention
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import PAD_ID, Tokenizer
 from transformer.inference.devices import by_rows
 from transformer.losses import TokenSums
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -95,6 +95,14 @@ class TokenPredictor(Predictor):
         sums = self._sums_stacked if stacked else self._sums
         for batch in batches:
             yield sums(variables, batch)
+
+    def row_sums(
+        self, variables: Variables, batches: Iterable[Any]
+    ) -> Iterator[tuple[Float[np.ndarray, "rows"], Int[np.ndarray, "rows"]]]:
+        """Yields the negative log-likelihood of each row of each batch, in nats, and its tokens."""
+        for batch in batches:
+            nll = np.asarray(self._row_nll(variables, batch))
+            yield nll, (batch.labels != PAD_ID).sum(axis=1)
 
     def _plain_sums(self, variables: Variables, batch: Any) -> TokenSums:
         return self.token_sums(variables, batch, 0.0)

@@ -41,6 +41,7 @@ class Segmenter:
       folder: the run's, whose validation text tells how long its lines are.
       encode: returns the tokens of source texts, without an end.
       max_length: the tokens that the model reads, with an end.
+      keep_whole: whether only lines of more tokens than these are split.
 
     Raises:
       UserError: `decode.source_language` is not a code.
@@ -52,8 +53,9 @@ class Segmenter:
         folder: Path,
         encode: Callable[[Sequence[str]], Sequence[Sequence[int]]],
         max_length: int,
+        keep_whole: bool = False,
     ):
-        self._splits = config.decode.split_sentences
+        self._splits, self._keep_whole = config.decode.split_sentences, keep_whole
         self._language = source_language(config)
         self._folder = folder
         self._tagger = Tagger(config.data, None)
@@ -70,8 +72,10 @@ class Segmenter:
         tag, text = self._tagger.split(line)
         if self._splits == "never" or not text.strip():
             return [line]
-        sentences = split_sentences(text, self._language)
         length = self._length(tag, text)
+        if self._keep_whole and length <= self._max_length:
+            return [line]
+        sentences = split_sentences(text, self._language)
         if len(sentences) == 1:
             whole = length <= self._max_length
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
+import numpy as np
 from jaxtyping import Array
 from ml_collections import ConfigDict
 
@@ -15,6 +16,7 @@ from transformer.analysis.snapshots import HeadSnapshots, Snapshot
 from transformer.data.plan import Plan
 from transformer.inference.base import Params, Predictor, TokenPredictor, Variables
 from transformer.losses import TokenSums, two_passes
+from transformer.metrics.tokens import loss_intervals
 from transformer.tasks.numbers import hparams_of, rates_of, text_of
 
 
@@ -31,6 +33,7 @@ class Task(abc.ABC):
 
     Attributes:
       text: training text and held-out text; after `from_folder`, only the latter.
+      is_given: whether the test set is another text, see `from_folder`.
       predictor: the model to train.
       plan: all training batches, by number.
 
@@ -43,6 +46,7 @@ class Task(abc.ABC):
     text: Any
     predictor: Predictor
     plan: Plan
+    is_given = False
 
     def __init__(
         self,
@@ -59,11 +63,15 @@ class Task(abc.ABC):
         self.plan = self.make_plan()
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigDict) -> "Task":
+    def from_folder(cls, folder: Path, config: ConfigDict, given: Any = None) -> "Task":
         """Returns the task of a run's folder, which scores its model but cannot train it.
 
         It has only the tokenizers and the held-out text of the folder: no source is opened, and
         `plan`, `describe` and `data_summary` are not available.
+
+        Args:
+          given: a text to score in place of the held-out one, as the only split, "test"; see
+            `make_given_text` of each task.
 
         Raises:
           UserError: a file of it is missing or damaged, or the config describes no model.
@@ -71,7 +79,10 @@ class Task(abc.ABC):
         task = cls.__new__(cls)
         task.config = config
         task.predictor = cls.load(folder, config)
-        task.text = task.read_kept_text(folder)
+        task.is_given = given is not None
+        task.text = (
+            task.make_given_text(folder, given) if task.is_given else task.read_kept_text(folder)
+        )
         return task
 
     def with_config(self, config: ConfigDict) -> "Task":
@@ -90,6 +101,10 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def read_kept_text(self, folder: Path) -> Any:
         """Returns `text` with the held-out text of a run's folder."""
+
+    @abc.abstractmethod
+    def make_given_text(self, folder: Path, given: Any) -> Any:
+        """Returns `text` with the split "test" alone, another text than the run's."""
 
     @abc.abstractmethod
     def make_predictor(self) -> Predictor:
@@ -227,3 +242,15 @@ class TokenTask(Task):
         if not stacked:
             return [sums]
         return list(map(list, zip(*(map(TokenSums, *batch) for batch in sums), strict=True)))
+
+    def loss_intervals(self, variables: Variables, split: str) -> dict[str, float]:
+        """Returns the intervals of a split's loss over sentences, or over rows of text.
+
+        See `metrics.tokens.loss_intervals`.
+        """
+        batches = self.held_out_batches(split)
+        nll, tokens = map(
+            np.concatenate, zip(*self.predictor.row_sums(variables, batches), strict=True)
+        )
+        filled = tokens > 0
+        return loss_intervals(nll[filled], tokens[filled], self.config.evaluate.bootstrap)

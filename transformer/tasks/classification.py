@@ -93,8 +93,16 @@ class ClassificationTask(Task):
         return LabelledText(tokenizer, source.labels, held, encoded, train, source)
 
     def read_kept_text(self, folder: Path) -> LabelledText:
-        tokenizer, labels = self.predictor.tokenizer, self.predictor.labels
+        labels = self.predictor.labels
         held = {split: held_out.read_labelled(folder, split, labels) for split in SPLITS}
+        return self._make_text(folder, held)
+
+    def make_given_text(self, folder: Path, given: Sequence[Labelled]) -> LabelledText:
+        """Returns `text` with these texts, whose labels are known, as the split "test"."""
+        return self._make_text(folder, {"test": given})
+
+    def _make_text(self, folder: Path, held: Mapping[str, Sequence[Labelled]]) -> LabelledText:
+        tokenizer, labels = self.predictor.tokenizer, self.predictor.labels
         encoded = _encode(held, labels, tokenizer, self.config.data.max_tokens)
         weights = class_files.load_weights(folder, labels)
         return LabelledText(tokenizer, labels, held, encoded, kept_weights=weights)
@@ -109,7 +117,7 @@ class ClassificationTask(Task):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return SPLITS
+        return tuple(self.text.held_out)
 
     def make_plan(self) -> LabelledPlan:
         data = self.config.data

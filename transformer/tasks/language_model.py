@@ -4,7 +4,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +73,15 @@ class LanguageModelTask(TokenTask):
     def read_kept_text(self, folder: Path) -> LanguageText:
         # Not all runs have a test text.
         there = [s for s in ("validation", "test") if s == "validation" or held_out.has(folder, s)]
-        documents = {split: held_out.read_documents(folder, split) for split in there}
+        return self._make_text({split: held_out.read_documents(folder, split) for split in there})
+
+    def make_given_text(self, folder: Path, given: Sequence[str]) -> LanguageText:
+        """Returns `text` with these documents as the split "test"."""
+        text = self._make_text({"test": given})
+        _warn_of_unknown(text.held_out)
+        return text
+
+    def _make_text(self, documents: Mapping[str, Iterable[str]]) -> LanguageText:
         tokenizer = self.predictor.tokenizer
         encoded = _encode(documents, tokenizer, self.config)
         return LanguageText(tokenizer, None, encoded, documents)
@@ -116,6 +124,12 @@ class LanguageModelTask(TokenTask):
         scores = self._scores(split, sums)
         if not final:
             return scores
+        if self.is_given:
+            scores |= self.loss_intervals(variables, split)
+            if "nll_ci" in scores:  # bits per byte are proportional to nll
+                scores["bits_per_byte_ci"] = (
+                    scores["bits_per_byte"] * scores["nll_ci"] / scores["nll"]
+                )
         pieces = self.predictor.score_chunks(
             variables, self.text.held_out[split], self.config.data.context, PIECES
         )
@@ -159,14 +173,16 @@ class LanguageModelTask(TokenTask):
         metrics = TokenMetrics.from_batches(sums)
         total = sum(float(batch.nll) for batch in sums)
         text = self.text.held_out[split]
-        cut = f"context:{self.config.data.context}|documents:{self.config.data.documents}"
-        cut = f"text:{text.digest}|{cut}"
+        data, eos = self.config.data, "no" if text.whole else "yes"
+        # Rows do not overlap.
+        cut = f"eos:{eos}|context:{data.context}|stride:{data.context}|documents:{data.documents}"
+        digest = self.text.tokenizer.digest
         return {
             **summarize(metrics),
             **scores_of(total, text),
-            "perplexity_signature": f"{cut}|vocabulary:{self.text.tokenizer.digest}",
-            "word_perplexity_signature": cut,
-            "bits_per_byte_signature": cut,
+            "perplexity_signature": f"text:{text.digest}|per:token|{cut}|vocabulary:{digest}",
+            "word_perplexity_signature": f"text:{text.digest}|per:word|{cut}",
+            "bits_per_byte_signature": f"text:{text.digest}|per:byte|{cut}",
         }
 
     def save_assets(self, workdir: Path) -> None:
@@ -225,6 +241,11 @@ def _check_held_out(held_out: Mapping[str, Text]) -> None:
     for split, text in held_out.items():
         if not len(text.store.tokens):
             raise UserError(f"the {split} text is empty: name a file with some")
+    _warn_of_unknown(held_out)
+
+
+def _warn_of_unknown(held_out: Mapping[str, Text]) -> None:
+    for split, text in held_out.items():
         if text.unknown:
             fraction = text.unknown / len(text.store.tokens)
             logger.warning(

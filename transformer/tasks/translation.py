@@ -1,7 +1,8 @@
 """Translation: a parallel corpus, an encoder-decoder and its scores."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,16 +10,15 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
-from transformer.data.corpora import tags
 from transformer.data.corpora.mixing import Mixture, mix
 from transformer.data.corpora.settings import corpora_of, parts_of
+from transformer.data.held_out import SPLITS
 from transformer.data.pairs import Pair
 from transformer.data.parallel import trained_on
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, tokenizer_names
 from transformer.data.parallel.trained_on import Earlier
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
-from transformer.decoding.search import PENALTIES
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables
 from transformer.inference.translator import Translation, Translator
@@ -30,18 +30,33 @@ from transformer.tasks import pair_text
 from transformer.tasks.base import TokenTask
 from transformer.tasks.corpora import read_text
 from transformer.tasks.numbers import initial_folder, model_fields
+from transformer.tasks.pair_scores import (
+    GivenPairs,
+    check_scores,
+    cut_line,
+    find_translations,
+    given_segmenter,
+    text_files,
+    text_scores,
+)
 from transformer.tasks.pair_snapshots import snapshot_of_pairs
+
+logger = logging.getLogger(__name__)
 
 
 class TranslationText(NamedTuple):
     """Sentence pairs by split, and the training text as tokens if there is one.
 
     `earlier` are the pairs that the runs were trained on which this one goes on from, if any.
+    Of a given text, `further` are its references but the first, and `split` the segments that a
+    line is translated in, given its number.
     """
 
     pairs: Mapping[str, Iterable[Pair]]
     corpus: Corpus | None
     earlier: Earlier | None = None
+    further: Sequence[Sequence[str]] = ()
+    split: Callable[[str, int], list[str]] = lambda line, number: [line]
 
 
 class TranslationTask(TokenTask):
@@ -54,7 +69,7 @@ class TranslationTask(TokenTask):
     plan: BatchPlan
 
     def __init__(self, config: ConfigDict, *args: Any, **keywords: Any):
-        _check_scores(config.evaluate)
+        check_scores(config.evaluate)
         super().__init__(config, *args, **keywords)
 
     def read_text(self, folder: Path | None) -> TranslationText:
@@ -65,19 +80,25 @@ class TranslationTask(TokenTask):
         return TranslationText(pairs, corpus, earlier)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
-        _check_scores(self.config.evaluate)
-        pairs = {
-            part: held_out.read_pairs(folder, part)
-            for split in self.splits
-            for part in self._parts(split)
-        }
-        for split in self.splits:
-            pairs[split] = [pair for part in self._parts(split) for pair in pairs[part]]
+        check_scores(self.config.evaluate)
+        data, pairs = self.config.data, {}
+        for split in SPLITS if data.length_generalization_size else SPLITS[:2]:
+            parts = parts_of(data, split)
+            pairs |= {part: held_out.read_pairs(folder, part) for part in parts}
+            pairs[split] = [pair for part in parts for pair in pairs[part]]
         return TranslationText(pairs, None)
+
+    def make_given_text(self, folder: Path, given: GivenPairs) -> TranslationText:
+        """Returns `text` with these pairs as the split "test"; warns of pairs that are cut."""
+        check_scores(self.config.evaluate)
+        if line := cut_line(given, self.predictor):
+            logger.warning(line)
+        split = given_segmenter(self.config, folder, self.predictor)
+        return TranslationText({"test": given.pairs}, None, further=given.further, split=split)
 
     def _parts(self, split: str) -> list[str]:
         """The parts of a split that several corpora have, or the split itself."""
-        return parts_of(self.config.data, split)
+        return [split] if self.is_given else parts_of(self.config.data, split)
 
     @property
     def _corpus(self) -> Corpus:
@@ -96,11 +117,7 @@ class TranslationTask(TokenTask):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return (
-            "validation",
-            "test",
-            *(["length_generalization"] if self.config.data.length_generalization_size else []),
-        )
+        return tuple(split for split in SPLITS if split in self.text.pairs)
 
     def make_plan(self) -> BatchPlan:
         data, corpus = self.config.data, self._corpus
@@ -148,7 +165,7 @@ class TranslationTask(TokenTask):
         pairs = self.decoded_pairs(split, final)
         beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
         variables = {"params": params}
-        best = self.predictor.translate(variables, [pair.source for pair in pairs], beam)
+        best = self._translate(variables, [pair.source for pair in pairs], beam)
         scores = self._scores(variables, split, pairs, best, final)
         if final and split == "test" and len(parts := self._parts(split)) > 1:
             rest = iter(best)
@@ -159,6 +176,16 @@ class TranslationTask(TokenTask):
             }
         return scores
 
+    def _translate(
+        self, variables: Variables, sources: Sequence[str], beam: int
+    ) -> list[list[Translation]]:
+        """The best translation of each segment of each source."""
+        segments = [self.text.split(source, number) for number, source in enumerate(sources, 1)]
+        numbers = [number for number, own in enumerate(segments, 1) for _ in own]
+        flat = list(itertools.chain.from_iterable(segments))
+        found = iter(self.predictor.translate(variables, flat, beam, numbers))
+        return [[next(found)[0] for _ in own] for own in segments]
+
     def _scores(
         self,
         variables: Variables,
@@ -167,25 +194,26 @@ class TranslationTask(TokenTask):
         best: list[list[Translation]],
         final: bool = True,
     ) -> dict[str, Any]:
-        """The scores of a split or a part of it, given the translations of its pairs."""
-        [losses] = map(_summarize, self.split_sums(variables, split, stacked=False))
-        hypotheses = [translations[0].text for translations in best]
-        scores = losses | self.text_scores(hypotheses, pairs, final)
-        texts = {
-            f"translations/{split}.txt": hypotheses,
-            f"translations/{split}.source.txt": [pair.source for pair in pairs],
-            f"translations/{split}.reference.txt": [pair.target for pair in pairs],
-            f"translations/{split}.scores.tsv": [
-                f"{self._log_probability(found[0]):.4f}\t{found[0].tokens}" for found in best
-            ],
-        }
-        return {**scores, "texts": texts} if final else scores
+        """The scores of a split or a part of it.
 
-    def _log_probability(self, found: Translation) -> float:
-        """The log-probability of a translation that a search found."""
-        settings = self.config.decode
-        penalty = PENALTIES[settings.length_penalty](found.tokens, settings.alpha)
-        return found.score * float(penalty)
+        Args:
+          best: the translation of each segment of each source.
+        """
+        [losses] = map(_summarize, self.split_sums(variables, split, stacked=False))
+        found = find_translations(best, self.config.decode)
+        scores = losses | self.text_scores([own.text for own in found], pairs, final)
+        if not final:
+            return scores
+        if self.is_given:
+            scores |= self.loss_intervals(variables, split)
+            scores["perplexity_signature"] = self._perplexity_signature()
+        return {**scores, "texts": text_files(split, GivenPairs(pairs, self.text.further), found)}
+
+    def _perplexity_signature(self) -> str:
+        """How the perplexity of a given text is computed, as `corpus_scores` has it of a score."""
+        translator = self.predictor
+        limit, digest = translator.max_length, translator.target_tokenizer.digest
+        return f"per:token|eos:yes|reference:first|max_length:{limit}|vocabulary:{digest}"
 
     def make_head_snapshot(self) -> HeadSnapshots:
         pairs = self.examples("validation", self.config.evaluate.snapshot_statistics)
@@ -215,33 +243,9 @@ class TranslationTask(TokenTask):
         return [pair for part, count in zip(parts, counts, strict=True) for pair in part[:count]]
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
-        """Returns BLEU and the other scores of translations, see `metrics.corpus_scores`.
-
-        Final ones also have the results of `count_placeholders`, if the tokenizers have some.
-        """
-        # sacreBLEU is not needed to translate.
-        from transformer.metrics.text import corpus_scores, count_placeholders
-
-        settings = self.config.evaluate
-        scores = corpus_scores(
-            hypotheses,
-            [pair.target for pair in pairs],
-            settings.sacrebleu_tokenizer,
-            settings.moses,
-            settings.bootstrap if final else 0,
-        )
-        scores["sentences"] = len(pairs)
-        if final and (symbols := self._placeholders()):
-            sources = [pair.source for pair in pairs]
-            total, kept = count_placeholders(sources, hypotheses, symbols)
-            scores |= {"placeholders": total, "placeholders_kept": kept}
-        return scores
-
-    def _placeholders(self) -> list[str]:
-        """The symbols of both tokenizers, without white space and the tags of corpora."""
-        source, target = self.predictor.source_tokenizer, self.predictor.target_tokenizer
-        others = {*tags.symbols_of(self.config.data)}
-        return [s for s in source.symbols if s in target.symbols and s.strip() and s not in others]
+        """Returns the scores of translations of some pairs, see `pair_scores.text_scores`."""
+        given = GivenPairs(pairs, self.text.further)
+        return text_scores(hypotheses, given, self.predictor, self.config, final)
 
     def _encoded(self, split: str) -> list[list[list[int]]]:
         """The sources and the targets of a split, cut to the model's maximum length."""
@@ -315,20 +319,6 @@ def check_vocabularies(config: ConfigDict, joint: bool) -> None:
             "model.tied_embeddings='all' needs one vocabulary for both languages: set "
             "--config.tokenizer.joint=True, or --config.model.tied_embeddings=decoder"
         )
-
-
-def _check_scores(settings: ConfigDict) -> None:
-    """Raises UserError if sacreBLEU lacks a tokenizer, before training instead of after it."""
-    from transformer.metrics.text import corpus_scores
-
-    try:
-        corpus_scores(["a"], ["a"], settings.sacrebleu_tokenizer)
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise UserError(
-            f"evaluate.sacrebleu_tokenizer='{settings.sacrebleu_tokenizer}' cannot be used "
-            f"({reason}): choose one of 13a, intl, char, zh, none, or install what it needs"
-        ) from None
 
 
 def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None:

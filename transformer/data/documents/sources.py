@@ -81,7 +81,7 @@ def _files(settings: ConfigDict) -> Documents:
     these fractions of the documents. A fraction of zero leaves the split out.
     """
     named = {
-        split: _open(settings, split)
+        split: text_file(locate(settings, f"{split}_source"), settings)
         for split in SPLITS
         if split == "train" or getattr(settings, f"{split}_source")
     }
@@ -103,7 +103,7 @@ def _files(settings: ConfigDict) -> Documents:
     return {**named, **_cut(named["train"], fractions)} if fractions else named
 
 
-def _cut(text: "_TextFile", fractions: Mapping[str, float]) -> Documents:
+def _cut(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
     """Returns "train" and the splits that are cut off its end."""
     whole = text.documents == "file"
     units: Any = next(iter(text)) if whole else list(text)
@@ -125,7 +125,7 @@ def _cut(text: "_TextFile", fractions: Mapping[str, float]) -> Documents:
 
 
 @dataclasses.dataclass(frozen=True)
-class _TextFile:
+class TextFile:
     """The documents of a file, read from its start by each iteration.
 
     Lines and paragraphs come without the blank lines around them; a file as it is. The text of a
@@ -157,14 +157,21 @@ class _TextFile:
         return itertools.chain.from_iterable((*text.split("\n"), "") for text in self.rows)
 
 
-def _open(settings: ConfigDict, split: str) -> _TextFile:
-    path = locate(settings, f"{split}_source")
+def text_file(path: Path, settings: ConfigDict) -> TextFile:
+    """Returns the documents of a file.
+
+    Args:
+      settings: `config.data`, which says what a document is, and the field of rows.
+
+    Raises:
+      UserError: the field of rows has no name.
+    """
     kind, rows = format_of(path), None
     if kind in FORMATS:
         fields = Fields(("text_field",), (settings.text_field,), exact=False)
         fields.check()
         rows = TableFile(path, kind, fields, _text, settings.skip_broken)
-    return _TextFile(path, settings.documents, rows)
+    return TextFile(path, settings.documents, rows)
 
 
 def _text(text: Any) -> str:

@@ -4,6 +4,7 @@ Everything is streamed, however large.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -25,12 +26,24 @@ def labelled_file(settings: ConfigDict, split: str) -> TableFile[Labelled]:
     Raises:
       UserError: the file is not there or of no known format, or a field is missing or named twice.
     """
-    path = locate(settings, f"{split}_source")
+    return labelled_table(locate(settings, f"{split}_source"), settings, f"data.{split}_source")
+
+
+def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Labelled]:
+    """Returns the labelled texts in the rows of a file.
+
+    Args:
+      settings: `config.data`, for the fields.
+      name: of what names the file, for messages.
+
+    Raises:
+      UserError: the file is of no known format, or a field is missing or named twice.
+    """
     kind = format_of(path)
     if kind not in FORMATS:
         raise UserError(
-            f"data.{split}_source={path.name!r} is none of {', '.join(FORMATS)}: name a file of "
-            "labelled texts, and let its name say what it is"
+            f"{name}={path.name!r} is none of {', '.join(FORMATS)}: name a file of labelled texts, "
+            "and let its name say what it is"
         )
     keys = ("text_field", "label_field")
     fields = Fields(keys, (settings.text_field, settings.label_field), exact=True)

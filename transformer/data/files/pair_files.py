@@ -71,7 +71,19 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
                 f"from its rows, set --config.data.{target}= (empty)"
             )
         return TwoFiles(path, other)
-    keys = ("source_field", "target_field")
+    return pair_table(path, settings)
+
+
+def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
+    """Returns the pairs in the rows of one file, of TSV if its name does not say another format.
+
+    Args:
+      settings: `config.data`, for the fields.
+
+    Raises:
+      UserError: a field is missing or named twice.
+    """
+    kind, keys = format_of(path), ("source_field", "target_field")
     fields = Fields(keys, (settings.source_field, settings.target_field), exact=False)
     fields.check()
     return TableFile(path, kind if kind in FORMATS else ".tsv", fields, _pair, settings.skip_broken)

@@ -1,0 +1,155 @@
+"""The scores of translations, and another text than a run's to score a translator on."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from transformer.data.corpora import tags
+from transformer.data.pairs import Pair
+from transformer.decoding.search import PENALTIES
+from transformer.errors import UserError
+from transformer.inference.hypotheses import Translation
+from transformer.inference.segments import Segmenter, join
+from transformer.inference.translator import Translator
+
+
+class GivenPairs(NamedTuple):
+    """Another text than a run's to score its translator on.
+
+    Attributes:
+      pairs: sources as the model reads them, and the first reference of each.
+      further: lists of a further reference of each pair.
+    """
+
+    pairs: Sequence[Pair]
+    further: Sequence[Sequence[str]] = ()
+
+
+class Found(NamedTuple):
+    """A scored translation, with its log-probability in nats and its number of tokens."""
+
+    text: str
+    log_prob: float
+    tokens: int
+
+
+def find_translations(found: Sequence[Sequence[Translation]], decode: ConfigDict) -> list[Found]:
+    """Returns the translation of each sentence, joined from those of its segments.
+
+    Args:
+      found: the best translation of each segment of each sentence.
+      decode: `config.decode`, with which they were searched.
+    """
+    penalty = PENALTIES[decode.length_penalty]
+    return [
+        Found(
+            join([[best] for best in segments], 1)[0].text,
+            sum(best.score * float(penalty(best.tokens, decode.alpha)) for best in segments),
+            sum(best.tokens for best in segments),
+        )
+        for segments in found
+    ]
+
+
+def text_scores(
+    hypotheses: Sequence[str],
+    given: GivenPairs,
+    translator: Translator,
+    config: ConfigDict,
+    final: bool,
+) -> dict[str, Any]:
+    """Returns BLEU and the other scores of translations, see `metrics.text.corpus_scores`.
+
+    Final ones also have the results of `count_placeholders`, if the tokenizers have some.
+    """
+    # sacreBLEU is not needed to translate.
+    from transformer.metrics.text import corpus_scores, count_placeholders
+
+    settings, pairs = config.evaluate, given.pairs
+    scores = corpus_scores(
+        hypotheses,
+        [pair.target for pair in pairs],
+        settings.sacrebleu_tokenizer,
+        settings.moses,
+        settings.bootstrap if final else 0,
+        given.further,
+        final,
+    )
+    scores["sentences"] = len(pairs)
+    if final and (symbols := _placeholders(translator, config)):
+        sources = [pair.source for pair in pairs]
+        total, kept = count_placeholders(sources, hypotheses, symbols)
+        scores |= {"placeholders": total, "placeholders_kept": kept}
+    return scores
+
+
+def text_files(split: str, given: GivenPairs, found: Sequence[Found]) -> dict[str, list[str]]:
+    """Returns the lines of the files with the texts behind the scores of a split.
+
+    The numbers have the format of the mode `score`, of the tokens that the search found.
+    """
+    references = {
+        f"translations/{split}.reference.{number}.txt": list(own)
+        for number, own in enumerate(given.further, 1)
+    }
+    return {
+        f"translations/{split}.txt": [own.text for own in found],
+        f"translations/{split}.source.txt": [pair.source for pair in given.pairs],
+        f"translations/{split}.reference.txt": [pair.target for pair in given.pairs],
+        **references,
+        f"translations/{split}.scores.tsv": [f"{own.log_prob:.4f}\t{own.tokens}" for own in found],
+    }
+
+
+def given_segmenter(
+    config: ConfigDict, folder: Path, translator: Translator
+) -> Callable[[str, int], list[str]]:
+    """Returns a function of a line and its number: the segments that are translated one by one.
+
+    A line that the model can read is whole, as held-out text is.
+    """
+    encode = translator.source_tokenizer.encode
+    return Segmenter(config, folder, encode, translator.max_length, keep_whole=True)
+
+
+def cut_line(given: GivenPairs, translator: Translator) -> str:
+    """Returns a line about pairs of which the loss counts only the beginning; '' for none."""
+    limit, pairs = translator.max_length - 1, given.pairs
+    sides = (
+        translator.source_tokenizer.encode([pair.source for pair in pairs]),
+        translator.target_tokenizer.encode([pair.target for pair in pairs]),
+    )
+    cut = sum(max(map(len, ids)) > limit for ids in zip(*sides, strict=True))
+    if not cut:
+        return ""
+    return (
+        f"warning: {cut:,} of {len(pairs):,} pairs have a side of more than {limit:,} tokens, of "
+        f"which the loss counts the first (model.max_length={translator.max_length})"
+    )
+
+
+def check_scores(settings: ConfigDict) -> None:
+    """Raises UserError if sacreBLEU lacks a tokenizer, before training instead of after it.
+
+    Args:
+      settings: `config.evaluate`.
+    """
+    from transformer.metrics.text import corpus_scores
+
+    try:
+        corpus_scores(["a"], ["a"], settings.sacrebleu_tokenizer)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UserError(
+            f"evaluate.sacrebleu_tokenizer='{settings.sacrebleu_tokenizer}' cannot be used "
+            f"({reason}): choose one of 13a, intl, char, zh, none, or install what it needs"
+        ) from None
+
+
+def _placeholders(translator: Translator, config: ConfigDict) -> list[str]:
+    """The symbols of both tokenizers, without white space and the tags of corpora."""
+    source, target = translator.source_tokenizer, translator.target_tokenizer
+    others = {*tags.symbols_of(config.data)}
+    return [s for s in source.symbols if s in target.symbols and s.strip() and s not in others]
