@@ -19,6 +19,7 @@ from places import ROOT
 from task_runs import SHORT, train_runs
 from tiny_run import command
 from transformer.analysis.attention import Attention
+from transformer.data.parallel.batches import make_batch
 from transformer.errors import UserError
 from transformer.keys import assign
 
@@ -133,6 +134,19 @@ def test_attention_has_every_head_with_the_names_of_its_rows_and_columns(runs):
     )
     assert list(runs["language_model"].attention("one red").weights) == ["decoder_self"]
     assert list(runs["classification"].attention("the plot").weights) == ["encoder_self"]
+
+
+def test_attention_of_a_static_length_is_that_of_the_text_without_padding(translator):
+    predictor, seen = translator.trained.predictor, translator.attention("a b c", "c d")
+    sides = [["a b c"], ["c d"]]
+    tokenizers = (predictor.source_tokenizer, predictor.target_tokenizer)
+    ids = [each.encode(side) for each, side in zip(tokenizers, sides, strict=True)]
+    alone = predictor.batch_attention(translator.trained.variables, make_batch(*ids, 1, 4))
+    assert list(seen.weights) == ["encoder_self", "decoder_self", "cross"]
+    for kind, weights in seen.weights.items():
+        rows, columns = weights.shape[2:]
+        wanted = np.asarray(alone[kind].weights)[:, 0, :, :rows, :columns]
+        np.testing.assert_allclose(weights, wanted, rtol=1e-5, atol=1e-6)
 
 
 def shown(seen: Attention) -> str:

@@ -140,8 +140,8 @@ class Attention(NamedTuple):
             "cross": (target, source),
         }
         weights, value_norms = {}, {}
-        for kind, found in batch.items():
-            queries, keys = sides[kind]
+        for kind in filter(batch.__contains__, KINDS):  # the order in which they are shown
+            found, (queries, keys) = batch[kind], sides[kind]
             weights[kind] = np.asarray(found.weights)[:, 0, :, :queries, :keys]
             if found.value_norms is not None:
                 value_norms[kind] = np.asarray(found.value_norms)[:, 0, :, :keys]

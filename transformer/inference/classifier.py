@@ -153,12 +153,15 @@ class TextClassifier(Predictor):
 
     def prepare(self, variables: Variables) -> None:
         """Compiles what `predict` needs for a single line, see `compile_ahead`."""
+        compile_ahead(lambda length: self.prepare_rows(variables, 1, length), self.max_tokens)
 
-        def run(length: int) -> None:
-            blank = make_labelled_batch([[]], [NO_LABEL], 1, length)
-            self._classify(variables, blank.tokens)
+    def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
+        """Compiles what `predict` needs for batches of so many rows of a static length."""
+        self._classify(variables, make_labelled_batch([[]], [NO_LABEL], rows, length).tokens)
 
-        compile_ahead(run, self.max_tokens)
+    def prepare_attention(self, variables: Variables, length: int) -> None:
+        """Compiles what `attention` needs for texts of a static length."""
+        self._attend(variables, make_labelled_batch([[]], [NO_LABEL], 1, length).tokens)
 
     def embeddings(self, variables: Variables, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
         """Returns the pooled vector of each line."""

@@ -1,5 +1,6 @@
 """Inference with a language model: a prompt in, text out."""
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from transformer.data.documents.packing import cut_chunks, pack_chunks
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.groups import compile_ahead, length_groups, static_rows
+from transformer.inference.groups import compile_ahead, length_groups, static_length, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.inference.writer import Writer
 from transformer.losses import TokenSums, cross_entropy
@@ -137,11 +138,11 @@ class Generator(TokenPredictor):
 
     def prepare_score(self, variables: Variables) -> None:
         """Compiles what `score` needs for a single line, see `compile_ahead`."""
+        compile_ahead(lambda length: self.prepare_scores(variables, 1, length), self.context)
 
-        def run(length: int) -> None:
-            self._row_nll(variables, _score_batch([], 1, length))
-
-        compile_ahead(run, self.context)
+    def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
+        """Compiles what `score` needs for batches of so many rows of a static length."""
+        self._row_nll(variables, _score_batch([], rows, length))
 
     def score_chunks(
         self, variables: Variables, text: Text, context: int, count: int
@@ -173,13 +174,15 @@ class Generator(TokenPredictor):
         prompts: Sequence[str],
         first_line: int = 1,
         num_best: int | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> list[list[Continuation]]:
         """Returns some continuations of each prompt, with the method `decode.search`.
 
         Args:
-          first_line: number of the first prompt, for errors and random draws: a prompt's samples
-            depend only on `decode.seed` and its number.
+          first_line: number of the first prompt, for errors.
           num_best: how many; by default `decode.num_best`.
+          numbers: of the prompts' random draws, by default those of their lines: a prompt's samples
+            depend only on `decode.seed` and its number.
 
         Raises:
           UserError: see `stream`; a search needs texts that end.
@@ -193,7 +196,12 @@ class Generator(TokenPredictor):
             if [] in results:
                 raise not_finite(first_line + results.index([]), "text")
             return results
-        copies = [(ids, (first_line + i, n)) for i, ids in enumerate(given) for n in range(best)]
+        numbers = numbers or range(first_line, first_line + len(given))
+        copies = [
+            (ids, (number, n))
+            for ids, number in zip(given, numbers, strict=True)
+            for n in range(best)
+        ]
         texts: list[str] = []
         for first in range(0, len(copies), size):
             rows = copies[first : first + size]
@@ -205,9 +213,13 @@ class Generator(TokenPredictor):
         drawn = iter(texts)
         return [[Continuation(next(drawn), None) for _ in range(best)] for _ in given]
 
-    def prepare(self, variables: Variables) -> None:
-        """Compiles what `write` needs for a single prompt, see `compile_ahead`."""
-        self._writer.prepare(variables)
+    def prepare(self, variables: Variables, prompts: int = 1) -> None:
+        """Compiles what `write` needs for so many prompts, see `compile_ahead`."""
+        self._writer.prepare(variables, prompts)
+
+    def prepare_attention(self, variables: Variables, length: int) -> None:
+        """Compiles what `attention` needs for texts of a static length."""
+        self._attend(variables, _read_batch([], length))
 
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
         """Yields the prompt, then its continuation piece by piece while it is sampled.
@@ -234,10 +246,8 @@ class Generator(TokenPredictor):
         running text.
         """
         ids = self.read(text, 1)
-        tokens = np.array([ids], np.int32)
-        batch = TextBatch(tokens, np.zeros_like(tokens), np.ones_like(tokens))
-        found = self.batch_attention(variables, batch)
-        return Attention.of_first_text(found, [], self.pieces(ids))
+        batch = _read_batch(ids, static_length(len(ids), self.context))
+        return Attention.of_first_text(self._attend(variables, batch), [], self.pieces(ids))
 
     def pieces(self, ids: Ids) -> list[str]:
         """Returns the tokens that the model reads as text, of one line each."""
@@ -286,6 +296,10 @@ class Generator(TokenPredictor):
 
     # -- inside
 
+    @functools.cached_property
+    def _attend(self):
+        return jax.jit(self.batch_attention)
+
     def _find(
         self, variables: Variables, given: list[list[int]], count: int
     ) -> list[list[Continuation]]:
@@ -304,6 +318,14 @@ class Generator(TokenPredictor):
             ][:count]
             for row in range(len(given))
         ]
+
+
+def _read_batch(ids: Ids, length: int) -> TextBatch:
+    """A text that is only read, as a row of `length` tokens."""
+    batch = TextBatch(*(np.zeros((1, length), np.int32) for _ in range(3)))
+    batch.tokens[0, : len(ids)] = ids
+    batch.segments[0, : len(ids)] = 1
+    return batch
 
 
 def _score_batch(texts: Sequence[Ids], size: int, length: int) -> TextBatch:

@@ -58,17 +58,19 @@ class BeamSearch:
         beam: int,
         limit: int,
         searches: int = 1,
+        adapts: bool = True,
     ) -> list[Hypotheses]:
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P] and [P].
 
         Args:
           limit: maximum tokens of a translation, see `max_lengths`.
           searches: how many run at the same time.
+          adapts: whether more programs are worth compiling after many sentences.
 
         Raises:
           RunError: the search is too large for the device.
         """
-        many = self._before[source.shape[1]] >= MANY
+        many = adapts and self._before[source.shape[1]] >= MANY
         self._before[source.shape[1]] += len(source)
         steps = min(FIRST_ROOM if many else source.shape[1] + ROOM, limit)
         source = divide(variables, source)
@@ -94,6 +96,24 @@ class BeamSearch:
                 steps = min(2 * steps, limit)
                 self._check(search.cache, len(rows), beam, steps, searches)
                 search = self._grow(search, steps)
+
+    def prepare(
+        self, variables: Variables, rows: int, length: int, beam: int, limit: int, searches: int
+    ) -> None:
+        """Compiles what `find` needs, unless it adapts, for translations of any length.
+
+        Args:
+          rows: sentences of a search.
+          length: of the sources, a static one.
+        """
+        source = divide(variables, np.full((rows, length), PAD_ID, np.int32))
+        steps = min(length + ROOM, limit)
+        search = self._start(variables, source, beam, steps, limit, searches)
+        self._go_on(variables, search, beam, 0)  # blank sentences take no step
+        while steps < limit:
+            steps = min(2 * steps, limit)
+            search = self._grow(search, steps)
+            self._go_on(variables, search, beam, 0)
 
     def find_stacked(
         self,

@@ -16,7 +16,13 @@ from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.groups import compile_ahead, length_groups, rows_at_once, static_rows
+from transformer.inference.groups import (
+    compile_ahead,
+    length_groups,
+    rows_at_once,
+    static_length,
+    static_rows,
+)
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.search import BeamSearch
 from transformer.inference.workers import each, share
@@ -94,6 +100,7 @@ class Translator(TokenPredictor):
         numbers: Sequence[int] | None = None,
         done: Callable[[int], None] = lambda count: None,
         num_best: int | None = None,
+        rows: int | None = None,
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
 
@@ -105,6 +112,8 @@ class Translator(TokenPredictor):
           numbers: of the lines, for warnings; from one by default.
           done: called with the number of lines that are done since the last call.
           num_best: in place of `decode.num_best`.
+          rows: of every batch, for which `prepare_rows` has compiled; by default, they depend on
+            the number of lines.
 
         Raises:
           RunError: a line's scores are not finite.
@@ -112,13 +121,14 @@ class Translator(TokenPredictor):
         results = [[BLANK] for _ in lines]
         left, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, left + 1)
-        for rows, found in self._decode(self._search.find, variables, lines, beam, numbers):
-            for row, i in enumerate(rows):
+        find = functools.partial(self._search.find, adapts=rows is None)
+        for members, found in self._decode(find, variables, lines, beam, numbers, rows):
+            for row, i in enumerate(members):
                 results[i] = read_hypotheses(found[row], self.target_tokenizer, most)
                 if not results[i]:
                     raise not_finite(numbers[i], "translation")
-            left -= len(rows)
-            done(len(rows))
+            left -= len(members)
+            done(len(members))
         done(left)  # the blank ones
         return results
 
@@ -132,6 +142,12 @@ class Translator(TokenPredictor):
             self._search.find(variables, blank, beam, self._limit(length), workers)
 
         compile_ahead(search, self.max_length)
+
+    def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
+        """Compiles what `translate` needs for batches of so many rows of a static length."""
+        workers, _ = share(variables, self.decode.batch_size)
+        beam, limit = self.decode.beam_size, self._limit(length)
+        self._search.prepare(variables, rows, length, beam, limit, workers)
 
     def translate_stacked(
         self,
@@ -188,11 +204,11 @@ class Translator(TokenPredictor):
 
     def prepare_score(self, variables: Variables) -> None:
         """Compiles what `score` needs for a single pair, see `compile_ahead`."""
+        compile_ahead(lambda length: self.prepare_scores(variables, 1, length), self.max_length)
 
-        def run(length: int) -> None:
-            self._row_nll(variables, make_batch([[]], [[]], 1, length))
-
-        compile_ahead(run, self.max_length)
+    def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
+        """Compiles what `score` needs for batches of so many rows of a static length."""
+        self._row_nll(variables, make_batch([[]], [[]], rows, length))
 
     def cross_attention(
         self,
@@ -272,13 +288,16 @@ class Translator(TokenPredictor):
         if target is None:
             target = self.translate(variables, [source])[0][0].text
         [sources], [targets] = self._encode_pairs([source], [target], 1)
-        length = max(len(sources), len(targets)) + 1
-        batch = make_batch([sources], [targets], 1, length)
+        length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
         return Attention.of_first_text(
-            self.batch_attention(variables, batch),
+            self._attend(variables, make_batch([sources], [targets], 1, length)),
             [*self.source_tokenizer.pieces(sources), "</s>"],
             ["<s>", *self.target_tokenizer.pieces(targets)],
         )
+
+    def prepare_attention(self, variables: Variables, length: int) -> None:
+        """Compiles what `attention` needs for texts of a static length."""
+        self._attend(variables, make_batch([[]], [[]], 1, length))
 
     def batch_attention(self, variables: Variables, batch: Batch) -> dict[str, BatchAttention]:
         inputs = _inputs(batch)
@@ -303,13 +322,14 @@ class Translator(TokenPredictor):
         lines: Sequence[str],
         beam: int | None,
         numbers: Sequence[int],
+        rows: int | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the lines that were decoded together, without blank ones, and what is found."""
         encoded = self._encode_lines(self.source_tokenizer, lines, numbers)
         todo = [i for i, ids in enumerate(encoded) if ids]
         lengths = [len(ids) + 1 for ids in encoded]
         workers, most = share(variables, self.decode.batch_size)
-        size = static_rows(math.ceil(len(todo) / workers), most)
+        size = rows or static_rows(math.ceil(len(todo) / workers), most)
         batches = list(length_groups(todo, lengths, size, self.max_length))
         # The first of each length come first: their programs are compiled at the same time.
         firsts = {length: rows[0] for rows, length in reversed(batches)}
@@ -330,6 +350,10 @@ class Translator(TokenPredictor):
             return model.features(*_inputs(batch), rates), model.output_table()
 
         return self.model.apply(variables, method=run, rngs=rngs)
+
+    @functools.cached_property
+    def _attend(self):
+        return jax.jit(self.batch_attention)
 
     @functools.cached_property
     def _cross(self):

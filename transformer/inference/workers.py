@@ -36,7 +36,8 @@ def each(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Iterator[Result]:
     """Yields the results for all items, in their order, computed by `workers` threads."""
-    if workers == 1:
+    items = list(items)
+    if min(workers, len(items)) < 2:
         yield from map(function, items)
         return
     pool = ThreadPoolExecutor(workers)

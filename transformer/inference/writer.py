@@ -107,13 +107,14 @@ class Writer:
                     raise not_finite(line, "text")
             yield [self._take(ids, left, i) for i, ids in enumerate(new)]
 
-    def prepare(self, variables: Variables) -> None:
-        """Compiles what `draw` or `find` needs for a single prompt, see `compile_ahead`."""
+    def prepare(self, variables: Variables, prompts: int = 1) -> None:
+        """Compiles what `draw` or `find` needs for so many prompts, see `compile_ahead`."""
         most = self.decode.max_new_tokens
-        copies = static_rows(self.decode.num_best, self.decode.batch_size)
+        rows = static_rows(prompts, self.decode.batch_size)
+        copies = static_rows(prompts * self.decode.num_best, self.decode.batch_size)
 
         def search(room: int) -> None:
-            self._search(variables, self._prompts([], 1, room))
+            self._search(variables, self._prompts([], rows, room))
 
         def draw(room: int) -> None:
             prompts = self._prompts([], copies, room)
