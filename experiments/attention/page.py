@@ -130,13 +130,32 @@ def explorer(given: Example, tracked: Sequence[Example], options: Options) -> st
     return web_page.render(TEMPLATE, **_values(given, tracked, options))
 
 
+def live_example(seen: Attention) -> dict[str, Any]:
+    """Returns attention as an explorer opens it that is on the page already, with its notes.
+
+    Numbers are those of `web_page.encode_floats`; a text too long for a page is cut.
+    """
+    example = _shorten(Example(("",), (AttentionMaps.of(seen),)), MAX_CHARACTERS)
+    return {**_encode(example), "notes": _notes_of(example)}
+
+
+def live_values() -> dict[str, Any]:
+    """Returns the data of an explorer that has no sentence yet."""
+    view = {"kind": "", "layer": 1, "head": 1, "view": "heads", "end": "shown"}
+    return {"kinds": _kinds(), "examples": [], "notes": [], "open": view}
+
+
+def _kinds() -> dict[str, Any]:
+    return {kind: names._asdict() for kind, names in KINDS.items()}
+
+
 def _values(given: Example, tracked: Sequence[Example], options: Options) -> dict[str, Any]:
     """What the template of the explorer names."""
     examples, notes = fit(given, tracked)
     for note in notes:
         logger.warning(note)
     data = {
-        "kinds": {kind: names._asdict() for kind, names in KINDS.items()},
+        "kinds": _kinds(),
         "examples": [_encode(example) for example in examples],
         "notes": notes,
         "open": _first_view(given.frames[-1], options),
@@ -168,15 +187,8 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
     many as leave room for `MIN_FRAMES` checkpoints, or one, and of the checkpoints, evenly
     chosen from the first to the last, as many as fit.
     """
-    notes = []
     first = _shorten(given, MAX_CHARACTERS)
-    if any(first.omitted):
-        sides = zip(first.omitted, ("source", "target"), strict=True)
-        counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
-        notes.append(
-            f"too long for a page under 2 MB: the explorer leaves out the last {counts}, and the "
-            "sums of its rows fall short of 1 by what these get; attention.npz has them all"
-        )
+    notes = [f"{note}; attention.npz has them all" for note in _notes_of(first)]
     room = MAX_CHARACTERS - sum(map(_size, first.frames))
     kept = list(tracked)
     while len(kept) > 1 and _frames_that_fit(kept, room) < min(MIN_FRAMES, _most_frames(kept)):
@@ -194,6 +206,18 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
         )
         kept = [_thin(example, frames) for example in kept]
     return [first, *kept], notes
+
+
+def _notes_of(example: Example) -> list[str]:
+    """A line on the tokens that a shortened example leaves out, if any."""
+    if not any(example.omitted):
+        return []
+    sides = zip(example.omitted, ("source", "target"), strict=True)
+    counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
+    return [
+        f"too long for a page under 2 MB: the explorer leaves out the last {counts}, and the "
+        "sums of its rows fall short of 1 by what these get"
+    ]
 
 
 def _most_frames(examples: Sequence[Example]) -> int:

@@ -166,7 +166,7 @@ function listen() {
   byId("example").append(
     ...examples.map((example, i) => element("option", { value: i }, example.title)),
   );
-  byId("examples").hidden = examples.length === 1;
+  byId("examples").hidden = examples.length < 2;
   byId("example").addEventListener("change", (event) => {
     choose({ example: Number(event.target.value), frame: null });
   });
@@ -183,10 +183,12 @@ function listen() {
   window.addEventListener("hashchange", () => readAddress());
   let width = 0;
   new ResizeObserver(([{ contentRect }]) => {
-    if (contentRect.width !== width && width) show();
+    if (contentRect.width !== width && width && choice) show();
     width = contentRect.width;
   }).observe(byId("controls"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => show());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    if (choice) show();
+  });
 }
 
 function readAddress() {
@@ -225,8 +227,9 @@ function showPlaying() {
 /** Arrows move through heads and layers; on a row's name, up and down move through rows. */
 function steer(event) {
   const { target, key } = event;
+  if (!byId("chart").getClientRects().length) return; // a page may hide it
   const ownArrows = target.matches(
-    'input[type="range"], select, [type="radio"]:not([name="layer"]):not([name="head"])',
+    'textarea, input[type="range"], select, [type="radio"]:not([name="layer"]):not([name="head"])',
   );
   const onRow = target.matches("button.name");
   if (key === "Escape") {
@@ -267,7 +270,20 @@ window.explorer = Object.freeze({
     const weights = rows[row];
     return { token: queries[row], after: after && after[row], keys, weights, sum: sum(weights) };
   },
+  /** Shows another sentence in place of all, in the view that is chosen. */
+  open: ({ notes, ...example }) => {
+    examples = [decodeExample(example)];
+    data.notes = notes;
+    data.open.kind ||= kindsOf(examples[0]).at(-1);
+    largestOf.clear();
+    if (!choice) {
+      readAddress();
+      return;
+    }
+    showNotes([]);
+    choose({ example: 0, frame: null, row: null });
+  },
 });
 
 listen();
-readAddress();
+if (examples.length) readAddress();

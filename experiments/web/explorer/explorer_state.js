@@ -2,14 +2,7 @@
 // The page's data, what of it is chosen, and the choice as the page's address.
 
 const data = JSON.parse(byId("data").textContent);
-const examples = data.examples.map((example) => ({
-  ...example,
-  frames: example.frames.map((frame) => ({
-    label: frame.label,
-    weights: decodeAll(frame.weights),
-    norms: decodeAll(frame.norms),
-  })),
-}));
+let examples = data.examples.map(decodeExample);
 const VIEWS = { matrix: "Matrix", lines: "Lines", heads: "All heads" };
 const VALUES = { weights: "weights", norms: "weights × norms" };
 // In the address these count from one.
@@ -22,6 +15,17 @@ const NAMED = {
   end: ["shown", "hidden"],
   tokens: ["pieces", "words"],
 };
+
+function decodeExample(example) {
+  return {
+    ...example,
+    frames: example.frames.map((frame) => ({
+      label: frame.label,
+      weights: decodeAll(frame.weights),
+      norms: decodeAll(frame.norms),
+    })),
+  };
+}
 
 function decodeAll(arrays) {
   const decoded = Object.entries(arrays).map(([kind, array]) => [kind, decodeFloats(array)]);

@@ -2,9 +2,10 @@
 // Elements, names of tokens and colours: what all views are made of.
 
 /** An element with attributes (`on` holds listeners) and children; text stays text. */
-function element(tag, { on = {}, ...attributes } = {}, ...children) {
+function element(tag, { on = {}, style = "", ...attributes } = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (style) made.style.cssText = style; // an attribute is not for pages with a strict policy
   for (const [name, listener] of Object.entries(on)) made.addEventListener(name, listener);
   made.append(...children);
   return made;
