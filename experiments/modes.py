@@ -144,6 +144,12 @@ TABLE = (
         ("classification",),
     ),
     Mode(
+        "serve",
+        "experiments.serving.serve.serve",
+        "serve a page to type into and a JSON API, of this run and others",
+        ("host", "port", "also", "server_name"),
+    ),
+    Mode(
         "embeddings",
         "experiments.embeddings.pictures.embeddings",
         "draw maps of the token embeddings",

@@ -40,6 +40,10 @@ class Options:
     token: str | None = _flag(
         "print the nearest neighbours of this token or word, without pictures"
     )
+    host: str | None = _flag("address to listen at; by default 127.0.0.1: this machine alone")
+    port: int | None = _flag("port to listen at; by default 8000, and 0 for any that is free")
+    also: str | None = _flag("folders of further runs, joined by commas")
+    server_name: str | None = _flag("names by which a proxy is reached, joined by commas")
     parts: str | None = _flag("what to measure, of training,decoding,start; by default all")
     peers: str | None = _flag(
         "others to train in turn, such as torch,hugging_face; by default those installed"

@@ -83,7 +83,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel):
     assert "Requires-Dist: jax>=" in metadata
     assert 'Requires-Dist: pytest>=8.0; extra == "dev"' in metadata
     assert "Requires-Dist: pytest>=8.0\n" not in metadata
-    for extra in ("peers", "dev"):
+    for extra in ("serve", "peers", "dev"):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 

@@ -86,6 +86,7 @@ def test_a_mode_of_the_table_is_run_with_its_flags(folder, added, capsys):
 def test_a_task_without_a_mode_is_told_those_that_it_has(folder, added, capsys):
     assert execute(Command("classify", str(folder), None, [], Options())) == 2
     error = capsys.readouterr().err
-    known = "clean, attention, align, translate, score, embeddings, heads, positions, report, echo"
+    known = "clean, attention, align, translate, score, serve, embeddings, heads, positions, "
+    known += "report, echo"
     reason = "--mode=classify is not for config.task=translation"
     assert error == f"error: {reason}: use plan, benchmark, fetch, evaluate, {known}\n"

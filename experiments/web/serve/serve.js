@@ -1,0 +1,208 @@
+"use strict";
+// Asks each run while somebody types, drops what is outdated, and shows the answers and the heads.
+{
+  const PAUSE = 180; // milliseconds without a key before the runs are asked
+  const POLL = 1000; // milliseconds between looks at a server that is starting
+  const runs = JSON.parse(byId("served").textContent);
+  const cards = [...document.querySelectorAll(".run")].map((card, i) => ({
+    run: runs[i],
+    card,
+    answers: card.querySelector(".answers"),
+    told: card.querySelector(".told"),
+    heads: card.querySelector("button.heads"),
+    chosen: 0, // the answer whose heads are shown
+    texts: [], // of the answers
+  }));
+  let asking = new AbortController(); // of what was typed last
+  let shown = null; // the card whose heads are shown
+  let pause = null;
+
+  async function post(operation, body, signal) {
+    const response = await fetch(`/api/${operation}`, {
+      method: "POST", headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(body), signal,
+    });
+    const found = await response.json();
+    if (!response.ok) throw new Error(found.error);
+    return found;
+  }
+
+  function fields(run) {
+    const tag = run.source_tags.length && byId("tag") ? { source_tag: byId("tag").value } : {};
+    return { run: run.name, ...tag };
+  }
+
+  const count = (run) => Math.min(Number(byId("best").value), run.max_best);
+
+  function number(value, title) {
+    return element("span", { class: "number", title }, value.toFixed(2));
+  }
+
+  // -- each task: answers as elements, with their texts
+
+  async function translated(one, text, signal) {
+    const asked = { ...fields(one.run), texts: [text], num_best: count(one.run) };
+    const [found] = (await post("translate", asked, signal)).translations;
+    one.texts = found.map((each) => each.text);
+    const title = "log-probability in nats, over the length penalty";
+    return found.map((each, i) => {
+      const button = element(
+        "button",
+        { type: "button", dir: "auto", on: { click: () => chooseAnswer(one, i) } },
+        each.text || "∅",
+      );
+      return element("li", {}, one.heads ? button : element("span", {}, each.text),
+        number(each.score, title));
+    });
+  }
+
+  async function continued(one, text, signal) {
+    const asked = { ...fields(one.run), texts: [text], num_best: count(one.run) };
+    const [found] = (await post("generate", asked, signal)).continuations;
+    one.texts = found.map((each) => each.text);
+    const whole = { ...fields(one.run), texts: [text, ...one.texts] };
+    // What is longer than the model reads at once has no log-probability.
+    const scores = (await post("score", whole, signal).catch((error) => {
+      if (error.name === "AbortError") throw error;
+      return { scores: [] };
+    })).scores;
+    const title = "log-probability of the whole text in nats";
+    const [own] = scores;
+    one.note = own
+      ? `your text: ${own.log_prob.toFixed(2)} nats over ${own.tokens} tokens`
+      : "";
+    return found.map((each, i) => {
+      const same = each.text.startsWith(text) ? text.length : 0;
+      const rest = element("span", { class: "written" }, each.text.slice(same));
+      const line = element("span", { dir: "auto" }, each.text.slice(0, same), rest);
+      const score = scores[i + 1];
+      return element("li", {}, line, ...(score ? [number(score.log_prob, title)] : []));
+    });
+  }
+
+  async function classified(one, text, signal) {
+    const asked = { ...fields(one.run), texts: [text], num_best: one.run.max_best };
+    const [found] = (await post("classify", asked, signal)).classes;
+    return found.map(({ label, probability }) => {
+      const percent = `${(100 * probability).toFixed(1)}%`;
+      return element(
+        "li", { class: "bar", style: `--share: ${100 * probability}%` },
+        element("span", {}, label), element("span", { class: "number" }, percent),
+      );
+    });
+  }
+
+  const ASK = { translation: translated, language_model: continued, classification: classified };
+
+  // -- asking
+
+  function ask() {
+    clearTimeout(pause);
+    asking.abort();
+    asking = new AbortController();
+    const text = byId("text").value;
+    for (const one of cards) {
+      if (text.trim()) askOne(one, text, asking.signal);
+      else empty(one);
+    }
+  }
+
+  function askSoon() {
+    clearTimeout(pause);
+    pause = setTimeout(ask, PAUSE);
+    for (const one of cards) one.card.classList.add("late");
+  }
+
+  async function askOne(one, text, signal) {
+    const start = performance.now();
+    one.card.classList.add("late");
+    try {
+      one.note = "";
+      const answers = await ASK[one.run.task](one, text, signal);
+      if (signal.aborted) return;
+      const time = `${Math.round(performance.now() - start)} ms`;
+      one.chosen = 0;
+      one.answers.replaceChildren(...answers);
+      tell(one, [one.note, time].filter(Boolean).join(" · "), false);
+      if (one === shown) await showHeads();
+    } catch (error) {
+      if (signal.aborted) return;
+      one.answers.replaceChildren();
+      const reason = error instanceof TypeError ? "the server does not answer" : error.message;
+      tell(one, reason, true);
+    }
+  }
+
+  function tell(one, text, isWrong) {
+    one.card.classList.remove("late");
+    one.told.classList.toggle("wrong", isWrong);
+    one.told.textContent = text;
+  }
+
+  function empty(one) {
+    one.answers.replaceChildren();
+    one.texts = [];
+    tell(one, "", false);
+    if (one === shown) byId("heads").hidden = true;
+  }
+
+  // -- the heads
+
+  function chooseAnswer(one, i) {
+    one.chosen = i;
+    open(one);
+  }
+
+  /** Shows a run's heads, or none. */
+  function open(one) {
+    shown = one;
+    for (const each of cards) {
+      if (!each.heads) continue;
+      each.heads.setAttribute("aria-pressed", each === shown);
+      each.heads.textContent = each === shown ? "Hide the heads" : "Show the heads";
+    }
+    if (shown) showHeads();
+    else byId("heads").hidden = true;
+  }
+
+  async function showHeads() {
+    const { signal } = asking;
+    const [one, text] = [shown, byId("text").value];
+    if (!text.trim()) return;
+    const target = one.run.task === "translation" ? { target: one.texts[one.chosen] } : {};
+    one.answers.querySelectorAll("button").forEach((button, i) =>
+      button.setAttribute("aria-pressed", i === one.chosen),
+    );
+    try {
+      const found = await post("attention", { ...fields(one.run), text, ...target }, signal);
+      if (signal.aborted || one !== shown) return;
+      byId("heads").hidden = false;
+      explorer.open(found);
+    } catch (error) {
+      if (!signal.aborted) tell(one, error.message, true);
+    }
+  }
+
+  // -- the server
+
+  async function look() {
+    try {
+      const found = await (await fetch("/api/runs")).json();
+      const part = `${found.compiled} of ${found.programs} programs are compiled`;
+      byId("state").textContent =
+        found.status === "ready" ? "" : `The server is starting: ${part}. First answers take longer.`;
+      if (found.status === "ready") return;
+    } catch {
+      byId("state").textContent = "The server does not answer.";
+    }
+    setTimeout(look, POLL);
+  }
+
+  byId("text").addEventListener("input", askSoon);
+  for (const name of ["best", "tag"]) byId(name)?.addEventListener("change", ask);
+  for (const one of cards) {
+    one.heads?.addEventListener("click", () => open(one === shown ? null : one));
+  }
+  look();
+  if (byId("text").value) ask(); // what the browser kept of an earlier visit
+}

@@ -1,0 +1,88 @@
+"""A server of runs within this process, and a client that reads its answers whole."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from experiments.serving.batching import Batcher
+from experiments.serving.limits import Limits
+from experiments.serving.server import Server, listen, make_server
+from experiments.serving.works import Served
+
+PATIENCE = 60  # seconds: nothing is as slow as that unless it is wrong
+DEFAULT = Limits()
+
+
+class Answer(NamedTuple):
+    """An answer: its status, its headers in lower case, and its body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Running(NamedTuple):
+    """A server that runs in threads of its own."""
+
+    server: Server
+    batcher: Batcher
+    port: int
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}
+    ) -> Answer:
+        """Returns the answer to a request, in a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, dict(headers))
+            found = connection.getresponse()
+            named = {name.lower(): value for name, value in found.getheaders()}
+            return Answer(found.status, named, found.read())
+
+    def get(self, path: str) -> Answer:
+        return self.ask("GET", path)
+
+    def post(self, operation: str, fields: Any, **headers: str) -> Answer:
+        """Posts JSON to an operation; a header's name has `_` for `-`."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
+        kind = {"Content-Type": "application/json"}
+        return self.ask("POST", f"/api/{operation}", body, kind | given)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Returns once a condition holds; fails if it never does."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never holds"
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def serving(runs: list[Served], limits: Limits = DEFAULT, **names: Any) -> Iterator[Running]:
+    """Serves runs meanwhile."""
+    listening = listen("127.0.0.1", 0)
+    port = listening.getsockname()[1]
+    server, batcher = make_server(runs, names.get("names", ()), names.get("local", True), limits)
+    threads = [
+        threading.Thread(target=batcher.run),
+        threading.Thread(target=lambda: asyncio.run(server.serve([listening]))),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield Running(server, batcher, port)
+    finally:
+        server.should_exit = True
+        threads[1].join(PATIENCE)
+        batcher.close()
+        threads[0].join(PATIENCE)
+        assert not any(thread.is_alive() for thread in threads)
