@@ -66,7 +66,7 @@ TABLE = (
         TRAIN,
         "experiments.command.command.train",
         "train a run or a sweep, or resume it",
-        ("trial",),
+        ("trial", "seeds"),
         log="stdout",
     ),
     Mode(

@@ -16,6 +16,7 @@ class Options:
     """The value of each of these flags; which modes read it says the table of modes."""
 
     trial: int | None = _flag("number of the only trial of the sweep to train")
+    seeds: int | None = _flag("train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
         "input file, one text per line; default: standard input (align: the test set; evaluate: "
         "the held-out text, or any format of training text, or sacrebleu:wmt14/full,en-de)"

@@ -11,9 +11,8 @@ from ml_collections import ConfigDict
 from transformer.errors import UserError
 from transformer.keys import flatten
 from transformer.metrics.registry import lower_is_better
-from transformer.storage.files import write_json
 
-COMMAND = "sweep.json"
+COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweeps.saved`
 MAX_TOLD = 10
 
 
@@ -29,11 +28,6 @@ class Found(NamedTuple):
         told = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
         score = "not finished" if self.score is None else f"{self.metric} {self.score:.4g}"
         return f"trials/{self.folder.name} ({told or 'as configured'}): {score}"
-
-
-def write_command(folder: Path, command: str) -> None:
-    """Writes the command that trains a sweep to its folder."""
-    write_json(folder / COMMAND, {"command": command})
 
 
 def find_trials(folder: Path) -> list[Found]:

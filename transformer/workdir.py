@@ -251,7 +251,19 @@ def load_config(folder: Path) -> ConfigDict:
         refuse_sweep(folder)
         raise UserError(f"{folder} has no run (no config.json): train first, or check --workdir")
     fix = "restore the original"
-    saved = read_json(path, dict, fix)
+    return parse_config(read_json(path, dict, fix), path, fix)
+
+
+def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
+    """Returns a config that was written as JSON, complete and checked.
+
+    Args:
+      path: the file that has it.
+      fix: the end of the error message.
+
+    Raises:
+      UserError: it is not a config.
+    """
     try:
         config = complete(ConfigDict(saved))
         check(config)

@@ -15,6 +15,7 @@ from experiments.config import Experiment, override
 from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code, keep_program_memory, logging_to
+from experiments.sweeps.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores
 from transformer.errors import UserError
 from transformer.trials import refuse_sweep
@@ -92,6 +93,8 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
     else:
         from experiments.run import train as train_run
 
+        if not (folder / "config.json").exists():
+            refuse_sweep(folder)
         stopped_by = train_run(experiment.config, folder)
     return 128 + stopped_by if stopped_by else 0
 
@@ -100,18 +103,10 @@ def _read(command: Command, folder: Path) -> Experiment:
     """The experiment of the command, or of the run's folder, with the overrides, checked."""
     reads_text = command.mode in READ_TEXT
     has_run = command.workdir is not None and (folder / "config.json").exists()
-    experiment = command.experiment
-    if reads_text and experiment is None and not has_run:
-        refuse_sweep(folder)
-        raise UserError(
-            "--config is missing: name the experiment, such as configs/quickstart.py; --workdir "
-            f"alone resumes a run, and {folder} has none"
-        )
-    if experiment is None and command.workdir is None:
-        experiment = Experiment(base.get_config(), None, None)
-    elif experiment is None:
-        experiment = Experiment(load_config(folder), None, None)
-        safety.forget_places(experiment.config, reads_text)
+    if command.options.seeds is not None:
+        experiment = over_seeds(command.experiment, command.options.seeds)
+    else:
+        experiment = command.experiment or _kept(command, folder, has_run)
     config = experiment.config
     if command.experiment is None:
         for key, text in command.overrides:
@@ -133,6 +128,29 @@ def _read(command: Command, folder: Path) -> Experiment:
         safety.check_fetched(config, [key for key, _ in command.overrides])
         if reads_text and (line := safety.describe_text(config, folder)):
             logger.info(line)
+    return experiment
+
+
+def _kept(command: Command, folder: Path, has_run: bool) -> Experiment:
+    """The experiment of a folder, for a command that names no config; base.py's without a folder.
+
+    Raises:
+      UserError: the mode reads text, and the folder has no run or sweep to resume.
+    """
+    reads_text = command.mode in READ_TEXT
+    experiment = None
+    if command.mode == TRAIN and not has_run:
+        experiment = load_sweep(folder)
+    if reads_text and experiment is None and not has_run:
+        refuse_sweep(folder)
+        raise UserError(
+            "--config is missing: name the experiment, such as configs/quickstart.py; --workdir "
+            f"alone resumes a run, and {folder} has none"
+        )
+    if experiment is None and command.workdir is None:
+        return Experiment(base.get_config(), None, None)
+    experiment = experiment or Experiment(load_config(folder), None, None)
+    safety.forget_places(experiment.config, reads_text)
     return experiment
 
 

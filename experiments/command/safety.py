@@ -15,6 +15,7 @@ from transformer.data.corpora.settings import corpora_of
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
+from transformer.trials import COMMAND
 from transformer.workdir import PLACES, newest_step, without_places
 
 CACHE = "data.cache_dir"
@@ -47,7 +48,8 @@ def describe_text(config: ConfigDict, folder: Path) -> str | None:
     texts += [str(Path(name).expanduser().absolute()) for name in models if name]
     if not texts:
         return None
-    return f"reads {', '.join(texts)}, as {folder / 'config.json'} says"
+    name = "config.json" if (folder / "config.json").exists() else COMMAND
+    return f"reads {', '.join(texts)}, as {folder / name} says"
 
 
 def _texts(data: ConfigDict) -> list[str]:

@@ -1,14 +1,13 @@
 """The end of a sweep: writes the results, and reports which trials are missing."""
 
 import logging
-import shlex
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.sweeps.plan import trial_folder
 from experiments.sweeps.results.outcomes import Trial
 from experiments.sweeps.results.page import write_results
+from experiments.sweeps.saved import command_of
 from experiments.sweeps.study import Study
 
 logger = logging.getLogger(__name__)
@@ -20,12 +19,6 @@ def numbers_of(trials: Iterable[int]) -> str:
     if numbers == list(range(len(numbers))):
         return f"0 to {numbers[-1]}"
     return ", ".join(map(str, numbers))
-
-
-def started_by() -> str:
-    """What started this worker, without a storage's address, which may hold a password."""
-    flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
-    return f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"
 
 
 def summarise(study: Study, folder: Path) -> None:
@@ -52,6 +45,8 @@ def summarise(study: Study, folder: Path) -> None:
             return
     config = study.config
     baseline = config.sweep.baseline if study.trials is not None else None
-    for path in write_results(config.task, trials, folder, config.name, started_by(), baseline):
+    for path in write_results(
+        config.task, trials, folder, config.name, command_of(folder), baseline
+    ):
         logger.info(f"wrote {path}")
     logger.info((folder / "results.md").read_text(encoding="utf-8"))

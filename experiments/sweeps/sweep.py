@@ -30,14 +30,14 @@ from experiments.sweeps.plan import (
     structure,
 )
 from experiments.sweeps.queue import Queue, Taken, waiting_for
+from experiments.sweeps.saved import save_sweep
 from experiments.sweeps.study import Study, find_trials
-from experiments.sweeps.summary import numbers_of, started_by, summarise
+from experiments.sweeps.summary import numbers_of, summarise
 from transformer import tasks, workdir
 from transformer.errors import RunError, UserError
 from transformer.run import Run
 from transformer.storage.files import write_text
 from transformer.train import Trainer
-from transformer.trials import write_command
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +71,12 @@ def sweep(
     planned = plan_trials(config, trials or (), folder) if grid else None
     if only is not None:
         return _train_only(config, planned, folder, only)
+    if (folder / "config.json").exists():
+        raise UserError(f"{folder} holds a run, not a sweep: use another --workdir")
     folder.mkdir(parents=True, exist_ok=True)
     with waiting_for(folder):
         study = Study(config, planned, space, folder)
-        write_command(folder, started_by())
+        save_sweep(folder, config, trials if grid else None)
     if study.trials is not None and config.sweep.baseline not in study.trials:
         raise UserError(
             f"config.sweep.baseline={config.sweep.baseline} is not a trial: this sweep has "

@@ -8,7 +8,8 @@ from configs import quickstart
 from tiny_run import refused
 from transformer import workdir
 from transformer.errors import UserError
-from transformer.trials import find_trials, refuse_sweep, write_command
+from transformer.storage.files import write_json
+from transformer.trials import COMMAND, find_trials, refuse_sweep
 
 
 def write_trial(folder, number, changes, score=None, metric="bleu"):
@@ -62,7 +63,7 @@ def test_of_many_trials_the_best_are_told_and_damaged_ones_left_out(tmp_path):
 
 
 def test_a_sweep_whose_trials_have_not_begun_says_how_to_go_on(tmp_path):
-    write_command(tmp_path, "python launch.py --config=x.py --workdir=here")
+    write_json(tmp_path / COMMAND, {"command": "python launch.py --config=x.py --workdir=here"})
     text = told(tmp_path)
     assert "none of its trials has begun" in text
     assert text.endswith("type: python launch.py --config=x.py --workdir=here")
@@ -82,6 +83,6 @@ def test_a_folder_without_trials_is_no_sweep(tmp_path):
 @pytest.mark.parametrize("mode", ["translate", "evaluate", "report", "train"])
 def test_every_mode_of_a_sweeps_folder_names_its_trials(tmp_path, mode):
     write_trial(tmp_path, 3, {"seed": 1}, 12.0)
-    write_command(tmp_path, "python launch.py --config=c.py --workdir=w")
+    write_json(tmp_path / COMMAND, {"command": "python launch.py --config=c.py --workdir=w"})
     says = ("holds a sweep", "trials/003", "type: python launch.py --config=c.py --workdir=w")
     refused(f"--workdir={tmp_path}", f"--mode={mode}", says=says)
