@@ -97,6 +97,13 @@ TABLE = (
         log="stdout",
     ),
     Mode(
+        "compare",
+        "experiments.comparison.compare.compare_runs",
+        "compare runs on one test set, with intervals and significance tests",
+        ("runs", "set", "output"),
+        workdir=False,
+    ),
+    Mode(
         CLEAN,
         "experiments.cleaning.clean",
         "write what cleaning keeps and drops of the training text, and train nothing",

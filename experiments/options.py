@@ -26,8 +26,14 @@ class Options:
     )
     name: str | None = _flag("name of the results of --input; default: that of the file")
     output: str | None = _flag(
-        "output file; default: standard output (plan, benchmark: also write JSON)"
+        "output file; default: standard output (plan, benchmark: also write JSON; compare: a "
+        "folder, default runs/comparison)"
     )
+    runs: str | None = _flag(
+        "systems, the baseline first: RUN,RUN[,...]; seeds of one system are joined, RUN+RUN, or a "
+        "sweep over seeds; NAME=RUN names it"
+    )
+    set: str | None = _flag("test set below evaluations/ of each run; default: their own")
     source_tag: str | None = _flag(
         "tag put before every source, of a model of several corpora, such as <2de>"
     )

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parents[1] / "web"
+# Of figures, and what the pages have for them.
+COLOURS = {
+    "#000000": "currentColor",
+    "#e6e6e6": "var(--line)",
+    "#0072b2": "var(--blue)",
+    "#d55e00": "var(--orange)",
+    "#009e73": "var(--green)",
+}
 
 
 def write_page(path: Path, template: str, **values: Any) -> Path:

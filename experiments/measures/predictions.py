@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from experiments.measures.texts import Texts, UnreadableError, count_words, digest, read_lines
+from experiments.measures.texts import Texts, count_words, digest, read_rows
 
 PREDICTIONS = "predictions/test.tsv"
 COLUMNS = 4  # true label, predicted label, its probability, text
@@ -22,14 +22,7 @@ def read_predictions(folder: Path, scores: dict[str, Any]) -> Texts:
     Raises:
       UnreadableError: the file is missing or damaged.
     """
-    path = folder / PREDICTIONS
-    rows = [line.split("\t") for line in read_lines(path)]
-    for number, row in enumerate(rows, 1):
-        if len(row) != COLUMNS:
-            raise UnreadableError(
-                path, f"line {number} has {len(row)} columns instead of {COLUMNS}"
-            )
-    truth, predicted, _, texts = zip(*rows, strict=True)
+    truth, predicted, _, texts = zip(*read_rows(folder / PREDICTIONS, COLUMNS), strict=True)
     right = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
     given = digest(f"{label}\t{text}" for label, text in zip(truth, texts, strict=True))
     return Texts(right[:, None].astype(np.int64), right, count_words(texts), {PREDICTIONS: given})

@@ -1,6 +1,7 @@
 """The measures by which sweeps of each task are compared; each task adds an entry of `REGISTRY`."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from experiments.measures.predictions import accuracy, mcnemar_test, read_predictions
+from experiments.measures.significance import randomisation_test
 from experiments.measures.texts import Texts, exact_fraction
-from experiments.measures.translations import bleu, randomisation_test, read_translations
+from experiments.measures.translations import bleu, bleu_of_sums, read_translations
 from transformer.metrics.registry import SWEEPS, find, metrics_of
 
 # Ends the path of a measure that stands for all numbers whose path starts so; its title has {} for
@@ -172,7 +174,7 @@ TRANSLATIONS = TextScores(
     length="words of the source",
     read=read_translations,
     score=bleu,
-    test=randomisation_test,
+    test=functools.partial(randomisation_test, of_sums=bleu_of_sums),
     test_name="approximate randomisation over sentences ({signature}; Riezler and Maxwell 2005)",
     by_length={
         "BLEU": lambda texts, rows: bleu(texts.counts[rows]),

@@ -53,6 +53,21 @@ def read_lines(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
+def read_rows(path: Path, columns: int) -> list[list[str]]:
+    """The columns of each line of a table that a run wrote, between tabs.
+
+    Raises:
+      UnreadableError: see `read_lines`; or a line has another number of columns.
+    """
+    rows = [line.split("\t") for line in read_lines(path)]
+    for number, row in enumerate(rows, 1):
+        if len(row) != columns:
+            raise UnreadableError(
+                path, f"line {number} has {len(row)} columns instead of {columns}"
+            )
+    return rows
+
+
 def digest(lines: Iterable[str]) -> str:
     """What tells lines from others."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,12 +1,13 @@
-"""Translations of a sweep's runs: BLEU counts, and a significance test of two systems."""
+"""The translations of a run's test set, and what BLEU and chrF count of them."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import sacrebleu
-from jaxtyping import Float, Int, Int64, Real
+from jaxtyping import Bool, Float, Int, Int64, Real
 
 from experiments.measures.texts import Texts, UnreadableError, count_words, digest, read_lines
 from transformer.errors import UserError
@@ -14,8 +15,45 @@ from transformer.errors import UserError
 TRANSLATIONS, SOURCES, REFERENCES = (
     f"translations/test{part}.txt" for part in ("", ".source", ".reference")
 )
-EXCHANGES, SEED = 10_000, 12345  # as many, and the seed, that sacreBLEU has
-ROUNDING = 1e-9  # BLEU
+FURTHER_REFERENCES = "translations/test.reference.{}.txt"  # from 1
+CHRF_BETA = 2  # how much more recall counts than precision, as in sacreBLEU
+
+
+class Translated(NamedTuple):
+    """The files of a translated test set by name, and their lines.
+
+    `references` has the lines of each file of references.
+    """
+
+    sources: list[str]
+    references: list[list[str]]
+    translations: list[str]
+    given: dict[str, list[str]]
+
+    @property
+    def exact(self) -> Bool[np.ndarray, "N"]:
+        """Which translations equal a reference, letter by letter."""
+        sentences = zip(self.translations, *self.references, strict=True)
+        return np.array([own in references for own, *references in sentences])
+
+
+def read_files(folder: Path) -> Translated:
+    """Returns the sources, references and translations of a test set.
+
+    Raises:
+      UnreadableError: a file is missing or damaged, or has another number of lines.
+    """
+    names = [SOURCES, REFERENCES]
+    further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
+    names += itertools.takewhile(lambda name: (folder / name).exists(), further)
+    translations = read_lines(folder / TRANSLATIONS)
+    given = {name: read_lines(folder / name) for name in names}
+    for name, lines in given.items():
+        if len(lines) != len(translations):
+            reason = f"{len(lines)} lines, where test.txt has {len(translations)}"
+            raise UnreadableError(folder / name, reason)
+    sources, *references = given.values()
+    return Translated(sources, references, translations, given)
 
 
 def read_translations(folder: Path, scores: dict[str, Any]) -> Texts:
@@ -29,22 +67,22 @@ def read_translations(folder: Path, scores: dict[str, Any]) -> Texts:
       UnreadableError: a file is missing or damaged, or has another number of lines.
       UserError: the signature names no tokenizer.
     """
-    lines = {name: read_lines(folder / name) for name in (TRANSLATIONS, SOURCES, REFERENCES)}
-    translations, references = lines[TRANSLATIONS], lines[REFERENCES]
-    for name in (SOURCES, REFERENCES):
-        if len(lines[name]) != len(translations):
-            reason = f"{len(lines[name])} lines, where test.txt has {len(translations)}"
-            raise UnreadableError(folder / name, reason)
+    files = read_files(folder)
+    tokenizer = tokenizer_of(scores["bleu_signature"])
     return Texts(
-        counts=count_ngrams(translations, references, _tokenizer(scores["bleu_signature"])),
-        exact=np.array([a == b for a, b in zip(translations, references, strict=True)]),
-        lengths=count_words(lines[SOURCES]),
-        given={name: digest(lines[name]) for name in (SOURCES, REFERENCES)},
+        counts=count_ngrams(files.translations, files.references, tokenizer),
+        exact=files.exact,
+        lengths=count_words(files.sources),
+        given={name: digest(lines) for name, lines in files.given.items()},
     )
 
 
-def _tokenizer(signature: str) -> str:
-    """The name of sacreBLEU's tokenizer in a signature."""
+def tokenizer_of(signature: str) -> str:
+    """The name of sacreBLEU's tokenizer in a signature.
+
+    Raises:
+      UserError: it names none.
+    """
     named = dict(part.split(":", 1) for part in signature.split("|") if ":" in part).get("tok", "")
     # Some are followed by a version: ja-mecab-0.996-IPA.
     fitting = [name for name in sacrebleu.BLEU.TOKENIZERS if named.startswith(name)]
@@ -54,11 +92,12 @@ def _tokenizer(signature: str) -> str:
 
 
 def count_ngrams(
-    translations: Sequence[str], references: Sequence[str], tokenizer: str = "13a"
+    translations: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "13a"
 ) -> Int64[np.ndarray, "N 10"]:
     """All that BLEU counts, by sentence: sums of rows make the BLEU of any corpus of them.
 
     Args:
+      references: those of each file of references.
       tokenizer: sacreBLEU's.
 
     Returns:
@@ -66,7 +105,7 @@ def count_ngrams(
       that the reference has too; n-grams of the translation.
     """
     metric = sacrebleu.BLEU(tokenize=tokenizer, effective_order=True)
-    scores = map(metric.sentence_score, translations, ([text] for text in references))
+    scores = map(metric.sentence_score, translations, map(list, zip(*references, strict=True)))
     return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], np.int64)
 
 
@@ -90,34 +129,34 @@ def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "cor
     return np.where((totals > 0).all(1) & (matches > 0).any(1), scores, 0.0)
 
 
-def randomisation_test(
-    counts: Int[np.ndarray, "N 10"],
-    baseline: Int[np.ndarray, "N 10"],
-    exchanges: int = EXCHANGES,
-) -> tuple[float, str]:
-    """The two-sided p-value of a difference in BLEU on one test set, and the signature of the test.
-
-    If two systems were equally good, their translations of a sentence could be exchanged. The
-    p-value is the fraction of random exchanges in which BLEU differs at least so much, whichever is
-    ahead. `sacrebleu --paired-ar` counts only those in which it differs more: two systems that
-    differ in one sentence, of which every exchange differs by as much, then have the least p there
-    is.
+def count_characters(
+    translations: Sequence[str], references: Sequence[Sequence[str]]
+) -> Int64[np.ndarray, "N 18"]:
+    """All that chrF counts, by sentence; of several references it is the most similar one.
 
     Args:
-      counts: see `count_ngrams`; the baseline's is of the same sentences.
-      exchanges: how many are drawn.
+      references: those of each file of references.
 
-    Source: Riezler and Maxwell 2005, "On some pitfalls in automatic evaluation and significance
-    testing for MT".
+    Returns:
+      For n = 1 to 6 the n-grams of characters of the translation, of the reference, and of both.
     """
-    rng = np.random.default_rng(SEED)
-    both, apart = (counts + baseline).sum(0), (counts - baseline).astype(np.float64)
-    observed = abs(bleu(counts) - bleu(baseline))
-    as_far = 0
-    for start in range(0, exchanges, 1000):  # at once, for memory's sake
-        shape = min(1000, exchanges - start), len(counts)
-        # Sums of whole numbers, and so exact.
-        moved = (2.0 * rng.integers(2, size=shape) - 1) @ apart
-        ours, theirs = (bleu_of_sums((both + sign * moved) / 2) for sign in (1, -1))
-        as_far += int((np.abs(ours - theirs) >= observed - ROUNDING).sum())
-    return (as_far + 1) / (exchanges + 1), f"ar:{exchanges}|two-sided|seed:{SEED}"
+    metric = sacrebleu.CHRF()
+    counts = metric._extract_corpus_statistics(translations, references)
+    return np.array(counts, np.int64)
+
+
+def chrf_of_sums(sums: Real[np.ndarray, "corpora 18"]) -> Float[np.ndarray, "corpora"]:
+    """chrF, 0 to 100, of each corpus with these sums of counts; of one without text it is 0.
+
+    As sacreBLEU's: precision and recall are means over the orders that both sides have.
+    """
+    ours, theirs, both = (sums[:, i::3] for i in range(3))
+    used = (ours > 0) & (theirs > 0)
+    orders = np.maximum(used.sum(1), 1)
+    precision, recall = (
+        np.where(used, both / np.maximum(totals, 1), 0.0).sum(1) / orders
+        for totals in (ours, theirs)
+    )
+    weight = CHRF_BETA**2
+    total = weight * precision + recall
+    return 100 * (1 + weight) * precision * recall / np.where(total > 0, total, 1.0)

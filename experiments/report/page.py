@@ -45,14 +45,6 @@ MAX_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
 # smallest labels stay readable, and the width in pixels up to which it is held whole.
 DRAWN, SHOWN, HELD, HELD_WHOLE = 200, 110, 130, 1400
 DIGITS = re.compile(r"(\d+)")
-# Of the curves' figure, and what the page has for it.
-COLOURS = {
-    "#000000": "currentColor",
-    "#e6e6e6": "var(--line)",
-    "#0072b2": "var(--blue)",
-    "#d55e00": "var(--orange)",
-    "#009e73": "var(--green)",
-}
 
 
 class Picture(NamedTuple):
@@ -188,7 +180,7 @@ def _curves(metrics: Path) -> Any:
         figure = training_curves.build_figure(curves, metrics.name, clock)
     except ValueError as error:  # a folder that was copied without its metrics
         return f"No curves: {error}"
-    return web_page.figure_svg(figure, "curves", caption, COLOURS)
+    return web_page.figure_svg(figure, "curves", caption, web_page.COLOURS)
 
 
 def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:

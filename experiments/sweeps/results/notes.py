@@ -1,7 +1,7 @@
 """The notes below a sweep's table: the method and the limits of each number."""
 
+from experiments.measures.significance import LEVEL, needed_deviations
 from experiments.sweeps.results.outcomes import CONFIDENCE, Comparison, Sweep
-from experiments.sweeps.results.significance import LEVEL, needed_deviations
 
 
 def notes(sweep: Sweep) -> list[str]:

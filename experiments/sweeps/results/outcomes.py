@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 from experiments.display.training_curves import Curve
 from experiments.measures.registry import Measure, TaskMeasures
+from experiments.measures.significance import holm, paired_t_test
 from experiments.measures.texts import Texts
-from experiments.sweeps.results.significance import holm, paired_t_test
 
 SEED = "seed"  # runs that differ in nothing else repeat one setting
 CONFIDENCE = 0.95

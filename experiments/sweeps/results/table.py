@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from experiments.display.text_table import ENDS_OF_LINES, markdown_table, one_line
 from experiments.measures.registry import Measure
+from experiments.measures.significance import p_text
 from experiments.sweeps.results.notes import notes
 from experiments.sweeps.results.outcomes import CONFIDENCE, Comparison, Setting, Spread, Sweep
 from experiments.sweeps.results.reading import SPLITS
 from transformer.data.held_out import is_split
 
 NONE = "-"
-# And what else tears a line or a cell apart.
-ENDS_OF_LINES = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 FORMULA = ("=", "+", "-", "@")  # what programs take for the start of one
 
 COSTS = (
@@ -56,11 +56,6 @@ def value_text(value: Any) -> str:
 def _escape(text: str) -> str:
     """The text with its ends of lines written out, as `\\n`."""
     return ENDS_OF_LINES.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-def one_line(text: str) -> str:
-    """The text without ends of lines."""
-    return " ".join(ENDS_OF_LINES.sub(" ", text).split())
 
 
 def short_names(keys: list[str]) -> dict[str, str]:
@@ -128,19 +123,15 @@ def to_markdown(sweep: Sweep, title: str, command: str) -> str:
     """The table as Markdown, with title, command and notes; the baseline's row is bold."""
     table = build_table(sweep)
 
-    def line(texts):
-        return "| " + " | ".join(one_line(text).replace("|", "\\|") for text in texts) + " |"
-
     rows = [
-        line(f"**{cell.text}**" if setting is sweep.baseline else cell.text for cell in row)
+        [f"**{cell.text}**" if setting is sweep.baseline else cell.text for cell in row]
         for setting, row in zip(sweep.settings, table.rows, strict=True)
     ]
     names = max(1, len(sweep.keys))  # columns of text, to the left
-    ruler = line("---" if column < names else "---:" for column, _ in enumerate(table.titles))
     longest = max(map(len, re.findall("`+", command)), default=0)
     fence = "`" * max(3, longest + 1)
     parts = [f"# {one_line(title)}", f"{fence}\n{command}\n{fence}"]
-    parts.append("\n".join([line(table.titles), ruler, *rows]))
+    parts.append(markdown_table(table.titles, rows, names))
     parts += notes(sweep)
     parts.append("\n".join(f"- {name}: `{text}`" for name, text in signatures(sweep).items()))
     if lines := missing(sweep):
@@ -283,8 +274,7 @@ def _p_value(comparison: Comparison | None, noun: str) -> Cell:
     """The corrected p-value; with a noun, one of texts says so."""
     if comparison is None or comparison.corrected is None:
         return Cell(NONE)
-    text = f"{comparison.corrected:.3f}"
-    text = "<0.001" if text == "0.000" else text
+    text = p_text(comparison.corrected)
     if noun and not comparison.over_seeds:
         text += f" ({noun}s)"
     return Cell(text, comparison.corrected)

@@ -26,7 +26,7 @@ SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 
 def counted(errors, seed=0):
-    return count_ngrams(translations(REFERENCES, errors, seed), REFERENCES)
+    return count_ngrams(translations(REFERENCES, errors, seed), [REFERENCES])
 
 
 def write_seeds(root, settings, seeds=(0, 1, 2)):
@@ -56,7 +56,7 @@ def test_one_number_has_no_spread_equal_ones_have_none_and_nan_stays_nan():
 
 def test_counts_of_a_sentence_are_those_of_a_hand_count():
     # a b c x e: words a, b, c, e; pairs ab, bc; the triple abc.
-    counts = count_ngrams(["a b c x e"], ["a b c d e f"])
+    counts = count_ngrams(["a b c x e"], [["a b c d e f"]])
     np.testing.assert_array_equal(counts, [[5, 6, 4, 2, 1, 0, 5, 4, 3, 2]])
 
 
@@ -74,7 +74,7 @@ def test_bleu_of_counts_is_that_of_sacrebleu_for_any_part_of_the_corpus(rows):
 def test_bleu_of_few_or_no_matches_is_that_of_sacrebleu(texts):
     references = ["the old letter on this", "chair was read by a friend", "who never came home"]
     expected = sacrebleu.corpus_bleu(texts, [references]).score
-    np.testing.assert_allclose(bleu(count_ngrams(texts, references)), expected, rtol=1e-12)
+    np.testing.assert_allclose(bleu(count_ngrams(texts, [references])), expected, rtol=1e-12)
 
 
 def test_only_seeds_that_both_have_are_compared(tmp_path):

@@ -14,12 +14,17 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from experiments.measures.registry import REGISTRY
-from experiments.measures.translations import bleu, bleu_of_sums, count_ngrams, randomisation_test
+from experiments.measures.significance import (
+    holm,
+    needed_deviations,
+    paired_t_test,
+    randomisation_test,
+)
+from experiments.measures.translations import bleu, bleu_of_sums, count_ngrams
 from experiments.sweeps.results.figures import MAX_TOLD_APART, OTHERS, build_figures
 from experiments.sweeps.results.notes import notes
 from experiments.sweeps.results.outcomes import Outcome, Setting, Sweep, Trial
 from experiments.sweeps.results.reading import read_sweep
-from experiments.sweeps.results.significance import holm, needed_deviations, paired_t_test
 from experiments.sweeps.results.table import build_table, to_csv
 from sweeps import sentences, translations, write_language_model, write_trial
 
@@ -27,7 +32,7 @@ REFERENCES = sentences(60)
 
 
 def counted(errors, seed=0, references=REFERENCES):
-    return count_ngrams(translations(references, errors, seed), references)
+    return count_ngrams(translations(references, errors, seed), [references])
 
 
 def row(sweep, number):
@@ -149,7 +154,7 @@ def test_equal_systems_differ_over_sentences_one_time_in_twenty_and_not_one_in_t
     p_values, bootstrap = [], []
     for i in range(300):
         pair = [counted(0.3, 2 * i + side, references) for side in (0, 1)]
-        p_values.append(randomisation_test(*pair, exchanges=200)[0])
+        p_values.append(randomisation_test(*pair, bleu_of_sums, exchanges=200)[0])
         bootstrap.append(_bootstrap(*pair))
     # The standard error of a fraction of 300 is 0.013.
     assert 0.01 < share_below(p_values) < 0.1
@@ -170,22 +175,24 @@ def test_the_p_value_over_sentences_is_near_that_of_sacrebleus_randomisation():
         texts = [translations(REFERENCES, errors, seed) for errors in (0.2, 0.3)]
         named = list(zip("ab", texts, strict=True))
         expected = PairedTest(named, {"BLEU": sacrebleu.BLEU()}, [REFERENCES], "ar", 2000)()[1]
-        counts = [count_ngrams(each, REFERENCES) for each in texts]
-        found, signature = randomisation_test(*counts)
+        counts = [count_ngrams(each, [REFERENCES]) for each in texts]
+        found, signature = randomisation_test(*counts, bleu_of_sums)
         assert found == pytest.approx(expected["BLEU"][1].p_value, abs=0.03)
-        assert randomisation_test(*reversed(counts))[0] == pytest.approx(found, abs=0.02)
+        assert randomisation_test(*reversed(counts), bleu_of_sums)[0] == pytest.approx(
+            found, abs=0.02
+        )
     assert signature == "ar:10000|two-sided|seed:12345"
 
 
 def test_a_difference_in_one_sentence_is_no_evidence():
     ours, theirs = counted(0.3), counted(0.3)
-    assert randomisation_test(ours, theirs)[0] == 1.0
+    assert randomisation_test(ours, theirs, bleu_of_sums)[0] == 1.0
     theirs = theirs.copy()
     theirs[7] = counted(0.9)[7]
     assert bleu(ours) != bleu(theirs)
-    assert randomisation_test(ours, theirs, exchanges=500)[0] == 1.0
+    assert randomisation_test(ours, theirs, bleu_of_sums, exchanges=500)[0] == 1.0
     # The control: many worse sentences are.
-    assert randomisation_test(counted(0.1, 1), counted(0.4), exchanges=1000)[0] < 0.01
+    assert randomisation_test(counted(0.1, 1), counted(0.4), bleu_of_sums, exchanges=1000)[0] < 0.01
 
 
 def test_two_seeds_are_tested_over_seeds_and_one_over_sentences(tmp_path):

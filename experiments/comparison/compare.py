@@ -1,0 +1,128 @@
+"""The mode `compare`: two systems or more on one test set, with significance tests."""
+
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+from rich.table import Table as PrintedTable
+
+from experiments.comparison.changes import find_changes
+from experiments.comparison.differences import CONFIDENCE, Comparison, comparable, compare
+from experiments.comparison.figures import draw_differences, draw_lengths
+from experiments.comparison.outputs import TASKS
+from experiments.comparison.systems import EXAMPLE, System, read_systems
+from experiments.comparison.table import TITLES, notes, signatures, table_rows, title_of
+from experiments.display import web_page
+from experiments.display.text_table import latex_table, markdown_table, one_line
+from experiments.measures.texts import length_buckets
+from experiments.options import Options
+from experiments.report.numbers import Table
+from experiments.text_io import print_table
+from transformer import workdir
+from transformer.errors import UserError
+from transformer.metrics.registry import find
+from transformer.storage.files import write_text
+
+OUTPUT = "runs/comparison"
+
+
+def compare_runs(config: ConfigDict, folder: Path, options: Options) -> Iterable[Path]:
+    """Prints the comparison of `--runs`; writes it as Markdown, LaTeX and a page.
+
+    Neither a config nor a run's folder is needed: each run has its own.
+
+    Raises:
+      UserError: see `read_systems`.
+    """
+    if options.runs is None:
+        raise UserError(f"--runs is missing: name the systems to compare, such as {EXAMPLE}")
+    task, systems = read_systems(options.runs, options.set)
+    output = Path(options.output or OUTPUT).expanduser()
+    workdir.make_writable(output)
+    comparisons = compare(comparable(TASKS[task].measures, systems), systems)
+    about = notes(task, systems, comparisons)
+    for comparison in comparisons:
+        print_table(_printed(task, systems, comparison))
+    for line in about:
+        print(line, flush=True)
+    title = "Comparison" + (f" on {options.set}" if options.set else "")
+    rows = [
+        [find(comparison.measure.name, task).title, *row]
+        for comparison in comparisons
+        for row in table_rows(task, systems, comparison)
+    ]
+    head = ["measure", *TITLES]
+    signed = [f"- {name}: `{text}`" for name, text in signatures(task, systems)]
+    parts = [f"# {one_line(title)}", f"```\n{_command()}\n```", markdown_table(head, rows, 2)]
+    parts += [*about, "\n".join(signed)]
+    yield _write(output / "comparison.md", "\n\n".join(filter(None, parts)))
+    comments = "\n".join(f"% {one_line(line)}" for line in (_command(), *about))
+    yield _write(output / "comparison.tex", f"{comments}\n{latex_table(head, rows, 2)}")
+    yield _write_page(output / "comparison.html", title, task, systems, comparisons, about)
+
+
+def _write(path: Path, text: str) -> Path:
+    write_text(path, f"{text}\n")
+    return path
+
+
+def _command() -> str:
+    return f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
+
+
+def _printed(task: str, systems: Sequence[System], comparison: Comparison) -> PrintedTable:
+    table = PrintedTable(title=title_of(find(comparison.measure.name, task)))
+    for column, name in enumerate(TITLES):
+        table.add_column(name, justify="right" if column else "left")
+    for row in table_rows(task, systems, comparison):
+        table.add_row(*row)
+    return table
+
+
+def _write_page(
+    path: Path,
+    title: str,
+    task: str,
+    systems: Sequence[System],
+    comparisons: Sequence[Comparison],
+    about: list[str],
+) -> Path:
+    known, main = TASKS[task], comparisons[0].measure
+    buckets = length_buckets(systems[0].runs[0].outputs.lengths)
+    by_length = [compare([main], systems, rows)[0] for rows in buckets]
+    interval = f"{CONFIDENCE:.0%} intervals"
+    captions = (
+        f"Difference to the baseline, {systems[0].name}, with {interval}.",
+        f"{find(main.name, task).title} by the words of a {known.noun}, with the number of "
+        f"{known.noun}s below, and the difference to the baseline with {interval}.",
+    )
+    figures = (
+        draw_differences(task, systems, comparisons),
+        draw_lengths(task, systems, buckets, by_length),
+    )
+    drawn = [
+        (web_page.figure_svg(figure, name, caption, web_page.COLOURS), caption)
+        for name, figure, caption in zip(("all", "lengths"), figures, captions, strict=True)
+    ]
+    tables = [
+        Table(title_of(find(c.measure.name, task)), [*TITLES], table_rows(task, systems, c))
+        for c in comparisons
+    ]
+    return web_page.write_page(
+        path,
+        "comparison.html",
+        title=f"{title}: {', '.join(system.name for system in systems)}",
+        command=_command(),
+        tables=tables,
+        notes=about,
+        signatures=signatures(task, systems),
+        differences=drawn[0],
+        lengths=drawn[1],
+        changes=find_changes(task, systems),
+        measure=find(known.changes, task).title,
+        noun=known.noun,
+        baseline=systems[0].name,
+        runs=[(system.name, [str(run.folder) for run in system.runs]) for system in systems],
+    )

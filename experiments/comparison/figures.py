@@ -1,0 +1,115 @@
+"""The figures of a comparison: differences with intervals, and scores by length."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.comparison.differences import Comparison, Difference
+from experiments.comparison.systems import System
+from experiments.comparison.table import title_of
+from experiments.display.training_curves import (
+    COLOURS,
+    MARKER_SHAPES,
+    WIDTH,
+    light_grid,
+    new_figure,
+)
+from transformer.metrics.registry import Metric, find
+
+MAX_NAME = 40  # characters of a system on an axis
+SPREAD = 0.5  # of the marks of one bucket of lengths, whose distance is 1
+
+
+def draw_differences(
+    task: str, systems: Sequence[System], comparisons: Sequence[Comparison]
+) -> Figure:
+    """Returns a panel for each measure with each system's difference and its 95% interval."""
+    names = [_short(system.name) for system in systems[1:]]
+    figure = new_figure(WIDTH, 0.9 + 0.3 * len(names))
+    row = figure.subplots(1, len(comparisons), sharey=True, squeeze=False)[0]
+    for axes, comparison in zip(row, comparisons, strict=True):
+        metric = find(comparison.measure.name, task)
+        for y, found in enumerate(comparison.differences[1:]):
+            _draw_interval(axes, found, metric, (y,), y, upright=False)
+        axes.axvline(0, color="#000000", linewidth=0.8, linestyle=":", zorder=0)
+        axes.set_xlabel(title_of(metric), fontsize=8)
+        axes.tick_params(labelsize=8)
+        light_grid(axes)
+        axes.grid(False, axis="y")
+    row[0].set_yticks(range(len(names)), labels=names, parse_math=False)
+    row[0].set_ylim(len(names) - 0.5, -0.5)
+    return figure
+
+
+def draw_lengths(
+    task: str,
+    systems: Sequence[System],
+    buckets: Sequence[Int[np.ndarray, "_"]],
+    comparisons: Sequence[Comparison],
+) -> Figure:
+    """Returns a panel of scores by length, and one of the differences to the baseline.
+
+    Args:
+      buckets: numbers of the texts of each, the shortest texts first.
+      comparisons: in one measure, of each bucket.
+    """
+    metric = find(comparisons[0].measure.name, task)
+    figure = new_figure(WIDTH, 3.0 + 0.18 * len(systems))
+    scores, differences = figure.subplots(1, 2)
+    offsets = np.linspace(-SPREAD / 2, SPREAD / 2, len(systems) + 2)[1:-1]
+    for n, (system, offset) in enumerate(zip(systems, offsets, strict=True)):
+        places = np.arange(len(buckets)) + offset
+        look = {"color": _colour(n), "marker": MARKER_SHAPES[n % len(MARKER_SHAPES)]}
+        means = [metric.scale * np.mean(found.scores[n]) for found in comparisons]
+        label = _short(system.name) + (" (baseline)" if n == 0 else "")
+        scores.plot(places, means, linewidth=1, markersize=4, label=label, **look)
+        for place, found in zip(places, comparisons, strict=True):
+            if n:
+                _draw_interval(differences, found.differences[n], metric, (place,), n, True)
+    differences.axhline(0, color="#000000", linewidth=0.8, linestyle=":", zorder=0)
+    lengths = systems[0].runs[0].outputs.lengths
+    ticks = [_ticks(lengths[rows]) for rows in buckets]
+    for axes, title in ((scores, title_of(metric)), (differences, "difference to the baseline")):
+        axes.set_xticks(range(len(ticks)), labels=ticks, fontsize=7)
+        axes.tick_params(axis="y", labelsize=8)
+        axes.set_ylabel(title, fontsize=8)
+        light_grid(axes)
+        axes.grid(False, axis="x")
+    handles, labels = scores.get_legend_handles_labels()
+    legend = figure.legend(
+        handles, labels, loc="outside lower center", frameon=False, fontsize=8, ncols=2
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _draw_interval(
+    axes: Axes, found: Difference | None, metric: Metric, place: tuple, n: int, upright: bool
+) -> None:
+    """Draws a difference with its interval, across the axis of the places."""
+    assert found is not None, "the baseline has no difference"
+    value = [metric.scale * found.mean]
+    half = [metric.scale * (found.high - found.mean)]
+    colour = _colour(n if upright else n + 1)
+    look = {"fmt": MARKER_SHAPES[(n if upright else n + 1) % len(MARKER_SHAPES)], "color": colour}
+    if upright:
+        axes.errorbar(place, value, yerr=half, capsize=2.5, markersize=4, **look)
+    else:
+        axes.errorbar(value, place, xerr=half, capsize=3, markersize=5, **look)
+
+
+def _colour(n: int) -> str:
+    return COLOURS[n % len(COLOURS)]
+
+
+def _ticks(lengths: Int[np.ndarray, "texts"]) -> str:
+    low, high = lengths.min(), lengths.max()
+    return f"{low}\n({len(lengths)})" if low == high else f"{low}–{high}\n({len(lengths)})"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"

@@ -1,0 +1,201 @@
+"""What runs of each task keep of every text of a test set, as sums that scores are made of."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int64, Real
+
+from experiments.measures.predictions import COLUMNS, PREDICTIONS, mcnemar_test
+from experiments.measures.significance import OfSums, randomisation_test
+from experiments.measures.texts import UnreadableError, count_words, read_rows
+from experiments.measures.translations import (
+    bleu_of_sums,
+    chrf_of_sums,
+    count_characters,
+    count_ngrams,
+    read_files,
+    tokenizer_of,
+)
+
+LIKELIHOODS = "likelihoods/test.tsv"
+FIELDS = 3  # log-probability, tokens, text
+
+
+class Outputs(NamedTuple):
+    """What a run made of the texts of a test set, in their order.
+
+    Attributes:
+      given: the lines that all runs must have, by file.
+      shown: the lines of an example that all runs have, by their name.
+      texts: what the run made of each, as people read it.
+      lengths: in words of what was put in.
+      counts: of each measure, [N, n]: sums over texts make the score of a test set.
+    """
+
+    given: dict[str, list[str]]
+    shown: dict[str, list[str]]
+    texts: list[str]
+    lengths: Int64[np.ndarray, "N"]
+    counts: dict[str, Real[np.ndarray, "N n"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A score that can be computed of any of the texts.
+
+    Attributes:
+      name: of its metric.
+      of_sums: the score, in the unit of the results, of sums of counts.
+      exact: whether McNemar's test stands for the randomisation over texts.
+      of_all_texts: whether a run keeps all texts of its test set.
+      per_token: whether the second count is of tokens, which two tokenizers count differently.
+    """
+
+    name: str
+    of_sums: OfSums
+    exact: bool = False
+    of_all_texts: bool = True
+    per_token: bool = False
+
+    def score(self, counts: Real[np.ndarray, "N n"]) -> float:
+        """The score of texts with these counts."""
+        return float(self.of_sums(counts.sum(0, keepdims=True))[0])
+
+    def test(self, counts: Real[np.ndarray, "N n"], baseline: Real[np.ndarray, "N n"]) -> float:
+        """The two-sided p-value of a difference between two runs, over texts."""
+        if self.exact:
+            return mcnemar_test(counts[:, :1], baseline[:, :1])[0]
+        return randomisation_test(counts, baseline, self.of_sums)[0]
+
+
+class Task(NamedTuple):
+    """How runs of a task are compared.
+
+    Attributes:
+      noun: a text of the test set.
+      made: what a run makes of it.
+      read: takes the folder of a test set and its scores; raises `UnreadableError`.
+      measures: the main one first.
+      changes: the measure by which single texts are compared.
+      signatures: that must be the same.
+      same: says how to get runs that are comparable.
+    """
+
+    noun: str
+    made: str
+    read: Callable[[Path, dict[str, Any]], Outputs]
+    measures: tuple[Measure, ...]
+    changes: str
+    signatures: tuple[str, ...]
+    same: str = "compare runs of one test set, or name a set that all were scored on with --set"
+
+
+def ratio_of_sums(
+    sums: Real[np.ndarray, "corpora 2"], scale: float = 1.0
+) -> Float[np.ndarray, "corpora"]:
+    """The ratio of two sums, of which the second is of units, times `scale`."""
+    return scale * sums[:, 0] / np.maximum(sums[:, 1], 1)
+
+
+def read_translations(folder: Path, scores: dict[str, Any]) -> Outputs:
+    """What a translator made of a test set; see `Task.read`."""
+    files = read_files(folder)
+    tokenizer = tokenizer_of(str(scores.get("bleu_signature")))
+    exact = files.exact
+    names = ["reference", *(f"reference {n + 1}" for n in range(1, len(files.references)))]
+    return Outputs(
+        given=files.given,
+        shown={"source": files.sources, **dict(zip(names, files.references, strict=True))},
+        texts=files.translations,
+        lengths=count_words(files.sources),
+        counts={
+            "bleu": count_ngrams(files.translations, files.references, tokenizer),
+            "chrf": count_characters(files.translations, files.references),
+            "exact_match": np.stack([exact, np.ones_like(exact)], 1).astype(np.int64),
+        },
+    )
+
+
+def read_predictions(folder: Path, scores: dict[str, Any]) -> Outputs:
+    """What a classifier made of a test set; see `Task.read`."""
+    rows = read_rows(folder / PREDICTIONS, COLUMNS)
+    truth, predicted, probabilities, texts = map(list, zip(*rows, strict=True))
+    right = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
+    given = [f"{label}\t{text}" for label, text in zip(truth, texts, strict=True)]
+    told = [f"{label} ({p})" for label, p in zip(predicted, probabilities, strict=True)]
+    counts = np.stack([right, np.ones_like(right)], 1).astype(np.int64)
+    shown = {"text": texts, "class": truth}
+    return Outputs({PREDICTIONS: given}, shown, told, count_words(texts), {"accuracy": counts})
+
+
+def read_likelihoods(folder: Path, scores: dict[str, Any]) -> Outputs:
+    """What a language model made of the segments that it keeps; see `Task.read`.
+
+    Its texts are comparable if they are the same, whatever their tokens: bits per byte count the
+    bytes of a segment and one for its end.
+    """
+    path = folder / LIKELIHOODS
+    rows = read_rows(path, FIELDS)
+    try:
+        nats = np.array([-float(row[0]) for row in rows])
+        tokens = np.array([int(row[1]) for row in rows], np.float64)
+    except ValueError as error:
+        raise UnreadableError(path, error) from None
+    if not np.isfinite(nats).all() or (tokens < 1).any():
+        raise UnreadableError(path, "a number is not finite, or a segment has no tokens")
+    texts = [row[2] for row in rows]
+    # A line end is one byte.
+    size = np.array([len(text.replace("⏎", "\n").encode()) + 1 for text in texts], np.float64)
+    return Outputs(
+        given={LIKELIHOODS: texts},
+        shown={"text": texts},
+        texts=[f"{n:.2f} nats, {t:.0f} tokens" for n, t in zip(nats, tokens, strict=True)],
+        lengths=count_words(texts),
+        counts={
+            "bits_per_byte": np.stack([nats / math.log(2), size], 1),
+            "nll": np.stack([nats, tokens], 1),
+        },
+    )
+
+
+PERCENT = functools.partial(ratio_of_sums, scale=100.0)
+TASKS = {
+    "translation": Task(
+        noun="sentence",
+        made="translations",
+        read=read_translations,
+        measures=(
+            Measure("bleu", bleu_of_sums),
+            Measure("chrf", chrf_of_sums),
+            Measure("exact_match", PERCENT, exact=True),
+        ),
+        changes="chrf",
+        signatures=("bleu_signature", "chrf_signature"),
+    ),
+    "classification": Task(
+        noun="text",
+        made="predictions",
+        read=read_predictions,
+        measures=(Measure("accuracy", ratio_of_sums, exact=True),),
+        changes="accuracy",
+        signatures=("accuracy_signature",),
+    ),
+    "language_model": Task(
+        noun="segment",
+        made="likelihoods",
+        read=read_likelihoods,
+        measures=(
+            Measure("bits_per_byte", ratio_of_sums, of_all_texts=False),
+            Measure("nll", ratio_of_sums, of_all_texts=False, per_token=True),
+        ),
+        changes="bits_per_byte",
+        signatures=("bits_per_byte_signature",),
+        same="models are compared on segments of the same text, so train them with the same "
+        "tokenizer and data.context",
+    ),
+}

@@ -1,0 +1,191 @@
+"""The systems of a comparison: runs of one test set, several seeds of a system joined."""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.comparison.outputs import TASKS, Outputs
+from experiments.measures.texts import UnreadableError
+from experiments.run import EVALUATIONS
+from transformer import workdir
+from transformer.errors import UserError, shorten
+from transformer.metrics.registry import find
+from transformer.storage.reading import read_json
+from transformer.trials import COMMAND, find_trials
+
+EXAMPLE = "--runs=runs/a,runs/b"
+SEEDS_OF_NAME = re.compile(r"([_.-]s(eed)?)?[_.-]*$")  # what is left of names that end in seeds
+TOLERANCE = 0.01  # of a score as it is shown, which another version may round otherwise
+SHOWN = 60  # characters of a line in a message
+
+
+class Run(NamedTuple):
+    """A run of a system: its folder, the scores of its test set and what it made of it."""
+
+    folder: Path
+    scores: dict[str, Any]
+    outputs: Outputs
+
+
+class System(NamedTuple):
+    """A system by its name: runs that differ in nothing but their seed."""
+
+    name: str
+    runs: list[Run]
+
+
+def read_systems(runs: str, test_set: str | None) -> tuple[str, list[System]]:
+    """Returns the task and the systems of a comparison, the baseline first.
+
+    Args:
+      runs: SYSTEM,SYSTEM[,...], where a SYSTEM is FOLDER[+FOLDER...], with NAME= before it to name
+        it. A folder of a sweep over seeds stands for its runs.
+      test_set: an evaluation that all runs have; None for their own test set.
+
+    Raises:
+      UserError: there are not two systems, a folder has no finished run, or the runs have different
+        tasks, test sets or signatures.
+    """
+    named = list(_parse(runs))
+    folders = [folder for _, own in named for folder in own]
+    _check_named_once(folders)
+    configs = {folder: workdir.load_config(folder) for folder in folders}
+    task = configs[folders[0]].task
+    for folder in folders:
+        if configs[folder].task != task:
+            raise UserError(
+                f"{folders[0]} and {folder} are of different tasks, {task} and "
+                f"{configs[folder].task}: compare runs of one task"
+            )
+    read = {folder: _read_run(folder, task, test_set) for folder in folders}
+    for folder in folders[1:]:
+        _check_comparable(read[folders[0]], read[folder], task)
+    return task, [System(name, [read[f] for f in own]) for name, own in named]
+
+
+def _parse(runs: str) -> Iterator[tuple[str, list[Path]]]:
+    """Yields the name and the folders of each system."""
+    parts = [part.strip() for part in runs.split(",") if part.strip()]
+    if len(parts) < 2:
+        raise UserError(f"--runs={runs} has fewer than two systems: name them as {EXAMPLE}")
+    read = [_parse_system(part) for part in parts]
+    names = [name for name, _, _ in read]
+    for name, text, folders in read:
+        yield name if names.count(name) == 1 else text, folders
+
+
+def _parse_system(text: str) -> tuple[str, str, list[Path]]:
+    """The name of a system, its folders as text, and its runs' folders."""
+    name, equals, places = text.partition("=")
+    if not equals or Path(text).exists():
+        name, places = "", text
+    given = [Path(place.strip()).expanduser() for place in places.split("+")]
+    folders = [run for folder in given for run in _runs_of(folder)]
+    stems = [folder.resolve().name for folder in given]
+    same = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*stems, strict=False))
+    common = "".join(letters[0] for letters in same)
+    common = SEEDS_OF_NAME.sub("", common) if len(stems) > 1 else common
+    return name.strip() or common or " + ".join(stems), places, folders
+
+
+def _runs_of(folder: Path) -> list[Path]:
+    """A run's folder, or those of the runs of a sweep over seeds."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}: check --runs")
+    trials = sorted(find_trials(folder), key=lambda trial: trial.folder)
+    if not trials and not (folder / COMMAND).exists():
+        return [folder]
+    swept = {key for trial in trials for key in trial.settings} - {"seed"}
+    if swept or not trials:
+        reason = f"its trials differ in {', '.join(sorted(swept))}" if swept else "it has no trials"
+        raise UserError(
+            f"{folder} is not a sweep over seeds alone ({reason}): name the trials of a system, "
+            f"such as {folder}/trials/000+{folder}/trials/001"
+        )
+    return [trial.folder for trial in trials]
+
+
+def _check_named_once(folders: Sequence[Path]) -> None:
+    places = [folder.resolve() for folder in folders]
+    for folder, place in zip(folders, places, strict=True):
+        if places.count(place) > 1:
+            raise UserError(f"the run {folder} is named twice in --runs: name each run once")
+
+
+def _read_run(folder: Path, task: str, test_set: str | None) -> Run:
+    """What a run made of a test set, with scores that are of it."""
+    place = folder if test_set is None else folder / EVALUATIONS / test_set
+    again = f"--mode=evaluate with --workdir={folder} writes it again"
+    path = place / "results.json"
+    if test_set is not None and not path.exists():
+        known = sorted(each.parent.name for each in folder.glob(f"{EVALUATIONS}/*/results.json"))
+        known = f"it has {', '.join(known)}" if known else "it has none"
+        raise UserError(
+            f"{folder} has no evaluation {test_set!r} ({known}): score the run on that set with "
+            "--mode=evaluate"
+        )
+    if not path.exists():
+        raise UserError(f"{folder} is not finished (no results.json): train it to its end")
+    results = read_json(path, {"test?": dict, "step?": int}, again)
+    newest = workdir.newest_step(folder)
+    if test_set is None and newest > results.get("step", newest):
+        raise UserError(
+            f"{folder} is not finished (trained to step {newest:,}, scored at "
+            f"{results['step']:,}): train it to its end"
+        )
+    if "test" not in results:
+        raise UserError(f"{path} has no scores of a test set: there is nothing to compare")
+    try:
+        run = Run(folder, results["test"], TASKS[task].read(place, results["test"]))
+    except UnreadableError as error:
+        reason = f"{error.path} cannot be read ({error.reason})"
+        raise UserError(f"{reason}: {again}") from None
+    _check_scores(run, task, path, again)
+    return run
+
+
+def _check_scores(run: Run, task: str, path: Path, again: str) -> None:
+    """Raises UserError if a run's texts do not have the scores of its results."""
+    for measure in TASKS[task].measures:
+        if f"{measure.name}_signature" in run.scores and measure.of_all_texts:
+            metric = find(measure.name, task)
+            told = metric.scale * run.scores[measure.name]
+            found = metric.scale * measure.score(run.outputs.counts[measure.name])
+            if abs(told - found) > TOLERANCE:
+                raise UserError(
+                    f"{path} says {metric.title} {told:.2f}, and the texts in "
+                    f"{path.parent} have {found:.2f}: {again}"
+                )
+
+
+def _check_comparable(first: Run, other: Run, task: str) -> None:
+    """Raises UserError unless two runs have the same test set and signatures."""
+    for name, lines in first.outputs.given.items():
+        theirs = other.outputs.given.get(name, [])
+        if lines == theirs:
+            continue
+        pairs = zip([*lines, None], [*theirs, None], strict=False)
+        number, (ours, own) = next((i, pair) for i, pair in enumerate(pairs, 1) if len({*pair}) > 1)
+        raise UserError(
+            f"{first.folder} and {other.folder} have different test sets ({name}, line {number}: "
+            f"{_shown(ours)} and {_shown(own)}): {TASKS[task].same}"
+        )
+    if extra := other.outputs.given.keys() - first.outputs.given.keys():
+        raise UserError(
+            f"{other.folder} has {min(extra)}, which {first.folder} lacks: compare runs of one "
+            "test set"
+        )
+    for key in TASKS[task].signatures:
+        ours, own = first.scores.get(key), other.scores.get(key)
+        if ours != own:
+            raise UserError(
+                f"{first.folder} and {other.folder} have different signatures of "
+                f"{key.removesuffix('_signature')} ({ours!r} and {own!r}): such scores are not "
+                "comparable; score both with the same settings"
+            )
+
+
+def _shown(line: str | None) -> str:
+    return "no such line" if line is None else repr(shorten(line, SHOWN))
