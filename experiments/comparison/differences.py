@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from experiments.comparison.outputs import Measure
 from experiments.comparison.systems import System
-from experiments.measures.significance import holm, resample, run_exchange_test
+from experiments.measures.significance import RESAMPLES, holm, resample, run_exchange_test
 
 CONFIDENCE = 0.95
 
@@ -60,6 +60,7 @@ def compare(
     measures: Sequence[Measure],
     systems: Sequence[System],
     rows: Int[np.ndarray, "texts"] | None = None,
+    draws: int = RESAMPLES,
 ) -> list[Comparison]:
     """Compares systems with the first of them, over texts, and over seeds where there are several.
 
@@ -79,6 +80,7 @@ def compare(
 
     Args:
       rows: numbers of the texts to compare, from zero; all by default.
+      draws: resamples, and exchanges of texts.
 
     Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation"; Clark
     1973, "The Language-as-Fixed-Effect Fallacy"; Riezler and Maxwell 2005; Clark et al. 2011,
@@ -91,12 +93,13 @@ def compare(
     ]
     columns = [own for of_measure in counts for runs in of_measure for own in runs]
     ends = np.cumsum([own.shape[1] for own in columns])[:-1]
-    drawn = iter(np.split(resample(np.concatenate(columns, 1)), ends, axis=1))
+    drawn = iter(np.split(resample(np.concatenate(columns, 1), draws), ends, axis=1))
     return [
         _compare(
             measure,
             of_measure,
             [np.mean([measure.of_sums(next(drawn)) for _ in runs], 0) for runs in of_measure],
+            draws,
         )
         for measure, of_measure in zip(measures, counts, strict=True)
     ]
@@ -106,16 +109,18 @@ def _compare(
     measure: Measure,
     counts: Sequence[Sequence[np.ndarray]],
     means: Sequence[Float[np.ndarray, "resamples"]],
+    draws: int,
 ) -> Comparison:
     """A comparison in one measure.
 
     Args:
       counts: of each run of each system.
       means: over a system's runs, on each resample of the texts.
+      draws: exchanges of texts.
     """
     scores = [[measure.score(own) for own in runs] for runs in counts]
     found = [
-        _difference(measure, own, counts[0], mean - means[0])
+        _difference(measure, own, counts[0], mean - means[0], draws)
         for own, mean in zip(counts[1:], means[1:], strict=True)
     ]
     corrected = zip(
@@ -135,22 +140,23 @@ def _difference(
     counts: Sequence[np.ndarray],
     baseline: Sequence[np.ndarray],
     drawn: Float[np.ndarray, "resamples"],
+    draws: int,
 ) -> Difference:
     """A difference before the correction; `drawn` are differences on resamples of the texts."""
     ours, theirs = ([measure.score(own) for own in runs] for runs in (counts, baseline))
     mean = float(np.mean(ours) - np.mean(theirs))
-    half, p_bootstrap = _students(mean, float(drawn.var()), len(counts[0]), ours, theirs)
+    half, p_bootstrap = t_test(mean, float(drawn.var()), len(counts[0]), ours, theirs)
     if len(ours) == len(theirs) == 1:
-        p_exchange = measure.test(counts[0], baseline[0])
+        p_exchange = measure.test(counts[0], baseline[0], draws)
     else:
         p_exchange = run_exchange_test(ours, theirs)
     return Difference(mean, mean - half, mean + half, p_bootstrap, p_exchange)
 
 
-def _students(
+def t_test(
     mean: float, over_texts: float, texts: int, ours: list[float], theirs: list[float]
 ) -> tuple[float, float]:
-    """Half of the 95% interval of a difference, and its two-sided p-value.
+    """Half of the 95% interval of a difference, and its two-sided p-value; see `compare`.
 
     Args:
       over_texts: the variance of the difference over resamples of that many texts.

@@ -66,11 +66,13 @@ class Measure:
         """The score of texts with these counts."""
         return float(self.of_sums(counts.sum(0, keepdims=True))[0])
 
-    def test(self, counts: Real[np.ndarray, "N n"], baseline: Real[np.ndarray, "N n"]) -> float:
+    def test(
+        self, counts: Real[np.ndarray, "N n"], baseline: Real[np.ndarray, "N n"], exchanges: int
+    ) -> float:
         """The two-sided p-value of a difference between two runs, over texts."""
         if self.exact:
             return mcnemar_test(counts[:, :1], baseline[:, :1])[0]
-        return randomisation_test(counts, baseline, self.of_sums)[0]
+        return randomisation_test(counts, baseline, self.of_sums, exchanges)[0]
 
 
 class Task(NamedTuple):

@@ -89,4 +89,4 @@ def test_a_task_without_a_mode_is_told_those_that_it_has(folder, added, capsys):
     known = "clean, attention, align, translate, score, serve, embeddings, heads, positions, "
     known += "report, echo"
     reason = "--mode=classify is not for config.task=translation"
-    assert error == f"error: {reason}: use plan, benchmark, fetch, evaluate, {known}\n"
+    assert error == f"error: {reason}: use plan, benchmark, fetch, evaluate, compare, {known}\n"

@@ -215,7 +215,9 @@ def test_what_attention_reads_of_a_text_is_drawn(trained):
 def test_modes_of_other_tasks_are_refused(trained, tmp_path):
     run = f"--workdir={trained['transformer']}"
     refused(
-        run, "--mode=translate", says="use plan, benchmark, fetch, evaluate, attention, classify"
+        run,
+        "--mode=translate",
+        says="use plan, benchmark, fetch, evaluate, compare, attention, classify",
     )
     refused(run, "--mode=attention", "--sentence=a", "--hide_eos", says="are for translators")
     refused(run, "--mode=attention", "--sentence= ", says="--sentence is blank")

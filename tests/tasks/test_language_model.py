@@ -275,7 +275,7 @@ def test_prompts_that_cannot_be_read_are_refused(trained):
     refused(
         running,
         "--mode=translate",
-        says="use plan, benchmark, fetch, evaluate, attention, generate, score",
+        says="use plan, benchmark, fetch, evaluate, compare, attention, generate, score",
     )
     refused(running, "--mode=score", "--prompt=one", says="--prompt is for --mode=generate")
 

@@ -1,0 +1,305 @@
+"""`--mode=compare` joins seeds, refuses what is not comparable, and writes its tables."""
+
+import json
+import shutil
+
+import pytest
+import sacrebleu
+
+from compared import REFERENCES, classifier, language_model, translator
+from experiments.comparison.changes import find_changes, mark
+from experiments.comparison.systems import read_systems
+from experiments.display.text_table import latex_table
+from tiny_run import command, refused
+from transformer.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folders of translators by name: two seeds each of three settings; only to be read."""
+    root = tmp_path_factory.mktemp("runs")
+    folders = {}
+    for i, (name, errors) in enumerate({"base": 0.3, "same": 0.3, "good": 0.1}.items()):
+        for seed in (0, 1):
+            folder = translator(root / "made", 2 * i + seed, errors)
+            folders[f"{name}_s{seed}"] = shutil.move(folder, root / f"{name}_s{seed}")
+    return folders
+
+
+@pytest.fixture
+def copies(runs, tmp_path):
+    """The two runs `base_s0` and `good_s0` to change."""
+    return [shutil.copytree(runs[f"{name}_s0"], tmp_path / name) for name in ("base", "good")]
+
+
+def compare(*systems, **flags):
+    flags = [f"--{name}={value}" for name, value in flags.items()]
+    return command("--mode=compare", f"--runs={','.join(map(str, systems))}", *flags)
+
+
+def refuse(*systems, says, **flags):
+    flags = [f"--{name}={value}" for name, value in flags.items()]
+    runs = ",".join(map(str, systems))
+    refused("--mode=compare", f"--runs={runs}", *flags, says=says)
+
+
+def table(folder):
+    """Cells of comparison.md by measure and system."""
+    lines = (folder / "comparison.md").read_text().splitlines()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"
+    ]
+    return {(row[0], row[1]): dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
+
+
+def test_runs_are_compared_with_the_first_and_the_tables_say_the_same(runs, tmp_path):
+    systems = [runs["base_s0"], runs["same_s0"], runs["good_s0"]]
+    ended = compare(*systems, output=tmp_path / "out")
+    assert ended.code == 0, ended.err
+    paths = ended.out.splitlines()[-3:]
+    assert paths == [str(tmp_path / f"out/comparison.{end}") for end in ("md", "tex", "html")]
+    rows = table(tmp_path / "out")
+    assert list(rows)[:3] == [("BLEU", name) for name in ("base_s0", "same_s0", "good_s0")]
+    assert {measure for measure, _ in rows} == {"BLEU", "chrF", "exact matches"}
+    scores = json.loads((runs["good_s0"] / "results.json").read_text())["test"]
+    good = rows["BLEU", "good_s0"]
+    assert good["score"] == f"{scores['bleu']:.2f}"
+    assert rows["chrF", "good_s0"]["score"] == f"{scores['chrf']:.2f}"
+    assert good["p bootstrap"] == good["p randomisation"] == "<0.001"
+    assert good["difference"].startswith("+")
+    assert rows["BLEU", "base_s0"]["difference"] == "baseline"
+    low, high = map(float, good["95% interval"].split(" to "))
+    assert 0 < low < float(good["difference"]) < high
+    assert rows["BLEU", "same_s0"]["p bootstrap"] != "<0.001"
+    for text in (good["score"], good["95% interval"], "Holm's method", "2 comparisons"):
+        for name in ("md", "tex", "html"):
+            told = (tmp_path / f"out/comparison.{name}").read_text()
+            assert text in told.replace("&#39;", "'"), name
+    assert "two seeds of one setting may differ as much" in ended.out
+
+
+def test_seeds_of_a_system_are_joined_and_a_sweep_over_seeds_stands_for_them(runs, tmp_path):
+    joined = "+".join(str(runs[f"base_s{n}"]) for n in (0, 1))
+    sweep = tmp_path / "good"
+    for n in (0, 1):
+        shutil.copytree(runs[f"good_s{n}"], sweep / f"trials/00{n}")
+    (sweep / "sweep.json").write_text('{"command": "c"}')
+    ended = compare(joined, sweep, output=tmp_path / "out")
+    assert ended.code == 0, ended.err
+    rows = table(tmp_path / "out")
+    assert [name for measure, name in rows if measure == "BLEU"] == ["base", "good"]
+    assert rows["BLEU", "good"]["seeds"] == "2"
+    assert " ± " in rows["BLEU", "base"]["score"]
+    assert rows["BLEU", "good"]["p randomisation"] == "0.333"
+    assert float(rows["BLEU", "good"]["p bootstrap"].lstrip("<")) < 0.05
+    assert "exchanges of whole runs" in ended.out
+    assert "two seeds of one setting may differ" not in ended.out
+    # The same by the names of the trials, and with names of their own.
+    trials = "+".join(str(sweep / f"trials/00{n}") for n in (0, 1))
+    assert compare(f"a={joined}", f"b={trials}", output=tmp_path / "named").code == 0
+    named = table(tmp_path / "named")
+    assert named["BLEU", "b"] == {**rows["BLEU", "good"], "system": "b"}
+
+
+def test_a_set_that_both_were_scored_on_takes_the_place_of_their_own(runs, copies, tmp_path):
+    for folder, other in zip(copies, ("good_s0", "base_s0"), strict=True):
+        place = folder / "evaluations/news"
+        shutil.copytree(runs[other] / "translations", place / "translations")
+        results = json.loads((runs[other] / "results.json").read_text())
+        (place / "results.json").write_text(json.dumps({"test": results["test"]}))
+    own, news = (tmp_path / name for name in ("own", "news"))
+    assert compare(*copies, output=own).code == 0
+    assert compare(*copies, output=news, set="news").code == 0
+    # The two were exchanged.
+    assert table(own)["BLEU", "good"]["difference"][0] == "+"
+    assert table(news)["BLEU", "good"]["difference"][0] == "-"
+    refuse(*copies, set="talks", says=("has no evaluation 'talks'", "it has news"))
+    refuse(runs["base_s0"], copies[0], set="news", says="it has none")
+
+
+def test_several_references_are_read_and_compared(copies, tmp_path):
+    further = (copies[0] / "translations/test.txt").read_text().splitlines()
+    for folder in copies:
+        path = folder / "translations/test.reference.1.txt"
+        path.write_text("".join(f"{line}\n" for line in further))
+    refuse(*copies, says=("results.json says BLEU", "writes it again"))
+    for folder in copies:
+        texts = (folder / "translations/test.txt").read_text().splitlines()
+        results = json.loads((folder / "results.json").read_text())
+        for name, metric in (("bleu", sacrebleu.BLEU()), ("chrf", sacrebleu.CHRF())):
+            score = metric.corpus_score(texts, [REFERENCES, further])
+            results["test"][name] = score.score
+            results["test"][f"{name}_signature"] = str(metric.get_signature())
+        (folder / "results.json").write_text(json.dumps(results))
+    assert compare(*copies, output=tmp_path / "out").code == 0
+    assert "reference 2" in (tmp_path / "out/comparison.html").read_text()
+    (copies[1] / "translations/test.reference.1.txt").unlink()
+    refuse(*copies, says=("different test sets", "reference.1.txt"))
+
+
+def test_classifiers_are_compared_by_mcnemars_test(tmp_path):
+    folders = [classifier(tmp_path, n, wrong) for n, wrong in enumerate((range(12), [0, 39]))]
+    ended = compare(*folders, output=tmp_path / "out")
+    assert ended.code == 0, ended.err
+    row = table(tmp_path / "out")["accuracy", "trial_1"]
+    assert (row["score"], row["difference"]) == ("95.00", "+25.00")
+    # 11 right for the one alone, 1 for the other: 2 (1 + 12) / 2 ** 12.
+    assert row["p randomisation"] == f"{26 / 4096:.3f}"
+    assert "McNemar's exact test" in ended.out
+    page = (tmp_path / "out/comparison.html").read_text()
+    assert "bad (0.812500)" in page.replace("<mark>", "").replace("</mark>", "")
+
+
+def test_language_models_are_compared_on_the_segments_that_they_keep(tmp_path):
+    folders = [language_model(tmp_path, n, nats) for n, nats in enumerate((2.0, 1.9))]
+    ended = compare(*folders, output=tmp_path / "out")
+    assert ended.code == 0, ended.err
+    rows = table(tmp_path / "out")
+    assert {measure for measure, _ in rows} == {"bits/byte", "nll"}
+    assert rows["nll", "trial_1"]["difference"].startswith("-")
+    assert rows["nll", "trial_1"]["p bootstrap"] == "<0.001"
+    assert "of some segments" in ended.out
+    # Of other tokens only bits of a byte compare.
+    folders.append(language_model(tmp_path, 2, 4.0, words=2))
+    assert compare(folders[0], folders[2], output=tmp_path / "bytes").code == 0
+    assert {measure for measure, _ in table(tmp_path / "bytes")} == {"bits/byte"}
+
+
+# -- bad input
+
+
+def test_wrong_systems_are_named(runs, tmp_path):
+    one = runs["base_s0"]
+    refused("--mode=compare", says=("--runs is missing", "--runs=runs/a,runs/b"))
+    refuse(one, says="has fewer than two systems")
+    refuse("", says="has fewer than two systems")
+    refuse(one, one, says=("is named twice", "base_s0"))
+    refuse(one, f"x={runs['good_s0']}+{one}", says="is named twice")
+    refuse(one, tmp_path / "nothing", says=("there is no folder", "nothing"))
+    (tmp_path / "empty").mkdir()
+    refuse(one, tmp_path / "empty", says="has no run")
+    refused(f"--workdir={one}", "--mode=translate", f"--runs={one}", says="--runs is for")
+
+
+def test_runs_of_different_tasks_are_refused(runs, tmp_path):
+    other = classifier(tmp_path, 0, [1])
+    says = ("are of different tasks, translation and classification",)
+    refuse(runs["base_s0"], other, says=says)
+
+
+def test_a_sweep_over_more_than_seeds_is_refused(runs, tmp_path):
+    for n in (0, 1):
+        folder = shutil.copytree(runs[f"good_s{n}"], tmp_path / f"sweep/trials/00{n}")
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["num_heads"] = 3
+    (folder / "config.json").write_text(json.dumps(config))
+    says = ("is not a sweep over seeds alone", "model.num_heads", "trials/000+")
+    refuse(runs["base_s0"], tmp_path / "sweep", says=says)
+
+
+def test_the_first_line_that_differs_is_named(copies):
+    path = copies[1] / "translations/test.source.txt"
+    lines = path.read_text().splitlines()
+    lines[6], lines[9] = "Another line.", "And one more."
+    path.write_text("\n".join(lines) + "\n")
+    says = ("different test sets", "test.source.txt, line 7", "'Another line.'", "--set")
+    refuse(*copies, says=says)
+
+
+@pytest.mark.parametrize("name", ["test.txt", "test.source.txt", "test.reference.txt"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "bytes"])
+def test_missing_or_damaged_translations_are_named(copies, name, damage):
+    path = copies[1] / "translations" / name
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    else:
+        path.write_bytes(b"\xff\xfe\n")
+    refuse(*copies, says=(str(copies[1]), "cannot be read", "--mode=evaluate"))
+
+
+def test_other_translations_than_the_scored_ones_are_refused(copies):
+    path = copies[1] / "translations/test.txt"
+    path.write_text(path.read_text().replace("the", "a"))
+    refuse(*copies, says=("results.json says BLEU", "--mode=evaluate"))
+
+
+def test_different_signatures_are_refused(copies):
+    path = copies[1] / "results.json"
+    path.write_text(path.read_text().replace("case:mixed", "case:lc"))
+    refuse(*copies, says=("different signatures of bleu", "case:mixed", "case:lc"))
+
+
+def test_unfinished_runs_are_refused(copies):
+    results = copies[1] / "results.json"
+    (copies[1] / "checkpoints/1300").mkdir(parents=True)
+    refuse(*copies, says=("good is not finished", "trained to step 1,300, scored at 1,200"))
+    text = results.read_text()
+    results.write_text(json.dumps({"validation": json.loads(text)["validation"], "step": 1300}))
+    refuse(*copies, says="has no scores of a test set")
+    results.write_text("{")
+    refuse(*copies, says=("results.json cannot be read", "--mode=evaluate"))
+    results.unlink()
+    refuse(*copies, says="good is not finished (no results.json)")
+
+
+def test_language_models_of_other_segments_or_signatures_are_refused(tmp_path):
+    first, other, cut = (language_model(tmp_path, n, 2.0) for n in range(3))
+    path = other / "results.json"
+    path.write_text(path.read_text().replace('"context:8"', '"context:9"'))
+    refuse(first, other, says="different signatures of bits_per_byte")
+    path = cut / "likelihoods/test.tsv"
+    lines = path.read_text().splitlines()
+    lines[3] += " and more"
+    path.write_text("\n".join(lines) + "\n")
+    refuse(first, cut, says=("test.tsv, line 4", "segments of the same text"))
+    path.write_text("nan\t3\ttext\n")
+    refuse(first, cut, says="cannot be read")
+
+
+# -- what changed
+
+
+def test_marked_parts_are_what_the_other_text_lacks():
+    before, after = mark("I was here, today.", "I am here today!")
+    assert "".join(part.text for part in before) == "I was here, today."
+    assert [part.text for part in before if part.differs] == ["was", ",", "."]
+    assert [part.text for part in after if part.differs] == ["am", "!"]
+    assert mark("", "new") == ([], [("new", True)])
+    assert mark("same", "same") == ([("same", False)], [("same", False)])
+
+
+def test_the_texts_that_changed_most_are_listed_in_both_directions(copies):
+    path = copies[0] / "translations/test.txt"
+    lines = path.read_text().splitlines()
+    better = (copies[1] / "translations/test.txt").read_text().splitlines()
+    task, systems = read_systems(",".join(map(str, copies)), None)
+    [changes] = find_changes(task, systems)
+    assert changes.system == "good"
+    assert len(changes.better) == 10
+    amounts = [float(change.difference.split()[0]) for change in changes.better]
+    assert amounts == sorted(amounts, reverse=True)
+    first = changes.better[0]
+    texts = {line.name: "".join(part.text for part in line.parts) for line in first.lines}
+    number = first.number - 1
+    assert texts["base"] == lines[number]
+    assert texts["good"] == better[number]
+    assert texts["reference"] == REFERENCES[number]
+    assert all(float(change.difference.split()[0]) < 0 for change in changes.worse)
+
+
+def test_latex_cells_are_escaped():
+    text = latex_table(["a_b", "x"], [["50%", "1 ± 2"], ["\\cmd{&}", "<0.001"]], 1)
+    assert r"a\_b & x \\" in text
+    assert r"50\% & 1 \ensuremath{\pm} 2 \\" in text
+    assert r"\textbackslash{}cmd\{\&\} & \textless{}0.001 \\" in text
+    assert text.startswith("\\begin{tabular}{lr}\n\\toprule")
+
+
+def test_names_that_are_the_same_are_told_apart_by_their_folders(runs, tmp_path):
+    copy = shutil.copytree(runs["good_s0"], tmp_path / "base_s0")
+    _, systems = read_systems(f"{runs['base_s0']},{copy}", None)
+    assert [system.name for system in systems] == [str(runs["base_s0"]), str(copy)]
+    with pytest.raises(UserError, match="named twice"):
+        read_systems(f"{copy},{copy}", None)
