@@ -1,6 +1,7 @@
 """The figures of a comparison: differences with intervals, and scores by length."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -32,8 +33,8 @@ def draw_differences(
     row = figure.subplots(1, len(comparisons), sharey=True, squeeze=False)[0]
     for axes, comparison in zip(row, comparisons, strict=True):
         metric = find(comparison.measure.name, task)
-        for y, found in enumerate(comparison.differences[1:]):
-            _draw_interval(axes, found, metric, (y,), y, upright=False)
+        for n, found in enumerate(comparison.differences[1:], 1):
+            _draw_interval(axes, found, metric, n - 1, n, upright=False)
         axes.axvline(0, color="#000000", linewidth=0.8, linestyle=":", zorder=0)
         axes.set_xlabel(title_of(metric), fontsize=8)
         axes.tick_params(labelsize=8)
@@ -68,7 +69,7 @@ def draw_lengths(
         scores.plot(places, means, linewidth=1, markersize=4, label=label, **look)
         for place, found in zip(places, comparisons, strict=True):
             if n:
-                _draw_interval(differences, found.differences[n], metric, (place,), n, True)
+                _draw_interval(differences, found.differences[n], metric, place, n, True)
     differences.axhline(0, color="#000000", linewidth=0.8, linestyle=":", zorder=0)
     lengths = systems[0].runs[0].outputs.lengths
     ticks = [_ticks(lengths[rows]) for rows in buckets]
@@ -88,18 +89,17 @@ def draw_lengths(
 
 
 def _draw_interval(
-    axes: Axes, found: Difference | None, metric: Metric, place: tuple, n: int, upright: bool
+    axes: Axes, found: Difference | None, metric: Metric, place: float, n: int, upright: bool
 ) -> None:
-    """Draws a difference with its interval, across the axis of the places."""
+    """Draws the difference of system n with its interval, at a place of the other axis."""
     assert found is not None, "the baseline has no difference"
-    value = [metric.scale * found.mean]
-    half = [metric.scale * (found.high - found.mean)]
-    colour = _colour(n if upright else n + 1)
-    look = {"fmt": MARKER_SHAPES[(n if upright else n + 1) % len(MARKER_SHAPES)], "color": colour}
+    value, half = metric.scale * found.mean, metric.scale * (found.high - found.mean)
+    marker = MARKER_SHAPES[n % len(MARKER_SHAPES)]
+    look: dict[str, Any] = {"fmt": marker, "color": _colour(n), "markersize": 4, "capsize": 2.5}
     if upright:
-        axes.errorbar(place, value, yerr=half, capsize=2.5, markersize=4, **look)
+        axes.errorbar([place], [value], yerr=[half], **look)
     else:
-        axes.errorbar(value, place, xerr=half, capsize=3, markersize=5, **look)
+        axes.errorbar([value], [place], xerr=[half], **look)
 
 
 def _colour(n: int) -> str:

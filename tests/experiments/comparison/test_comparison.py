@@ -6,12 +6,14 @@ import shutil
 import pytest
 import sacrebleu
 
-from compared import REFERENCES, classifier, language_model, translator
 from experiments.comparison.changes import find_changes, mark
 from experiments.comparison.systems import read_systems
 from experiments.display.text_table import latex_table
+from sweeps import classifier, language_model, sentences, translator
 from tiny_run import command, refused
 from transformer.errors import UserError
+
+REFERENCES = sentences(60)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +136,7 @@ def test_several_references_are_read_and_compared(copies, tmp_path):
     assert compare(*copies, output=tmp_path / "out").code == 0
     assert "reference 2" in (tmp_path / "out/comparison.html").read_text()
     (copies[1] / "translations/test.reference.1.txt").unlink()
-    refuse(*copies, says=("different test sets", "reference.1.txt"))
+    refuse(*copies, says=("good/results.json says BLEU", "writes it again"))
 
 
 def test_classifiers_are_compared_by_mcnemars_test(tmp_path):
@@ -204,6 +206,14 @@ def test_the_first_line_that_differs_is_named(copies):
     path.write_text("\n".join(lines) + "\n")
     says = ("different test sets", "test.source.txt, line 7", "'Another line.'", "--set")
     refuse(*copies, says=says)
+
+
+def test_the_first_reference_that_differs_is_named(runs, tmp_path):
+    changed = [*REFERENCES[:6], "Another line.", *REFERENCES[7:]]
+    other = translator(tmp_path, 0, references=changed)
+    name = "translations/test.source.txt"
+    shutil.copy(runs["base_s0"] / name, other / name)
+    refuse(runs["base_s0"], other, says=("test.reference.txt, line 7", "'Another line.'"))
 
 
 @pytest.mark.parametrize("name", ["test.txt", "test.source.txt", "test.reference.txt"])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from chromium import PHONE, browser, opened, overflow
-from compared import REFERENCES, translator
+from sweeps import sentences, translator
 from tiny_run import command
 
 HOSTILE = "<script>alert(1)</script> & <b>bold</b>"
@@ -14,7 +14,7 @@ HOSTILE = "<script>alert(1)</script> & <b>bold</b>"
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     root = tmp_path_factory.mktemp("page")
-    texts = [f"{HOSTILE} {text}" for text in REFERENCES]
+    texts = [f"{HOSTILE} {text}" for text in sentences(60)]
     runs = [translator(root, n, errors, references=texts) for n, errors in enumerate((0.3, 0.1))]
     runs = ",".join(map(str, runs))
     ended = command("--mode=compare", f"--runs={runs}", f"--output={root / 'out'}")

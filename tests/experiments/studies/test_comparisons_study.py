@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from compared import translator
 from experiments.comparison.outputs import TASKS
 from experiments.comparison.systems import read_systems
 from experiments.studies.command import exit_code
@@ -17,6 +16,7 @@ from experiments.studies.comparisons import (
     settings,
     two_settings,
 )
+from sweeps import translator
 
 [BLEU, *_] = TASKS["translation"].measures
 
