@@ -56,6 +56,7 @@ PLACES = re.compile(
 IMPLEMENTATION = "model.attention_implementation"
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
 MAY_BE_LINKED = "checkpoints"
+EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
 ESSENTIAL = ("task", "model", "data", "tokenizer")  # a run's config has these
 
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from experiments.comparison.outputs import TASKS, Outputs
 from experiments.measures.texts import UnreadableError
-from experiments.run import EVALUATIONS
 from transformer import workdir
 from transformer.errors import UserError, shorten
 from transformer.metrics.registry import find
@@ -116,11 +115,13 @@ def _check_named_once(folders: Sequence[Path]) -> None:
 
 def _read_run(folder: Path, task: str, test_set: str | None) -> Run:
     """What a run made of a test set, with scores that are of it."""
-    place = folder if test_set is None else folder / EVALUATIONS / test_set
+    place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     again = f"--mode=evaluate with --workdir={folder} writes it again"
     path = place / "results.json"
     if test_set is not None and not path.exists():
-        known = sorted(each.parent.name for each in folder.glob(f"{EVALUATIONS}/*/results.json"))
+        known = sorted(
+            each.parent.name for each in folder.glob(f"{workdir.EVALUATIONS}/*/results.json")
+        )
         known = f"it has {', '.join(known)}" if known else "it has none"
         raise UserError(
             f"{folder} has no evaluation {test_set!r} ({known}): score the run on that set with "

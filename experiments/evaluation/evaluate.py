@@ -21,7 +21,6 @@ from transformer.storage.files import write_json
 
 logger = logging.getLogger(__name__)
 
-EVALUATIONS = "evaluations"  # folder within a run's, of all but the run's own results
 MAX_NAME_LENGTH = 120  # of a folder there, in characters
 # Flags and keys of `config.data` that say how another text is read.
 FLAGS = ("references", "name", "source_tag")
@@ -55,7 +54,7 @@ def _evaluate_held_out(config: ConfigDict, folder: Path) -> None:
     # The report will need them, and damage is better known before the scoring takes its time.
     records.read_data(folder / page.DATA)
     records.read_environment(folder / environment.ENVIRONMENT)
-    place = folder / EVALUATIONS / _name_of("", others)
+    place = folder / workdir.EVALUATIONS / _name_of("", others)
     if others:
         _check_same_text(place, "")
     task = tasks.REGISTRY[config.task].from_folder(folder, config)
@@ -75,7 +74,7 @@ def _evaluate_given(name: str, config: ConfigDict, folder: Path, options: Option
     step = _finished_step(folder)
     given = read_given(name, config, folder, options)
     others = workdir.other_settings(folder, own)
-    place = folder / EVALUATIONS / _name_of(_checked(options.name) or given.name, others)
+    place = folder / workdir.EVALUATIONS / _name_of(_checked(options.name) or given.name, others)
     _check_same_text(place, given.digest)
     logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
     task = tasks.REGISTRY[own.task].from_folder(folder, own, given.text)
