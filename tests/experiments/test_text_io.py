@@ -195,7 +195,10 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     monkeypatch.setattr(
         translator._search,
         "find",
-        lambda v, source, *rest: (seen.append(len(source)), search(v, source, *rest))[1],
+        lambda v, source, *rest, **more: (
+            seen.append(len(source)),
+            search(v, source, *rest, **more),
+        )[1],
     )
     monkeypatch.setattr("transformer.inference.translator.share", lambda v, most: (1, most))
     monkeypatch.setattr(

@@ -346,6 +346,8 @@ def test_a_stranger_s_config_opens_no_other_folder_but_in_training_which_says_so
     exec(tiny_run.CONFIG, scope)
     config = scope["get_config"]()
     config.train.init_from = str(tmp_path / "secret")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").touch()
     told = safety.describe_text(config, tmp_path / "run")
     assert f"reads {tmp_path}/secret, as {tmp_path}/run/config.json says" == told
     safety.forget_places(config, training=True)

@@ -396,7 +396,7 @@ def test_a_label_that_the_classifier_never_saw_is_named(folders, tmp_path):
 
 def test_a_run_that_is_not_finished_is_not_scored(translator, tmp_path):
     folder = Path(shutil.copytree(translator, tmp_path / "copy"))
-    file = given(tmp_path / "set.tsv", "a b\ta b")
+    file = given(tmp_path / "unfinished.tsv", "a b\ta b")
     run = "--mode=evaluate", f"--workdir={folder}", file
     results = json.loads((folder / "results.json").read_text())
     (folder / "results.json").write_text(json.dumps(results | {"step": 20}))  # trained further
@@ -407,4 +407,4 @@ def test_a_run_that_is_not_finished_is_not_scored(translator, tmp_path):
     # Checkpoints are not needed.
     (folder / "results.json").write_text(json.dumps(results))
     shutil.rmtree(folder / "checkpoints")
-    assert evaluated(folder, "set", file)["step"] == results["step"]
+    assert evaluated(folder, "unfinished", file)["step"] == results["step"]
