@@ -265,10 +265,8 @@ class Served:
 
     def __init__(self, name: str, run: LoadedRun):
         self.name, self.run = name, run
-        names = WORKS.keys() & METHODS[run.config.task]
-        self.works: dict[str, RunWork] = {
-            each: work(name, run) for each, work in WORKS.items() if each in names
-        }
+        names = filter(WORKS.__contains__, METHODS[run.config.task])  # the first of them writes
+        self.works: dict[str, RunWork] = {each: WORKS[each](name, run) for each in names}
         model = run.config.model
         if has_heads(model) or has_cross_attention(model):
             self.works[Explain.name] = Explain(name, run)
