@@ -265,7 +265,7 @@ class Served:
 
     def __init__(self, name: str, run: LoadedRun):
         self.name, self.run = name, run
-        names = filter(WORKS.__contains__, METHODS[run.config.task])  # the first of them writes
+        names = [each for each in METHODS[run.config.task] if each in WORKS]  # the first writes
         self.works: dict[str, RunWork] = {each: WORKS[each](name, run) for each in names}
         model = run.config.model
         if has_heads(model) or has_cross_attention(model):
