@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ml_collections import ConfigDict
+
 from experiments.comparison.outputs import TASKS, Outputs
 from experiments.measures.texts import UnreadableError
 from transformer import workdir
 from transformer.errors import UserError, shorten
+from transformer.keys import flatten
 from transformer.metrics.registry import find
 from transformer.storage.reading import read_json
 from transformer.trials import COMMAND, find_trials
@@ -17,6 +20,8 @@ from transformer.trials import COMMAND, find_trials
 EXAMPLE = "--runs=runs/a,runs/b"
 SEEDS_OF_NAME = re.compile(r"([_.-]s(eed)?)?[_.-]*$")  # what is left of names that end in seeds
 TOLERANCE = 0.01  # of a score as it is shown, which another version may round otherwise
+# Keys in which the seeds of a setting may differ: what they are called, and where files are.
+FREE_KEYS = ("name", "seed", "sweep.", "data.path", "data.cache_dir", "data.tfds_dir")
 SHOWN = 60  # characters of a line in a message
 
 
@@ -44,8 +49,8 @@ def read_systems(runs: str, test_set: str | None) -> tuple[str, list[System]]:
       test_set: an evaluation that all runs have; None for their own test set.
 
     Raises:
-      UserError: there are not two systems, a folder has no finished run, or the runs have different
-        tasks, test sets or signatures.
+      UserError: there are not two systems, a folder has no finished run, the runs of a system have
+        different settings, or the runs have different tasks, test sets or signatures.
     """
     named = list(_parse(runs))
     folders = [folder for _, own in named for folder in own]
@@ -58,6 +63,9 @@ def read_systems(runs: str, test_set: str | None) -> tuple[str, list[System]]:
                 f"{folders[0]} and {folder} are of different tasks, {task} and "
                 f"{configs[folder].task}: compare runs of one task"
             )
+    for _, own in named:
+        for folder in own[1:]:
+            _check_same_setting(own[0], configs[own[0]], folder, configs[folder])
     read = {folder: _read_run(folder, task, test_set) for folder in folders}
     for folder in folders[1:]:
         _check_comparable(read[folders[0]], read[folder], task)
@@ -111,6 +119,17 @@ def _check_named_once(folders: Sequence[Path]) -> None:
     for folder, place in zip(folders, places, strict=True):
         if places.count(place) > 1:
             raise UserError(f"the run {folder} is named twice in --runs: name each run once")
+
+
+def _check_same_setting(first: Path, config: ConfigDict, other: Path, own: ConfigDict) -> None:
+    """Raises UserError unless two runs of a system differ in nothing but their seed."""
+    ours, theirs = flatten(config), flatten(own)
+    keys = [key for key in ours if ours[key] != theirs[key] and not key.startswith(FREE_KEYS)]
+    if keys:
+        raise UserError(
+            f"{first} and {other} are not seeds of one setting: they differ in "
+            f"{shorten(', '.join(keys))}: join seeds alone by +, and divide systems by commas"
+        )
 
 
 def _read_run(folder: Path, task: str, test_set: str | None) -> Run:

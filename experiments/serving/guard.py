@@ -94,7 +94,7 @@ class Guard:
                 "programs can post"
             )
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        if method == "POST" and kind != "application/json":
             return 415, f"Content-Type {_shown(kind)} is not JSON: send application/json"
         return None
 

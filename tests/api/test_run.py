@@ -216,6 +216,7 @@ MISTAKES = {
     "classification.score": (["a"], "score is for config.task=translation or language_model: "),
     "translation.translate": ("a b", "'a b' is a single text: give a list of texts"),
     "translation.score": (["a"], "needs targets"),
+    "classification.classify": (["the plot", "\ud800"], "text 2 has half a character"),
     "language_model.generate": (["one", float("nan")], "text 2 is nan, of type float"),
     "language_model.score": (["one zebra"], "line 1 has zebra: the vocabulary lacks"),
     "translation.attention": ("\u200b", "the text is blank"),
@@ -231,6 +232,12 @@ def test_a_mistake_is_answered_by_one_line(runs, call):
         getattr(runs[task], method)(texts)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_texts_may_be_an_iterator(runs):
+    run, lines = runs["translation"], ["a b", "c"]
+    assert run.translate(iter(lines)) == run.translate(lines)
+    assert run.score(iter(lines), iter(lines)) == run.score(lines, lines)
 
 
 def test_further_arguments_are_checked(runs, tmp_path):

@@ -1,7 +1,7 @@
 """A trained run in Python: text in; translations, scores, attention and embeddings out."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -85,11 +85,11 @@ class LoadedRun:
         return f"LoadedRun({str(self.folder)!r}: {self.config.task}, weights of step {steps})"
 
     @overload
-    def translate(self, texts: Sequence[str], *, source_tag: str | None = None) -> list[str]: ...
+    def translate(self, texts: Iterable[str], *, source_tag: str | None = None) -> list[str]: ...
 
     @overload
     def translate(
-        self, texts: Sequence[str], num_best: int, source_tag: str | None = None
+        self, texts: Iterable[str], num_best: int, source_tag: str | None = None
     ) -> list[list[Translation]]: ...
 
     def translate(self, texts, num_best=None, source_tag=None):
@@ -118,8 +118,8 @@ class LoadedRun:
 
     def score(
         self,
-        texts: Sequence[str],
-        targets: Sequence[str] | None = None,
+        texts: Iterable[str],
+        targets: Iterable[str] | None = None,
         source_tag: str | None = None,
     ) -> list[Score]:
         """Returns the log-probability of each target given its text, or of each text.
@@ -148,8 +148,8 @@ class LoadedRun:
 
     def evaluate(
         self,
-        texts: Sequence[str],
-        *references: Sequence[str],
+        texts: Iterable[str],
+        *references: Iterable[str],
         source_tag: str | None = None,
     ) -> dict[str, Any]:
         """Returns BLEU, chrF, TER, loss and the other scores of texts, as `results["test"]`.
@@ -174,10 +174,10 @@ class LoadedRun:
         return {name: value for name, value in scores.items() if name != "texts"}
 
     @overload
-    def generate(self, prompts: Sequence[str]) -> list[str]: ...
+    def generate(self, prompts: Iterable[str]) -> list[str]: ...
 
     @overload
-    def generate(self, prompts: Sequence[str], num_best: int) -> list[list[Continuation]]: ...
+    def generate(self, prompts: Iterable[str], num_best: int) -> list[list[Continuation]]: ...
 
     def generate(self, prompts, num_best=None):
         """Returns each prompt with its continuation, see `decode.search` and the keys after it.
@@ -197,10 +197,10 @@ class LoadedRun:
         return [best[0].text for best in found] if num_best is None else found
 
     @overload
-    def classify(self, texts: Sequence[str]) -> list[str]: ...
+    def classify(self, texts: Iterable[str]) -> list[str]: ...
 
     @overload
-    def classify(self, texts: Sequence[str], num_best: int) -> list[list[Prediction]]: ...
+    def classify(self, texts: Iterable[str], num_best: int) -> list[list[Prediction]]: ...
 
     def classify(self, texts, num_best=None):
         """Returns the most probable class of each text; of a blank text, ''.
@@ -281,7 +281,7 @@ class LoadedRun:
             )
         return self.trained.predictor
 
-    def _tagged(self, texts: Sequence[str], source_tag: str | None) -> list[str]:
+    def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Source texts with their tags, if the model has tags."""
         tag = Tagger(self.config.data, source_tag)
         return [tag(text, f"text {number}") for number, text in enumerate(_texts(texts), 1)]
@@ -296,15 +296,23 @@ class LoadedRun:
         return num_best
 
 
-def _texts(texts: Sequence[Any]) -> list[str]:
+def _texts(texts: Iterable[Any]) -> list[str]:
     """Texts as a list.
 
     Raises:
-      UserError: it is a single text, or one of them is not a string.
+      UserError: it is a single text, or one of them is not a string or not of characters.
     """
     if isinstance(texts, str):
         raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
+    texts = list(texts)  # an iterator, such as a file, is read once
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")
-    return list(texts)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"text {number} has half a character (a surrogate), {text[:40]!a}: decode it as "
+                "UTF-8"
+            ) from None
+    return texts

@@ -313,3 +313,13 @@ def test_names_that_are_the_same_are_told_apart_by_their_folders(runs, tmp_path)
     assert [system.name for system in systems] == [str(runs["base_s0"]), str(copy)]
     with pytest.raises(UserError, match="named twice"):
         read_systems(f"{copy},{copy}", None)
+
+
+def test_runs_of_other_settings_are_not_joined_as_seeds(runs, copies):
+    base, good = copies
+    path = good / "config.json"
+    config = json.loads(path.read_text())
+    config["train"]["label_smoothing"] = 0.3
+    path.write_text(json.dumps(config))
+    says = "not seeds of one setting", "train.label_smoothing", "join seeds alone by +"
+    refuse(f"{base}+{good}", runs["base_s0"], says=says)

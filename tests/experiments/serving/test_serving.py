@@ -326,6 +326,8 @@ def test_no_file_can_be_reached(site, path):
 
 def test_only_posts_are_translated(site):
     is_one_line(site.get("/api/translate"), 405, "GET is not for /api/translate: use POST")
+    for method in ("PUT", "DELETE", "OPTIONS"):
+        is_one_line(site.ask(method, "/api/translate", b"", {}), 405, "use POST")
     is_one_line(
         site.ask("POST", "/", b"{}", {"Content-Type": "application/json"}), 405, "use GET or HEAD"
     )
