@@ -146,7 +146,7 @@ def test_improbable_translations_that_end_early_do_not_close_the_search(penalty)
     np.testing.assert_allclose(score, expected, rtol=1e-3)
 
 
-@pytest.mark.parametrize("alpha", [0.6, 1.7])
+@pytest.mark.parametrize("alpha", [-1.5, 0.0, 1.7])
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_a_wide_beam_finds_every_translation_in_order(table, penalty, alpha):
     hypotheses = trie_search(table, LIMITS, WIDE, penalty, alpha)
@@ -163,6 +163,15 @@ def test_a_wide_beam_finds_every_translation_in_order(table, penalty, alpha):
         assert len(ours) == HOW_MANY[limit]
         assert [t for _, t in ours] == [t for _, t in expected]
         np.testing.assert_allclose([s for s, _ in ours], [s for s, _ in expected], rtol=1e-5)
+
+
+def test_a_penalty_that_multiplies_scores_loses_no_translation(table):
+    # An end is improbable, and at the limit of four tokens its score is multiplied by 4 ** 10.
+    table = np.where(np.arange(VOCAB) == END, -2e3, table)
+    [(score, tokens), *_] = found(trie_search(table, [STEPS] * 5, 1, "average", -10.0), 0)
+    log_probs = log_softmax(table[0])
+    np.testing.assert_allclose(score, log_probability(log_probs, tokens) * 4**10, rtol=1e-5)
+    assert score < NEVER
 
 
 @pytest.mark.parametrize("forbidden", [(0,), (BEGIN, 3)])
@@ -273,7 +282,7 @@ def test_whatever_the_beam_results_are_sorted_distinct_ended_and_within_the_limi
                 score, log_probability(log_probs, tokens) / penalty, rtol=1e-5
             )
         # Places after the last, and tokens after the end, hold nothing.
-        assert (hypotheses.scores[b, len(ours) :] == NEVER).all()
+        assert (hypotheses.scores[b, len(ours) :] == -np.inf).all()
         for tokens, length in zip(hypotheses.tokens[b], hypotheses.lengths[b], strict=True):
             assert (tokens[length:] == END).all()
 

@@ -22,7 +22,7 @@ class Hypotheses(NamedTuple):
     """The translations found for each sentence, best first.
 
     `tokens` end with end-of-sentence and are padded with it; `lengths` count it; `scores` are
-    log-probabilities over the length penalty. An empty slot has length zero.
+    log-probabilities over the length penalty. An empty slot has length zero and score -inf.
     """
 
     tokens: Int[Array, "B P steps"]
@@ -146,7 +146,8 @@ def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: in
     tokens = jnp.full((*shape, steps), rule.eos_id, jnp.int32)
     # All hypotheses start equal, so all except the first are excluded.
     log_probs = jnp.full(shape, NEVER).at[:, 0].set(0.0)
-    nothing = Hypotheses(tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, NEVER))
+    # Below all scores: with a negative exponent these may be less than NEVER.
+    nothing = Hypotheses(tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, -jnp.inf))
     count = jnp.zeros(len(max_lengths), jnp.int32)
     return Search(
         jnp.int32(0), cache, max_lengths, tokens, log_probs, nothing, count, max_lengths <= 0
@@ -200,7 +201,7 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     ended = Hypotheses(
         written,
         jnp.where(completed, state.index + 1, 0),
-        jnp.where(completed, best / penalty(length, rule.alpha), NEVER),
+        jnp.where(completed, best / penalty(length, rule.alpha), -jnp.inf),
     )
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), state.done, ended)
     done = _best(both, beam_size)
