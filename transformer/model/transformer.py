@@ -75,6 +75,7 @@ class Transformer(Architecture):
         source_mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
+        check_length(source.shape[1], self.config)
         table = self.target_embedding if self.config.one_table else self.source_embedding
         positions = jnp.arange(source.shape[1])
         x = self._embed(table(source), self.encoder_positions, positions, rates)
@@ -96,6 +97,7 @@ class Transformer(Architecture):
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
         """See `Architecture`; with segments, positions are counted from the start of each."""
+        check_length(target.shape[1], self.config)
         positions = jnp.arange(target.shape[1])
         own = positions if segments is None else positions - segment_starts(segments)
         x = self._embed(self.target_embedding(target), self.decoder_positions, own, rates)
@@ -207,7 +209,6 @@ class Transformer(Architecture):
     # -- inside
 
     def _embed(self, vectors, encoding, positions, rates=NO_DROPOUT):
-        check_length(positions.shape[-1], self.config)
         vectors = self.word_dropout(vectors, rates.word)
         return self.embedding_dropout(encoding.add(vectors, positions), rates.embedding)
 
