@@ -246,7 +246,7 @@ def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, n
         ({"head_size": 11}, "width 11"),
         ({"head_size": 136}, "width 136"),
         ({"talking_heads": True}, "talking_heads"),
-        ({"positions": "sinusoidal+alibi"}, "model.encoder_positions='sinusoidal+alibi'"),
+        ({"positions": "sinusoidal+alibi"}, "model.positions='sinusoidal+alibi'"),
         ({"decoder_positions": "relative_shaw"}, "model.decoder_positions='relative_shaw'"),
         ({"cross_positions": "relative_bias"}, "model.cross_positions='relative_bias'"),
     ],

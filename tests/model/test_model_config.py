@@ -141,6 +141,18 @@ def test_rotary_needs_pairs():
     assert "model.positions='alibi+rotary'" in message(positions="alibi+rotary", head_size=7)
 
 
+def test_encodings_of_an_attention_that_is_not_there_neither_limit_nor_refuse():
+    learned = {"positions": "learned", "decoder_positions": "alibi", "max_length": 3}
+    rotary = {"encoder_positions": "rotary", "cross_positions": "rotary", "head_size": 7}
+    alone = tiny_config(**learned | rotary, num_encoder_layers=0)
+    assert build.build_model(alone).max_positions is None
+    # The control: with an encoder they do both.
+    assert build.build_model(tiny_config(**learned)).max_positions == 3
+    assert "model.encoder_positions='rotary'" in message(**rotary)
+    # A misspelt name is refused all the same.
+    assert "'quux'" in message(encoder_positions="quux", num_encoder_layers=0)
+
+
 def test_what_acts_on_embeddings_cannot_act_between_two_sequences():
     assert "model.cross_positions='alibi+split'" in message(cross_positions="alibi+split")
     assert tiny_config(cross_positions="alibi").cross_positions == "alibi"

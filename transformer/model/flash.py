@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.masks import AttentionPattern
-from transformer.model.positions.registry import acts_in, split_names
+from transformer.model.positions.registry import acts_in, split_names, used_encodings
 
 MAX_HEAD_WIDTH = 128  # of all GPUs that have it
 SCORE_HOOKS = ("bias", "score", "value_bias")  # of encodings that need scores or weights
@@ -60,11 +60,6 @@ def flash_attention(
 
 def check_config(config: ModelConfig) -> None:
     """Raises UserError if a model needs more than cuDNN's attention has."""
-    where = {
-        "model.encoder_positions": config.encoder_names if config.has_encoder else "none",
-        "model.decoder_positions": config.decoder_names if config.has_decoder else "none",
-        "model.cross_positions": config.cross_positions,
-    }
     limits = {
         f"model.dtype='{config.dtype}'": config.dtype != "bfloat16",
         f"heads of width {config.head_width}": config.head_width % 8
@@ -72,7 +67,7 @@ def check_config(config: ModelConfig) -> None:
         "model.talking_heads=True": config.talking_heads,
     } | {
         f"{key}='{names}'": any(acts_in(name, SCORE_HOOKS) for name in split_names(names))
-        for key, names in where.items()
+        for key, names in used_encodings(config).items()
     }
     if refused := [setting for setting, is_refused in limits.items() if is_refused]:
         raise UserError(

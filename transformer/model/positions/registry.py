@@ -82,9 +82,17 @@ def acts_in(name: str, hooks: Sequence[str]) -> bool:
     return any(getattr(encoding, hook) is not getattr(NoPositions, hook) for hook in hooks)
 
 
+def used_encodings(config: ModelConfig) -> dict[str, str]:
+    """Returns the names of the encodings of each attention that a model has, by their keys."""
+    sides = {"encoder_positions": config.has_encoder, "decoder_positions": config.has_decoder}
+    keys = [key if getattr(config, key) else "positions" for key, there in sides.items() if there]
+    keys += ["cross_positions"] * all(sides.values())
+    return {f"model.{key}": getattr(config, key) for key in keys}
+
+
 def max_positions(config: ModelConfig) -> int | None:
     """Returns the maximum number of positions of a Transformer, or None if it is unlimited."""
-    names = (config.encoder_names, config.decoder_names, config.cross_positions)
+    names = used_encodings(config).values()
     limits = [REGISTRY[part].limit(config) for name in names for part in split_names(name)]
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -100,7 +108,8 @@ def check_length(length: int, config: ModelConfig) -> None:
 
 
 def check_encodings(config: ModelConfig) -> None:
-    """Raises UserError if a name is unknown, or an encoding does not suit the model."""
+    """Raises UserError if a name is unknown, or an encoding in use does not suit the model."""
+    used = used_encodings(config)
     fields = {
         "positions": config.positions,
         "encoder_positions": config.encoder_names,
@@ -113,7 +122,8 @@ def check_encodings(config: ModelConfig) -> None:
             raise UserError(f"model.{field}='{names}' names an encoding twice: leave one out")
         for name in parts:
             check_choice(f"model.{field}", name, REGISTRY)
-            REGISTRY[name].check(config, f"model.{field}='{names}'")
+            if f"model.{field}" in used:
+                REGISTRY[name].check(config, f"model.{field}='{names}'")
             if field == "cross_positions" and acts_in(name, ["add"]):
                 raise UserError(
                     f"model.cross_positions='{names}': {name} acts on embeddings, not between "
