@@ -5,9 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from conftest import tiny_config
 from runs import toy_config
 from transformer.config import check
 from transformer.errors import UserError
+from transformer.model import build
+from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
+from transformer.model.layers import DropoutRates
 from transformer.tasks import REGISTRY
 
 TASKS = {
@@ -53,3 +57,23 @@ def test_r_drop_without_dropout_is_refused_with_the_fix(tmp_path):
         check(config)
     config.model.dropout_activation = 0.1
     check(config)
+    config.model.architecture = "recurrent"  # whose layers have no such dropout
+    with pytest.raises(UserError, match=r"train\.r_drop=5\.0"):
+        check(config)
+    config.model.dropout_word = 0.1
+    check(config)
+
+
+@pytest.mark.parametrize("name", [*build.REGISTRY, BAG])
+def test_equal_rows_differ_by_the_dropouts_that_their_network_lists_and_by_no_others(name):
+    network, listed = BagOfEmbeddings(11, 3), BagOfEmbeddings.row_dropouts
+    if name != BAG:
+        config = tiny_config(architecture=name, num_decoder_layers=0)
+        network, listed = Classifier(config, 3, "mean"), build.REGISTRY[name].row_dropouts
+    tokens, key = jnp.tile(jnp.arange(7), (2, 1)), jax.random.key(0)
+    variables = network.init(key, tokens, tokens >= 0)
+    for rate in DropoutRates._fields:
+        rates = DropoutRates(**{rate: jnp.float32(0.5)})
+        out = network.apply(variables, tokens, tokens >= 0, rates, rngs={"dropout": key})
+        first, second = np.asarray(out.logits)
+        assert (np.abs(first - second).max() > 1e-4) == (rate in listed), rate

@@ -16,6 +16,10 @@ from transformer.model.layers import NO_DROPOUT, DropoutRates
 class Network(nn.Module):
     """The interface of a network; the defaults are those of a network without attention."""
 
+    # The dropout rates that it uses and with which two equal rows of a batch differ: whole layers
+    # are left out for all rows.
+    row_dropouts: ClassVar[frozenset[str]] = frozenset(DropoutRates._fields) - {"layer"}
+
     @property
     def max_positions(self) -> int | None:
         """The maximum number of positions, or None if it is unlimited."""

@@ -141,6 +141,8 @@ class BagOfEmbeddings(Network):
     2.2, which has no hidden layer.
     """
 
+    row_dropouts = frozenset({"embedding", "word"})
+
     vocab_size: int
     num_classes: int
     width: int = 16

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from transformer.errors import UserError
 from transformer.model.build import REGISTRY
-from transformer.model.classifier import BAG
+from transformer.model.classifier import BAG, BagOfEmbeddings
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
 
@@ -19,15 +19,18 @@ def hparams_of(config: ConfigDict) -> dict[str, float]:
     A zero is left out, so that the compiled step has no operations for it.
 
     Raises:
-      UserError: R-Drop has no dropout that differs between its two passes.
+      UserError: R-Drop has no dropout that differs between its two passes, see
+        `Network.row_dropouts`.
     """
     rates = {f"dropout_{name}": config.model[f"dropout_{name}"] for name in DropoutRates._fields}
     used = {name: rate for name, rate in rates.items() if rate}
     if r_drop := config.train.r_drop:
-        if not used.keys() - {"dropout_layer"}:  # which leaves out the same layers for all rows
+        name = config.model.architecture
+        network = BagOfEmbeddings if name == BAG else REGISTRY[name]
+        if not any(config.model[f"dropout_{rate}"] for rate in network.row_dropouts):
             raise UserError(
                 f"config.train.r_drop={r_drop} compares two passes with different dropout, and "
-                "there is none: set --config.model.dropout_residual, or --config.train.r_drop=0"
+                "there is none: set --config.model.dropout_embedding, or --config.train.r_drop=0"
             )
         used["r_drop"] = r_drop
     return {"label_smoothing": config.train.label_smoothing, **used}

@@ -35,6 +35,7 @@ class RecurrentModel(Architecture):
     """
 
     has_heads = False
+    row_dropouts = frozenset({"embedding", "residual", "word"})
 
     def setup(self):
         config = self.config
