@@ -197,9 +197,15 @@ class Run:
             )
         return line
 
-    def warn_of_warmup(self) -> None:
-        """Warns if the learning rate would rise during most of the run."""
-        updates, warmup = self.updates(self.total_steps), self.config.optimizer.warmup_steps
+    def warn(self) -> None:
+        """Warns if the learning rate would rise during most of the run, or nothing decays."""
+        settings = self.config.optimizer
+        if settings.weight_decay and settings.name == "adam":
+            logger.warning(
+                f"warning: optimizer.weight_decay={settings.weight_decay:g} has no effect with "
+                "optimizer.name=adam: set --config.optimizer.name=adamw"
+            )
+        updates, warmup = self.updates(self.total_steps), settings.warmup_steps
         if updates < 2 * warmup:
             logger.warning(
                 f"warning: {updates} updates are planned and the learning rate rises for "

@@ -89,7 +89,7 @@ class Trainer:
         """
         lead = self.runs[0]
         if len(self.runs) == 1:
-            lead.warn_of_warmup()
+            lead.warn()
         self._programs = Programs(
             self.train_step,
             lambda state, batch: self.placement.arguments(

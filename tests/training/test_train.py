@@ -82,13 +82,23 @@ def test_rates_and_warnings_count_the_run_s_last_update_of_fewer_batches(tmp_pat
     config = unigram_config(**{**changes, "optimizer.warmup_steps": 2})
     said.clear()
     run = Run(Unigrams(), config, tmp_path / "late")
-    run.warn_of_warmup()
+    run.warn()
     assert "3 updates are planned" in said[0]
     # The end says what the warning says.
     fix = "set --config.optimizer.warmup_steps=1, or train longer"
     assert said[0].endswith(fix)
     assert run.ending(4, 0).endswith(fix)
     run.close()
+
+
+def test_a_weight_decay_that_the_optimizer_ignores_is_warned_of(tmp_path, said):
+    decay = {"optimizer.weight_decay": 0.1, "train.steps": 9}
+    for name, warns in (("adam", True), ("adamw", False)):
+        run = Run(Unigrams(), unigram_config(**decay, **{"optimizer.name": name}), tmp_path / name)
+        said.clear()
+        run.warn()
+        assert any("weight_decay=0.1 has no effect" in line for line in said) is warns
+        run.close()
 
 
 def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_state(tmp_path):
