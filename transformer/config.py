@@ -68,9 +68,11 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (
         0,
         1,
-        "data.max_oov_rate data.min_language_ratio data.min_script_share optimizer.epsilon "
+        "data.max_oov_rate data.min_language_ratio data.min_script_share "
         "optimizer.decay_fraction tokenizer.bpe_dropout",
     ),
+    # Adam divides a gradient that was always zero, of a token that no batch had, by epsilon alone.
+    (1e-15, 1, "optimizer.epsilon"),
     (1e-6, 1, "decode.top_p"),
     (0, 100, "decode.temperature tokenizer.sampling_alpha"),
     (0.1, MAX_NUMBER, "data.temperature"),

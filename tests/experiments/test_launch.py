@@ -99,6 +99,7 @@ def test_help_names_every_flag_and_mode():
         ("model.norm_position=mid", ("'mid'", "post, pre")),
         ("model.tied_embeddings=some", ("'some'", "all, decoder, none")),
         ("optimizer.schedule=noma", ("'noma'", "constant, cosine, inverse_sqrt, linear")),
+        ("optimizer.epsilon=0", ("optimizer.epsilon=0.0", "from 1e-15 to 1")),
         ("optimizer.name=sgd", ("'sgd'", "adafactor, adam, adamw, lion, muon")),
         ("model.pooling=max", ("'max'", "attention, first, mean")),
         ("data.holdout=start", ("'start'", "end, hash")),
