@@ -25,9 +25,7 @@ def get_config():
 
     config.data.source = "quotations"
     config.data.context = 16
-    config.data.max_tokens = 16
     config.data.batch_tokens = 64
-    config.data.batch_multiple = 1
     config.tokenizer.kind = "word"
     config.tokenizer.vocab_size = 100
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from experiments.tasks import language_model
-from runs import count_programs
+from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
 from transformer import workdir
 from transformer.data.documents.encode import Text
 from transformer.data.token_store import TokenStore
 from transformer.inference import groups, writer
-from transformer.tasks.language_model import scores_of
+from transformer.tasks.language_model import LanguageModelTask, scores_of
 
 RUNNING = ("tokenizer.kind=char", "tokenizer.keep_spaces=True", "data.documents=file")
 
@@ -263,6 +263,19 @@ def test_a_text_or_config_that_cannot_be_learned_is_refused(tmp_path, text, chan
     assert ended.code == 2
     assert says in ended.err.splitlines()[-1]
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_batch_has_at_most_as_many_sequences_as_are_asked_for(tmp_path):
+    changes = {"task": "language_model", "data.context": 16, "train.best_metric": "nll"}
+    config = toy_config(tmp_path, **changes)
+    many = LanguageModelTask(config)
+    config.data.batch_sentences = 3
+    few = LanguageModelTask(config, like=many)
+    rows = [len(task.plan[0].tokens) for task in (many, few)]
+    assert 3 < rows[0] <= config.data.batch_tokens // 16
+    assert rows[1] <= 3
+    # Held-out text is read as before.
+    assert len(next(few.held_out_batches("validation")).tokens) == 13
 
 
 def test_prompts_that_cannot_be_read_are_refused(trained):

@@ -104,7 +104,8 @@ class LanguageModelTask(TokenTask):
         return tuple(self.text.held_out)
 
     def make_plan(self) -> TextPlan:
-        data, rows = self.config.data, self._rows_at_once
+        data = self.config.data
+        rows = min(self._rows_at_once, data.batch_sentences or self._rows_at_once)
         return TextPlan(self._train, self.config.seed, rows, data.context, data.each_position)
 
     @property
