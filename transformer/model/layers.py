@@ -33,7 +33,9 @@ def is_off(rate: float | Float[Array, ""]) -> bool:
     return isinstance(rate, float) and rate == 0.0
 
 
-ACTIVATIONS = {  # name: (function, gated)
+# name: (function, gated). "gelu" is the form with tanh (Hendrycks and Gimpel 2016, section 2), as
+# in BERT and GPT, not that with the error function.
+ACTIVATIONS = {
     "relu": (jax.nn.relu, False),
     "gelu": (jax.nn.gelu, False),
     "silu": (jax.nn.silu, False),

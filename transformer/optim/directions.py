@@ -52,7 +52,8 @@ def _muon(
     side by side in the outputs. The rest are vectors, tables of embeddings and positions, and a
     classifier's output. The direction of a matrix is U V^T of the singular value decomposition of
     Nesterov's momentum, about, times 0.2 sqrt(max(inputs, outputs)): its RMS is that of Adam's
-    directions, whose learning rates and decay it shares.
+    directions, whose learning rates and decay it shares. Unlike Jordan et al.'s, the momentum has
+    the corrections of bias of Dozat 2016, so in the first steps the newest gradient counts more.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et
     al. 2025, "Muon is Scalable for LLM Training", equation 4.
