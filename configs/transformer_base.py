@@ -5,6 +5,9 @@
 Downloads `wmt14_translate/de-en` (1.6 GB) on first use. The paper: 27.3 BLEU (tokenised,
 compound-split) after 100,000 steps of 25,000 source and 25,000 target tokens on 8 GPUs in 12
 hours; sacreBLEU of such a model is 1 to 1.5 lower.
+
+Unlike there, products are bfloat16; pairs are cleaned, and none is longer than 128 subwords; and
+the mean of the last checkpoints is used only if it scores best on validation (evaluate.checkpoint).
 """
 
 from configs import base
@@ -24,7 +27,8 @@ def get_config():
     config.tokenizer.byte_fallback = True
     config.model.dtype = "bfloat16"
 
-    config.train.evaluate_every = 5000
+    # The paper averages checkpoints ten minutes apart: a 72nd of its 100,000 steps [6.1].
+    config.train.evaluate_every = 1400
     config.train.keep_last = 5
     config.evaluate.average_last_n = 5
     return config

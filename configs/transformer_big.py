@@ -19,6 +19,7 @@ def get_config():
     config.model.dropout_residual = 0.3
 
     config.train.steps = 300_000
+    config.train.evaluate_every = 600  # ten minutes of the paper's 3.5 days
     config.train.keep_last = 20
     config.evaluate.average_last_n = 20
     return config
