@@ -15,7 +15,7 @@ HEIGHT = 760  # pixels of the explorer: all heads of a short sentence
 
 def explorer(seen: Attention) -> str:
     """Returns the explorer as an element of a page, apart from the page's styles and scripts."""
-    text = page.explorer(page.Example(("",), (AttentionMaps.of(seen),)), (), Options())
+    text = page.explorer(page.Example(("",), (AttentionMaps.of(seen),), seen.unread), (), Options())
     return (
         f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts" title="Attention" '
         f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'

@@ -32,15 +32,18 @@ from transformer.workdir import known_results
 logger = logging.getLogger(__name__)
 
 TEMPLATE = "explorer.html"
+SIDES = ("source", "target")
 # Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
 MAX_CHARACTERS = 1_800_000
 MAX_FRAMES = 32  # checkpoints of a sentence that are read: no slider needs more
 MIN_FRAMES = 4  # checkpoints of a sentence: rather fewer sentences than fewer of these
 MAX_TOKEN_LENGTH, MAX_TITLE_LENGTH = 60, 300  # characters
-MAX_NAME_LENGTH, DIGEST = (
-    40,
-    6,
-)  # characters of a folder's name: of the text; of its digest
+MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a folder's name: of the text; of its digest
+UNREAD = "too long for the model, which does not read the last {}"
+OMITTED = (
+    "too long for a page under 2 MB: the explorer leaves out the last {} that the model reads, and "
+    "the sums of its rows fall short of 1 by what these get"
+)
 
 
 class Example(NamedTuple):
@@ -49,11 +52,13 @@ class Example(NamedTuple):
     Attributes:
       labels: what to call each checkpoint, in their order.
       frames: the maps at each checkpoint, over the same tokens.
-      omitted: how many of the tokens (of the source, of the target) the maps leave out.
+      unread: how many tokens of the text (of the source, of the target) the model does not read.
+      omitted: how many tokens of each side the maps leave out, those with which they do not fit.
     """
 
     labels: tuple[str, ...]
     frames: tuple[AttentionMaps, ...]
+    unread: tuple[int, int] = (0, 0)
     omitted: tuple[int, int] = (0, 0)
 
 
@@ -96,7 +101,7 @@ def draw_attention(
     pictures = attention_maps.draw(drawn, place, options.layer, options.head)
     numbers = ", ".join(f"{step:,}" for step in sorted(steps))
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
-    given, page = Example((label,), (maps,)), place / "explorer.html"
+    given, page = Example((label,), (maps,), seen.unread), place / "explorer.html"
     return [*pictures, write_explorer(page, given, read_examples(run), options)]
 
 
@@ -135,8 +140,11 @@ def live_example(seen: Attention) -> dict[str, Any]:
 
     Numbers are those of `web_page.encode_floats`; a text too long for a page is cut.
     """
-    example = _shorten(Example(("",), (AttentionMaps.of(seen),)), MAX_CHARACTERS)
-    return {**_encode(example), "notes": _notes_of(example)}
+    example = _shorten(Example(("",), (AttentionMaps.of(seen),), seen.unread), MAX_CHARACTERS)
+    return {
+        **_encode(example),
+        "notes": _note(UNREAD, example.unread) + _note(OMITTED, example.omitted),
+    }
 
 
 def live_values() -> dict[str, Any]:
@@ -154,6 +162,7 @@ def _values(given: Example, tracked: Sequence[Example], options: Options) -> dic
     examples, notes = fit(given, tracked)
     for note in notes:
         logger.warning(note)
+    notes = _note(UNREAD, examples[0].unread) + notes  # of which the model itself warns
     data = {
         "kinds": _kinds(),
         "examples": [_encode(example) for example in examples],
@@ -188,7 +197,7 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
     chosen from the first to the last, as many as fit.
     """
     first = _shorten(given, MAX_CHARACTERS)
-    notes = [f"{note}; attention.npz has them all" for note in _notes_of(first)]
+    notes = [f"{note}; attention.npz has them all" for note in _note(OMITTED, first.omitted)]
     room = MAX_CHARACTERS - sum(map(_size, first.frames))
     kept = list(tracked)
     while len(kept) > 1 and _frames_that_fit(kept, room) < min(MIN_FRAMES, _most_frames(kept)):
@@ -208,16 +217,11 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
     return [first, *kept], notes
 
 
-def _notes_of(example: Example) -> list[str]:
-    """A line on the tokens that a shortened example leaves out, if any."""
-    if not any(example.omitted):
-        return []
-    sides = zip(example.omitted, ("source", "target"), strict=True)
+def _note(text: str, tokens: tuple[int, int]) -> list[str]:
+    """A line on how many tokens of each side are missing, if any are."""
+    sides = zip(tokens, SIDES, strict=True)
     counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
-    return [
-        f"too long for a page under 2 MB: the explorer leaves out the last {counts}, and the "
-        "sums of its rows fall short of 1 by what these get"
-    ]
+    return [text.format(counts)] if counts else []
 
 
 def _most_frames(examples: Sequence[Example]) -> int:
@@ -265,7 +269,7 @@ def _shorten(example: Example, room: int) -> Example:
         length -= 1
     frames = tuple(_first_tokens(maps, length) for maps in example.frames)
     rows, columns = (max(0, len(side) - length) for side in sides)
-    return Example(example.labels, frames, (rows, columns))
+    return example._replace(frames=frames, omitted=(rows, columns))
 
 
 def _first_tokens(maps: AttentionMaps, length: int) -> AttentionMaps:
@@ -319,13 +323,15 @@ def _encode(example: Example) -> dict[str, Any]:
     """An example as the page's script reads it."""
     maps = example.frames[-1]
     source, target = _text(maps.source_tokens), _text(maps.target_tokens)
+    missing = example.unread, example.omitted
     return {
         "title": source or target,
         "translation": target if source else "",
         "source": [web_page.shortened(token, MAX_TOKEN_LENGTH) for token in maps.source_tokens],
         "target": [web_page.shortened(token, MAX_TOKEN_LENGTH) for token in maps.target_tokens],
         "written": [web_page.shortened(token, MAX_TOKEN_LENGTH) for token in maps.written_tokens],
-        "omitted": dict(zip(("source", "target"), example.omitted, strict=True)),
+        "unread": dict(zip(SIDES, example.unread, strict=True)),
+        "omitted": dict(zip(SIDES, map(sum, zip(*missing, strict=True)), strict=True)),
         "frames": [
             {
                 "label": label,

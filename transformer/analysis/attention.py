@@ -78,12 +78,15 @@ class Attention(NamedTuple):
         on it, by kind; empty for a model without such heads, see `MultiHeadAttention`.
       source_tokens: the tokens that the encoder reads; a translator's end in end-of-sentence.
       target_tokens: the tokens that the decoder reads. A missing side has no tokens.
+      unread: how many further tokens (of the source, of the target) the text has, which are more
+        than the model can read.
     """
 
     weights: Mapping[str, Float[np.ndarray, "layers H L M"]]
     value_norms: Mapping[str, Float[np.ndarray, "layers H M"]]
     source_tokens: list[str]
     target_tokens: list[str]
+    unread: tuple[int, int] = (0, 0)
 
     @property
     def written_tokens(self) -> list[str]:
@@ -127,6 +130,7 @@ class Attention(NamedTuple):
         batch: "Mapping[str, BatchAttention]",
         source_tokens: list[str],
         target_tokens: list[str],
+        unread: tuple[int, int] = (0, 0),
     ) -> "Attention":
         """Returns the attention over the first text of a batch, without its padding.
 
@@ -145,7 +149,7 @@ class Attention(NamedTuple):
             weights[kind] = np.asarray(found.weights)[:, 0, :, :queries, :keys]
             if found.value_norms is not None:
                 value_norms[kind] = np.asarray(found.value_norms)[:, 0, :, :keys]
-        return cls(weights, value_norms, source_tokens, target_tokens)
+        return cls(weights, value_norms, source_tokens, target_tokens, unread)
 
 
 class BatchAttention(NamedTuple):

@@ -198,7 +198,12 @@ class TextClassifier(Predictor):
         """
         [ids] = self._read([line], first_line=1)
         found = self._attend(variables, self._one(ids))
-        return Attention.of_first_text(found, self._shown(ids), [])
+        return Attention.of_first_text(found, self._shown(ids), [], (self.unread(line), 0))
+
+    def unread(self, line: str) -> int:
+        """Returns how many tokens of a text are more than the model can read."""
+        [ids] = read_texts([line], self.tokenizer)
+        return max(0, len(ids) - self.max_tokens)
 
     def batch_attention(
         self, variables: Variables, tokens: Int[Array, "B M"]

@@ -155,7 +155,14 @@ class PairPredictor(TokenPredictor):
             self._attend(variables, make_batch([sources], [targets], 1, length)),
             [*self.source_tokenizer.pieces(sources), "</s>"],
             ["<s>", *self.target_tokenizer.pieces(targets)],
+            self.unread(source, target),
         )
+
+    def unread(self, source: str, target: str) -> tuple[int, int]:
+        """Returns how many tokens of each side of a pair are more than the model can read."""
+        sides = (self.source_tokenizer, source), (self.target_tokenizer, target)
+        first, second = (len(tokenizer.encode([text])[0]) for tokenizer, text in sides)
+        return max(0, first + 1 - self.max_length), max(0, second + 1 - self.max_length)
 
     def prepare_attention(self, variables: Variables, length: int) -> None:
         """Compiles what `attention` needs for texts of a static length."""

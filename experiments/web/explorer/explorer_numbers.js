@@ -106,7 +106,7 @@ function headMatrix(example, kind, choice) {
     if (square) rows = rows.slice(0, -1);
     // Lengths are no shares: they stay what they are.
     if (norms) rows = rows.map((row) => row.slice(0, -1));
-    else rows = renormalise(rows, example.omitted[kind.keys] > 0);
+    else rows = renormalise(rows, example.omitted[kind.keys] > example.unread[kind.keys]);
     keys = keys.slice(0, -1);
     if (square) queries = keys;
   }

@@ -115,7 +115,7 @@ def test_a_text_of_five_hundred_tokens_is_cut_with_a_message_and_keeps_its_end(t
     assert shown["omitted"] == {"source": 500 - kept, "target": 0}
     assert shown["source"] == [*source[: kept - 1], "</s>"]
     assert said == data["notes"]
-    assert f"leaves out the last {500 - kept} source tokens," in said[0]
+    assert f"leaves out the last {500 - kept} source tokens that the model reads," in said[0]
     places = [*range(kept - 1), 499]
     frame = shown["frames"][0]
     [w, norms] = [decoded(frame[name]["encoder_self"]) for name in ("weights", "norms")]
@@ -123,6 +123,20 @@ def test_a_text_of_five_hundred_tokens_is_cut_with_a_message_and_keeps_its_end(t
     np.testing.assert_array_equal(norms, maps.value_norms["encoder_self"][..., places])
     cross = decoded(frame["weights"]["cross"])
     np.testing.assert_array_equal(cross, maps.weights["cross"][..., places])
+
+
+def test_tokens_that_the_model_does_not_read_are_noted_and_count_as_omitted(tmp_path):
+    source = (*(f"▁w{i}" for i in range(499)), "</s>")
+    maps = make_maps(source, ("<s>", "▁a"), layers=(1, 1), heads=3)
+    given = Example(("step 20",), (maps,), (1_007, 11))
+    data, said = write(tmp_path / "explorer.html", given)
+    shown = data["examples"][0]
+    kept = len(shown["source"])
+    assert shown["unread"] == {"source": 1_007, "target": 11}
+    assert shown["omitted"] == {"source": 500 - kept + 1_007, "target": 11}
+    unread = "which does not read the last 1,007 source tokens and 11 target tokens"
+    assert data["notes"] == [f"too long for the model, {unread}", *said]
+    assert len(said) == 1  # the model itself has warned of those
 
 
 def test_a_target_that_is_cut_ends_in_the_token_that_its_last_row_writes(tmp_path):
