@@ -3,6 +3,7 @@
 {
   const PAUSE = 180; // milliseconds without a key before the runs are asked
   const POLL = 1000; // milliseconds between looks at a server that is starting
+  const BLANK = /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\p{Cc}]*$/u;
   const runs = JSON.parse(byId("served").textContent);
   const cards = [...document.querySelectorAll(".run")].map((card, i) => ({
     run: runs[i],
@@ -34,6 +35,14 @@
 
   const count = (run) => Math.min(Number(byId("best").value), run.max_best);
 
+  /** Tells how many tokens at the end of a text the model does not read; "" if there are none. */
+  function unread(count) {
+    if (!count) return "";
+    return `${grouped(count)} ${count === 1 ? "token" : "tokens"} at the end not read`;
+  }
+
+  const grouped = (count) => count.toLocaleString("en");
+
   function number(value, title) {
     return element("span", { class: "number", title }, value.toFixed(2));
   }
@@ -42,7 +51,9 @@
 
   async function translated(one, text, signal) {
     const asked = { ...fields(one.run), texts: [text], num_best: count(one.run) };
-    const [found] = (await post("translate", asked, signal)).translations;
+    const answer = await post("translate", asked, signal);
+    const [found] = answer.translations;
+    one.note = unread(answer.unread[0]);
     one.texts = found.map((each) => each.text);
     const title = "log-probability in nats, over the length penalty";
     return found.map((each, i) => {
@@ -82,7 +93,9 @@
 
   async function classified(one, text, signal) {
     const asked = { ...fields(one.run), texts: [text], num_best: one.run.max_best };
-    const [found] = (await post("classify", asked, signal)).classes;
+    const answer = await post("classify", asked, signal);
+    const [found] = answer.classes;
+    one.note = unread(answer.unread[0]);
     return found.map(({ label, probability }) => {
       const percent = `${(100 * probability).toFixed(1)}%`;
       return element(
@@ -101,9 +114,11 @@
     asking.abort();
     asking = new AbortController();
     const text = byId("text").value;
+    const [length, most] = [[...text].length, Number(byId("text").dataset.characters)];
     for (const one of cards) {
-      if (text.trim()) askOne(one, text, asking.signal);
-      else empty(one);
+      if (BLANK.test(text)) empty(one);
+      else if (length <= most) askOne(one, text, asking.signal);
+      else refuse(one, `the text has ${grouped(length)} characters, more than ${grouped(most)}`);
     }
   }
 
@@ -111,11 +126,13 @@
     clearTimeout(pause);
     pause = setTimeout(ask, PAUSE);
     for (const one of cards) one.card.classList.add("late");
+    if (shown) awaitHeads();
   }
 
   async function askOne(one, text, signal) {
     const start = performance.now();
     one.card.classList.add("late");
+    if (one === shown) awaitHeads();
     try {
       one.note = "";
       const answers = await ASK[one.run.task](one, text, signal);
@@ -127,10 +144,19 @@
       if (one === shown) await showHeads();
     } catch (error) {
       if (signal.aborted) return;
-      one.answers.replaceChildren();
-      const reason = error instanceof TypeError ? "the server does not answer" : error.message;
-      tell(one, reason, true);
+      refuse(one, reasonOf(error));
     }
+  }
+
+  function reasonOf(error) {
+    return error instanceof TypeError ? "the server does not answer" : error.message;
+  }
+
+  function refuse(one, reason) {
+    one.answers.replaceChildren();
+    one.texts = [];
+    tell(one, reason, true);
+    if (one === shown) noHeads(reason);
   }
 
   function tell(one, text, isWrong) {
@@ -165,21 +191,38 @@
     else byId("heads").hidden = true;
   }
 
+  /** Marks the heads that are on the screen as outdated. */
+  function awaitHeads() {
+    byId("heads").hidden = false;
+    byId("heads-told").textContent = "The heads of this text are being computed.";
+    byId("maps").classList.add("late");
+  }
+
+  function noHeads(reason) {
+    byId("heads-told").textContent = `No heads: ${reason}`;
+    byId("maps").hidden = true;
+  }
+
   async function showHeads() {
     const { signal } = asking;
     const [one, text] = [shown, byId("text").value];
-    if (!text.trim()) return;
-    const target = one.run.task === "translation" ? { target: one.texts[one.chosen] } : {};
+    if (BLANK.test(text)) return;
+    awaitHeads();
+    if (one.card.classList.contains("late")) return; // its answer comes first
+    const { chosen } = one;
+    const target = one.run.task === "translation" ? { target: one.texts[chosen] } : {};
     one.answers.querySelectorAll("button").forEach((button, i) =>
       button.setAttribute("aria-pressed", i === one.chosen),
     );
     try {
       const found = await post("attention", { ...fields(one.run), text, ...target }, signal);
-      if (signal.aborted || one !== shown) return;
-      byId("heads").hidden = false;
+      if (signal.aborted || one !== shown || chosen !== one.chosen) return;
+      byId("heads-told").textContent = "";
+      byId("maps").classList.remove("late");
+      byId("maps").hidden = false;
       explorer.open(found);
     } catch (error) {
-      if (!signal.aborted) tell(one, error.message, true);
+      if (!signal.aborted && one === shown) noHeads(reasonOf(error));
     }
   }
 
