@@ -20,11 +20,11 @@ from experiments.serving.metrics import Metrics
 from experiments.serving.page import policy, write_page
 from experiments.serving.programs import Programs
 from experiments.serving.schema import schema
-from experiments.serving.works import RunWork, Served
+from experiments.serving.works import MAX_TOKENS, RunWork, Served
 from transformer.errors import UserError, shorten
 
 GONE = 499  # the status of a request whose client has gone, for the metrics alone
-MEMORY = "--config.decode.batch_size or --config.decode.beam_size"
+MEMORY = "the length of the texts"  # or, who runs the server, the size of the beam
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _fixed_routes(service: Service) -> list[Route]:
     text = write_page(service.runs, service.limits.characters)
     described = {
         "runs": [run.describe() for run in service.runs],
-        "limits": service.limits._asdict(),
+        "limits": {**service.limits._asdict(), "tokens": MAX_TOKENS},
     }
     page_headers = {"Content-Security-Policy": policy(text)}
 

@@ -2,20 +2,17 @@
 
 A request is a plan of items, each with a group. Items of the same work and group are computed in
 one call, one item of each request in turn, so that a long request does not hold up short ones.
+Plans are made in another thread: a mistake is told at once, whatever is being computed.
 """
 
 import abc
 import asyncio
 import collections
 import itertools
-import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple
-
-logger = logging.getLogger(__name__)
-
-PLANNED = 64  # waiting requests whose texts are split ahead
 
 
 class Item(NamedTuple):
@@ -40,7 +37,7 @@ class Work(abc.ABC):
 
     @abc.abstractmethod
     def plan(self, fields: Mapping[str, Any]) -> Plan:
-        """Returns the plan of a request.
+        """Returns the plan of a request; called in a thread of its own, without the model.
 
         Raises:
           UserError: a field has a value that the model does not take.
@@ -67,9 +64,10 @@ class Job:
         self.ended = False
 
     def prepare(self) -> None:
-        """Plans the request, in the thread of the model."""
+        """Plans the request."""
         plan = self.work.plan(self.fields)
-        self.plan, self.left = plan, list(range(len(plan.items)))
+        self.left = list(range(len(plan.items)))
+        self.plan = plan  # last: from then on, its items can be taken
         if not plan.items:
             self.end(plan.finish([]))
 
@@ -107,6 +105,7 @@ class Batcher:
 
     def __init__(self, max_waiting: int, observe: Callable[[Work, int], None]):
         self._max_waiting, self._observe = max_waiting, observe
+        self._planner = ThreadPoolExecutor(1)
         self._changed = threading.Condition()
         self._jobs: collections.deque[Job] = collections.deque()
         self._aside: collections.deque[Callable[[], None]] = collections.deque()
@@ -128,7 +127,7 @@ class Batcher:
             if len(self._jobs) >= self._max_waiting:
                 raise FullError
             self._jobs.append(job)
-            self._changed.notify()
+        self._planner.submit(self._prepare, job)
         return job
 
     def cancel(self, job: Job) -> None:
@@ -149,26 +148,33 @@ class Batcher:
         with self._changed:
             self._closed = True
             self._changed.notify()
+        self._planner.shutdown(wait=False, cancel_futures=True)
 
     def run(self) -> None:
         """Computes what waits until it is closed."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._jobs or self._aside)
+                self._changed.wait_for(self._has_work)
                 if self._closed:
                     return
                 aside = None if self._jobs else self._aside.popleft()
-                planned = list(itertools.islice(self._jobs, PLANNED))
+                batch = self._take()
             if aside is not None:
                 aside()
-                continue
-            for job in planned:
-                if job.plan is None and not job.ended:
-                    self._try(job.prepare, [job])
-            with self._changed:
-                batch = self._take()
-            if batch:
+            elif batch:
                 self._compute(batch)
+
+    def _has_work(self) -> bool:
+        """Whether the loop has something to do; requests that are not planned yet come first."""
+        if self._jobs:
+            return self._closed or any(job.plan is not None for job in self._jobs)
+        return self._closed or bool(self._aside)
+
+    def _prepare(self, job: Job) -> None:
+        if not job.ended:
+            self._try(job.prepare, [job])
+        with self._changed:
+            self._changed.notify()
 
     def _take(self) -> Batch:
         """Takes the items of the next batch from the jobs; the first of them is the oldest job's.

@@ -1,4 +1,4 @@
-"""Who may ask: checks of where a request is from, the headers of answers, and their numbers.
+"""Who may ask: checks of where a request is from, the headers of answers, their numbers and log.
 
 The server has no accounts. So that no page of another site can use it through a browser, a name in
 `Host` must be one of its own (against DNS rebinding), and a request that changes nothing but costs
@@ -6,6 +6,7 @@ time must be JSON and of no other origin; nothing is answered with CORS headers.
 """
 
 import ipaddress
+import logging
 import time
 from collections.abc import Collection
 from urllib.parse import urlsplit
@@ -16,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from experiments.serving.metrics import Metrics
 from transformer.errors import one_line, shorten
+
+logger = logging.getLogger(__name__)
 
 SHOWN = 60  # characters of a value in a message
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -73,8 +76,11 @@ class Guard:
                 code, message = refusal
                 await JSONResponse({"error": message}, code)(scope, receive, send_on)
         finally:
+            seconds = time.perf_counter() - start
             route = scope["path"] if scope["path"] in self._routes else "other"
-            self._metrics.request(route, status, time.perf_counter() - start)
+            self._metrics.request(route, status, seconds)
+            asked = shorten(one_line(f"{scope['method']} {scope['path']}"), SHOWN)
+            logger.info(f"{asked} {status} {1000 * seconds:.0f} ms")
 
     def _refuse(self, method: str, headers: Headers) -> tuple[int, str] | None:
         """Returns status and reason of a request that is not answered; None of the others."""

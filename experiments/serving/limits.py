@@ -22,7 +22,7 @@ class Limits(NamedTuple):
     Attributes:
       body: bytes.
       texts: of a request.
-      characters: of a text.
+      characters: of a text, but for translations that are given.
       waiting: requests in the queue.
       seconds: until the answer.
       reading: seconds until a request, its headers or its body, has arrived.
@@ -37,11 +37,18 @@ class Limits(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of a request: its `kind` is texts, text, count or name."""
+    """A field of a request.
+
+    Attributes:
+      kind: texts, text, count or name.
+      any_length: whether its texts may have as many characters as the body has room for, as the
+        server's own translation of a text may.
+    """
 
     kind: str
     help: str
     required: bool = False
+    any_length: bool = False
 
 
 RUN = Field("name", "name of the run, see /api/runs; by default the first that has the operation")
@@ -52,13 +59,13 @@ FIELDS: dict[str, dict[str, Field]] = {
     "translate": {"texts": TEXTS, "num_best": NUM_BEST, "source_tag": TAG, "run": RUN},
     "score": {
         "texts": TEXTS,
-        "targets": Field("texts", "translations of the texts, for a translator"),
+        "targets": Field("texts", "translations of the texts, for a translator", any_length=True),
         "source_tag": TAG,
         "run": RUN,
     },
     "attention": {
         "text": Field("text", "the text that is read", required=True),
-        "target": Field("text", "its translation; by default the model's own"),
+        "target": Field("text", "its translation; by default the model's own", any_length=True),
         "source_tag": TAG,
         "run": RUN,
     },
@@ -124,6 +131,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _check(name: str, field: Field, value: Any, limits: Limits) -> None:
+    characters = limits.body if field.any_length else limits.characters
     if field.kind == "count":
         if not isinstance(value, int) or isinstance(value, bool):
             raise UserError(f"{name} is {_kind(value)}: give a whole number")
@@ -136,18 +144,16 @@ def _check(name: str, field: Field, value: Any, limits: Limits) -> None:
                 "requests"
             )
         for number, text in enumerate(value):
-            _check_text(f"{name}[{number}]", text, limits)
+            _check_text(f"{name}[{number}]", text, characters)
     else:
-        _check_text(name, value, limits)
+        _check_text(name, value, characters)
 
 
-def _check_text(name: str, text: Any, limits: Limits) -> None:
+def _check_text(name: str, text: Any, most: int) -> None:
     if not isinstance(text, str):
         raise UserError(f"{name} is {_kind(text)}: give a text")
-    if len(text) > limits.characters:
-        raise UserError(
-            f"{name} has {len(text):,} characters, more than {limits.characters:,}: split it"
-        )
+    if len(text) > most:
+        raise UserError(f"{name} has {len(text):,} characters, more than {most:,}: split it")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -44,22 +44,35 @@ FRAME = _object(
         "additionalProperties": ARRAY,
     },
 )
+UNREAD = "tokens that the model does not read, because it has more than it can"
+OMITTED = "tokens that the arrays leave out, those that are not read among them"
+SIDES = _object(source=COUNT, target=COUNT)
+UNREAD_TEXTS = {**_list(COUNT), "description": f"of each text, the {UNREAD}"}
 ANSWERS: dict[str, dict[str, Any]] = {
     "translate": {
         "translations": _list(_list(_object(text=TEXT, score=NUMBER, tokens=COUNT))),
+        "unread": UNREAD_TEXTS,
     },
-    "score": {"scores": _list(_object(log_prob=NUMBER, tokens=COUNT))},
+    "score": {
+        "scores": _list(_object(log_prob=NUMBER, tokens=COUNT)),
+        "unread": {**_list(SIDES), "description": f"of each pair or text, the {UNREAD}"},
+    },
     "attention": {
         "source": _list(TEXT),
         "target": _list(TEXT),
         "written": _list(TEXT),
         "frames": _list(FRAME),
+        "unread": {**SIDES, "description": UNREAD},
+        "omitted": {**SIDES, "description": OMITTED},
         "notes": _list(TEXT),
     },
     "generate": {
         "continuations": _list(_list(_object(text=TEXT, score={"type": ["number", "null"]})))
     },
-    "classify": {"classes": _list(_list(_object(label=TEXT, probability=NUMBER)))},
+    "classify": {
+        "classes": _list(_list(_object(label=TEXT, probability=NUMBER))),
+        "unread": UNREAD_TEXTS,
+    },
 }
 ERRORS = {
     400: "a field is missing, unknown or has a wrong value, or the body is not JSON",

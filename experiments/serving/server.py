@@ -149,9 +149,21 @@ def serve_runs(
     _allow_connections()
     server, batcher = make_server(runs, names, is_local(listening), limits)
     signals.call_aside(batcher.run)
-    with _StopServing(server):
+    with _StopServing(server), _without_warnings():
         asyncio.run(server.serve([listening]))
     batcher.close()
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Within it, the library does not warn of texts: the answers say what of them is not read."""
+    library = logging.getLogger("transformer.inference")
+    before = library.level
+    library.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        library.setLevel(before)
 
 
 def make_server(

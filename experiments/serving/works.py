@@ -4,6 +4,7 @@ A batch has one row, or `ROWS` with padding. So there are two programs for each 
 they are compiled before they are needed.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,12 +18,16 @@ from transformer.errors import UserError
 from transformer.inference.generator import Generator
 from transformer.inference.groups import static_length, static_lengths
 from transformer.inference.segments import Segmenter, join
+from transformer.inference.translator import Translator
 from transformer.inference.workers import share
 from transformer.model.build import has_cross_attention, has_heads
 
 # Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.
 ROWS = 8
 COMMON = 64  # tokens: programs for longer texts are compiled after the server is ready
+# Tokens of all texts of a request to translate: they are what takes time, and a character of a
+# script that the model does not know is up to four of them.
+MAX_TOKENS = 8_192
 
 
 class Program(NamedTuple):
@@ -69,11 +74,24 @@ class RunWork(Work):
     def tagged(self, texts: Sequence[str], fields: Mapping[str, Any]) -> list[str]:
         """Returns source texts with their tags, if the model has tags."""
         tag = Tagger(self.run.config.data, fields.get("source_tag"))
-        return [tag(text, f"text {number}") for number, text in enumerate(texts, 1)]
+        return [tag(text, f"texts[{number}]") for number, text in enumerate(texts)]
 
     def group(self, tokens: int) -> int:
         """Returns the static length of a text of so many tokens."""
         return static_length(min(tokens, self.max_length), self.max_length)
+
+    def unread(self, tokens: int) -> int:
+        """Returns how many of a text's tokens the model does not read."""
+        return max(0, tokens - self.max_length)
+
+    def read(self, texts: Sequence[str]) -> list[int]:
+        """Returns how many tokens a language model reads of each text.
+
+        Raises:
+          UserError: see `Generator.read`.
+        """
+        read = self.predictor.read
+        return [len(read(text, f"texts[{number}]")) for number, text in enumerate(texts)]
 
     def answer(self, **values: Any) -> bytes:
         """Returns an answer as JSON."""
@@ -104,14 +122,23 @@ class Translate(RunWork):
     def plan(self, fields: Mapping[str, Any]) -> Plan:
         count = self.best(fields)
         sources = self.tagged(fields["texts"], fields)
+        tokens = sum(map(len, self._encode(sources)))
+        if tokens > MAX_TOKENS:
+            raise UserError(
+                f"texts has {tokens:,} tokens in all, more than {MAX_TOKENS:,}: send fewer or "
+                "shorter texts at once"
+            )
         texts = [self._split(text, number) for number, text in enumerate(sources, 1)]
         segments = [segment for own in texts for segment in own]
         lengths = [len(ids) + 1 for ids in self._encode(segments)]
+        left = map(self.unread, lengths)
+        unread = [sum(itertools.islice(left, len(own))) for own in texts]
 
         def finish(results: list[Any]) -> bytes:
             found = iter(results)
             best = [join([next(found) for _ in own], count)[:count] for own in texts]
-            return self.answer(translations=[[each._asdict() for each in own] for own in best])
+            translations = [[each._asdict() for each in own] for own in best]
+            return self.answer(translations=translations, unread=unread)
 
         return Plan(
             [Item(self.group(n), s) for n, s in zip(lengths, segments, strict=True)], finish
@@ -137,29 +164,32 @@ class Score(RunWork):
 
     def plan(self, fields: Mapping[str, Any]) -> Plan:
         texts, targets = fields["texts"], fields.get("targets")
+        sources = self.tagged(texts, fields)
         if self._pairs:
-            if targets is None or len(targets) != len(texts):
-                given = "none" if targets is None else f"{len(targets)}"
-                raise UserError(f"targets has {given} for {len(texts)} texts: give one of each")
-            sources = self.tagged(texts, fields)
+            if targets is None:
+                raise UserError("targets is missing: give a translation of each of the texts")
+            if len(targets) != len(texts):
+                counts = f"targets has {len(targets)} texts, and texts has {len(texts)}"
+                raise UserError(f"{counts}: give a translation of each of the texts")
             payloads = list(zip(sources, targets, strict=True))
             sides = (self.predictor.source_tokenizer, self.predictor.target_tokenizer)
             found = [
                 each.encode(list(s)) for each, s in zip(sides, (sources, targets), strict=True)
             ]
-            lengths = [max(map(len, pair)) + 1 for pair in zip(*found, strict=True)]
+            lengths = [(len(one) + 1, len(other) + 1) for one, other in zip(*found, strict=True)]
         else:
             if targets is not None:
-                raise UserError("targets are for translators: leave them out")
-            payloads = [(text,) for text in texts]
-            lengths = [len(self.predictor.read(text, n)) for n, text in enumerate(texts, 1)]
+                raise UserError("targets is for translators: leave it out")
+            payloads = [(text,) for text in sources]
+            lengths = [(0, length) for length in self.read(texts)]
+        unread = [dict(zip(page.SIDES, map(self.unread, pair), strict=True)) for pair in lengths]
 
         def finish(results: list[Any]) -> bytes:
             scores = [{"log_prob": log_prob, "tokens": tokens} for log_prob, tokens in results]
-            return self.answer(scores=scores)
+            return self.answer(scores=scores, unread=unread)
 
-        items = [Item(self.group(n), each) for n, each in zip(lengths, payloads, strict=True)]
-        return Plan(items, finish)
+        groups = [self.group(max(pair)) for pair in lengths]
+        return Plan([Item(*each) for each in zip(groups, payloads, strict=True)], finish)
 
     def compute(self, group: int, payloads: list[tuple[str, ...]]) -> list[Any]:
         columns = map(list, zip(*padded(payloads), strict=True))
@@ -185,7 +215,7 @@ class Generate(RunWork):
 
     def plan(self, fields: Mapping[str, Any]) -> Plan:
         texts, count = fields["texts"], self.best(fields)
-        lengths = [len(self.predictor.read(text, n)) for n, text in enumerate(texts, 1)]
+        lengths = self.read(texts)
 
         def finish(results: list[Any]) -> bytes:
             return self.answer(continuations=[[each._asdict() for each in own] for own in results])
@@ -217,9 +247,8 @@ class Classify(RunWork):
         encoded = read_texts(texts, self.predictor.tokenizer)
 
         def finish(results: list[Any]) -> bytes:
-            return self.answer(
-                classes=[[each._asdict() for each in own[:count]] for own in results]
-            )
+            classes = [[each._asdict() for each in own[:count]] for own in results]
+            return self.answer(classes=classes, unread=[self.unread(len(ids)) for ids in encoded])
 
         items = [Item(self.group(len(ids)), t) for ids, t in zip(encoded, texts, strict=True)]
         return Plan(items, finish)
@@ -249,6 +278,14 @@ class Explain(RunWork):
         self.predictor.prepare_attention(self.variables, length)
 
     def plan(self, fields: Mapping[str, Any]) -> Plan:
+        tag = Tagger(self.run.config.data, fields.get("source_tag"))
+        text = tag(fields["text"], "text")
+        if "target" in fields and not isinstance(self.predictor, Translator):
+            raise UserError("target is for translators: leave it out")
+        if isinstance(self.predictor, Generator):
+            self.predictor.read(text, "text")
+        elif self.predictor.is_blank(text):
+            raise UserError("text is blank: give one whose attention is to be seen")
         return Plan([Item(None, fields)], lambda results: self.answer(**results[0]))
 
     def compute(self, group: None, payloads: list[Mapping[str, Any]]) -> list[Any]:

@@ -83,7 +83,7 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
     run = load_trained(folder, config)
 
     def parse(line: str, number: int) -> str:
-        run.predictor.read(line, number)
+        run.predictor.read(line, f"line {number}")
         return line
 
     written = 0

@@ -96,7 +96,7 @@ def test_both_directions_are_translated_and_other_tags_refused(run):
     refused(*mode, "--source_tag=<2fr>", says=("<2fr>", "<2de>, <2en>"))
     score = "--mode=score", f"--workdir={run / 'workdir'}"
     assert command(*score, flag, stdin=b"The dog.\tHund.\n").code == 0
-    refused(*score, stdin=b"The dog.\tHund.\n", says=("line 1", "--source_tag"))
+    refused(*score, stdin=b"The dog.\tHund.\n", says=("line 1", "give source_tag"))
 
 
 def test_a_folder_keeps_the_held_out_text_of_each_corpus(run):
@@ -121,8 +121,8 @@ def test_another_text_is_scored_in_the_direction_of_its_tag(run, tmp_path):
     rows = [f"{own['source'].removeprefix('<2de> ')}\t{own['target']}\n" for own in pairs]
     (tmp_path / "set.tsv").write_text("".join(rows))
     evaluate = "--mode=evaluate", f"--workdir={place}", f"--input={tmp_path / 'set.tsv'}"
-    refused(*evaluate, says=("sentence 1 has no tag", "--source_tag"))
-    refused(*evaluate, "--source_tag=<2fr>", says="--source_tag=<2fr> is unknown")
+    refused(*evaluate, says=("sentence 1 has no tag", "give source_tag"))
+    refused(*evaluate, "--source_tag=<2fr>", says="source_tag=<2fr> is unknown")
     ended = command(*evaluate, "--source_tag=<2de>")
     assert ended.code == 0, ended.err
     own = json.loads((place / "results.json").read_text())["test_en_de"]

@@ -122,7 +122,7 @@ class Generator(TokenPredictor):
         Raises:
           UserError: a line has more tokens than the model reads at once.
         """
-        encoded = [self.read(line, first_line + i) for i, line in enumerate(lines)]
+        encoded = [self.read(line, f"line {first_line + i}") for i, line in enumerate(lines)]
         read = encoded if self.whole else [[*ids, EOS_ID] for ids in encoded]
         size = static_rows(len(lines), self.decode.batch_size)
         lengths = [len(ids) - 1 for ids in read]
@@ -187,7 +187,7 @@ class Generator(TokenPredictor):
         Raises:
           UserError: see `stream`; a search needs texts that end.
         """
-        given = [self.read(text, first_line + i) for i, text in enumerate(prompts)]
+        given = [self.read(text, f"line {first_line + i}") for i, text in enumerate(prompts)]
         results: list[list[Continuation]] = []
         size, best = self.decode.batch_size, num_best or self.decode.num_best
         if self.decode.search == "beam":
@@ -228,7 +228,7 @@ class Generator(TokenPredictor):
           UserError: the prompt has characters that are not in the vocabulary, or more tokens than
             the model reads at once.
         """
-        ids = self.read(prompt, 1)
+        ids = self.read(prompt, "line 1")
         shown = self.tokenizer.decode(ids)
         yield shown
         for new in self._writer.draw(variables, [(ids, (1, 0))], 1):
@@ -245,7 +245,7 @@ class Generator(TokenPredictor):
         Its tokens are target tokens; the first is begin-of-sentence, unless the model learned
         running text.
         """
-        ids = self.read(text, 1)
+        ids = self.read(text, "the text")
         batch = _read_batch(ids, static_length(len(ids), self.context))
         return Attention.of_first_text(self._attend(variables, batch), [], self.pieces(ids))
 
@@ -268,11 +268,11 @@ class Generator(TokenPredictor):
         seen = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
         return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
 
-    def read(self, text: str, line: int) -> list[int]:
+    def read(self, text: str, place: str) -> list[int]:
         """Returns the tokens that the model reads before it generates: at least one.
 
         Args:
-          line: number of the text, for errors.
+          place: of the text, for errors, such as 'line 1'.
 
         Raises:
           UserError: some of the text is not in the vocabulary, or it is too long for the model.
@@ -283,13 +283,13 @@ class Generator(TokenPredictor):
             words = dict.fromkeys(text.split())
             strange = [word for word in words if UNK_ID in self.tokenizer.encode([word])[0]]
             raise UserError(
-                f"line {line} has {' '.join(strange) or repr(text)}: the vocabulary lacks words "
+                f"{place} has {' '.join(strange) or repr(text)}: the vocabulary lacks words "
                 "or characters of it, which the training text does not have: leave them out"
             )
         ids = (ids or [BOS_ID]) if self.whole else [BOS_ID, *ids]
         if len(ids) > self.context:
             raise UserError(
-                f"line {line} has {len(ids)} tokens, more than the data.context={self.context} "
+                f"{place} has {len(ids)} tokens, more than the data.context={self.context} "
                 "that this model reads at once: shorten it"
             )
         return ids

@@ -119,7 +119,7 @@ def test_a_line_begins_with_a_known_tag():
     assert tag("<2en> <news> Hallo", "line 1") == "<2en> <news> Hallo"
     assert [tag(" ", "line 1"), tag("<2de> ", "line 1")] == [" ", ""]
     for line in ("Hello", "<2fr> Hello", "<2en> Hallo", "<news> Hallo", "<2de> <2de> x"):
-        with refused("line 7", "<2de>, <2en> <news>", "--source_tag"):
+        with refused("line 7", "<2de>, <2en> <news>", "give source_tag for all"):
             tag(line, "line 7")
     untagged = Tagger(with_corpora(*TWO, {"name": "c"}).data, None)
     assert untagged("Hello", "line 1") == "Hello"
@@ -130,9 +130,9 @@ def test_a_tag_is_put_before_every_line():
     assert tag("Hallo", "line 1") == "<2en> <news> Hallo"
     with refused("'<2en> <news> <2de>'"):
         tag("<2de> Hello", "line 1")
-    with refused("--source_tag=<2fr>", "<2de>, <2en> <news>"):
+    with refused("source_tag=<2fr>", "<2de>, <2en> <news>"):
         Tagger(with_corpora(*TWO).data, "<2fr>")
-    with refused("--source_tag=<2de>", "leave it out"):
+    with refused("source_tag=<2de>", "leave it out"):
         Tagger(base.get_config().data, "<2de>")
     assert Tagger(base.get_config().data, None)("<2de> Hello", "line 1") == "<2de> Hello"
 

@@ -354,7 +354,7 @@ def test_what_cannot_be_scored_is_named_in_one_line(case, translator, tmp_path):
         (["--input=FILE", "--references=none,FILE"], "--references=none: there is no such file"),
         (["--references=FILE"], ("--references=", "name it with --input")),
         (["--name=x"], ("--name=x is for another text", "--input")),
-        (["--input=FILE", "--source_tag=<2de>"], "--source_tag=<2de> is for runs with tags"),
+        (["--input=FILE", "--source_tag=<2de>"], "source_tag=<2de> is for runs with tags"),
         (["--input=FILE", "--config.model.d_model=8"], "another config: model.d_model"),
         (["--input=sacrebleu:wmt14/full"], ("names no languages", "sacrebleu:wmt14/full,en-de")),
         (["--input=sacrebleu:wmt41,en-de"], ("no test set 'wmt41'", "did you mean wmt")),

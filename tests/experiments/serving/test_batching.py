@@ -15,17 +15,20 @@ from transformer.errors import UserError
 class Upper(Work):
     """Writes texts in capitals; texts of a length are a group, and '!' in one is a mistake.
 
-    It keeps what it computed together, and waits before each batch until the gate is open.
+    It keeps what it computed together, and waits before each batch until the gate is open, and
+    before each plan until the door is.
     """
 
     name = "upper"
     most = 3
 
     def __init__(self):
-        self.gate, self.batches = threading.Event(), []
+        self.gate, self.door, self.batches = threading.Event(), threading.Event(), []
         self.gate.set()
+        self.door.set()
 
     def plan(self, fields):
+        assert self.door.wait(PATIENCE)
         if "?" in fields["texts"]:
             raise UserError("? cannot be planned")
         items = [Item(len(text), text) for text in fields["texts"]]
@@ -65,11 +68,18 @@ async def held(batcher: Batcher, work: Upper):
     return first
 
 
+async def opened(work: Upper, jobs: list) -> None:
+    """Opens the gate once the jobs are planned."""
+    while any(job.plan is None and not job.ended for job in jobs):
+        await asyncio.sleep(0.001)
+    work.gate.set()
+
+
 def test_what_waits_together_is_computed_together_by_group():
     async def scenario(batcher, work):
         jobs = [await held(batcher, work)]
         jobs += [batcher.submit(work, {"texts": [text]}) for text in ("ab", "cde", "fg", "hij")]
-        work.gate.set()
+        await opened(work, jobs)
         found = await asyncio.gather(*(job.future for job in jobs))
         assert [json.loads(each) for each in found] == [["FIRST"], ["AB"], ["CDE"], ["FG"], ["HIJ"]]
 
@@ -83,7 +93,7 @@ def test_a_long_request_does_not_hold_up_a_short_one():
         jobs = [await held(batcher, work)]
         long, short = [f"l{i}" for i in range(5)], ["s0"]
         jobs += [batcher.submit(work, {"texts": texts}) for texts in (long, short)]
-        work.gate.set()
+        await opened(work, jobs)
         found = [json.loads(await job.future) for job in jobs]
         assert found[1:] == [["L0", "L1", "L2", "L3", "L4"], ["S0"]]
 
@@ -95,7 +105,7 @@ def test_the_group_that_waits_behind_a_long_request_is_next():
     async def scenario(batcher, work):
         jobs = [await held(batcher, work)]
         jobs += [batcher.submit(work, {"texts": texts}) for texts in (["aa"] * 7, ["b"])]
-        work.gate.set()
+        await opened(work, jobs)
         await asyncio.gather(*(job.future for job in jobs))
 
     work, _ = run(scenario)
@@ -135,6 +145,36 @@ def test_a_request_that_is_cancelled_is_never_computed():
         assert not gone.future.done()
 
     assert run(scenario)[0].batches == [["first"], ["kk"]]
+
+
+def test_a_mistake_is_told_while_another_request_is_computed():
+    async def scenario(batcher, work):
+        first = await held(batcher, work)
+        with pytest.raises(UserError, match="cannot be planned"):
+            await batcher.submit(work, {"texts": ["?"]}).future
+        assert not first.future.done()
+        work.gate.set()
+        await first.future
+
+    run(scenario)
+
+
+def test_what_is_for_idle_times_waits_for_requests_that_are_not_planned_yet():
+    order = []
+
+    async def scenario(batcher, work):
+        work.door.clear()
+        job = batcher.submit(work, {"texts": ["ab"]})
+        batcher.when_idle(lambda: order.append(len(work.batches)))
+        await asyncio.sleep(0.05)
+        assert order == []
+        work.door.set()
+        await job.future
+        while not order:
+            await asyncio.sleep(0.001)
+
+    run(scenario)
+    assert order == [1]  # after the batch
 
 
 def test_a_full_queue_refuses_and_then_takes_again():

@@ -64,6 +64,9 @@ def test_the_command_serves_until_it_is_told_to_end(tiny):
             load(tiny).translate(["a b c"])
         ]
         assert ask(port, "/api/runs")[1]["runs"][0]["name"] == "workdir"
+        long = {"texts": ["secret " * 40], "targets": ["secret " * 40]}
+        assert ask(port, "/api/score", long)[0] == 200
+        assert ask(port, "/api/attention", {"text": "secret " * 40})[0] == 200
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=PATIENCE)[1]
     finally:
@@ -71,6 +74,17 @@ def test_the_command_serves_until_it_is_told_to_end(tiny):
     assert process.returncode == 0
     assert "SIGTERM: finishing the running requests" in said
     assert "Traceback" not in said
+    lines = [line for line in said.splitlines() if line.endswith(" ms")]
+    assert [re.sub(r"\d+ ms", "_ ms", line) for line in lines] == [
+        "POST /api/translate 200 _ ms",
+        "GET /api/runs 200 _ ms",
+        "POST /api/score 200 _ ms",
+        "POST /api/attention 200 _ ms",
+    ]
+    assert set(said.splitlines()) - set(lines) <= {
+        "ready",
+        "SIGTERM: finishing the running requests, then ending; repeat it to end at once",
+    }
 
 
 def test_a_running_request_is_finished_after_the_signal(tiny, monkeypatch):

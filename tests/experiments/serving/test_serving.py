@@ -14,7 +14,8 @@ import pytest
 from serving import PATIENCE, serving, wait_until
 
 import transformer
-from experiments.serving import server
+from experiments.attention import page
+from experiments.serving import server, works
 from experiments.serving.limits import DRAINED, FIELDS, Limits
 from experiments.serving.page import policy
 from experiments.serving.programs import Programs
@@ -67,12 +68,18 @@ def gated(monkeypatch):
         gate.set()
 
 
+def planned(site) -> list:
+    """The requests that wait to be computed."""
+    return [job for job in site.batcher._jobs if job.plan is not None]
+
+
 def is_one_line(answer, status: int, *says: str) -> None:
     """Checks an error: its status, and that its one line says all of this."""
     assert answer.status == status, answer
     assert list(answer.json()) == ["error"]
     line = answer.json()["error"]
     assert "\n" not in line
+    assert status == 421 or "--" not in line  # who asks has no command line
     for part in says:
         assert part in line
 
@@ -129,6 +136,81 @@ def test_attention_is_that_of_the_run_bit_for_bit(site, loaded):
         assert site.post("attention", {"text": "one", "run": run}).status == 200
 
 
+LONG = "a " * 40  # tokens, and its end; the translator reads 32
+SHORT = "a b"
+
+
+def test_an_answer_says_how_many_tokens_are_not_read(site, loaded):
+    pairs = {"texts": [LONG, SHORT, SHORT], "targets": [SHORT, SHORT, LONG]}
+    none = {"source": 0, "target": 0}
+    found = site.post("score", pairs).json()
+    assert found["unread"] == [{"source": 9, "target": 0}, none, {"source": 0, "target": 9}]
+    alone = site.post("score", {"texts": ["a " * 31], "targets": [SHORT]}).json()
+    assert alone["unread"] == [none]
+    assert alone["scores"][0]["log_prob"] == pytest.approx(found["scores"][0]["log_prob"], abs=1e-4)
+    lines = {"texts": ["one red cat"], "run": "language_model"}
+    assert site.post("score", lines).json()["unread"] == [none]
+    tokenizer = loaded["classification"].trained.predictor.tokenizer
+    long = "the plot is superb . " * 4
+    [ids] = tokenizer.encode([long])
+    assert len(ids) >= 20
+    found = site.post("classify", {"texts": ["the plot", long]}).json()
+    assert found["unread"] == [0, len(ids) + 1 - 12]  # with begin-of-sentence
+    texts = {"texts": [SHORT, LONG]}
+    assert site.post("translate", texts).json()["unread"] == [0, 0]  # it is split
+    whole = transformer.load(loaded["translation"].folder, {"decode.split_sentences": "never"})
+    with serving([Served("whole", whole)]) as running:
+        assert running.post("translate", texts).json()["unread"] == [0, 9]
+
+
+def test_attention_counts_all_tokens_that_are_not_read_or_left_out(site, monkeypatch):
+    asked = {"text": LONG, "target": "b " * 50}
+    found = site.post("attention", asked).json()
+    assert found["unread"] == found["omitted"] == {"source": 9, "target": 19}
+    assert found["notes"] == [
+        "too long for the model, which does not read the last 9 source tokens and 19 target tokens"
+    ]
+    monkeypatch.setattr(page, "MAX_CHARACTERS", 20_000)
+    found = site.post("attention", asked).json()
+    assert found["unread"] == {"source": 9, "target": 19}
+    rows, columns = len(found["target"]), len(found["source"])
+    assert 1 < columns < 32
+    # With </s> and <s>, 41 source tokens and 51 target tokens.
+    assert found["omitted"] == {"source": 41 - columns, "target": 51 - rows}
+    assert len(found["notes"]) == 2
+    assert f"last {32 - columns} source tokens" in found["notes"][1]
+    line = site.post("attention", {"text": "the plot " * 9, "run": "classification"}).json()
+    assert line["unread"]["source"] > 0
+    assert site.post("attention", {"text": SHORT}).json()["notes"] == []
+
+
+def test_a_translation_may_be_longer_than_a_text(small):
+    target = "b " * 150
+    assert len(target) > SMALL.characters
+    pair = {"text": SHORT, "target": target}
+    assert small.post("attention", pair).json()["unread"] == {"source": 0, "target": 150 + 1 - 32}
+    lists = {"texts": [SHORT], "targets": [target]}
+    assert small.post("score", lists).status == 200
+    is_one_line(small.post("score", {**lists, "texts": [target]}), 400, "texts[0] has 300 char")
+
+
+def test_answers_have_the_fields_of_the_schema(site):
+    asked = {
+        "translate": {"texts": [SHORT]},
+        "score": {"texts": [SHORT], "targets": [SHORT]},
+        "attention": {"text": SHORT},
+        "generate": {"texts": ["one"]},
+        "classify": {"texts": ["the plot"]},
+    }
+    paths = site.get("/openapi.json").json()["paths"]
+    for name, fields in asked.items():
+        content = paths[f"/api/{name}"]["post"]["responses"]["200"]["content"]
+        described = content["application/json"]["schema"]["properties"]
+        found = site.post(name, fields).json()
+        shown = {"title", "translation"} & found.keys()  # of the explorer
+        assert found.keys() - shown == described.keys(), name
+
+
 def test_the_python_of_the_guide_runs(site, loaded):
     guide = (ROOT / "docs" / "serving.md").read_text("utf-8")
     [block] = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
@@ -176,7 +258,7 @@ def test_requests_that_wait_together_are_one_batch_and_have_their_own_answers(
         others = []
         for number, text in enumerate(texts, 1):
             others.append(pool.submit(site.post, "translate", {"texts": [text]}))
-            wait_until(lambda number=number: site.batcher.waiting == number)
+            wait_until(lambda number=number: len(planned(site)) == number)
         assert site.get("/api/runs").status == 200  # the event loop does not wait for the model
         gate.set()
         found = [each.result().json()["translations"][0][0]["text"] for each in others]
@@ -298,13 +380,65 @@ def test_ten_megabytes_and_a_hundred_thousand_characters_are_refused(site):
     assert site.post("translate", SINGLE).status == 200
 
 
-def test_other_operations_check_their_fields(small):
-    is_one_line(small.post("score", {"texts": ["a"]}), 400, "targets has none for 1 texts")
-    strange = {"texts": ["one zebra"], "run": "language_model"}
-    is_one_line(small.post("score", strange), 400, "zebra")
-    is_one_line(small.post("generate", {"texts": ["one zebra"]}), 400, "zebra")
-    is_one_line(small.post("attention", {"text": "\u200b"}), 400, "blank")
-    is_one_line(small.post("attention", {"text": ["a"]}), 400, "text is a list")
+FIELD_MISTAKES = [
+    ("score", {"texts": ["a"]}, "targets is missing: give a translation of each of the texts"),
+    ("score", {"texts": ["a", "b"], "targets": ["a"]}, "targets has 1 texts, and texts has 2"),
+    ("score", {"texts": ["one", "one zebra"], "run": "language_model"}, "texts[1] has zebra"),
+    ("score", {"texts": ["one"], "targets": ["a"], "run": "language_model"}, "targets is for"),
+    ("score", {"texts": ["one " * 12], "run": "language_model"}, "texts[0] has 13 tokens"),
+    ("score", {"texts": ["a"], "source_tag": "<x>", "run": "language_model"}, "source_tag=<x>"),
+    ("generate", {"texts": ["one zebra"]}, "texts[0] has zebra"),
+    ("attention", {"text": "\u200b"}, "text is blank"),
+    ("attention", {"text": ["a"]}, "text is a list"),
+    ("attention", {"text": "one zebra", "run": "language_model"}, "text has zebra"),
+    ("attention", {"text": "a", "target": "b", "run": "classification"}, "target is for"),
+    ("attention", {"text": "a", "source_tag": "<x>"}, "source_tag=<x> is for runs with tags"),
+    ("translate", {"texts": ["a"], "source_tag": "<x>"}, "source_tag=<x> is for runs with tags"),
+    ("translate", {"texts": ["a"], "num_best": 9}, "num_best=9 is not between 1 and 4"),
+    ("translate", {"texts": ["a "] * 11 + ["a"]}, "texts has 12 texts"),
+    ("translate", {"text": "a"}, "'text' is unknown: use texts"),
+    (
+        "translate",
+        {"texts": ["a b c d e f g h i j"] * 2},
+        "texts has 20 tokens in all, more than 19",
+    ),
+]
+
+
+def test_a_mistake_is_told_while_the_model_is_busy_and_names_its_field(small, monkeypatch):
+    monkeypatch.setattr(works, "MAX_TOKENS", 19)
+    with gated(monkeypatch) as (gate, batches), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(small.post, "translate", {"texts": ["a " * 19]})
+        wait_until(lambda: len(batches) == 1)
+        for operation, fields, says in FIELD_MISTAKES:
+            is_one_line(small.post(operation, fields), 400, says)
+        assert not first.done()
+        gate.set()
+        assert first.result().status == 200
+
+
+def test_five_thousand_unknown_characters_are_answered_or_refused_at_once(site, loaded):
+    tokenizer = loaded["translation"].trained.predictor.source_tokenizer
+    [ids] = tokenizer.encode(["🙂" * 5_000])
+    answer = site.post("translate", {"texts": ["🙂" * 5_000]})
+    if len(ids) > works.MAX_TOKENS:
+        is_one_line(answer, 400, f"texts has {len(ids):,} tokens in all, more than 8,192: send")
+    else:
+        assert answer.status == 200
+    is_one_line(site.post("translate", {"texts": ["a " * 2_500] * 4}), 400, "has 10,000 tokens in")
+    assert site.get("/api/runs").json()["limits"]["tokens"] == 8_192
+
+
+def test_every_request_has_a_line_in_the_log_without_its_text(small, said):
+    small.post("translate", {"texts": ["a b c"]})
+    small.post("translate", {"texts": 7})
+    small.get("/health?text=secret")
+    small.get("/a%0Ab/" + "x" * 100)
+    wait_until(lambda: len([line for line in said if line.endswith(" ms")]) == 4)
+    found = [re.sub(r"\d+ ms$", "_ ms", line) for line in said if line.endswith(" ms")]
+    assert found[:2] == ["POST /api/translate 200 _ ms", "POST /api/translate 400 _ ms"]
+    assert re.fullmatch("GET /health (200|503) _ ms", found[2])
+    assert re.fullmatch(r"GET /a b/x+\.\.\.x+ 404 _ ms", found[3])
 
 
 @pytest.mark.parametrize(

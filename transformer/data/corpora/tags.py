@@ -8,8 +8,6 @@ from ml_collections import ConfigDict
 from transformer.data.corpora.settings import corpora_of
 from transformer.errors import UserError
 
-FLAG = "--source_tag"
-
 
 def tags_of(data: ConfigDict) -> tuple[str, ...]:
     """Returns the different tags of the corpora of `config.data`; '' is that of one without."""
@@ -26,7 +24,7 @@ class Tagger:
 
     Args:
       data: `config.data`.
-      given: what `--source_tag` says; None if it is not given.
+      given: `source_tag`, of a command or a call; None if it is not given.
 
     Raises:
       UserError: a tag is given, and there is no such tag.
@@ -38,11 +36,11 @@ class Tagger:
         self.given = "" if given is None else " ".join(given.split())
         if given is not None and not self.pieces:
             raise UserError(
-                f"{FLAG}={given} is for runs with tags, and no corpus of this one has any: leave "
-                "it out"
+                f"source_tag={given} is for runs with tags, and no corpus of this one has any: "
+                "leave it out"
             )
         if given is not None and self.given not in self.tags:
-            raise UserError(f"{FLAG}={given} is unknown: choose one of {_listed(self.tags)}")
+            raise UserError(f"source_tag={given} is unknown: choose one of {_listed(self.tags)}")
 
     def __call__(self, text: str, place: str) -> str:
         """Returns a sentence with its tag; '' if there is no more of it than a tag.
@@ -59,7 +57,7 @@ class Tagger:
         tag, rest = self.split(text)
         if tag not in self.tags:
             begins = f"begins with {tag!r}" if tag else "has no tag"
-            hint = "" if self.given else f", or set {FLAG} for all lines"
+            hint = "" if self.given else ", or give source_tag for all"
             raise UserError(f"{place} {begins}: begin it with one of {_listed(self.tags)}{hint}")
         return text if rest.strip() else ""
 
