@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,6 +54,8 @@ class Server:
             if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
                 self.port = int(found[1])
             if line == "ready\n":
+                # Its log has a line per request: unread, a full pipe would stop the server.
+                threading.Thread(target=self.process.stderr.read, daemon=True).start()
                 while not self._has_all_programs():
                     time.sleep(1)
                 return self
