@@ -21,6 +21,7 @@ from transformer.errors import one_line, shorten
 logger = logging.getLogger(__name__)
 
 SHOWN = 60  # characters of a value in a message
+POLLED = ("/api/runs", "/health", "/metrics")  # which pages and monitors ask for all the time
 LOCAL = ("localhost", "127.0.0.1", "::1")
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -79,8 +80,9 @@ class Guard:
             seconds = time.perf_counter() - start
             route = scope["path"] if scope["path"] in self._routes else "other"
             self._metrics.request(route, status, seconds)
-            asked = shorten(one_line(f"{scope['method']} {scope['path']}"), SHOWN)
-            logger.info(f"{asked} {status} {1000 * seconds:.0f} ms")
+            if route not in POLLED or status not in (200, 503):
+                asked = shorten(one_line(f"{scope['method']} {scope['path']}"), SHOWN)
+                logger.info(f"{asked} {status} {1000 * seconds:.0f} ms")
 
     def _refuse(self, method: str, headers: Headers) -> tuple[int, str] | None:
         """Returns status and reason of a request that is not answered; None of the others."""

@@ -190,7 +190,7 @@ def test_heads_of_another_text_are_pale_and_then_gone_with_a_reason(chromium, si
         card(page, "translation").locator("button.heads").click()
         page.wait_for_selector("#chart canvas")
         assert page.inner_text("#heads-told") == ""
-        page.route("**/api/attention", held.append)
+        page.route("**/api/attention", lambda route: held.append(route))
         page.fill("#text", "d e f")
         while not held:
             page.wait_for_timeout(20)
@@ -225,6 +225,7 @@ def test_heads_of_a_translation_that_is_longer_than_a_text_may_be_are_shown(chro
         notes = page.inner_text("#notes")
         # Of 2,450 and 3,000 tokens, and the end of each, it reads 32.
         assert "the last 2,419 source tokens and 2,969 target tokens" in notes
+        assert page.locator(".answers li").first.bounding_box()["height"] < 400  # it scrolls
 
 
 def test_markup_in_a_text_stays_text(chromium, site):

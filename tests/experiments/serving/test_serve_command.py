@@ -77,7 +77,6 @@ def test_the_command_serves_until_it_is_told_to_end(tiny):
     lines = [line for line in said.splitlines() if line.endswith(" ms")]
     assert [re.sub(r"\d+ ms", "_ ms", line) for line in lines] == [
         "POST /api/translate 200 _ ms",
-        "GET /api/runs 200 _ ms",
         "POST /api/score 200 _ ms",
         "POST /api/attention 200 _ ms",
     ]
