@@ -273,11 +273,12 @@ def print_table(table: Table, keys: int = 1) -> None:
     Args:
       keys: the first columns, which say what a row is and stand in each of these tables.
     """
-    console = Console()
+    plain: dict[str, Any] = {"markup": False, "emoji": False}  # a name may have brackets and colons
+    console = Console(**plain)
     wide = console.options.update(max_width=MAX_COLUMNS)
     if not sys.stdout.isatty():
         natural = Measurement.get(console, wide, table).maximum
-        console = Console(width=max(PIPE_COLUMNS, natural))
+        console = Console(width=max(PIPE_COLUMNS, natural), **plain)
     columns = [
         _Size(
             i,

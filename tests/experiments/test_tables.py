@@ -41,6 +41,15 @@ def words(lines: list[str]) -> list[str]:
     return re.findall(r"[^\s│┃┏┓┡┩└┘├┤━─┳╇┴┼]+", " ".join(lines))
 
 
+@pytest.mark.parametrize("columns", [80, None])
+def test_a_name_is_printed_as_it_is(capsys, monkeypatch, columns):
+    made, name = Table(title="[red]set"), "[bold]a[/x] :car:"
+    made.add_column("[b]")
+    made.add_row(name)
+    text = "\n".join(printed(capsys, monkeypatch, columns, lambda: print_table(made)))
+    assert all(part in text for part in ("[red]set", "[b]", name))
+
+
 @pytest.mark.parametrize("columns", [80, 45, 200])
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_no_word_of_a_table_is_cut_on_a_narrow_terminal(capsys, monkeypatch, columns, repeats):
