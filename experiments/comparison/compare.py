@@ -15,7 +15,12 @@ from experiments.comparison.outputs import TASKS
 from experiments.comparison.systems import EXAMPLE, System, read_systems
 from experiments.comparison.table import TITLES, notes, signatures, table_rows, title_of
 from experiments.display import web_page
-from experiments.display.text_table import latex_table, markdown_table, one_line
+from experiments.display.text_table import (
+    latex_table,
+    markdown_table,
+    markdown_text,
+    one_line,
+)
 from experiments.measures.texts import length_buckets
 from experiments.options import Options
 from experiments.report.numbers import Table
@@ -26,6 +31,7 @@ from transformer.metrics.registry import find
 from transformer.storage.files import write_text
 
 OUTPUT = "runs/comparison"
+HEAD = ["measure", *TITLES]
 
 
 def compare_runs(config: ConfigDict, folder: Path, options: Options) -> Iterable[Path]:
@@ -45,22 +51,35 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> Iterable
     about = notes(task, systems, comparisons)
     for comparison in comparisons:
         print_table(_printed(task, systems, comparison))
-    for line in about:
+    signed = signatures(task, systems)
+    for line in (*about, *(f"{name}: {text}" for name, text in signed)):
         print(line, flush=True)
     title = "Comparison" + (f" on {options.set}" if options.set else "")
     rows = [
-        [find(comparison.measure.name, task).title, *row]
+        [title_of(find(comparison.measure.name, task)), *row]
         for comparison in comparisons
         for row in table_rows(task, systems, comparison)
     ]
-    head = ["measure", *TITLES]
-    signed = [f"- {name}: `{text}`" for name, text in signatures(task, systems)]
-    parts = [f"# {one_line(title)}", f"```\n{_command()}\n```", markdown_table(head, rows, 2)]
-    parts += [*about, "\n".join(signed)]
-    yield _write(output / "comparison.md", "\n\n".join(filter(None, parts)))
-    comments = "\n".join(f"% {one_line(line)}" for line in (_command(), *about))
-    yield _write(output / "comparison.tex", f"{comments}\n{latex_table(head, rows, 2)}")
+    yield _write(output / "comparison.md", _markdown(title, rows, about, signed))
+    yield _write(output / "comparison.tex", _latex(rows, about, signed))
     yield _write_page(output / "comparison.html", title, task, systems, comparisons, about)
+
+
+def _markdown(
+    title: str, rows: list[list[str]], about: list[str], signed: list[tuple[str, str]]
+) -> str:
+    cells = [[*map(markdown_text, row)] for row in rows]
+    parts = [f"# {markdown_text(title)}", f"```\n{one_line(_command())}\n```"]
+    parts += [markdown_table(HEAD, cells, 2), *map(markdown_text, about)]
+    parts += ["\n".join(f"- {name}: `{text}`" for name, text in signed)]
+    return "\n\n".join(filter(None, parts))
+
+
+def _latex(rows: list[list[str]], about: list[str], signed: list[tuple[str, str]]) -> str:
+    lines = [_command(), "needs \\usepackage{booktabs}", *about]
+    lines += [f"signature of {name}: {text}" for name, text in signed]
+    comments = "\n".join(f"% {one_line(line)}" for line in lines)
+    return f"{comments}\n{latex_table(HEAD, rows, 2)}"
 
 
 def _write(path: Path, text: str) -> Path:

@@ -18,6 +18,7 @@ from experiments.display.training_curves import (
     light_grid,
     new_figure,
 )
+from transformer.errors import shorten
 from transformer.metrics.registry import Metric, find
 
 MAX_NAME = 40  # characters of a system on an axis
@@ -28,7 +29,7 @@ def draw_differences(
     task: str, systems: Sequence[System], comparisons: Sequence[Comparison]
 ) -> Figure:
     """Returns a panel for each measure with each system's difference and its 95% interval."""
-    names = [_short(system.name) for system in systems[1:]]
+    names = [shorten(system.name, MAX_NAME) for system in systems[1:]]
     figure = new_figure(WIDTH, 0.9 + 0.3 * len(names))
     row = figure.subplots(1, len(comparisons), sharey=True, squeeze=False)[0]
     for axes, comparison in zip(row, comparisons, strict=True):
@@ -65,7 +66,7 @@ def draw_lengths(
         places = np.arange(len(buckets)) + offset
         look = {"color": _colour(n), "marker": MARKER_SHAPES[n % len(MARKER_SHAPES)]}
         means = [metric.scale * np.mean(found.scores[n]) for found in comparisons]
-        label = _short(system.name) + (" (baseline)" if n == 0 else "")
+        label = shorten(system.name, MAX_NAME) + (" (baseline)" if n == 0 else "")
         scores.plot(places, means, linewidth=1, markersize=4, label=label, **look)
         for place, found in zip(places, comparisons, strict=True):
             if n:
@@ -109,7 +110,3 @@ def _colour(n: int) -> str:
 def _ticks(lengths: Int[np.ndarray, "texts"]) -> str:
     low, high = lengths.min(), lengths.max()
     return f"{low}\n({len(lengths)})" if low == high else f"{low}–{high}\n({len(lengths)})"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"

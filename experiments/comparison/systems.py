@@ -11,14 +11,15 @@ from ml_collections import ConfigDict
 from experiments.comparison.outputs import TASKS, Outputs
 from experiments.measures.texts import UnreadableError
 from transformer import workdir
-from transformer.errors import UserError, shorten
+from transformer.errors import UserError, one_line, shorten
 from transformer.keys import flatten
 from transformer.metrics.registry import find
 from transformer.storage.reading import read_json
 from transformer.trials import COMMAND, find_trials
 
 EXAMPLE = "--runs=runs/a,runs/b"
-SEEDS_OF_NAME = re.compile(r"([_.-]s(eed)?)?[_.-]*$")  # what is left of names that end in seeds
+# What is left of names that end in seeds, or in numbers of trials.
+SEEDS_OF_NAME = re.compile(r"(/|[_.-]s(eed)?)?[_.-]*\d*$")
 TOLERANCE = 0.01  # of a score as it is shown, which another version may round otherwise
 # Keys in which the seeds of a setting may differ: what they are called, and where files are.
 FREE_KEYS = ("name", "seed", "sweep.", "data.path", "data.cache_dir", "data.tfds_dir")
@@ -78,23 +79,40 @@ def _parse(runs: str) -> Iterator[tuple[str, list[Path]]]:
     if len(parts) < 2:
         raise UserError(f"--runs={runs} has fewer than two systems: name them as {EXAMPLE}")
     read = [_parse_system(part) for part in parts]
-    names = [name for name, _, _ in read]
-    for name, text, folders in read:
-        yield name if names.count(name) == 1 else text, folders
+    stems = [given or stem for given, stem, _, _ in read]
+    names = [
+        given or (stem if stems.count(stem) == 1 else places) for given, stem, places, _ in read
+    ]
+    for name in names:
+        if names.count(name) > 1:
+            same = [part for part, own in zip(parts, names, strict=True) if own == name]
+            raise UserError(
+                f"--runs names {len(same)} systems {name!r} ({', '.join(same)}): give each a name "
+                f"of its own, such as --runs=first={same[0].removeprefix(f'{name}=')},..."
+            )
+    for name, (*_, folders) in zip(names, read, strict=True):
+        yield name, folders
 
 
-def _parse_system(text: str) -> tuple[str, str, list[Path]]:
-    """The name of a system, its folders as text, and its runs' folders."""
+def _parse_system(text: str) -> tuple[str, str, str, list[Path]]:
+    """The name that the user gives a system or '', that of its folders, these as text, and its
+    runs' folders."""
     name, equals, places = text.partition("=")
     if not equals or Path(text).exists():
         name, places = "", text
     given = [Path(place.strip()).expanduser() for place in places.split("+")]
     folders = [run for folder in given for run in _runs_of(folder)]
-    stems = [folder.resolve().name for folder in given]
+    stems = [_stem(folder) for folder in given]
     same = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*stems, strict=False))
     common = "".join(letters[0] for letters in same)
-    common = SEEDS_OF_NAME.sub("", common) if len(stems) > 1 else common
-    return name.strip() or common or " + ".join(stems), places, folders
+    common = common if common in stems else SEEDS_OF_NAME.sub("", common)
+    return one_line(name), common or " + ".join(stems), places, folders
+
+
+def _stem(folder: Path) -> str:
+    """The last name of a folder; of a trial, after that of its sweep."""
+    *_, sweep, place, name = ("", "", *folder.resolve().parts)
+    return f"{sweep}/{name}" if place == "trials" else name
 
 
 def _runs_of(folder: Path) -> list[Path]:
@@ -104,7 +122,8 @@ def _runs_of(folder: Path) -> list[Path]:
     trials = sorted(find_trials(folder), key=lambda trial: trial.folder)
     if not trials and not (folder / COMMAND).exists():
         return [folder]
-    swept = {key for trial in trials for key in trial.settings} - {"seed"}
+    keys = {key for trial in trials for key in trial.settings}
+    swept = {key for key in keys if not key.startswith(FREE_KEYS)}
     if swept or not trials:
         reason = f"its trials differ in {', '.join(sorted(swept))}" if swept else "it has no trials"
         raise UserError(
@@ -142,9 +161,10 @@ def _read_run(folder: Path, task: str, test_set: str | None) -> Run:
             each.parent.name for each in folder.glob(f"{workdir.EVALUATIONS}/*/results.json")
         )
         known = f"it has {', '.join(known)}" if known else "it has none"
+        whole = folder.parents[1] if folder.parent.name == "trials" else folder
         raise UserError(
-            f"{folder} has no evaluation {test_set!r} ({known}): score the run on that set with "
-            "--mode=evaluate"
+            f"{folder} has no evaluation {test_set!r} ({known}): write it with --mode=evaluate "
+            f"--workdir={whole} --input=..."
         )
     if not path.exists():
         raise UserError(f"{folder} is not finished (no results.json): train it to its end")

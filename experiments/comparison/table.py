@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from experiments.comparison.differences import CONFIDENCE, Comparison
 from experiments.comparison.outputs import TASKS
 from experiments.comparison.systems import System
-from experiments.measures.significance import LEVEL, RESAMPLES, p_text
+from experiments.display.text_table import NO_NUMBER
+from experiments.measures.significance import LEVEL, RESAMPLES, holm, least_exchange_p, p_text
 from transformer.metrics.registry import Metric, find
 
 TITLES = (
@@ -18,12 +19,14 @@ TITLES = (
     "p bootstrap",
     "p randomisation",
 )
-NONE = "-"
+ROUNDED = 0.001  # the lowest p-value that is shown as a number
 
 
 def title_of(metric: Metric) -> str:
-    """The title of a measure, and whether lower is better."""
-    return metric.label + ("" if metric.higher_is_better else " (lower is better)")
+    """The title of a measure, its unit, and whether lower is better."""
+    about = [metric.unit] * bool(metric.unit)
+    about += ["lower is better"] * (not metric.higher_is_better)
+    return f"{metric.title} ({', '.join(about)})" if about else metric.title
 
 
 def table_rows(task: str, systems: Sequence[System], comparison: Comparison) -> list[list[str]]:
@@ -42,7 +45,7 @@ def table_rows(task: str, systems: Sequence[System], comparison: Comparison) -> 
             text += f" ± {show(statistics.stdev(scores))}"
         row = [system.name, str(len(scores)), text]
         if found is None:
-            row += ["baseline", NONE, NONE, NONE]
+            row += ["baseline", NO_NUMBER, NO_NUMBER, NO_NUMBER]
         else:
             row += [
                 show(found.mean, "+"),
@@ -58,8 +61,7 @@ def notes(task: str, systems: Sequence[System], comparisons: Sequence[Comparison
     """Returns a sentence or two about each number: its method and its limits."""
     known, noun = TASKS[task], TASKS[task].noun
     first = systems[0].runs[0].outputs
-    seeds = [len(system.runs) for system in systems]
-    several, one = max(seeds) > 1, any(n == seeds[0] == 1 for n in seeds[1:])
+    several = any(len(system.runs) > 1 for system in systems)
     lines = [
         f"{len(first.texts):,} {noun}s. The difference is that to the baseline, {systems[0].name}"
         + (": of mean scores over seeds, whose standard deviation follows ±." if several else ".")
@@ -74,29 +76,79 @@ def notes(task: str, systems: Sequence[System], comparisons: Sequence[Comparison
         f"Interval and p bootstrap: Student's t with the standard error over {RESAMPLES:,} {parts} "
         "(Koehn 2004" + ("; the two variances add, Clark 1973)." if several else ").")
     )
-    if one:
-        tests = {m.measure.exact for m in comparisons}
+    lines += _group_notes(task, systems, comparisons)
+    if len(systems) > 2:
+        lines.append(
+            f"All p are corrected for the {len(systems) - 1} comparisons with the baseline in one "
+            "measure by Holm's method: if no system differs, at most one in twenty such tables has "
+            f"a p below {LEVEL}. The intervals are not corrected."
+        )
+    return lines
+
+
+def _group_notes(
+    task: str, systems: Sequence[System], comparisons: Sequence[Comparison]
+) -> list[str]:
+    """What p randomisation is, and what all p are of, by the numbers of seeds."""
+    known, noun = TASKS[task], TASKS[task].noun
+    baseline, *seeds = (len(system.runs) for system in systems)
+    groups: dict[str, list[str]] = {"one": [], "several": [], "mixed": []}
+    for system, n in zip(systems[1:], seeds, strict=True):
+        kind = "mixed" if 1 in (n, baseline) else "several"
+        groups["one" if n == baseline == 1 else kind].append(system.name)
+    divided = sum(map(bool, groups.values())) > 1
+    of = {kind: f" ({', '.join(names)})" if divided else "" for kind, names in groups.items()}
+    lines = []
+    if groups["one"]:
+        tests = {comparison.measure.exact for comparison in comparisons}
         exact = "McNemar's exact test" if tests == {True} else "McNemar's exact test for fractions"
         how = f"random exchanges of the {known.made} (Riezler and Maxwell 2005)"
         which = [how] * (False in tests) + [exact] * (True in tests)
         lines.append(
-            f"p randomisation, with one seed each: {'; '.join(which)}. With one seed each, all p "
+            f"With one seed each{of['one']}: p randomisation comes from {'; '.join(which)}. All p "
             f"are of these trained models on other {noun}s: two seeds of one setting may differ as "
             "much. To compare settings, train several seeds (--seeds=5)."
         )
-    if several:
+    if groups["several"]:
         lines.append(
-            "p randomisation, with several seeds: exchanges of whole runs. It assumes nothing of "
-            "their distribution, and is never below 0.33 with two seeds each, 0.1 with three, 0.03 "
-            "with four and 0.008 with five. All p are of new seeds of these settings."
+            f"With several seeds each{of['several']}: p bootstrap is of new seeds of these "
+            f"settings on other {noun}s. p randomisation comes from exchanges of whole runs: it is "
+            f"of new seeds on these {noun}s, and assumes nothing of their distribution."
         )
-    if len(systems) > 2:
+    if groups["mixed"]:
         lines.append(
-            f"All p are corrected for the {len(systems) - 1} comparisons with the baseline in one "
-            f"measure by Holm's method: if no system differs, one in twenty such tables has a "
-            f"p below {LEVEL}."
+            f"With one seed against several{of['mixed']}: p bootstrap is of new seeds of these "
+            f"settings on other {noun}s if both vary as much over seeds as the one that has "
+            "several. p randomisation comes from exchanges of whole runs: it is of new seeds on "
+            f"these {noun}s."
         )
-    return lines
+    return lines + _floor_notes([system.name for system in systems[1:]], seeds, baseline)
+
+
+def _floor_notes(names: Sequence[str], seeds: Sequence[int], baseline: int) -> list[str]:
+    """The lowest p that exchanges of whole runs can have, if that is worth a note."""
+    of_texts = [n == baseline == 1 for n in seeds]  # exchanges of texts have no such limit
+    least = [
+        0.0 if texts else least_exchange_p(n, baseline)
+        for n, texts in zip(seeds, of_texts, strict=True)
+    ]
+    floors: dict[str, list[str]] = {}
+    for name, p, texts in zip(names, holm(least), of_texts, strict=True):
+        if not texts and p >= ROUNDED:
+            floors.setdefault(p_text(p), []).append(name)
+    if not floors:
+        return []
+    told = [
+        f"{text} ({', '.join(own)})" if any(of_texts) or len(floors) > 1 else text
+        for text, own in floors.items()
+    ]
+    corrected = " after Holm's correction" if len(names) > 1 else ""
+    few = max(map(float, floors)) > LEVEL
+    return [
+        f"With these numbers of seeds p randomisation is never below {' and '.join(told)}"
+        f"{corrected}"
+        + (f": above {LEVEL}, so only p bootstrap can show a difference." if few else ".")
+    ]
 
 
 def signatures(task: str, systems: Sequence[System]) -> list[tuple[str, str]]:

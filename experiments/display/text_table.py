@@ -1,5 +1,6 @@
 """Tables as Markdown and as LaTeX."""
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -7,13 +8,22 @@ from collections.abc import Iterable, Sequence
 ENDS_OF_LINES = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 LATEX = {
     "\\": r"\textbackslash{}",
+    "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "±": r"\ensuremath{\pm}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
+    **{character: f"{{{character}}}" for character in "[*"},  # which may follow the end of a row
 }
+MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")
+NO_NUMBER = "-"  # the cell of a column of numbers that has none
+# What Markdown may take for markup. Between letters or digits, `_` is a letter.
+MARKDOWN = re.compile(
+    r"""[\\`*\[\]~^$] | (?<![^\W_])_ | _(?![^\W_]) | <(?=[a-zA-Z/!?]) | &(?=\#?\w+;)""", re.VERBOSE
+)
 
 
 def one_line(text: str) -> str:
@@ -21,27 +31,51 @@ def one_line(text: str) -> str:
     return " ".join(ENDS_OF_LINES.sub(" ", text).split())
 
 
+def markdown_text(text: str) -> str:
+    """A text as Markdown that shows it as it is, on one line; a table escapes `|`."""
+    return MARKDOWN.sub(r"\\\g<0>", one_line(text))
+
+
 def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]], names: int) -> str:
-    """A table in Markdown.
+    """A table of cells in Markdown, see `markdown_text`.
 
     Args:
       names: the first columns, which hold text; the others are aligned to the right.
     """
 
     def line(texts: Iterable[str]) -> str:
-        return "| " + " | ".join(one_line(text).replace("|", "\\|") for text in texts) + " |"
+        return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
     ruler = line("---" if column < names else "---:" for column, _ in enumerate(titles))
     return "\n".join([line(titles), ruler, *map(line, rows)])
 
 
-def latex_table(titles: Sequence[str], rows: Iterable[Iterable[str]], names: int) -> str:
-    """A `tabular` in LaTeX, with the rules of the package booktabs; see `markdown_table`."""
+def latex_table(titles: Sequence[str], rows: Iterable[Sequence[str]], names: int) -> str:
+    """A `tabular` in LaTeX, with the rules of the package booktabs.
 
-    def line(texts: Iterable[str]) -> str:
-        cells = ("".join(LATEX.get(c, c) for c in one_line(text)) for text in texts)
+    A rule divides rows that differ in the first cell.
+
+    Args:
+      rows: of plain text.
+      names: the first columns, which hold text; the others are aligned to the right.
+    """
+
+    def line(texts: Sequence[str]) -> str:
+        cells = [*map(latex_text, texts[:names]), *map(latex_number, texts[names:])]
         return " & ".join(cells) + r" \\"
 
+    groups = itertools.groupby(rows, key=lambda row: row[0])
+    body = "\n\\midrule\n".join("\n".join(map(line, group)) for _, group in groups)
     columns = "l" * names + "r" * (len(titles) - names)
-    body = [r"\toprule", line(titles), r"\midrule", *map(line, rows), r"\bottomrule"]
-    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", *body, r"\end{tabular}"])
+    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", line(titles), r"\midrule"]
+    return "\n".join([*parts, body, r"\bottomrule", r"\end{tabular}"])
+
+
+def latex_text(text: str) -> str:
+    """A text as LaTeX that shows it as it is, on one line."""
+    return "".join(LATEX.get(c, c) for c in one_line(text))
+
+
+def latex_number(text: str) -> str:
+    """The text of numbers as LaTeX, with minus signs and not hyphens."""
+    return "--" if text == NO_NUMBER else MINUS.sub("$-$", latex_text(text))

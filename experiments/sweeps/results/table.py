@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.display.text_table import ENDS_OF_LINES, markdown_table, one_line
+from experiments.display.text_table import ENDS_OF_LINES, markdown_table, markdown_text, one_line
 from experiments.measures.registry import Measure
 from experiments.measures.significance import p_text
 from experiments.sweeps.results.notes import notes
@@ -123,19 +123,21 @@ def to_markdown(sweep: Sweep, title: str, command: str) -> str:
     """The table as Markdown, with title, command and notes; the baseline's row is bold."""
     table = build_table(sweep)
 
-    rows = [
-        [f"**{cell.text}**" if setting is sweep.baseline else cell.text for cell in row]
-        for setting, row in zip(sweep.settings, table.rows, strict=True)
-    ]
+    rows = []
+    for setting, row in zip(sweep.settings, table.rows, strict=True):
+        mark = "**" if setting is sweep.baseline else ""
+        rows.append([f"{mark}{markdown_text(cell.text)}{mark}" for cell in row])
     names = max(1, len(sweep.keys))  # columns of text, to the left
     longest = max(map(len, re.findall("`+", command)), default=0)
     fence = "`" * max(3, longest + 1)
-    parts = [f"# {one_line(title)}", f"{fence}\n{command}\n{fence}"]
-    parts.append(markdown_table(table.titles, rows, names))
-    parts += notes(sweep)
+    parts = [f"# {markdown_text(title)}", f"{fence}\n{command}\n{fence}"]
+    parts.append(markdown_table([*map(markdown_text, table.titles)], rows, names))
+    parts += map(markdown_text, notes(sweep))
     parts.append("\n".join(f"- {name}: `{text}`" for name, text in signatures(sweep).items()))
     if lines := missing(sweep):
-        parts.append("Not in the table:\n\n" + "\n".join(f"- {line}" for line in lines))
+        parts.append(
+            "Not in the table:\n\n" + "\n".join(f"- {markdown_text(line)}" for line in lines)
+        )
     return "\n\n".join(parts) + "\n"
 
 

@@ -8,7 +8,6 @@ import sacrebleu
 
 from experiments.comparison.changes import find_changes, mark
 from experiments.comparison.systems import read_systems
-from experiments.display.text_table import latex_table
 from sweeps import classifier, language_model, sentences, translator
 from tiny_run import command, refused
 from transformer.errors import UserError
@@ -42,7 +41,7 @@ def compare(*systems, **flags):
 def refuse(*systems, says, **flags):
     flags = [f"--{name}={value}" for name, value in flags.items()]
     runs = ",".join(map(str, systems))
-    refused("--mode=compare", f"--runs={runs}", *flags, says=says)
+    return refused("--mode=compare", f"--runs={runs}", *flags, says=says)
 
 
 def table(folder):
@@ -62,7 +61,7 @@ def test_runs_are_compared_with_the_first_and_the_tables_say_the_same(runs, tmp_
     assert paths == [str(tmp_path / f"out/comparison.{end}") for end in ("md", "tex", "html")]
     rows = table(tmp_path / "out")
     assert list(rows)[:3] == [("BLEU", name) for name in ("base_s0", "same_s0", "good_s0")]
-    assert {measure for measure, _ in rows} == {"BLEU", "chrF", "exact matches"}
+    assert {measure for measure, _ in rows} == {"BLEU", "chrF", "exact matches (%)"}
     scores = json.loads((runs["good_s0"] / "results.json").read_text())["test"]
     good = rows["BLEU", "good_s0"]
     assert good["score"] == f"{scores['bleu']:.2f}"
@@ -117,6 +116,9 @@ def test_a_set_that_both_were_scored_on_takes_the_place_of_their_own(runs, copie
     assert table(news)["BLEU", "good"]["difference"][0] == "-"
     refuse(*copies, set="talks", says=("has no evaluation 'talks'", "it has news"))
     refuse(runs["base_s0"], copies[0], set="news", says="it has none")
+    # Of a trial it is the sweep that is evaluated.
+    trial = shutil.copytree(runs["base_s0"], tmp_path / "sweep/trials/000")
+    refuse(trial, copies[0], set="news", says=f"--mode=evaluate --workdir={tmp_path}/sweep --input")
 
 
 def test_several_references_are_read_and_compared(copies, tmp_path):
@@ -157,14 +159,15 @@ def test_language_models_are_compared_on_the_segments_that_they_keep(tmp_path):
     ended = compare(*folders, output=tmp_path / "out")
     assert ended.code == 0, ended.err
     rows = table(tmp_path / "out")
-    assert {measure for measure, _ in rows} == {"bits/byte", "nll"}
-    assert rows["nll", "trial_1"]["difference"].startswith("-")
-    assert rows["nll", "trial_1"]["p bootstrap"] == "<0.001"
+    bits, nll = "bits/byte (lower is better)", "nll (nats, lower is better)"
+    assert {measure for measure, _ in rows} == {bits, nll}
+    assert rows[nll, "trial_1"]["difference"].startswith("-")
+    assert rows[nll, "trial_1"]["p bootstrap"] == "<0.001"
     assert "of some segments" in ended.out
     # Of other tokens only bits of a byte compare.
     folders.append(language_model(tmp_path, 2, 4.0, words=2))
     assert compare(folders[0], folders[2], output=tmp_path / "bytes").code == 0
-    assert {measure for measure, _ in table(tmp_path / "bytes")} == {"bits/byte"}
+    assert {measure for measure, _ in table(tmp_path / "bytes")} == {bits}
 
 
 # -- bad input
@@ -179,7 +182,8 @@ def test_wrong_systems_are_named(runs, tmp_path):
     refuse(one, f"x={runs['good_s0']}+{one}", says="is named twice")
     refuse(one, tmp_path / "nothing", says=("there is no folder", "nothing"))
     (tmp_path / "empty").mkdir()
-    refuse(one, tmp_path / "empty", says="has no run")
+    ended = refuse(one, tmp_path / "empty", says="has no run")
+    assert "--workdir" not in ended.err
     refused(f"--workdir={one}", "--mode=translate", f"--runs={one}", says="--runs is for")
 
 
@@ -299,20 +303,62 @@ def test_the_texts_that_changed_most_are_listed_in_both_directions(copies):
     assert all(float(change.difference.split()[0]) < 0 for change in changes.worse)
 
 
-def test_latex_cells_are_escaped():
-    text = latex_table(["a_b", "x"], [["50%", "1 ± 2"], ["\\cmd{&}", "<0.001"]], 1)
-    assert r"a\_b & x \\" in text
-    assert r"50\% & 1 \ensuremath{\pm} 2 \\" in text
-    assert r"\textbackslash{}cmd\{\&\} & \textless{}0.001 \\" in text
-    assert text.startswith("\\begin{tabular}{lr}\n\\toprule")
-
-
 def test_names_that_are_the_same_are_told_apart_by_their_folders(runs, tmp_path):
     copy = shutil.copytree(runs["good_s0"], tmp_path / "base_s0")
-    _, systems = read_systems(f"{runs['base_s0']},{copy}", None)
-    assert [system.name for system in systems] == [str(runs["base_s0"]), str(copy)]
+
+    def names(*systems):
+        return [system.name for system in read_systems(",".join(map(str, systems)), None)[1]]
+
+    assert names(runs["base_s0"], copy) == [str(runs["base_s0"]), str(copy)]
     with pytest.raises(UserError, match="named twice"):
-        read_systems(f"{copy},{copy}", None)
+        names(copy, copy)
+    # A name that the user gives is never another one.
+    good = runs["good_s0"]
+    assert names(f"base_s0={good}", copy) == ["base_s0", str(copy)]
+    refuse(f"x={good}", f"x={copy}", says=("names 2 systems 'x'", f"x={copy}", "--runs=first="))
+    refuse(f"{copy}={good}", copy, f"base_s0={runs['base_s0']}", says=f"2 systems '{copy}'")
+
+
+def test_a_system_of_trials_has_the_name_of_their_sweep(runs, tmp_path):
+    for n in (0, 1):
+        shutil.copytree(runs[f"good_s{n}"], tmp_path / f"good/trials/00{n}")
+    trials = [str(tmp_path / f"good/trials/00{n}") for n in (0, 1)]
+    base = runs["base_s0"]
+    for given, name in (("+".join(trials), "good"), (trials[1], "good/001")):
+        _, systems = read_systems(f"{base},{given}", None)
+        assert [system.name for system in systems] == ["base_s0", name]
+
+
+def test_a_sweep_over_seeds_may_have_other_places_of_files(runs, tmp_path):
+    for n in (0, 1):
+        folder = shutil.copytree(runs[f"good_s{n}"], tmp_path / f"good/trials/00{n}")
+        config = json.loads((folder / "config.json").read_text())
+        config["data"]["cache_dir"] = f"cache{n}"
+        (folder / "config.json").write_text(json.dumps(config))
+    _, [_, good] = read_systems(f"{runs['base_s0']},{tmp_path / 'good'}", None)
+    assert len(good.runs) == 2
+
+
+def test_names_are_shown_as_they_are_in_markdown_and_latex(runs, tmp_path):
+    name = "a_<b>|*c*`^"
+    ended = compare(f"{name}={runs['base_s0']}", runs["good_s0"], output=tmp_path / "out")
+    assert ended.code == 0, ended.err
+    markdown = (tmp_path / "out/comparison.md").read_text()
+    assert r"| BLEU | a\_\<b>\|\*c\*\`\^ | 1 |" in markdown
+    assert r"baseline, a\_\<b>|\*c\*\`\^." in markdown
+    latex = (tmp_path / "out/comparison.tex").read_text()
+    assert r"a\_	extless{}b	extgreater{}	extbar{}{*}c{*}	extasciigrave{}" in latex
+    signature = json.loads((runs["base_s0"] / "results.json").read_text())["test"]["bleu_signature"]
+    assert f"% signature of BLEU: {signature}\n" in latex
+    assert f"BLEU: {signature}\n" in ended.out
+
+
+def test_a_flag_of_runs_or_configs_is_refused(runs):
+    systems = runs["base_s0"], runs["good_s0"]
+    says = " is not for --mode=compare, which reads --runs, --set, --output"
+    refuse(*systems, workdir=systems[0], says=f"--workdir{says}")
+    refuse(*systems, config="configs/quickstart.py", says=f"--config{says}")
+    refuse(*systems, says=f"--config.seed{says}", **{"config.seed": 3})
 
 
 def test_runs_of_other_settings_are_not_joined_as_seeds(runs, copies):

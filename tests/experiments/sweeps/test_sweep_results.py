@@ -372,6 +372,6 @@ def test_a_value_of_several_lines_and_bars_stays_one_cell_of_the_markdown(tmp_pa
     assert len(table) == 4
     # Bars that are not escaped divide cells.
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
-    assert "one\\ntwo\\|three\\r\\nfour" in table[3]
+    assert r"one\\ntwo\|three\\r\\nfour" in table[3]
     assert "(it broke | here)" in lines[-1]
     assert lines[-1].startswith("- trial 2, failed: ")
