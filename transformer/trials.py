@@ -1,6 +1,7 @@
 """The trials in a sweep's folder, for messages if it is given in place of a run's folder."""
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from transformer.keys import flatten
 from transformer.metrics.registry import lower_is_better
 
 COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweeps.saved`
+WORKDIR = re.compile(r"--?workdir(=|$)")
 MAX_TOLD = 10
 
 
@@ -24,10 +26,15 @@ class Found(NamedTuple):
     metric: str
     score: float | None
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
+        """Its folder within the sweep's, and its settings."""
         told = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
+        return f"trials/{self.folder.name} ({told or 'as configured'})"
+
+    def __str__(self) -> str:
         score = "not finished" if self.score is None else f"{self.metric} {self.score:.4g}"
-        return f"trials/{self.folder.name} ({told or 'as configured'}): {score}"
+        return f"{self.name}: {score}"
 
 
 def find_trials(folder: Path) -> list[Found]:
@@ -52,6 +59,11 @@ def find_trials(folder: Path) -> list[Found]:
     return sorted(trials, key=_rank)
 
 
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is a sweep's that has trials."""
+    return not (folder / "config.json").exists() and any(folder.glob("trials/*/config.json"))
+
+
 def refuse_sweep(folder: Path) -> None:
     """Raises UserError, which names the trials, if a folder is a sweep's and not a run's."""
     command = _read(folder / COMMAND).get("command")
@@ -61,13 +73,29 @@ def refuse_sweep(folder: Path) -> None:
     listed = "; ".join(map(str, trials[:MAX_TOLD]))
     more = f"; and {len(trials) - MAX_TOLD} more" if len(trials) > MAX_TOLD else ""
     name = (
-        f"name one of its trials, as --workdir={shlex.quote(str(trials[0].folder))}. Best first: "
+        f"name one of its trials, such as {shlex.quote(str(trials[0].folder))}. Best first: "
         f"{listed}{more}"
         if trials
         else "none of its trials has begun"
     )
-    again = f". To resume the sweep, type: {command}" if command else ""
+    again = ""
+    if isinstance(command, str):
+        again = f". To resume the sweep, type: {at_folder(command, folder)}"
     raise UserError(f"{folder} holds a sweep, not a run: {name}{again}")
+
+
+def at_folder(command: str, folder: Path) -> str:
+    """Returns the command of a sweep with the folder that it is in now as its --workdir."""
+    try:
+        words = shlex.split(command)
+        start = max(i for i, word in enumerate(words) if WORKDIR.match(word))
+    except ValueError:  # it has no such flag, or was changed by hand
+        return command
+    end = start + (1 if "=" in words[start] else 2)
+    place = words[start].partition("=")[2] or "".join(words[start + 1 : end])
+    if Path(place).expanduser().resolve() == folder.resolve():
+        return command
+    return shlex.join([*words[:start], f"--workdir={folder}", *words[end:]])
 
 
 def _rank(trial: Found) -> tuple[bool, float, str]:

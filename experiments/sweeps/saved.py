@@ -13,7 +13,7 @@ from experiments.config import Experiment
 from transformer.errors import UserError
 from transformer.storage.files import write_json
 from transformer.storage.reading import read_json
-from transformer.trials import COMMAND
+from transformer.trials import COMMAND, at_folder
 from transformer.workdir import parse_config
 
 MAX_SEEDS = 1000
@@ -81,5 +81,6 @@ def command_of(folder: Path) -> str:
     flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
     path = folder / COMMAND
     if path.exists() and not any(map(CONFIG_FLAG.match, flags)):
-        return read_json(path, {"command": str}, "name the sweep's --config")["command"]
+        saved = read_json(path, {"command": str}, "name the sweep's --config")["command"]
+        return at_folder(saved, folder)
     return f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"

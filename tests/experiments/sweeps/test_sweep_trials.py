@@ -1,6 +1,7 @@
 """Who names a sweep's folder where a run is meant is told its trials."""
 
 import json
+import shlex
 
 import pytest
 
@@ -9,7 +10,7 @@ from tiny_run import refused
 from transformer import workdir
 from transformer.errors import UserError
 from transformer.storage.files import write_json
-from transformer.trials import COMMAND, find_trials, refuse_sweep
+from transformer.trials import COMMAND, at_folder, find_trials, refuse_sweep
 
 
 def write_trial(folder, number, changes, score=None, metric="bleu"):
@@ -38,7 +39,7 @@ def test_trials_are_listed_by_number_settings_and_score_the_best_first(tmp_path)
     assert found[0].score == 31.256
     text = told(tmp_path)
     assert f"{tmp_path} holds a sweep, not a run" in text
-    assert f"--workdir={tmp_path}/trials/001" in text
+    assert f"name one of its trials, such as {tmp_path}/trials/001" in text
     assert "trials/001 (num_heads=2, seed=1): bleu 31.26" in text
     assert "trials/002 (num_heads=4, seed=0): not finished" in text
 
@@ -63,10 +64,26 @@ def test_of_many_trials_the_best_are_told_and_damaged_ones_left_out(tmp_path):
 
 
 def test_a_sweep_whose_trials_have_not_begun_says_how_to_go_on(tmp_path):
-    write_json(tmp_path / COMMAND, {"command": "python launch.py --config=x.py --workdir=here"})
+    command = f"python launch.py --config=x.py --workdir={tmp_path} --seeds=2"
+    write_json(tmp_path / COMMAND, {"command": command})
     text = told(tmp_path)
     assert "none of its trials has begun" in text
-    assert text.endswith("type: python launch.py --config=x.py --workdir=here")
+    assert text.endswith(f"type: {command}")
+
+
+def test_a_sweep_that_was_moved_names_the_folder_that_it_is_in(tmp_path, monkeypatch):
+    here = tmp_path / "new place"
+    here.mkdir()
+    for old in ("--workdir=old/x", "--workdir old/x", "-workdir=old/x"):
+        moved = at_folder(f"python launch.py --config=x.py {old} --seeds=2", here)
+        assert moved.split(" ", 3)[:3] == ["python", "launch.py", "--config=x.py"]
+        assert shlex.split(moved)[3:] == [f"--workdir={here}", "--seeds=2"]
+    # A control: one that was not moved has its command as it was typed.
+    monkeypatch.chdir(tmp_path)
+    same = "python launch.py --workdir='new place' --seeds=2"
+    assert at_folder(same, here) == same
+    for other in ("python launch.py --seeds=2", "python 'launch.py --workdir=x"):
+        assert at_folder(other, here) == other
 
 
 def test_a_folder_without_trials_is_no_sweep(tmp_path):
@@ -80,9 +97,10 @@ def test_a_folder_without_trials_is_no_sweep(tmp_path):
     assert workdir.load_config(tmp_path / "trials/000").seed == 0
 
 
-@pytest.mark.parametrize("mode", ["translate", "evaluate", "report", "train"])
+@pytest.mark.parametrize("mode", ["translate", "report", "train"])
 def test_every_mode_of_a_sweeps_folder_names_its_trials(tmp_path, mode):
     write_trial(tmp_path, 3, {"seed": 1}, 12.0)
     write_json(tmp_path / COMMAND, {"command": "python launch.py --config=c.py --workdir=w"})
-    says = ("holds a sweep", "trials/003", "type: python launch.py --config=c.py --workdir=w")
+    moved = f"type: python launch.py --config=c.py --workdir={tmp_path}"
+    says = ("holds a sweep", "trials/003", moved)
     refused(f"--workdir={tmp_path}", f"--mode={mode}", says=says)
