@@ -232,30 +232,41 @@ def _picture(what: str, folder: Path) -> Iterator[None]:
 def print_results(results: dict[str, Any], task: str) -> None:
     """Prints the scores as a table, one row per split, and the signatures below it.
 
-    Its title names the steps whose weights are scored. Shown are the task's metrics that the
-    results have, after the number of texts or tokens.
+    Its title names the steps whose weights are scored.
     """
     steps = results["averaged_steps"]
     scored = f"step {steps[0]:,}"
     if len(steps) > 1:
         scored = f"mean of {len(steps)} checkpoints, steps {min(steps):,} to {max(steps):,}"
-    table = Table(title=f"{scored}, {results['parameters']:,} parameters")
+    title = f"{scored}, {results['parameters']:,} parameters"
     splits = numbers.rows_of(results)
-    first = next(iter(splits.values()))
+    print_scores(title, "split", splits, task)
+    if line := numbers.placeholder_line(splits):
+        print(line, flush=True)
+
+
+def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task: str) -> None:
+    """Prints scores as a table, and the signatures of the first row below it.
+
+    Shown are the task's metrics that the first row has, after the number of texts or tokens.
+
+    Args:
+      head: of the column with the names of the rows.
+    """
+    table = Table(title=title)
+    first = next(iter(rows.values()))
     metrics = {name: find(name) for name in COUNTS} | metrics_of(task, TABLE)
     metrics = {name: metric for name, metric in metrics.items() if name in first}
-    table.add_column("split")
+    table.add_column(head)
     for metric in metrics.values():
         table.add_column(metric.title, justify="right")
-    for split, scores in splits.items():
+    for name, scores in rows.items():
         cells = (_cell(scores, m) if m.name in scores else "" for m in metrics.values())
-        table.add_row(split, *cells)
+        table.add_row(name, *cells)
     print_table(table)
     for name, metric in metrics.items():
         if f"{name}_signature" in first:
             print(f"{metric.title}: {first[f'{name}_signature']}", flush=True)
-    if line := numbers.placeholder_line(splits):
-        print(line, flush=True)
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:

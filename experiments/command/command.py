@@ -18,7 +18,7 @@ from experiments.process import exit_code, keep_program_memory, logging_to
 from experiments.sweeps.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores
 from transformer.errors import UserError
-from transformer.trials import refuse_sweep
+from transformer.trials import is_sweep, refuse_sweep
 from transformer.workdir import load_config
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,9 @@ def run(command: Command) -> int:
     """
     folder, mode = Path(command.workdir or "").absolute(), MODES[command.mode]
     options = command.options
+    if mode.name == EVALUATE and is_sweep(folder):
+        _evaluate_sweep(command, folder)
+        return 0
     experiment = _read(command, folder)
     config = experiment.config
     _keep_compiled(config)
@@ -97,6 +100,20 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
             refuse_sweep(folder)
         stopped_by = train_run(experiment.config, folder)
     return 128 + stopped_by if stopped_by else 0
+
+
+def _evaluate_sweep(command: Command, folder: Path) -> None:
+    """Evaluates the runs of a sweep, each by the config of its folder."""
+    from experiments.evaluation.sweep import evaluate_sweep, finished_runs
+
+    if command.experiment is not None:
+        raise UserError(
+            f"{folder} holds a sweep, whose runs have their own configs: leave out --config"
+        )
+    runs = finished_runs(folder)
+    configs = {own: _read(command._replace(workdir=str(own)), own).config for own in runs}
+    _keep_compiled(configs[runs[0]])
+    evaluate_sweep(configs, folder, command.options)
 
 
 def _read(command: Command, folder: Path) -> Experiment:

@@ -1,11 +1,12 @@
 """The mode `evaluate`: scores a trained run on its held-out text, or on another."""
 
 import hashlib
+import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -27,6 +28,20 @@ FLAGS = ("references", "name", "source_tag")
 FIELDS = ("source_field", "target_field", "text_field", "label_field", "skip_broken")
 
 
+class Evaluation(NamedTuple):
+    """An evaluation of a run that can be done.
+
+    Attributes:
+      place: where its results and texts go.
+      known: the results that are there and that it would give again, or None.
+      score: scores the run, writes and prints the results, and returns them.
+    """
+
+    place: Path
+    known: dict[str, Any] | None
+    score: Callable[[], dict[str, Any]]
+
+
 def evaluate(config: ConfigDict, folder: Path, options: Options) -> None:
     """Scores the weights that a run uses on the held-out text of its folder, or on `--input`.
 
@@ -35,38 +50,51 @@ def evaluate(config: ConfigDict, folder: Path, options: Options) -> None:
     below `evaluations/`, into a folder named by the text and what differs, and the run's own stay.
 
     Raises:
+      UserError: see `prepare_evaluation`.
+    """
+    prepare_evaluation(config, folder, options).score()
+
+
+def prepare_evaluation(config: ConfigDict, folder: Path, options: Options) -> Evaluation:
+    """Returns the evaluation of a run that the flags name, checked.
+
+    Raises:
       UserError: there is no run or no checkpoint, or a file of it is missing or damaged; or see
         `read_given`.
     """
     if options.input is not None:
-        _evaluate_given(options.input, config, folder, options)
-        return
+        return _prepare_given(options.input, config, folder, options)
     for flag in FLAGS:
         if (value := getattr(options, flag)) is not None:
             raise UserError(f"--{flag}={value} is for another text: name it with --input")
-    _evaluate_held_out(config, folder)
+    return _prepare_held_out(config, folder)
 
 
-def _evaluate_held_out(config: ConfigDict, folder: Path) -> None:
+def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
     workdir.check_same_run(folder, config)
     _check_held_out(folder, config)
     others = workdir.other_settings(folder, config)
     # The report will need them, and damage is better known before the scoring takes its time.
     records.read_data(folder / page.DATA)
     records.read_environment(folder / environment.ENVIRONMENT)
-    place = folder / workdir.EVALUATIONS / _name_of("", others)
-    if others:
-        _check_same_text(place, "")
-    task = tasks.REGISTRY[config.task].from_folder(folder, config)
-    if not others:
-        run.show(task, config, folder, run.score(task, config, folder))
-        return
-    workdir.make_writable(place)
-    results = run.score(task, config, folder, place, {"settings": others})
-    _tell(results, config, folder, place)
+    place = folder / workdir.EVALUATIONS / _name_of("", others) if others else folder
+
+    def score() -> dict[str, Any]:
+        task = tasks.REGISTRY[config.task].from_folder(folder, config)
+        if not others:
+            results = run.score(task, config, folder)
+            run.show(task, config, folder, results)
+            return results
+        workdir.make_writable(place)
+        results = run.score(task, config, folder, place, {"settings": others})
+        _tell(results, config, folder, place)
+        return results
+
+    known = _known(place, "") if others else workdir.load_results(folder)
+    return Evaluation(place, _same(known, workdir.newest_step(folder), others), score)
 
 
-def _evaluate_given(name: str, config: ConfigDict, folder: Path, options: Options) -> None:
+def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options) -> Evaluation:
     there = workdir.load_config(folder)
     own = config.copy_and_resolve_references()
     own.data.update({name: there.data[name] for name in FIELDS})
@@ -75,18 +103,32 @@ def _evaluate_given(name: str, config: ConfigDict, folder: Path, options: Option
     given = read_given(name, config, folder, options)
     others = workdir.other_settings(folder, own)
     place = folder / workdir.EVALUATIONS / _name_of(_checked(options.name) or given.name, others)
-    _check_same_text(place, given.digest)
-    logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
-    task = tasks.REGISTRY[own.task].from_folder(folder, own, given.text)
-    trained = workdir.load_trained(folder, own)
-    workdir.make_writable(place)
-    results = run.score_splits(task, trained, own, place) | {
-        "step": step,
-        "input": {"files": given.files, "digest": given.digest},
-        "settings": others,
-    }
-    write_json(place / "results.json", results)
-    _tell(results, own, folder, place)
+
+    def score() -> dict[str, Any]:
+        logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
+        task = tasks.REGISTRY[own.task].from_folder(folder, own, given.text)
+        trained = workdir.load_trained(folder, own)
+        workdir.make_writable(place)
+        results = run.score_splits(task, trained, own, place) | {
+            "step": step,
+            "input": {"files": given.files, "digest": given.digest},
+            "settings": others,
+        }
+        write_json(place / "results.json", results)
+        _tell(results, own, folder, place)
+        return results
+
+    return Evaluation(place, _same(_known(place, given.digest), step, others), score)
+
+
+def _same(
+    known: dict[str, Any] | None, step: int, settings: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Known results, if they are of the weights of this step and were made with these settings."""
+    if known is None or step not in (0, known["step"]):  # checkpoints may be deleted
+        return None
+    same = known.get("settings", {}) == json.loads(json.dumps(settings))
+    return known if same else None
 
 
 def _check_held_out(folder: Path, config: ConfigDict) -> None:
@@ -102,32 +144,41 @@ def _check_held_out(folder: Path, config: ConfigDict) -> None:
                 )
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether a run is trained and scored."""
+    results = workdir.load_results(folder)
+    # Checkpoints may be deleted.
+    return results is not None and workdir.newest_step(folder) in (0, results["step"])
+
+
 def _finished_step(folder: Path) -> int:
     """The last step of a run that is trained and scored.
 
     Raises:
       UserError: it is not.
     """
-    results, newest = workdir.load_results(folder), workdir.newest_step(folder)
-    if results is None or newest not in (0, results["step"]):  # checkpoints may be deleted
+    if not is_finished(folder):
         raise UserError(
             f"{folder} is not finished: resume its training with --workdir={folder} alone, which "
             "ends with the scores of its held-out text"
         )
-    return results["step"]
+    return workdir.known_results(folder)["step"]
 
 
-def _check_same_text(place: Path, digest: str) -> None:
-    """Raises UserError if a folder has the scores of another text.
+def _known(place: Path, digest: str) -> dict[str, Any] | None:
+    """The results that a folder has; None if it has none.
 
     Args:
       digest: of the text; '' of the run's held-out text.
+
+    Raises:
+      UserError: they are of another text.
     """
     results = records.read_results(place / "results.json")
     if results is None:  # an evaluation with more references may have been cut off
         for file in place.glob("translations/test.reference.*.txt"):
             file.unlink()
-        return
+        return None
     known = results.get("input", {"files": [], "digest": ""})
     if known["digest"] != digest:
         files = f"in {', '.join(known['files'])}" if known["files"] else "that the run holds out"
@@ -135,6 +186,7 @@ def _check_same_text(place: Path, digest: str) -> None:
             f"{place} has the scores of another text, {files}: give this one another --name, or "
             "delete that folder"
         )
+    return results
 
 
 def _checked(name: str | None) -> str | None:

@@ -1,0 +1,144 @@
+"""One command evaluates all runs of a sweep on one text, each of them once."""
+
+import json
+import shutil
+
+import pytest
+
+from task_runs import train_runs
+from tiny_run import command, refused
+from transformer.data.held_out import path_of
+
+SEEDS = (3, 5, 7)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train_runs(tmp_path_factory)["translation"]
+
+
+@pytest.fixture
+def sweep(run, tmp_path):
+    """A sweep over seeds: copies of one run, as none is trained for this."""
+    for number, seed in enumerate(SEEDS):
+        folder = shutil.copytree(run, tmp_path / f"seeds/trials/{number:03d}")
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"seed": seed}))
+    (tmp_path / "seeds/sweep.json").write_text('{"command": "c"}')
+    return tmp_path / "seeds"
+
+
+@pytest.fixture
+def news(run, tmp_path):
+    """A file of four pairs."""
+    lines = path_of(run, "test").read_text().splitlines()[:4]
+    pairs = [json.loads(line) for line in lines]
+    path = tmp_path / "news.tsv"
+    path.write_text("".join(f"{pair['source']}\t{pair['target']}\n" for pair in pairs))
+    return path
+
+
+def evaluate(sweep, *flags):
+    ended = command("--mode=evaluate", f"--workdir={sweep}", *flags)
+    assert ended.code == 0, ended.err
+    return ended.out
+
+
+def results(sweep, name="news"):
+    """The files of the results, by trial."""
+    return {
+        path.parts[-4]: path for path in sweep.glob(f"trials/*/evaluations/{name}/results.json")
+    }
+
+
+def stamps(sweep, name="news"):
+    return {trial: path.stat().st_mtime_ns for trial, path in results(sweep, name).items()}
+
+
+def test_all_runs_are_scored_once_and_a_table_has_them_all(sweep, news, tmp_path):
+    out = evaluate(sweep, f"--input={news}")
+    assert [*sorted(results(sweep))] == ["000", "001", "002"]
+    for number, seed in enumerate(SEEDS):
+        assert f"run {number + 1} of 3: trials/00{number} (seed={seed})\n" in out
+    table = out[out.rindex("seeds, evaluations/news") :]
+    assert all(f"trials/00{number} (seed={seed})" in table for number, seed in enumerate(SEEDS))
+    assert "BLEU: nrefs:1|" in table
+    # The one that is missing is scored, and no other.
+    before = stamps(sweep)
+    results(sweep)["001"].unlink()
+    out = evaluate(sweep, f"--input={news}")
+    assert "run 1 of 3: trials/000 (seed=3) has " in out
+    assert "run 2 of 3: trials/001 (seed=5)\n" in out
+    assert {trial for trial, stamp in stamps(sweep).items() if stamp != before[trial]} == {"001"}
+    assert out[out.rindex("seeds, evaluations/news") :] == table
+    # The sweep is compared by it.
+    other = shutil.copytree(sweep, tmp_path / "other")
+    flags = "--set=news", f"--output={tmp_path / 'out'}"
+    ended = command("--mode=compare", f"--runs={sweep},{other}", *flags)
+    assert ended.code == 0, ended.err
+    assert "4 sentences" in ended.out
+
+
+def test_a_run_that_was_trained_further_is_scored_again(sweep, news):
+    evaluate(sweep, f"--input={news}")
+    before, path = stamps(sweep), results(sweep)["002"]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"step": 20}))
+    evaluate(sweep, f"--input={news}")
+    after = stamps(sweep)
+    assert json.loads(path.read_text())["step"] == 40
+    assert {trial for trial in after if after[trial] != before[trial]} == {"002"}
+
+
+def test_another_text_of_that_name_is_refused_before_any_run_is_scored(sweep, news):
+    [*_, last] = sorted(sweep.glob("trials/*"))
+    assert command("--mode=evaluate", f"--workdir={last}", f"--input={news}").code == 0
+    before = stamps(sweep)
+    news.write_text("a b\ta b\n")
+    run = "--mode=evaluate", f"--workdir={sweep}", f"--input={news}"
+    refused(*run, says=("trials/002/evaluations/news has the scores of another text", "--name"))
+    assert stamps(sweep) == before
+    assert [*before] == ["002"]
+
+
+def test_other_settings_are_scored_on_the_held_out_text_and_own_results_are_kept(sweep):
+    own = {path: path.read_bytes() for path in sweep.glob("trials/*/results.json")}
+    evaluate(sweep, "--config.decode.beam_size=1")
+    before = stamps(sweep, "beam_size=1")
+    assert len(before) == len(SEEDS)
+    evaluate(sweep, "--config.decode.beam_size=1")
+    assert stamps(sweep, "beam_size=1") == before
+    out = evaluate(sweep)
+    assert "trials/002 (seed=7) has " in out
+    assert {path: path.read_bytes() for path in own} == own
+
+
+def test_runs_that_are_not_finished_are_left_out_and_named(sweep, news):
+    (sweep / "trials/001/results.json").unlink()
+    out = evaluate(sweep, f"--input={news}")
+    assert "left out, as they are not finished: 001 of " in out
+    assert [*sorted(results(sweep))] == ["000", "002"]
+    for folder in sweep.glob("trials/*"):
+        (folder / "results.json").unlink(missing_ok=True)
+    run = "--mode=evaluate", f"--workdir={sweep}", f"--input={news}"
+    refused(*run, says=("a sweep without a finished run", "resume it"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--input=nothing"], "--input=nothing: there is no such file"),
+        (["--name=x"], "--name=x is for another text"),
+        (["--config=configs/base.py"], "leave out --config"),
+        (["--config.model.d_model=8"], "trials/000 holds a run of another config: model.d_model"),
+        (["--config.decode.beam_size=none"], "beam_size"),
+    ],
+)
+def test_mistakes_end_in_one_line(flags, says, sweep):
+    refused("--mode=evaluate", f"--workdir={sweep}", *flags, says=says)
+
+
+def test_a_damaged_run_is_named_before_any_is_scored(sweep, news):
+    (sweep / "trials/002/config.json").write_text("{")
+    run = "--mode=evaluate", f"--workdir={sweep}", f"--input={news}"
+    refused(*run, says="trials/002/config.json cannot be read")
+    assert not results(sweep)
