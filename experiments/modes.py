@@ -30,7 +30,7 @@ class Mode(NamedTuple):
       flags: the fields of `Options` that it reads.
       tasks: that have it; all where it names none.
       log: the stream of its log messages: "stderr" if its answers go to stdout.
-      workdir: whether it works on a run's folder.
+      workdir: whether it works on a run's folder; None if it takes neither folder nor config.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Mode(NamedTuple):
     flags: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     log: str = "stderr"
-    workdir: bool = True
+    workdir: bool | None = True
 
     def fits(self, task: str) -> bool:
         """Whether a task has it."""
@@ -92,7 +92,7 @@ TABLE = (
     Mode(
         EVALUATE,
         "experiments.evaluation.evaluate.evaluate",
-        "score a run on its held-out text, or on other text",
+        "score a run, or all runs of a sweep, on held-out or other text",
         ("input", "references", "name", TAG_FLAG),
         log="stdout",
     ),
@@ -101,7 +101,7 @@ TABLE = (
         "experiments.comparison.compare.compare_runs",
         "compare runs on one test set, with intervals and significance tests",
         ("runs", "set", "output"),
-        workdir=False,
+        workdir=None,
     ),
     Mode(
         CLEAN,

@@ -91,8 +91,14 @@ def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
             if not equals:
                 raise UserError(f"{argument} has no value: write --config.{key}=value")
             overrides.append((key, text))
-    if values.workdir is None and MODES[values.mode].workdir:
+    mode = MODES[values.mode]
+    if values.workdir is None and mode.workdir:
         raise UserError("--workdir is missing: name the folder of the run")
+    if mode.workdir is None:
+        given = [f"--{name}" for name in ("workdir", "config") if values[name].value is not None]
+        if given := [*given, *(f"--config.{key}" for key, _ in overrides)]:
+            reads = ", ".join(f"--{flag}" for flag in mode.flags)
+            raise UserError(f"{given[0]} is not for --mode={mode.name}, which reads {reads}")
     return overrides
 
 
