@@ -250,7 +250,9 @@ def load_config(folder: Path) -> ConfigDict:
     path = folder / "config.json"
     if not path.exists():
         refuse_sweep(folder)
-        raise UserError(f"{folder} has no run (no config.json): train one, or name a run's folder")
+        raise UserError(
+            f"{folder} has no run (no config.json): train first, or name another folder"
+        )
     fix = "restore the original"
     return parse_config(read_json(path, dict, fix), path, fix)
 
@@ -289,7 +291,7 @@ def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) ->
     folder = folder.absolute()  # Orbax needs an absolute path
     check_same_run(folder, config)
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: name a run's folder")
+        raise UserError(f"there is no folder {folder}: name that of a run")
     predictor = tasks.REGISTRY[config.task].load(folder, config)
     params, used, progress = weights.load(
         folder, config, predictor.param_shapes, predictor.fingerprint(), steps

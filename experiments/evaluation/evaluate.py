@@ -33,7 +33,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
       place: where its results and texts go.
-      known: the results that are there and that it would give again, or None.
+      known: the results below `evaluations/` that it would give again; None if there are none.
       score: scores the run, writes and prints the results, and returns them.
     """
 
@@ -90,7 +90,7 @@ def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
         _tell(results, config, folder, place)
         return results
 
-    known = _known(place, "") if others else workdir.load_results(folder)
+    known = _known(place, "") if others else None
     return Evaluation(place, _same(known, workdir.newest_step(folder), others), score)
 
 

@@ -53,12 +53,13 @@ def evaluate_sweep(configs: Mapping[Path, ConfigDict], folder: Path, options: Op
     rows, places = {}, set()
     for number, (own, config) in enumerate(configs.items(), 1):
         evaluation = prepare_evaluation(config, own, options)
+        known = workdir.known_results(own) if evaluation.place == own else evaluation.known
         name = names.get(own, own.name)
         logger.info(
             f"run {number} of {len(configs)}: {name}"
-            + (f" has {evaluation.place / 'results.json'}" if evaluation.known else "")
+            + (f" has {evaluation.place / 'results.json'}" if known else "")
         )
-        results = evaluation.known or evaluation.score()
+        results = known or evaluation.score()
         rows[name] = results[main_split(results)]
         places.add(str(evaluation.place.relative_to(own)))
     title = f"{folder.name}, {', '.join(sorted(places - {'.'})) or 'held-out text'}"

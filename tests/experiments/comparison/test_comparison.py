@@ -145,7 +145,7 @@ def test_classifiers_are_compared_by_mcnemars_test(tmp_path):
     folders = [classifier(tmp_path, n, wrong) for n, wrong in enumerate((range(12), [0, 39]))]
     ended = compare(*folders, output=tmp_path / "out")
     assert ended.code == 0, ended.err
-    row = table(tmp_path / "out")["accuracy", "trial_1"]
+    row = table(tmp_path / "out")["accuracy (%)", "trial_1"]
     assert (row["score"], row["difference"]) == ("95.00", "+25.00")
     # 11 right for the one alone, 1 for the other: 2 (1 + 12) / 2 ** 12.
     assert row["p randomisation"] == f"{26 / 4096:.3f}"

@@ -31,6 +31,7 @@ def test_the_page_has_the_table_figures_sentences_and_runs(page):
     assert "Worse than trial_0" in text
     assert "<mark>wrong</mark>" in text
     assert "tok:13a" in text
+    assert "By chrF of the sentence. Marked" in text  # of one seed each there is no mean
     assert "Difference to the baseline, trial_0, with 95% intervals." in text
 
 

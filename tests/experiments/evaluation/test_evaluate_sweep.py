@@ -5,8 +5,7 @@ import shutil
 
 import pytest
 
-from task_runs import train_runs
-from tiny_run import command, refused
+from tiny_run import command, refused, shared_run
 from transformer.data.held_out import path_of
 
 SEEDS = (3, 5, 7)
@@ -14,7 +13,7 @@ SEEDS = (3, 5, 7)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train_runs(tmp_path_factory)["translation"]
+    return shared_run(tmp_path_factory).workdir
 
 
 @pytest.fixture
