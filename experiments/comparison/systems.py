@@ -55,7 +55,6 @@ def read_systems(runs: str, test_set: str | None) -> tuple[str, list[System]]:
     """
     named = list(_parse(runs))
     folders = [folder for _, own in named for folder in own]
-    _check_named_once(folders)
     configs = {folder: workdir.load_config(folder) for folder in folders}
     task = configs[folders[0]].task
     for folder in folders:
@@ -79,6 +78,7 @@ def _parse(runs: str) -> Iterator[tuple[str, list[Path]]]:
     if len(parts) < 2:
         raise UserError(f"--runs={runs} has fewer than two systems: name them as {EXAMPLE}")
     read = [_parse_system(part) for part in parts]
+    _check_named_once([folder for *_, folders in read for folder in folders])
     stems = [given or stem for given, stem, _, _ in read]
     names = [
         given or (stem if stems.count(stem) == 1 else places) for given, stem, places, _ in read

@@ -347,7 +347,7 @@ def test_names_are_shown_as_they_are_in_markdown_and_latex(runs, tmp_path):
     assert r"| BLEU | a\_\<b>\|\*c\*\`\^ | 1 |" in markdown
     assert r"baseline, a\_\<b>|\*c\*\`\^." in markdown
     latex = (tmp_path / "out/comparison.tex").read_text()
-    assert r"a\_	extless{}b	extgreater{}	extbar{}{*}c{*}	extasciigrave{}" in latex
+    assert r"a\_\textless{}b\textgreater{}\textbar{}{*}c{*}\textasciigrave{}" in latex
     signature = json.loads((runs["base_s0"] / "results.json").read_text())["test"]["bleu_signature"]
     assert f"% signature of BLEU: {signature}\n" in latex
     assert f"BLEU: {signature}\n" in ended.out
