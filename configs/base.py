@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     """Returns the default configuration, locked: a key that is not here cannot be set."""
     config = ConfigDict()
-    config.name = "base"  # for people
+    config.name = "base"  # in tables and titles
     config.task = "translation"  # a key of transformer.tasks.REGISTRY
     config.seed = 0  # of parameters, dropout and the order of batches
     # "size" sets keys by the number of training pairs (configs/recipes/size.py) unless the user
@@ -141,7 +141,7 @@ def _data() -> ConfigDict:
     data.tfds_validation = "validation"
     data.tfds_test = "test"
     # Several corpora of translation: a dict for each with the keys of `data` that it changes, and
-    # name (for tables and files), weight (1.0), source_tag (pieces put before each source, such as
+    # name (for tables and files), weight (1.0), source_tag (tags put before each source, such as
     # "<2de>") and reverse (True swaps source and target). Set in a config file, or as JSON.
     data.corpora = ()
     # Pairs of a corpus in an epoch ~ weight * pairs ** (1 / temperature) (Arivazhagan et al. 2019).

@@ -1,7 +1,7 @@
 """Multi30k, English to German: the Transformer-Tiny of Wu et al. 2021 (repository Revisit-MMT).
 
     python launch.py --config=configs/multi30k.py --mode=fetch
-    python launch.py --config=configs/multi30k.py --workdir=runs/multi30k
+    python launch.py --config=configs/multi30k.py --workdir=runs/multi30k_gpu
 
 The first command downloads the text (2 MB). 8,000 steps, for a GPU; for two cores see
 `multi30k_2cores.py`. Wu et al. give 41.02 BLEU, tokenised and lowercased, on test_2016_flickr. With

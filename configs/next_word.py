@@ -4,8 +4,7 @@
 
 It takes seconds on two cores. With a look-ahead mask, one pass over a sentence makes all of its
 predictions; `--config.data.each_position=True` makes one sequence per prediction, as necessary
-without the mask. The losses are the same; configs/sweeps/next_word.py compares both and their
-times.
+without the mask. The losses are the same; configs/sweeps/next_word.py compares both.
 """
 
 from configs import base

@@ -3,14 +3,12 @@
     python launch.py --config=configs/own_text.py --workdir=runs/own \\
         --config.data.path=DIR --config.data.train_source=FILE --config.data.train_target=FILE
 
-By default, 500 pairs are held out
-for validation and 500 for test; to use your own files, set `--config.data.validation_source=...`
-and so on.
+By default, 500 pairs are held out for validation and 500 for test; to use your own files, set
+`--config.data.validation_source=...` and so on.
 
 The recipe sets the sizes, rates and the length of the training by the number of pairs
 (configs/recipes/size.py), except for keys that you set; the values below are those of
-`--config.recipe=none`, for some ten thousand pairs. `--mode=plan` tells how long the training takes
-and how much memory it needs.
+`--config.recipe=none`. `--mode=plan` prints the time and memory that the training needs.
 """
 
 from configs import base

@@ -5,12 +5,12 @@
 Downloads `ted_hrlr_translate` (124 MB) on first use. Without TensorFlow Datasets:
 
     python launch.py --config=configs/ted_ru_en.py:files --mode=fetch
-    python launch.py --config=configs/ted_ru_en.py:files --workdir=runs/ted_ru_en
+    python launch.py --config=configs/ted_ru_en.py:files --workdir=runs/ted_ru_en_files
 
-The model is the one that the tutorial on
-this corpus trains: 4 layers of width 128, split encoding, subwords 2^13, at most 30 tokens.
-No confirmed score of a Transformer on this pair is public; an LSTM reached 18.5 BLEU, with
-pretrained embeddings 21.2 (Qi et al. 2018, Table 3).
+The model is that of the tutorial on this corpus: 4 layers of width 128, split encoding, 2^13
+subwords, at most 30 tokens. It has not been trained here. No confirmed score of a Transformer on
+this pair is public; an LSTM reached 18.5 BLEU, with pretrained embeddings 21.2 (Qi et al. 2018,
+Table 3).
 """
 
 from configs import base

@@ -1,7 +1,9 @@
 """A Transformer that classifies synthetic toy reviews, whose class depends on word order.
 
-python launch.py --config=configs/toy_reviews.py --workdir=runs/toy_reviews
-python launch.py --config=configs/toy_reviews.py:bag_of_embeddings --workdir=runs/toy_reviews
+    python launch.py --config=configs/toy_reviews.py --workdir=runs/toy_reviews
+    python launch.py --config=configs/toy_reviews.py:bag_of_embeddings --workdir=runs/toy_bag
+
+docs/results/toy_reviews.md compares these models.
 """
 
 from configs import base

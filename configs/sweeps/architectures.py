@@ -1,8 +1,8 @@
 """Transformer or recurrence? At equal parameters, each at two learning rates and two seeds.
 
     python launch.py --config=configs/sweeps/architectures.py --workdir=runs/architectures
-    python launch.py --config=configs/sweeps/architectures.py:multi30k --workdir=runs/multi30k \\
-        --config.data.path=DIR
+    python launch.py --config=configs/sweeps/architectures.py:multi30k \\
+        --workdir=runs/architectures_multi30k
 
 The recurrent models have one layer per side, of the width that gives them the Transformer's number
 of parameters: an LSTM with additive attention (Bahdanau et al. 2015), one with multiplicative

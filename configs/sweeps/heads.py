@@ -1,8 +1,7 @@
 """How many heads? Table 3 (A) of Vaswani et al. 2017, with a constant number of parameters.
 
-    python launch.py --config=configs/sweeps/heads.py --workdir=runs/heads
-    python launch.py --config=configs/sweeps/heads.py:multi30k --workdir=runs/heads \\
-        --config.data.path=DIR
+python launch.py --config=configs/sweeps/heads.py --workdir=runs/heads
+python launch.py --config=configs/sweeps/heads.py:multi30k --workdir=runs/heads_multi30k
 """
 
 from configs.sweeps import sizes

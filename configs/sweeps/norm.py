@@ -1,8 +1,7 @@
 """Pre-norm, post-norm or both, over depth and learning rate.
 
     python launch.py --config=configs/sweeps/norm.py --workdir=runs/norm
-    python launch.py --config=configs/sweeps/norm.py:multi30k --workdir=runs/norm \\
-        --config.data.path=DIR
+    python launch.py --config=configs/sweeps/norm.py:multi30k --workdir=runs/norm_multi30k
 
 The paper uses post-norm; Xiong et al. 2020 find that it needs a long warm-up and small learning
 rates, especially in deep models.

@@ -2,8 +2,7 @@
 
     python launch.py --config=configs/sweeps/positions.py --workdir=runs/positions
     python launch.py --config=configs/sweeps/positions.py:copy --workdir=runs/positions_copy
-    python launch.py --config=configs/sweeps/positions.py:multi30k --workdir=runs/positions \\
-        --config.data.path=DIR
+    python launch.py --config=configs/sweeps/positions.py:multi30k --workdir=runs/positions_multi30k
 
 On `copy`, models that learn from sequences of 4 to 12 letters also copy ones of 24.
 """

@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/sweeps/regularisation.py --workdir=runs/regularisation
     python launch.py --config=configs/sweeps/regularisation.py:multi30k \\
-        --workdir=runs/regularisation --config.data.path=DIR
+        --workdir=runs/regularisation_multi30k
 
 The training set is small, so that models can overfit.
 """

@@ -1,9 +1,11 @@
 """No page names a command, flag, mode, key or file that there is not."""
 
+import ast
 import importlib.util
 import re
 import shlex
 import tomllib
+from collections.abc import Iterable
 
 import pytest
 from absl import flags
@@ -178,6 +180,24 @@ def at_the_root(monkeypatch):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_names_only_what_there_is(path):
     assert mistakes(path.read_text("utf-8")) == {}
+
+
+def shared_folders(texts: Iterable[str]) -> dict[str, set[str]]:
+    """The folders that commands train several configs in, which the second one refuses."""
+    configs: dict[str, set[str]] = {}
+    for line in (line for text in texts for line in text.replace("\\\n", " ").splitlines()):
+        config, folder = re.search(r"--config=(\S+)", line), re.search(r"--workdir=([\w/]+)", line)
+        if config and folder and "--mode=" not in line:
+            configs.setdefault(folder[1], set()).add(config[1])
+    return {folder: names for folder, names in configs.items() if len(names) > 1}
+
+
+def test_no_two_configs_are_trained_in_one_folder():
+    files = (path.read_text("utf-8") for path in (ROOT / "configs").rglob("*.py"))
+    docstrings = [ast.get_docstring(ast.parse(text)) or "" for text in files]
+    assert shared_folders([*docstrings, *(path.read_text("utf-8") for path in PAGES)]) == {}
+    two = "--config=a.py --workdir=runs/a\n--config=b.py \\\n    --workdir=runs/a"
+    assert shared_folders([two]) == {"runs/a": {"a.py", "b.py"}}
 
 
 @pytest.mark.parametrize(
