@@ -78,6 +78,8 @@ def value_of(config: ConfigDict, key: str) -> Any:
 def _no_key(config: ConfigDict, key: str) -> UserError:
     """Returns the error for a key that is not there; it names the nearest."""
     flat = flatten(config)
+    if (rest := key.removeprefix("config.")) in flat:  # as messages and flags name it
+        return UserError(f"there is no key {key!r}: write {rest!r}")
     near = difflib.get_close_matches(key, flat, 1, 0.5)
     # The name may be right and the group missing.
     near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near

@@ -2,11 +2,11 @@
 
 import html
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.attention import maps, page
 from experiments.attention.arrays import KINDS, AttentionMaps
-from experiments.options import Options
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
 
@@ -15,9 +15,9 @@ HEIGHT = 760  # pixels of the explorer: all heads of a short sentence
 
 def explorer(seen: Attention) -> str:
     """Returns the explorer as an element of a page, apart from the page's styles and scripts."""
-    text = page.explorer(page.Example(("",), (AttentionMaps.of(seen),), seen.unread), (), Options())
+    text = html.escape(page.explorer(seen))
     return (
-        f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts" title="Attention" '
+        f'<iframe srcdoc="{text}" sandbox="allow-scripts" title="Attention" '
         f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
     )
 
@@ -27,13 +27,20 @@ def figure(seen: Attention, kind: str | None, layer: int, head: int | None) -> F
     drawn = AttentionMaps.of(seen)
     if not drawn.weights:
         raise UserError("this model has no attention to draw")
-    kind = kind or [kind for kind in KINDS if kind in drawn.weights][-1]
-    if kind not in drawn.weights:
-        raise UserError(f"there is no attention {kind!r}: choose one of {', '.join(drawn.weights)}")
-    if not drawn.has(kind, layer, head):
-        layers, heads = drawn.weights[kind].shape[:2]
-        raise UserError(
-            f"layer={layer}, head={head} does not exist: {kind} has layers 1 to {layers} and heads "
-            f"1 to {heads}"
-        )
+    kind = [kind for kind in KINDS if kind in drawn.weights][-1] if kind is None else kind
+    seen.check_kind(kind)
+    layers, heads = drawn.weights[kind].shape[:2]
+    check_number("layer", layer, layers, kind)
+    if head is not None:
+        check_number("head", head, heads, kind)
     return maps.build_figure(drawn, kind, layer, head)
+
+
+def check_number(name: str, number: object, count: int, kind: str) -> None:
+    """Raises UserError if there is no such layer or head."""
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | np.integer)
+        or not 1 <= number <= count
+    ):
+        raise UserError(f"{name}={number!r} does not exist: {kind} has {name}s 1 to {count}")

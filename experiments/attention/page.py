@@ -117,12 +117,7 @@ def show_attention(seen: Attention, run: Path) -> None:
 def write_explorer(
     path: Path, given: Example, tracked: Sequence[Example], options: Options
 ) -> Path:
-    """Writes the explorer, see `explorer`; returns `path`."""
-    return web_page.write_page(path, TEMPLATE, **_values(given, tracked, options))
-
-
-def explorer(given: Example, tracked: Sequence[Example], options: Options) -> str:
-    """Returns the explorer of a sentence and, as far as there is room, of a run's snapshots.
+    """Writes the explorer of a sentence and, as far as there is room, of a run's snapshots.
 
     A sentence too long for the page is cut, snapshots are thinned; both the page and the log tell.
 
@@ -131,8 +126,21 @@ def explorer(given: Example, tracked: Sequence[Example], options: Options) -> st
       tracked: further sentences; see `read_examples`.
       options: `layer`, `head` and `hide_eos` say what it shows first, all heads where neither of
         the first two does.
+
+    Returns:
+      `path`.
     """
-    return web_page.render(TEMPLATE, **_values(given, tracked, options))
+    examples, notes = fit(given, tracked)
+    for note in notes:
+        logger.warning(note)
+    return web_page.write_page(path, TEMPLATE, **_values(examples, notes, options))
+
+
+def explorer(seen: Attention) -> str:
+    """Returns the explorer of one text; a note on it tells if the text is too long for a page."""
+    example = _of_text(seen)
+    notes = [f"{note}; `weights` has them all" for note in _note(OMITTED, example.omitted)]
+    return web_page.render(TEMPLATE, **_values([example], notes, Options()))
 
 
 def live_example(seen: Attention) -> dict[str, Any]:
@@ -140,11 +148,15 @@ def live_example(seen: Attention) -> dict[str, Any]:
 
     Numbers are those of `web_page.encode_floats`; a text too long for a page is cut.
     """
-    example = _shorten(Example(("",), (AttentionMaps.of(seen),), seen.unread), MAX_CHARACTERS)
+    example = _of_text(seen)
     return {
         **_encode(example),
         "notes": _note(UNREAD, example.unread) + _note(OMITTED, example.omitted),
     }
+
+
+def _of_text(seen: Attention) -> Example:
+    return _shorten(Example(("",), (AttentionMaps.of(seen),), seen.unread), MAX_CHARACTERS)
 
 
 def live_values() -> dict[str, Any]:
@@ -157,17 +169,13 @@ def _kinds() -> dict[str, Any]:
     return {kind: names._asdict() for kind, names in KINDS.items()}
 
 
-def _values(given: Example, tracked: Sequence[Example], options: Options) -> dict[str, Any]:
-    """What the template of the explorer names."""
-    examples, notes = fit(given, tracked)
-    for note in notes:
-        logger.warning(note)
-    notes = _note(UNREAD, examples[0].unread) + notes  # of which the model itself warns
+def _values(examples: Sequence[Example], notes: list[str], options: Options) -> dict[str, Any]:
+    """What the template of the explorer names; it opens at the first example."""
     data = {
         "kinds": _kinds(),
         "examples": [_encode(example) for example in examples],
-        "notes": notes,
-        "open": _first_view(given.frames[-1], options),
+        "notes": _note(UNREAD, examples[0].unread) + notes,  # of the first the model itself warns
+        "open": _first_view(examples[0].frames[-1], options),
     }
     return {"title": f"Attention: {data['examples'][0]['title']}", "data": data}
 

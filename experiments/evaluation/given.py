@@ -23,7 +23,7 @@ from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
 from transformer.tasks.class_files import load_labels
-from transformer.tasks.pair_scores import GivenPairs
+from transformer.tasks.pair_scores import GivenPairs, refuse_blank
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +78,11 @@ def _read_pairs(name: str, config: ConfigDict, folder: Path, options: Options) -
     first = TwoFiles(source, targets[0]) if targets else _table(source, config.data)
     for number, pair in enumerate(first, 1):
         place = f"{source}, sentence {number}"
-        read = _filled(tag(pair.source, place), place)
-        pairs.append(Pair(read, _filled(pair.target, f"{place}, its reference")))
+        read = refuse_blank(tag(pair.source, place), place)
+        pairs.append(Pair(read, refuse_blank(pair.target, f"{place}, its reference")))
     further = [
         [
-            _filled(pair.target, f"{target}, sentence {number}")
+            refuse_blank(pair.target, f"{target}, sentence {number}")
             for number, pair in enumerate(TwoFiles(source, target), 1)
         ]
         for target in targets[1:]
@@ -171,15 +171,6 @@ def _whole(rows: Any) -> Any:
     for line in skipped_rows([rows]):
         logger.warning(line)
     return rows
-
-
-def _filled(text: str, place: str) -> str:
-    if not text.strip():
-        raise UserError(
-            f"{place} is blank: give every sentence a source and as many references, or remove it "
-            "from all files"
-        )
-    return text
 
 
 def _empty(path: Path) -> UserError:

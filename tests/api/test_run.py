@@ -1,7 +1,5 @@
 """Trained runs in Python: what their methods return is what the modes write."""
 
-import html
-import json
 import re
 import subprocess
 import sys
@@ -12,12 +10,11 @@ import pytest
 
 import experiments
 import transformer
-from chromium import DESKTOP
 from experiments.command import training
 from experiments.config import read_experiment
 from places import ROOT
 from task_runs import SHORT, train_runs
-from tiny_run import command
+from tiny_run import command, refused
 from transformer.analysis.attention import Attention
 from transformer.data.parallel.batches import make_batch
 from transformer.errors import UserError
@@ -27,13 +24,9 @@ SENTENCES = ["a b c", "", "b a", "d e f g h"]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    return train_runs(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def runs(folders):
+def runs(tmp_path_factory):
     """A run of each task."""
+    folders = train_runs(tmp_path_factory)
     return {task: transformer.load(folder) for task, folder in folders.items()}
 
 
@@ -149,52 +142,6 @@ def test_attention_of_a_static_length_is_that_of_the_text_without_padding(transl
         np.testing.assert_allclose(weights, wanted, rtol=1e-5, atol=1e-6)
 
 
-def shown(seen: Attention) -> str:
-    """The page within what a notebook shows."""
-    found = re.fullmatch(r'<iframe srcdoc="([^"]*)"[^>]*></iframe>', seen._repr_html_())
-    assert found is not None
-    return html.unescape(found[1])
-
-
-def test_a_notebook_shows_attention_as_the_explorer_with_its_numbers(translator):
-    page = shown(translator.attention("a b c", "c d"))
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
-    [example] = data["examples"]
-    assert example["written"] == ["▁c", "▁d", "</s>"]
-    assert example["frames"][0]["weights"]["cross"]["shape"] == [1, 2, 3, 4]
-
-
-@pytest.mark.browser
-def test_the_explorer_within_another_page_works_in_a_browser(translator, chromium, tmp_path):
-    seen = translator.attention("a b c", "c d")
-    file = tmp_path / "notebook.html"
-    file.write_text(f"<!doctype html><body>{seen._repr_html_()}</body>", encoding="utf-8")
-    with chromium.new_context(viewport=DESKTOP) as context:
-        page, told = context.new_page(), []
-        page.on("pageerror", lambda error: told.append(str(error)))
-        page.goto(file.as_uri())
-        inside = page.frames[1]
-        inside.wait_for_selector("#chart")
-        choice = {"kind": "cross", "layer": 1, "head": 2}
-        rows = inside.evaluate("choice => explorer.matrix(choice).rows", choice)
-        np.testing.assert_array_equal(np.array(rows), seen.weights["cross"][0, 1])
-        inside.check("input[value=lines]")  # which would change the address of a page of its own
-        assert told == []
-
-
-def test_heat_maps_show_themselves_and_refuse_heads_that_are_not_there(translator):
-    seen = translator.attention("a b c", "c d")
-    figure = seen.figure()
-    assert "Cross-attention" in figure.get_suptitle()
-    assert [axes.get_title() for axes in figure.axes[:-1]] == ["head 1", "head 2"]
-    assert len(seen.figure("encoder_self", head=2).axes) == 2  # a panel and the colour bar
-    assert figure._repr_png_().startswith(b"\x89PNG")
-    with pytest.raises(UserError, match="layers 1 to 1 and heads 1 to 2"):
-        seen.figure(layer=2)
-    with pytest.raises(UserError, match=r"'memory'.*encoder_self, decoder_self, cross"):
-        seen.figure("memory")
-
-
 def test_embeddings_are_tables_with_a_token_for_each_row(runs):
     for run in runs.values():
         for tokens, vectors in run.embeddings.values():
@@ -240,6 +187,46 @@ def test_texts_may_be_an_iterator(runs):
     assert run.score(iter(lines), iter(lines)) == run.score(lines, lines)
 
 
+BLANK = {
+    "source": ((["a", " "], ["a", "b"]), "text 2 is blank"),
+    "reference": ((["a", "b"], ["a", ""]), "text 2, its reference 1 is blank"),
+    "second reference": ((["a", "b"], ["a", "b"], ["\t", "b"]), "text 1, its reference 2 is blank"),
+}
+
+
+@pytest.mark.parametrize("case", BLANK)
+def test_a_blank_text_is_refused_as_by_the_mode(translator, tmp_path, case):
+    """An empty reference would count as one that every translation misses."""
+    texts, says = BLANK[case]
+    with pytest.raises(UserError) as caught:
+        translator.evaluate(*texts)
+    assert str(caught.value).startswith(f"{says}: ")
+    files = [tmp_path / str(number) for number in range(len(texts))]
+    for file, own in zip(files, texts, strict=True):
+        file.write_text("".join(f"{text}\n" for text in own))
+    flags = f"--input={files[0]}", f"--references={','.join(map(str, files[1:]))}"
+    ended = refused("--mode=evaluate", f"--workdir={translator.folder}", *flags, says="is blank: ")
+    fix = str(caught.value).partition(": ")[2]
+    assert ended.err.strip().endswith(fix)
+    assert translator.evaluate(["a", "b"], ["a", "b"])["sentences"] == 2  # the control
+
+
+def test_a_text_that_is_too_long_is_told_once(translator, caplog):
+    long = " ".join("abc"[i % 3] for i in range(47))
+    source, target, both = (
+        f"line 1 has 47 {side}tokens: only the first 31 are read (model.max_length=32)"
+        for side in ("source ", "target ", "")
+    )
+    told = {(long,): [both], (long, "a"): [source], ("a", long): [target]}
+    for arguments, says in told.items():
+        caplog.clear()
+        assert len(translator.attention(*arguments).names("cross")[0]) > 1
+        assert caplog.messages == says
+    caplog.clear()
+    translator.score([long], [long])
+    assert caplog.messages == [source, target]
+
+
 def test_further_arguments_are_checked(runs, tmp_path):
     with pytest.raises(UserError, match="2 sources and 1 targets"):
         runs["translation"].score(["a", "b"], ["a"])
@@ -247,15 +234,20 @@ def test_further_arguments_are_checked(runs, tmp_path):
         runs["language_model"].score(["one"], ["two"])
     with pytest.raises(UserError, match="no target"):
         runs["classification"].attention("the plot", "x")
-    with pytest.raises(UserError, match=r"num_best=9 .*beam_size=4"):
+    with pytest.raises(UserError, match=r"^num_best=9 .*beam_size=4"):
         runs["translation"].translate(["a"], num_best=9)
-    with pytest.raises(UserError, match=r"num_best=0 .*from 1"):
+    with pytest.raises(UserError, match=r"^num_best=0 .*from 1"):
         runs["classification"].classify(["a"], num_best=0)
     with pytest.raises(UserError, match="leave it out"):
         runs["translation"].translate(["a"], source_tag="<2de>")
     with pytest.raises(UserError, match=r"did you mean config\.decode\.beam_size"):
         transformer.load(runs["translation"].folder, {"beam_size": 2})
-    with pytest.raises(UserError, match="another config: model"):
+    with pytest.raises(UserError, match=r"'config\.decode\.seed': write 'decode\.seed'$"):
+        transformer.load(runs["translation"].folder, {"config.decode.seed": 2})
+    with pytest.raises(
+        UserError,
+        match=r"sets keys of decode and evaluate .*not model\.d_ff=7: .*experiments\.train",
+    ):
         transformer.load(runs["translation"].folder, {"model.d_ff": 7})
     with pytest.raises(UserError, match="has no run"):
         transformer.load(tmp_path)
@@ -286,6 +278,8 @@ def test_training_from_python_resumes_and_takes_a_config_or_its_file(runs, tmp_p
         experiments.train(file, run.folder, SHORT | {"model.d_ff": 7})
     with pytest.raises(UserError, match=r"is a sweep: .*on the command line"):
         experiments.train("configs/sweeps/heads.py", tmp_path / "sweep")
+    with pytest.raises(UserError, match=r"^the config nowhere\.py is not a file"):
+        experiments.train("nowhere.py", tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
 
 

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from transformer.errors import UserError
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -99,8 +101,20 @@ class Attention(NamedTuple):
         return [*self.target_tokens[1:], last][: len(self.target_tokens)]
 
     def names(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:
-        """Returns the tokens that name rows and columns of a kind, see `names_of`."""
+        """Returns the tokens that name rows and columns of a kind, see `names_of`.
+
+        Raises:
+          UserError: the model has no such kind.
+        """
+        self.check_kind(kind)
         return names_of(self, kind)
+
+    def check_kind(self, kind: str) -> None:
+        """Raises UserError, which lists the kinds of the model, if it has no such kind."""
+        if kind not in list(self.weights):
+            raise UserError(
+                f"there is no attention {kind!r}: choose one of {', '.join(self.weights)}"
+            )
 
     def figure(self, kind: str | None = None, layer: int = 1, head: int | None = None) -> "Figure":
         """Returns the heat maps of a layer, a panel per head.

@@ -1,6 +1,7 @@
 """A trained run in Python: text in; translations, scores, attention and embeddings out."""
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -21,7 +22,7 @@ from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, translate_lines
 from transformer.inference.translator import Translator
 from transformer.keys import assign
-from transformer.tasks.pair_scores import GivenPairs
+from transformer.tasks.pair_scores import GivenPairs, refuse_blank
 from transformer.tasks.translation import TranslationTask
 
 # The methods of some tasks only.
@@ -30,6 +31,10 @@ METHODS = {
     "language_model": ("generate", "score"),
     "classification": ("classify",),
 }
+
+# What `load` sets; other keys of a trained run are what they are, or without effect.
+SETTINGS = re.compile(rf"(decode|evaluate)\..+|{re.escape(workdir.IMPLEMENTATION)}")
+SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
 
 
 class Score(NamedTuple):
@@ -45,22 +50,34 @@ class Embeddings(NamedTuple):
     tokens: list[str]
     vectors: Float[np.ndarray, "V D"]
 
+    def __repr__(self) -> str:
+        words = [token for token in self.tokens if not re.fullmatch("<.+>", token)]
+        first = ", ".join(map(repr, (words or self.tokens)[:SHOWN]))
+        return f"Embeddings({self.vectors.dtype} {list(self.vectors.shape)}, such as {first})"
+
 
 def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "LoadedRun":
     """Returns the trained run of a folder.
 
     Args:
       folder: the `--workdir` of its training.
-      settings: keys of `decode` to use in place of the run's, such as {"decode.beam_size": 1}.
+      settings: keys of `decode` and `evaluate` to use in place of the run's, such as
+        {"decode.beam_size": 1}; and `model.attention_implementation`.
 
     Raises:
-      UserError: there is no trained run, or a file of it is missing or damaged, or a setting is not
-        a key, or has a wrong value, or would make it another run.
+      UserError: there is no trained run, or a file of it is missing or damaged, or a setting is
+        another key, or has a wrong value.
     """
     folder = Path(folder).expanduser()
     config = workdir.load_config(folder)
     for key, value in (settings or {}).items():
         assign(config, key, value)
+        if not SETTINGS.fullmatch(key):
+            raise UserError(
+                f"load sets keys of decode and evaluate (configs/base.py lists them) and "
+                f"{workdir.IMPLEMENTATION}, not {key}={value!r}: to change another key, train a "
+                f"run with it: experiments.train(config, folder, {{{key!r}: {value!r}}})"
+            )
     check(config)
     return LoadedRun(folder, config, workdir.load_trained(folder, config))
 
@@ -160,13 +177,19 @@ class LoadedRun:
 
         Raises:
           UserError: there is no text, or not one reference for each; the run is not a translator;
-            see `translate`.
+            see `translate`; a text or a reference is blank.
         """
         predictor = self._predictor("evaluate", Translator)
         sources, lists = self._tagged(texts, source_tag), list(map(_texts, references))
         if not sources or not lists or {*map(len, lists)} != {len(sources)}:
             counts = ", ".join(map(str, map(len, lists))) or "no"
-            raise UserError(f"evaluate has {len(sources)} texts and {counts} references")
+            raise UserError(
+                f"evaluate has {len(sources)} texts and {counts} references: give each text one"
+            )
+        for number, row in enumerate(zip(sources, *lists, strict=True), 1):
+            for reference, text in enumerate(row):
+                which = f", its reference {reference}" if reference else ""
+                refuse_blank(text, f"text {number}{which}")
         given = GivenPairs(list(map(Pair, sources, lists[0])), lists[1:])
         task = TranslationTask.from_folder(self.folder, self.config, given)
         task.predictor = predictor  # which has compiled programs
@@ -291,8 +314,11 @@ class LoadedRun:
         if num_best is None:
             return 1
         config = self.config.copy_and_resolve_references()
-        assign(config, "decode.num_best", num_best)
-        check(config)
+        try:
+            assign(config, "decode.num_best", num_best)
+            check(config)
+        except UserError as error:
+            raise UserError(str(error).replace("config.decode.num_best", "num_best")) from None
         return num_best
 
 

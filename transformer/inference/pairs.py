@@ -149,14 +149,7 @@ class PairPredictor(TokenPredictor):
 
     def attention(self, variables: Variables, source: str, target: str) -> Attention:
         """Returns the attention over a sentence and its translation."""
-        [sources], [targets] = self._encode_pairs([source], [target], 1)
-        length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
-        return Attention.of_first_text(
-            self._attend(variables, make_batch([sources], [targets], 1, length)),
-            [*self.source_tokenizer.pieces(sources), "</s>"],
-            ["<s>", *self.target_tokenizer.pieces(targets)],
-            self.unread(source, target),
-        )
+        return self._seen(variables, source, target, [1])
 
     def unread(self, source: str, target: str) -> tuple[int, int]:
         """Returns how many tokens of each side of a pair are more than the model can read."""
@@ -240,25 +233,45 @@ class PairPredictor(TokenPredictor):
     def _cross(self):
         return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
+    def _seen(
+        self, variables: Variables, source: str, target: str, numbers: Sequence[int] | None
+    ) -> Attention:
+        """The attention over a pair, with a warning of what is too long if it has a number."""
+        [sources] = self._encode_lines(self.source_tokenizer, [source], numbers, "source ")
+        [targets] = self._encode_lines(self.target_tokenizer, [target], numbers, "target ")
+        length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
+        return Attention.of_first_text(
+            self._attend(variables, make_batch([sources], [targets], 1, length)),
+            [*self.source_tokenizer.pieces(sources), "</s>"],
+            ["<s>", *self.target_tokenizer.pieces(targets)],
+            self.unread(source, target),
+        )
+
     def _encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str], first_line: int
     ) -> tuple[list[list[int]], list[list[int]]]:
         numbers = range(first_line, first_line + len(sources))
         return (
-            self._encode_lines(self.source_tokenizer, sources, numbers),
-            self._encode_lines(self.target_tokenizer, targets, numbers),
+            self._encode_lines(self.source_tokenizer, sources, numbers, "source "),
+            self._encode_lines(self.target_tokenizer, targets, numbers, "target "),
         )
 
-    def _encode_lines(self, tokenizer: Tokenizer, lines: Sequence[str], numbers: Sequence[int]):
-        """The tokens of each line, cut to what the model reads."""
+    def _encode_lines(
+        self,
+        tokenizer: Tokenizer,
+        lines: Sequence[str],
+        numbers: Sequence[int] | None,
+        side: str = "",
+    ) -> list[list[int]]:
+        """The tokens of each line, cut to what the model reads; numbered lines with a warning."""
         encoded = tokenizer.encode(lines)
         for i, ids in enumerate(encoded):
-            if len(ids) + 1 > self.max_length:
+            encoded[i] = ids[: self.max_length - 1]
+            if numbers is not None and encoded[i] != ids:
                 logger.warning(
-                    f"line {numbers[i]} has {len(ids)} tokens: only the first "
+                    f"line {numbers[i]} has {len(ids)} {side}tokens: only the first "
                     f"{self.max_length - 1} are read (model.max_length={self.max_length})"
                 )
-                encoded[i] = ids[: self.max_length - 1]
         return encoded
 
 

@@ -129,9 +129,10 @@ class Translator(PairPredictor):
         Args:
           target: the translation; by default the model's own.
         """
+        numbers: Sequence[int] | None = [1]
         if target is None:
-            target = self.translate(variables, [source])[0][0].text
-        return super().attention(variables, source, target)
+            target, numbers = self.translate(variables, [source])[0][0].text, None  # has warned
+        return self._seen(variables, source, target, numbers)
 
     # -- inside
 

@@ -27,6 +27,23 @@ class GivenPairs(NamedTuple):
     further: Sequence[Sequence[str]] = ()
 
 
+def refuse_blank(text: str, place: str) -> str:
+    """Returns a sentence of a text to score.
+
+    Args:
+      place: of the sentence, for the message.
+
+    Raises:
+      UserError: it is blank, and its score would say nothing.
+    """
+    if not text.strip():
+        raise UserError(
+            f"{place} is blank: give every sentence a source and as many references, or leave it "
+            "out on all sides"
+        )
+    return text
+
+
 class Found(NamedTuple):
     """A scored translation, with its log-probability in nats and its number of tokens."""
 

@@ -373,7 +373,7 @@ def test_the_third_reference_is_checked_as_the_first_is(translator, tmp_path):
     files = [written(tmp_path / f"r{i}", own) for i, own in enumerate(lists)]
     flags = f"--input={files[0]}", f"--references={','.join(map(str, files))}"
     run = "--mode=evaluate", f"--workdir={translator}"
-    refused(*run, *flags, says=("r2, sentence 2 is blank", "from all files"))
+    refused(*run, *flags, says=("r2, sentence 2 is blank", "on all sides"))
     written(files[2], ["a", "b", "c"])
     refused(*run, *flags, says=("r0: 2 and", "r2: 3"))
 

@@ -129,7 +129,7 @@ def test_files_of_pairs_and_links_take_the_place_of_the_test_set(aligned, tmp_pa
     copied = [f"--workdir={folder}", "--mode=align", f"--input={pairs}", f"--output={out}"]
     ended = command(*copied, f"--links={gold}")
     assert ended.code == 0, ended
-    assert "line 4 has 40 tokens: only the first 31 are read" in ended.err
+    assert "line 4 has 40 source tokens: only the first 31 are read" in ended.err
     lines = out.read_text().splitlines()
     assert len(lines) == 4
     assert lines[1] == ""

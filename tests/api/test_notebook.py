@@ -1,0 +1,134 @@
+"""What a notebook shows of a run: the explorer, heat maps, tables of embeddings."""
+
+import html
+import json
+import re
+
+import numpy as np
+import pytest
+
+import transformer
+from chromium import DESKTOP
+from experiments.attention import notebook
+from experiments.attention import page as attention_page
+from task_runs import train_runs
+from transformer.analysis.attention import Attention
+from transformer.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of each task."""
+    folders = train_runs(tmp_path_factory)
+    return {task: transformer.load(folder) for task, folder in folders.items()}
+
+
+@pytest.fixture(scope="module")
+def translator(runs):
+    return runs["translation"]
+
+
+def shown(seen: Attention) -> str:
+    """The page within what a notebook shows."""
+    found = re.fullmatch(r'<iframe srcdoc="([^"]*)"[^>]*></iframe>', seen._repr_html_())
+    assert found is not None
+    return html.unescape(found[1])
+
+
+def data_of(seen: Attention):
+    """The data of the page."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', shown(seen), re.DOTALL)[1])
+
+
+def test_a_notebook_shows_attention_as_the_explorer_with_its_numbers(translator):
+    data = data_of(translator.attention("a b c", "c d"))
+    assert data["notes"] == []
+    [example] = data["examples"]
+    assert example["written"] == ["▁c", "▁d", "</s>"]
+    assert example["frames"][0]["weights"]["cross"]["shape"] == [1, 2, 3, 4]
+
+
+def test_a_text_too_long_for_a_page_is_told_on_it_alone_with_where_all_of_it_is(
+    translator, monkeypatch, caplog
+):
+    seen = translator.attention("a b c d e f g h", "c d")
+    monkeypatch.setattr(attention_page, "MAX_CHARACTERS", 1000)
+    data = data_of(seen)
+    [note] = data["notes"]
+    assert re.search(r"leaves out the last \d source tokens, .*; `weights` has them all$", note)
+    assert len(data["examples"][0]["source"]) < 9 == seen.weights["cross"].shape[3]
+    assert caplog.messages == []
+
+
+@pytest.mark.browser
+def test_the_explorer_within_another_page_works_in_a_browser(translator, chromium, tmp_path):
+    seen = translator.attention("a b c", "c d")
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><body>{seen._repr_html_()}</body>", encoding="utf-8")
+    with chromium.new_context(viewport=DESKTOP) as context:
+        page, told = context.new_page(), []
+        page.on("pageerror", lambda error: told.append(str(error)))
+        page.goto(file.as_uri())
+        inside = page.frames[1]
+        inside.wait_for_selector("#chart")
+        choice = {"kind": "cross", "layer": 1, "head": 2}
+        rows = inside.evaluate("choice => explorer.matrix(choice).rows", choice)
+        np.testing.assert_array_equal(np.array(rows), seen.weights["cross"][0, 1])
+        inside.check("input[value=lines]")  # which would change the address of a page of its own
+        assert told == []
+
+
+def test_heat_maps_show_themselves_and_refuse_heads_that_are_not_there(translator):
+    seen = translator.attention("a b c", "c d")
+    figure = seen.figure()
+    assert "Cross-attention" in figure.get_suptitle()
+    assert [axes.get_title() for axes in figure.axes[:-1]] == ["head 1", "head 2"]
+    assert len(seen.figure("encoder_self", head=2).axes) == 2  # a panel and the colour bar
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="layer=2 does not exist: cross has layers 1 to 1"):
+        seen.figure(layer=2)
+
+
+@pytest.mark.parametrize("number", [0, 3, -1])
+def test_a_layer_or_head_that_is_not_there_is_answered_by_those_that_are(translator, number):
+    seen = translator.attention("a b c", "c d")
+    for name, most in (("layer", 1), ("head", 2)):
+        with pytest.raises(UserError) as caught:
+            seen.figure("cross", **{name: number})
+        assert str(caught.value) == (
+            f"{name}={number!r} does not exist: cross has {name}s 1 to {most}"
+        )
+
+
+@pytest.mark.parametrize("number", [None, True, 1.0, "1", [1]])
+def test_what_is_no_number_is_no_layer(number):
+    with pytest.raises(UserError) as caught:
+        notebook.check_number("layer", number, 2, "cross")
+    assert str(caught.value) == f"layer={number!r} does not exist: cross has layers 1 to 2"
+    for number in (1, np.int64(2)):  # the control; argmax returns such numbers
+        notebook.check_number("layer", number, 2, "cross")
+
+
+@pytest.mark.parametrize("kind", ["memory", ""])
+def test_a_kind_of_attention_that_is_not_there_is_answered_by_those_that_are(runs, kind):
+    for task, kinds in (
+        ("translation", "encoder_self, decoder_self, cross"),
+        ("language_model", "decoder_self"),
+    ):
+        seen = runs[task].attention("a b" if task == "translation" else "one red")
+        for method in (seen.figure, seen.names):
+            with pytest.raises(UserError) as caught:
+                method(kind)
+            assert str(caught.value) == f"there is no attention {kind!r}: choose one of {kinds}"
+
+
+def test_tables_of_embeddings_are_short_to_look_at(translator):
+    [(name, table)] = translator.embeddings.items()
+    first = table.tokens[4:12]
+    assert table.tokens[3] == "</s>"  # which is no word
+    assert repr(translator.embeddings) == (
+        f"{{'{name}': Embeddings(float32 [{len(table.tokens)}, 16], such as "
+        f"{', '.join(map(repr, first))})}}"
+    )
+    special = table._replace(tokens=["<pad>", "<unk>"], vectors=table.vectors[:2])
+    assert repr(special) == "Embeddings(float32 [2, 16], such as '<pad>', '<unk>')"
