@@ -67,7 +67,9 @@ def read_experiment(name: str) -> Experiment:
     if not path.is_file() and ":" in name:
         path, argument = _find(name.rpartition(":")[0]), (name.rpartition(":")[2],)
     if not path.is_file():
-        raise UserError(f"--config {path} is not a file: configs/ holds those that come with this")
+        raise UserError(
+            f"the config {path} is not a file: configs/ holds those that come with this"
+        )
     loader = importlib.machinery.SourceFileLoader("config", str(path))  # whatever it ends in
     spec = importlib.util.spec_from_loader("config", loader)
     assert spec is not None, "a loader was given"
@@ -82,7 +84,7 @@ def read_experiment(name: str) -> Experiment:
         text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         text = " ".join(text.split())
-        raise UserError(f"--config {path} cannot be used: {kind}{text}") from None
+        raise UserError(f"the config {path} cannot be used: {kind}{text}") from None
 
 
 def _find(name: str) -> Path:

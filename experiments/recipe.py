@@ -44,7 +44,7 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     if config.task != "translation" or not from_files:
         raise UserError(
             f"config.recipe={config.recipe} is for task=translation and data.source=files, not for "
-            f"task={config.task} and data.source={config.data.source}: set --config.recipe=none"
+            f"task={config.task} and data.source={config.data.source}: set config.recipe=none"
         )
     values, page = flatten(config), flatten(own_text.get_config())
     keys = list(itertools.chain.from_iterable(KEYS))

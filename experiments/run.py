@@ -56,8 +56,8 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
         logger.info(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.known_results(folder), config.task)
         logger.info(
-            "Raise --config.train.steps or --config.train.epochs to continue, or use another "
-            "--workdir to start from the beginning."
+            "Raise config.train.steps or config.train.epochs to continue, or use another folder "
+            "to start from the beginning."
         )
         return None
     if not newest:

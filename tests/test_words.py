@@ -1,5 +1,6 @@
 """Names, messages and pages use the field's words: those below crept in once, and are gone."""
 
+import ast
 import re
 
 import pytest
@@ -77,3 +78,33 @@ def test_words_are_found_in_names_and_in_prose():
     assert strange(r"remedy", "def the_remedy_is_named():\n# Remedy:") != []
     assert strange(r"anew", "trained anew\nrenew") == ["trained anew"]
     assert strange(r"(MOST|FEWEST)(_[A-Z]+)*", "MOST_FILES = 1\nmost files") == ["MOST_FILES = 1"]
+
+
+def flags_named(program: str) -> list[str]:
+    """The texts of a program, but for docstrings, that name a flag of the command."""
+    tree = ast.parse(program)
+    prose = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose
+        if re.search(r"(?<![\w-])--[a-z]", node.value)
+    ]
+
+
+# A whole command to type, and its flags.
+COMMANDS = {"transformer/data/files/locate.py": 2}
+
+
+def test_messages_of_the_library_name_arguments_and_keys_and_no_flags():
+    """Who uses it from Python or from a server has none."""
+    found = {
+        str(path.relative_to(ROOT)): len(flags_named(path.read_text("utf-8")))
+        for path in (ROOT / "transformer").rglob("*.py")
+    }
+    assert {path: count for path, count in found.items() if count} == COMMANDS
+
+
+def test_flags_are_found_in_messages_alone():
+    assert flags_named('"""Of `--name`."""\nf"{x}: set --name={y} to 3"') == [": set --name="]
+    assert flags_named('"a -- b", "x--y", "-n"') == []

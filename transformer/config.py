@@ -135,12 +135,12 @@ def check(config: ConfigDict) -> None:
         raise UserError(
             f"config.decode.num_best={config.decode.num_best} is more than the "
             f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
-            "raise --config.decode.beam_size"
+            "raise config.decode.beam_size"
         )
     if config.train.best_metric == "bleu_moses_lowercase" and not config.evaluate.moses:
         raise UserError(
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "
-            "--config.evaluate.moses to the language of the translations"
+            "config.evaluate.moses to the language of the translations"
         )
 
 
@@ -165,7 +165,7 @@ def _check_subset(config: ConfigDict) -> None:
             raise UserError(
                 f"config.data.train_subset={data.train_subset} is for task=translation and "
                 f"data.source=files, not for task={config.task} and data.source={data.source}: set "
-                "--config.data.train_subset=0"
+                "config.data.train_subset=0"
             )
 
 

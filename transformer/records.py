@@ -77,7 +77,7 @@ def read_results(path: Path) -> dict[str, Any] | None:
     """
     if not path.exists():
         return None
-    fix = "delete it; --mode=evaluate writes it again"
+    fix = "delete it; the mode evaluate writes it again"
     results = read_json(path, RESULTS, fix)
     if wrong := _wrong_scores(results) or _wrong_search(results.get("decode", {})):
         raise UserError(f"{path} cannot be read ({wrong}): {fix}")

@@ -203,7 +203,7 @@ class Run:
         if settings.weight_decay and settings.name == "adam":
             logger.warning(
                 f"warning: optimizer.weight_decay={settings.weight_decay:g} has no effect with "
-                "optimizer.name=adam: set --config.optimizer.name=adamw"
+                "optimizer.name=adam: set config.optimizer.name=adamw"
             )
         updates, warmup = self.updates(self.total_steps), settings.warmup_steps
         if updates < 2 * warmup:
@@ -245,8 +245,8 @@ class Run:
             last = self.checkpoints.steps()[-1:] or ["none"]
             raise RunError(
                 f"loss or gradient was not finite in {int(consecutive_nonfinite)} steps in a row, "
-                f"up to step {step}: lower --config.optimizer.learning_rate or set "
-                f"--config.optimizer.clip_norm; the last good checkpoint is step {last[0]}"
+                f"up to step {step}: lower config.optimizer.learning_rate or set "
+                f"config.optimizer.clip_norm; the last good checkpoint is step {last[0]}"
             )
         tokens, progress = float(metrics.nll.count), self.progress
         progress.tokens += tokens
@@ -294,7 +294,7 @@ class Run:
         if self._attempts(step) >= MAX_ATTEMPTS:
             logger.warning(
                 f"the evaluation at step {step} failed {MAX_ATTEMPTS} times and is left out: is "
-                "--config.decode.batch_size or --config.evaluate.max_sentences too large?"
+                "config.decode.batch_size or config.evaluate.max_sentences too large?"
             )
             return False
         last = max(self.checkpoints.scores(), default=0)

@@ -95,7 +95,7 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"another process trains in {folder}: wait for its end, or use another --workdir"
+                f"another process trains in {folder}: wait for its end, or use another folder"
             ) from None
         yield
 
@@ -162,7 +162,7 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
         differ), or a link out of it.
     """
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"--workdir {folder} is a file: name a folder")
+        raise UserError(f"{folder} is a file: name a folder")
     check_links(folder)
     if not (folder / "config.json").exists():
         return
@@ -178,8 +178,8 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
             cause = f"config.recipe={config.recipe} counts the text: is it that of the run? "
         raise UserError(
             f"{folder} holds a run of another config: {'; '.join(differing)}. {cause}Use another "
-            "--workdir, or name it alone, without --config, to use the config that is there"
-            + (f"; --config.train.init_from={folder} starts from its weights" if training else "")
+            "folder, or name this one alone, without a config, to use the config that is there"
+            + (f"; config.train.init_from={folder} starts from its weights" if training else "")
         )
 
 

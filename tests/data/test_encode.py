@@ -173,7 +173,7 @@ def test_pairs_with_too_many_tokens_are_dropped_and_counted(tmp_path):
 
 def test_a_corpus_of_which_nothing_is_left_is_refused(tmp_path):
     with pytest.raises(
-        UserError, match=r"no training text is left.*41 over --config\.data\.max_tokens"
+        UserError, match=r"no training text is left.*41 over config\.data\.max_tokens"
     ):
         prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 2}))
 
@@ -187,7 +187,7 @@ def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_fix(tmp_path
     assert "25.0% of the training tokens are unknown" in str(error.value)
     assert "1 words are not in the vocabulary: 'b' (2)" in str(error.value)
     assert "data.max_oov_rate=1.0%" in str(error.value)
-    assert "raise --config.tokenizer.vocab_size" in str(error.value)
+    assert "raise config.tokenizer.vocab_size" in str(error.value)
     limits["data.max_oov_rate"] = 0.25
     for _ in range(2):  # the second reads the cache
         corpus = prepare_corpus(pairs, *settings(tmp_path, **limits))
@@ -204,14 +204,14 @@ def test_named_held_out_text_stays_whole_and_what_is_wrong_with_it_is_said(tmp_p
     found = prepare_corpus(PAIRS, *settings(tmp_path), held_out=held_out).held_out
     assert found["validation"].describe("validation") == [
         "validation: all 6 pairs are scored, though cleaning would drop 2 with an empty side, 1 "
-        "over --config.data.max_characters, 1 over --config.data.max_length_ratio; empty in line "
+        "over config.data.max_characters, 1 over config.data.max_length_ratio; empty in line "
         "2, 6",
         "validation: 2 of 6 pairs occur in the training text",
     ]
     assert found["validation"].counts() == {
         "of them with an empty side": 2,
-        "of them over --config.data.max_characters": 1,
-        "of them over --config.data.max_length_ratio": 1,
+        "of them over config.data.max_characters": 1,
+        "of them over config.data.max_length_ratio": 1,
         "of them in the training text": 2,
     }
     assert (found["test"].describe("test"), found["test"].counts()) == ([], {})

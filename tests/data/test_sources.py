@@ -179,7 +179,7 @@ def test_an_unknown_language_pair_is_refused_with_near_ones(tmp_path):
 
 
 def test_a_dataset_that_was_not_named_is_refused(tmp_path):
-    with refused("data.tfds_name is empty", "--config.data.tfds_name=ted_hrlr_translate/ru_to_en"):
+    with refused("data.tfds_name is empty", "config.data.tfds_name=ted_hrlr_translate/ru_to_en"):
         open_tfds(str(tmp_path), tfds_name="")
 
 
@@ -204,7 +204,7 @@ def test_a_dataset_in_a_format_of_tensorflow_is_refused_with_a_fix(ted_folder, t
     shutil.copytree(ted_folder, tmp_path, dirs_exist_ok=True)
     info = folder / "dataset_info.json"
     info.write_text(info.read_text().replace('"array_record"', '"tfrecord"'))
-    with refused(folder, "TensorFlow", "set --config.data.tfds_dir"):
+    with refused(folder, "TensorFlow", "set config.data.tfds_dir"):
         open_tfds(str(tmp_path))
 
 
@@ -216,8 +216,8 @@ def test_a_dataset_that_cannot_be_downloaded_is_refused_with_a_command_that_prep
     assert "\n" not in message
     assert "ted_hrlr_translate/ru_to_en" in message
     assert str(folder) in message
-    assert "--config.data.source=files" in message
-    assert "set --config.data.tfds_dir" in message
+    assert "config.data.source=files" in message
+    assert "set config.data.tfds_dir" in message
     command = shlex.split(re.search(r'python -c ".*?"', message)[0])
     with ted_archive.downloads(ted_archive.ted(tmp_path)):
         exec(command[2], {})

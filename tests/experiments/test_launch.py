@@ -85,7 +85,7 @@ def test_help_names_every_flag_and_mode():
         ("train.steps=0", ("config.train.steps=0", "from 1")),
         ("seed=-1", ("config.seed=-1", "from 0")),
         ("model.dropout_residual=1.5", ("1.5", "0.999999")),
-        ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise --config.decode.beam_size")),
+        ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise config.decode.beam_size")),
         ("model.num_heads=3", ("num_heads=3", "d_model=16", "1, 2, 4, 8, 16")),
         ("model.positions=sinus", ("'sinus'", "learned, none, relative_bias,")),
         ("model.architecture=rnn", ("'rnn'", "recurrent", "transformer")),
@@ -93,7 +93,7 @@ def test_help_names_every_flag_and_mode():
         ("model.recurrent_attention=dot", ("'dot'", "additive, multiplicative, none")),
         (
             "model.architecture=recurrent model.num_encoder_layers=0",
-            ("num_encoder_layers=0", "--config.model.num_encoder_layers"),
+            ("num_encoder_layers=0", "config.model.num_encoder_layers"),
         ),
         ("model.activation=quux", ("'quux'", "gelu", "swiglu")),
         ("model.norm_position=mid", ("'mid'", "post, pre")),
@@ -115,11 +115,11 @@ def test_help_names_every_flag_and_mode():
         ("evaluate.moses=xx", ("'xx'", "de,", "en,")),
         ("train.best_metric=blue", ("'blue'", "bleu")),
         ("train.best_metric=ter", ("'ter'", "bleu")),
-        ("train.best_metric=bleu_moses_lowercase", "set --config.evaluate.moses"),
-        ("data.test_size=0", ("test set is empty", "set --config.data.test_size")),
+        ("train.best_metric=bleu_moses_lowercase", "set config.evaluate.moses"),
+        ("data.test_size=0", ("test set is empty", "set config.data.test_size")),
         (
             "model.max_length=5 model.positions=learned",
-            ("max_length=5", "raise --config.model.max_length", "lower --config.data.max_tokens"),
+            ("max_length=5", "raise config.model.max_length", "lower config.data.max_tokens"),
         ),
     ],
 )
@@ -288,22 +288,22 @@ def without_line(path):
         (
             lambda path: path.write_text("\n" * 40),
             [],
-            ("too few different", "--config.data.test_size=2"),
+            ("too few different", "config.data.test_size=2"),
         ),
         (
             None,
             ["data.max_characters=2"],
-            ("too few different", "over --config.data.max_characters"),
+            ("too few different", "over config.data.max_characters"),
         ),
         (
             None,
             ["data.max_tokens=2"],
-            ("no training text is left", "over --config.data.max_tokens"),
+            ("no training text is left", "over config.data.max_tokens"),
         ),
         (
             None,
             ["tokenizer.vocab_size=9999"],
-            ("tokenizer.vocab_size=9999", "at most", "set --config.tokenizer"),
+            ("tokenizer.vocab_size=9999", "at most", "set config.tokenizer"),
         ),
         (None, ["tokenizer.vocab_size=10"], ("tokenizer.vocab_size=10", "or more")),
         (
@@ -312,16 +312,16 @@ def without_line(path):
             (
                 "tokens are unknown",
                 "data.max_oov_rate=1.0%",
-                "raise --config.tokenizer.vocab_size",
+                "raise config.tokenizer.vocab_size",
             ),
         ),
         (
             None,
             ["tokenizer.joint=False"],
-            ("tied_embeddings='all'", "set --config.tokenizer.joint=True"),
+            ("tied_embeddings='all'", "set config.tokenizer.joint=True"),
         ),
         (None, ["data.train_source=nope"], ("data.train_source='nope'", "no file")),
-        (None, ["data.path=/nowhere"], ("/nowhere", "check --config.data.path")),
+        (None, ["data.path=/nowhere"], ("/nowhere", "check config.data.path")),
     ],
 )
 def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_written(

@@ -127,7 +127,7 @@ def test_without_a_recipe_nothing_is_read_or_set(said):
     [
         ("recipe", "sizes", "config.recipe='sizes' is unknown: choose one of none, size"),
         ("task", "language_model", "not for task=language_model"),
-        ("data.source", "grammar", "data.source=grammar: set --config.recipe=none"),
+        ("data.source", "grammar", "data.source=grammar: set config.recipe=none"),
         ("data.train_source", "nope", "data.train_source='nope': there is no file"),
     ],
 )
@@ -175,7 +175,7 @@ def test_text_that_grew_into_another_row_is_named(text, start):
     write_pairs(text, 1100)  # the same row
     start(*flags_of(text))
     write_pairs(text, 4000)
-    says = "num_encoder_layers (there 2, here 3)", "config.recipe=size counts", "without --config"
+    says = "num_encoder_layers (there 2, here 3)", "config.recipe=size counts", "without a config"
     refused(f"--workdir={text / 'run'}", *flags_of(text), says=says)
 
 

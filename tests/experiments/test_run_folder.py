@@ -53,7 +53,7 @@ def test_a_run_goes_on_by_its_folder_alone_and_remembers_what_is_set(tiny, copy,
     again = command(f"--workdir={copy}", cache)
     assert (again.code, again.err) == (0, "")
     assert f"{copy} is finished, 41 steps" in again.out
-    says = ("model.num_heads (there 2, here 4)", "name it alone, without --config")
+    says = ("model.num_heads (there 2, here 4)", "name this one alone, without a config")
     refused(f"--config={tiny.config}", *longer, "--config.model.num_heads=4", says=says)
 
 

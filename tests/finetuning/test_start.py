@@ -222,7 +222,7 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
         ({"model.architecture": "recurrent"}, ("run of config.model.architecture=transformer",)),
         (
             {"tokenizer.joint": False, "model.tied_embeddings": "none"},
-            ("config.tokenizer.joint=False", "has True: set --config.tokenizer.joint=True"),
+            ("config.tokenizer.joint=False", "has True: set config.tokenizer.joint=True"),
         ),
         (
             {"train.init_from": "/nowhere"},
@@ -325,9 +325,9 @@ def test_the_command_refuses_before_any_text_is_read(tiny, tmp_path):
     refused(*arguments, nowhere, "--config.data.source=files", says=says)
     assert not (tmp_path / "run").exists()
     other = f"--config={tiny.config}", f"--workdir={tiny.workdir}", "--config.seed=3"
-    refused(*other, says=(f"--config.train.init_from={tiny.workdir} starts from its weights",))
+    refused(*other, says=(f"config.train.init_from={tiny.workdir} starts from its weights",))
     itself = f"--config.train.init_from={tiny.workdir}"
-    refused(*other, itself, says=("is the folder of this run itself", "--workdir of its own"))
+    refused(*other, itself, says=("is the folder of this run itself", "folder of its own"))
     narrow = f"--config.train.init_from={tiny.workdir}", "--config.model.d_model=8"
     refused(*arguments, *narrow, says=("in that run", "that run has model.d_model"))
     assert not (tmp_path / "run" / "config.json").exists()

@@ -169,7 +169,7 @@ def test_checkpoints_of_other_tokenizers_are_refused_and_left_alone(folder, said
 @pytest.mark.parametrize(
     ("part", "says"),
     [
-        ("opt_state", "optimizer's state of another version .* --config.train.init_from"),
+        ("opt_state", "optimizer's state of another version .* config.train.init_from"),
         ("params", "config.json: params/a/kernel is .3, 5., not absent"),
     ],
 )

@@ -241,7 +241,7 @@ def test_a_bag_is_no_model_of_other_tasks(tmp_path, task):
     refused(
         *arguments,
         *changes,
-        says="architecture=bag_of_embeddings is for --config.task=classification",
+        says="architecture=bag_of_embeddings is for config.task=classification",
     )
 
 

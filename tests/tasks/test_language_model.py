@@ -300,7 +300,7 @@ def test_more_samples_than_a_beam_is_wide_are_drawn(trained):
     assert len(set(ended.out.splitlines())) > 1
     refused(
         f"--workdir={trained['lines']}", "--mode=generate", "--prompt=one",
-        "--config.decode.search=beam", *arguments, says="raise --config.decode.beam_size",
+        "--config.decode.search=beam", *arguments, says="raise config.decode.beam_size",
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ def translator(tmp_path_factory):
 
 
 def refused(line: int, what: str):
-    return pytest.raises(RunError, match=f"^line {line} has no {what}: .* lower --config.optim")
+    return pytest.raises(RunError, match=f"^line {line} has no {what}: .* lower config.optim")
 
 
 def test_a_translation_that_was_not_found_names_its_line(translator):

@@ -53,7 +53,7 @@ def test_r_drop_without_dropout_is_refused_with_the_fix(tmp_path):
     config = toy_config(tmp_path, **rates, **{"model.dropout_layer": 0.5})
     check(config)  # control
     config.train.r_drop = 5.0
-    with pytest.raises(UserError, match=r"train\.r_drop=5\.0 .* --config\.train\.r_drop=0"):
+    with pytest.raises(UserError, match=r"train\.r_drop=5\.0 .* config\.train\.r_drop=0"):
         check(config)
     config.model.dropout_activation = 0.1
     check(config)

@@ -314,7 +314,7 @@ def test_the_host_runs_ahead_by_many_short_steps_and_by_no_long_one(seconds, ahe
             {"optimizer.warmup_steps": 13},
             [1.0],
             "step 12: train.steps=12; best loss 1 at step 5; the learning rate was still rising, "
-            "at update 12 of 13: set --config.optimizer.warmup_steps=1, or train longer",
+            "at update 12 of 13: set config.optimizer.warmup_steps=1, or train longer",
         ),
     ],
 )

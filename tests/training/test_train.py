@@ -85,7 +85,7 @@ def test_rates_and_warnings_count_the_run_s_last_update_of_fewer_batches(tmp_pat
     run.warn()
     assert "3 updates are planned" in said[0]
     # The end says what the warning says.
-    fix = "set --config.optimizer.warmup_steps=1, or train longer"
+    fix = "set config.optimizer.warmup_steps=1, or train longer"
     assert said[0].endswith(fix)
     assert run.ending(4, 0).endswith(fix)
     run.close()
@@ -110,7 +110,7 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     with pytest.raises(UserError) as error:
         trainer.run()
     assert "not finite in 4 steps in a row, up to step 11" in str(error.value)
-    assert "lower --config.optimizer.learning_rate" in str(error.value)
+    assert "lower config.optimizer.learning_rate" in str(error.value)
     saved = saved_steps(tmp_path)
     assert f"the last good checkpoint is step {saved[-1]}" in str(error.value)
     assert saved == [5, 10]

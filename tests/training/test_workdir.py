@@ -160,7 +160,7 @@ def test_a_finished_run_says_so_and_does_not_train_again(tiny, copy):
     ended = command(f"--config={tiny.config}", f"--workdir={copy}")
     assert ended.code == 0
     assert f"{copy} is finished, {STEPS} steps" in ended.out
-    assert "Raise --config.train.steps" in ended.out
+    assert "Raise config.train.steps" in ended.out
     assert "validation at step" not in ended.out
     assert content(copy) == before
 
@@ -173,7 +173,7 @@ def test_a_run_of_another_config_is_left_alone_and_the_keys_that_differ_are_name
         "--config.model.num_heads=4",
         "--config.data.source=reverse",
         "--config.decode.beam_size=2",
-        says=("model.num_heads (there 2, here 4)", "(there 'copy', here 'reverse')", "--workdir"),
+        says=("model.num_heads (there 2, here 4)", "(there 'copy', here 'reverse')", "folder"),
     )
     assert "beam_size" not in ended.err  # it may differ
     assert content(copy) == before
@@ -256,7 +256,7 @@ def test_a_folder_has_one_training_at_a_time_and_a_killed_one_leaves_it_free(tin
     process = subprocess.Popen(command_line, cwd=ROOT, text=True, **pipes)
     assert process.stdout.readline() == "locked\n"
     before = content(copy)
-    refused(*arguments, says=(f"another process trains in {copy}", "another --workdir"))
+    refused(*arguments, says=(f"another process trains in {copy}", "another folder"))
     assert content(copy) == before
     assert translate(copy).code == 0  # reading is free
     process.kill()
@@ -361,7 +361,7 @@ def test_a_damaged_file_is_named_with_the_fix(copy, name, text, says):
 def test_damaged_results_are_named_with_the_fix(tiny, copy):
     (copy / "results.json").write_text('{"validation')
     refused(
-        f"--config={tiny.config}", f"--workdir={copy}", says=("results.json", "--mode=evaluate")
+        f"--config={tiny.config}", f"--workdir={copy}", says=("results.json", "the mode evaluate")
     )
 
 

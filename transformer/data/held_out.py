@@ -50,7 +50,7 @@ def save(folder: Path, splits: Mapping[str, Iterable[Pair | Labelled | str]]) ->
             raise UserError(
                 f"{path} is not the {split} text of this config, from line "
                 f"{first or 1 + min(len(kept), len(lines))} on: restore the original text, or use "
-                "another --workdir"
+                "another folder"
             )
 
 

@@ -122,12 +122,12 @@ def check_room(text: Text, sizes: Mapping[str, int], count: int, full: bool = Tr
     """
     if full and count > sum(sizes.values()):
         return
-    asked = " and ".join(f"--config.data.{split}_size={n}" for split, n in sizes.items())
+    asked = " and ".join(f"config.data.{split}_size={n}" for split, n in sizes.items())
     lower = f", for example to {count // 10} each" if count >= 20 else ""
     raise TooFewError(
         f"{text.source} has {count:,} examples, and too few different ones, to hold out {asked}: "
         f"lower the sizes{lower}, or name files in "
-        + " and ".join(f"--config.data.{split}_source" for split in sizes)
+        + " and ".join(f"config.data.{split}_source" for split in sizes)
     )
 
 

@@ -28,7 +28,7 @@ def check_sizes(settings: ConfigDict) -> None:
     """
     for split in SPLITS:
         if (size := getattr(settings, f"{split}_size")) < 0:
-            raise UserError(f"--config.data.{split}_size={size} is negative: set it to 0 or more")
+            raise UserError(f"config.data.{split}_size={size} is negative: set it to 0 or more")
 
 
 def fill(
@@ -49,7 +49,7 @@ def fill(
             raise ValueError(f"unknown split {split!r}: choose from {', '.join(SPLITS)}")
         if not 0 <= size <= MAX_SIZE:
             raise UserError(
-                f"--config.data.{split}_size={size}: set it to a size between 0 and {MAX_SIZE}"
+                f"config.data.{split}_size={size}: set it to a size between 0 and {MAX_SIZE}"
             )
     splits: dict[str, list[Item]] = {split: [] for split in sizes}
     seen: set[str] = set()
@@ -66,7 +66,7 @@ def fill(
     for split, items in splits.items():
         if len(items) < sizes[split]:
             raise UserError(
-                f"--config.data.{split}_size={sizes[split]} is more than there are different "
+                f"config.data.{split}_size={sizes[split]} is more than there are different "
                 f"items: set it to {len(items)} or less"
             )
     return {split: items[: sizes[split]] for split, items in splits.items()}

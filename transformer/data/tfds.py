@@ -94,7 +94,7 @@ def open_splits(
         except NotImplementedError as error:
             raise UserError(
                 f"{builder.data_path} is prepared in a file format that needs TensorFlow: set "
-                "--config.data.tfds_dir to another folder, to have it prepared again there"
+                "config.data.tfds_dir to another folder, to have it prepared again there"
             ) from error
         except (KeyError, ValueError, AssertionError) as error:
             raise UserError(
@@ -175,7 +175,7 @@ def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
     if not name:
         raise UserError(
             "data.tfds_name is empty: name one, such as "
-            "--config.data.tfds_name=ted_hrlr_translate/ru_to_en"
+            "config.data.tfds_name=ted_hrlr_translate/ru_to_en"
         )
     try:
         return tfds.builder(name, data_dir=folder or None)
@@ -207,7 +207,7 @@ def _prepare(builder: Any, settings: ConfigDict) -> None:
         raise UserError(
             f"data.tfds_name={name!r} is not prepared in {folder} and could not be "
             f'({_first_line(error)}): on a machine with network run once python -c "{code}" and '
-            "set --config.data.tfds_dir to a copy of that folder, or --config.data.source=files"
+            "set config.data.tfds_dir to a copy of that folder, or config.data.source=files"
         ) from error
 
 

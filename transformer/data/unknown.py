@@ -78,11 +78,11 @@ def check_unknown(fraction: float, limit: float, lost: Lost, kept: bool = False)
     """
     if fraction > limit:
         fix = (
-            "raise --config.tokenizer.vocab_size or --config.tokenizer.character_coverage, or set "
-            "--config.tokenizer.byte_fallback=True with bpe or unigram"
+            "raise config.tokenizer.vocab_size or config.tokenizer.character_coverage, or set "
+            "config.tokenizer.byte_fallback=True with bpe or unigram"
         )
         if kept:
-            fix = "set --config.tokenizer.initial to grow or new"
+            fix = "set config.tokenizer.initial to grow or new"
         raise RunError(
             f"{fraction:.1%} of the training tokens are unknown, more than "
             f"data.max_oov_rate={limit:.1%} ({lost}): {fix}"

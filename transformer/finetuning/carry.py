@@ -102,7 +102,7 @@ def check_shapes(
     left_out = dict.fromkeys(_module(name, fresh, source) for name, _, _ in wrong)
     pattern = f"^(?!{'|'.join(left_out)})"
     fix = (
-        f", or leave it out by --config.train.init_pattern='{pattern}'"
+        f", or leave it out by config.train.init_pattern='{pattern}'"
         if len(left_out) <= MAX_LEFT_OUT
         else ""
     )

@@ -43,7 +43,7 @@ def check_source(config: ConfigDict, folder: Path) -> None:
     if Path(config.train.init_from).expanduser().resolve() == folder.resolve():
         raise UserError(
             f"{KEY}={config.train.init_from} is the folder of this run itself: give the new run a "
-            "--workdir of its own, or leave the key out to go on with the run"
+            "folder of its own, or leave the key out to go on with the run"
         )
     if not workdir.newest_step(folder):
         _read_config(config)
@@ -136,21 +136,20 @@ def _read_config(config: ConfigDict) -> ConfigDict:
     try:
         other = workdir.load_config(folder)
     except UserError as error:
-        told = str(error).replace("--workdir", f"--{KEY}")
-        raise UserError(f"{KEY}={config.train.init_from}: {told}") from None
+        raise UserError(f"{KEY}={config.train.init_from}: {error}") from None
     for key in ("task", "model.architecture"):
         here, there = value_of(config, key), value_of(other, key)
         if here != there:
             raise UserError(
                 f"{KEY}={config.train.init_from} is a run of config.{key}={there}, not {here}: "
-                f"name a run of the same, or set --config.{key}={there}"
+                f"name a run of the same, or set config.{key}={there}"
             )
     shared = config.tokenizer.joint
     if config.task == "translation" and initial_folder(config) and shared != other.tokenizer.joint:
         raise UserError(
             f"config.tokenizer.joint={shared}, and {KEY}={config.train.init_from} has "
-            f"{other.tokenizer.joint}: set --config.tokenizer.joint={other.tokenizer.joint}, or "
-            "--config.tokenizer.initial=new"
+            f"{other.tokenizer.joint}: set config.tokenizer.joint={other.tokenizer.joint}, or "
+            "config.tokenizer.initial=new"
         )
     return other
 
@@ -187,7 +186,7 @@ def _check_classes(config: ConfigDict, predictor: Predictor, other: Predictor) -
     if here != there and re.search(config.train.init_pattern, f"{HEAD}kernel"):
         raise UserError(
             f"its classes are {', '.join(there)}, not {', '.join(here)}: leave their layer out by "
-            f"--config.train.init_pattern='^(?!{HEAD})'"
+            f"config.train.init_pattern='^(?!{HEAD})'"
         )
 
 

@@ -307,7 +307,7 @@ class Generator(TokenPredictor):
         if self.whole:
             raise UserError(
                 "config.decode.search=beam looks for texts that end, and this model learned "
-                "running text: use --config.decode.search=sample"
+                "running text: use config.decode.search=sample"
             )
         found = self._writer.find(variables, given)
         return [

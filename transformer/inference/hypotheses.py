@@ -46,6 +46,6 @@ def not_finite(line: int, what: str) -> RunError:
     """
     return RunError(
         f"line {line} has no {what}: the model's scores of it are not finite: its training "
-        "diverged, or its checkpoint is damaged: use --config.evaluate.checkpoint=best, or train "
-        "again with a lower --config.optimizer.learning_rate"
+        "diverged, or its checkpoint is damaged: use config.evaluate.checkpoint=best, or train "
+        "again with a lower config.optimizer.learning_rate"
     )

@@ -91,14 +91,14 @@ def rules_of(train: ConfigDict, shapes: Callable[[], Any] | None = None) -> Para
         if not isinstance(pair, list | tuple) or list(map(type, pair)) not in KINDS_OF_PAIR:
             raise UserError(
                 f"config.{key} has {shorten(pair)!r}: it must be pairs of a pattern and a factor, "
-                "such as (('encoder', 0.1),), or --config.train.learning_rate_factors=encoder=0.1"
+                "such as (('encoder', 0.1),), or config.train.learning_rate_factors=encoder=0.1"
             )
         pattern, factor = pair
         check_pattern(key, pattern)
         if not 0 < factor < math.inf:
             raise UserError(
                 f"config.{key} has the factor {factor} of {pattern!r}: it must be above 0; "
-                "--config.train.freeze keeps parameters as they are"
+                "config.train.freeze keeps parameters as they are"
             )
         factors.append((pattern, float(factor)))
     rules = ParameterRules(train.freeze, tuple(factors))

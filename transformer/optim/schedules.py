@@ -81,7 +81,7 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
 
 def warmup_fix(updates: int) -> str:
     """Returns the fix of a warm-up that is too long for a run of this many updates."""
-    return f"set --config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"
+    return f"set config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"
 
 
 def learning_rate(

@@ -349,7 +349,7 @@ def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Pat
         raise UserError(
             f"the checkpoints in {folder} were trained with the tokenizer "
             f"{progress['fingerprint']}, not with {fingerprint}: restore the original text or "
-            "tokenizer, or use another --workdir"
+            "tokenizer, or use another folder"
         )
 
 

@@ -60,7 +60,7 @@ def check_leaves(found: Mapping[str, Any], expected: Mapping[str, Any], what: st
     if all(name.startswith("opt_state/") for name in unlike):
         raise UserError(
             f"{what} have the optimizer's state of another version of this code, which cannot be "
-            "resumed: start another run from their weights with --config.train.init_from"
+            "resumed: start another run from their weights with config.train.init_from"
         )
     says = [f"{each.get(unlike[0], ('absent',))[0]}" for each in (there, here)]
     raise UserError(

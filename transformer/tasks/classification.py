@@ -77,8 +77,8 @@ class ClassificationTask(Task):
         for split, items in held.items():
             if not items:
                 raise UserError(
-                    f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
-                    f"name a file in --config.data.{split}_source"
+                    f"the {split} set is empty: set config.data.{split}_size to 1 or more, or "
+                    f"name a file in config.data.{split}_source"
                 )
         initial = initial_folder(config)
         train, tokenizer = prepare_labelled(
@@ -342,7 +342,7 @@ def make_network(
     if limit is not None and tokens > limit:
         raise RunError(
             f"data.max_tokens={tokens} is more than the model.max_length={limit} positions that "
-            f"are learned: set --config.model.max_length={tokens}"
+            f"are learned: set config.model.max_length={tokens}"
         )
     return network
 

@@ -103,8 +103,8 @@ def _open(data: ConfigDict, earlier: Earlier | None) -> Mapping[str, Iterable[Pa
     for split in SPLITS[1:]:
         if not next(iter(pairs[split]), None):
             raise UserError(
-                f"the {split} set is empty: set --config.data.{split}_size to 1 or more, or "
-                f"name a file in --config.data.{split}_source"
+                f"the {split} set is empty: set config.data.{split}_size to 1 or more, or "
+                f"name a file in config.data.{split}_source"
             )
     return pairs
 

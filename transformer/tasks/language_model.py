@@ -236,8 +236,8 @@ def _encode(
 def _check_held_out(held_out: Mapping[str, Text]) -> None:
     if "validation" not in held_out:
         raise UserError(
-            "there is no validation text: set --config.data.validation_fraction above 0, or name "
-            "a file in --config.data.validation_source"
+            "there is no validation text: set config.data.validation_fraction above 0, or name "
+            "a file in config.data.validation_source"
         )
     for split, text in held_out.items():
         if not len(text.store.tokens):
@@ -289,7 +289,7 @@ def make_generator(config: ConfigDict, tokenizer: Tokenizer) -> Generator:
     if limit is not None and context > limit:
         raise RunError(
             f"data.context={context} is more than the model.max_length={limit} positions that are "
-            f"learned: set --config.model.max_length={context}"
+            f"learned: set config.model.max_length={context}"
         )
     whole = config.data.documents == "file"
     return Generator(model, tokenizer, config.decode, context, whole)

@@ -30,7 +30,7 @@ def hparams_of(config: ConfigDict) -> dict[str, float]:
         if not any(config.model[f"dropout_{rate}"] for rate in network.row_dropouts):
             raise UserError(
                 f"config.train.r_drop={r_drop} compares two passes with different dropout, and "
-                "there is none: set --config.model.dropout_embedding, or --config.train.r_drop=0"
+                "there is none: set config.model.dropout_embedding, or config.train.r_drop=0"
             )
         used["r_drop"] = r_drop
     return {"label_smoothing": config.train.label_smoothing, **used}
@@ -64,7 +64,7 @@ def model_fields(config: ConfigDict) -> dict[str, Any]:
     """
     if config.model.architecture == BAG:
         raise UserError(
-            f"--config.model.architecture={BAG} is for --config.task=classification: choose one of "
+            f"config.model.architecture={BAG} is for config.task=classification: choose one of "
             f"{', '.join(REGISTRY)}"
         )
     names = {field.name for field in dataclasses.fields(ModelConfig)}

@@ -137,7 +137,7 @@ class TranslationTask(TokenTask):
             raise RunError(
                 f"a training sentence has {length} tokens, more than the "
                 f"model.max_length={limit} learned positions: raise "
-                "--config.model.max_length, or lower --config.data.max_tokens"
+                "config.model.max_length, or lower config.data.max_tokens"
             )
         return plan
 
@@ -300,7 +300,7 @@ def make_translator(
         if not config.model[f"num_{side}_layers"]:
             raise UserError(
                 f"model.num_{side}_layers=0: a translator has an encoder and a decoder; set "
-                f"--config.model.num_{side}_layers to 1 or more"
+                f"config.model.num_{side}_layers to 1 or more"
             )
     fields = model_fields(config)
     model_config = ModelConfig(
@@ -317,7 +317,7 @@ def check_vocabularies(config: ConfigDict, joint: bool) -> None:
     if config.model.tied_embeddings == "all" and not joint:
         raise UserError(
             "model.tied_embeddings='all' needs one vocabulary for both languages: set "
-            "--config.tokenizer.joint=True, or --config.model.tied_embeddings=decoder"
+            "config.tokenizer.joint=True, or config.model.tied_embeddings=decoder"
         )
 
 

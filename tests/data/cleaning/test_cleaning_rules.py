@@ -140,15 +140,14 @@ def test_kept_and_dropped_add_up_to_the_total():
 def test_the_report_is_one_line_that_names_only_what_was_dropped():
     report = CleaningReport(total=12345, kept=12000, duplicate=340, too_many_tokens=5)
     assert str(report) == (
-        "kept 12,000 of 12,345 sentence pairs; dropped 340 repeated, "
-        "5 over --config.data.max_tokens"
+        "kept 12,000 of 12,345 sentence pairs; dropped 340 repeated, 5 over config.data.max_tokens"
     )
     assert str(CleaningReport(total=3, kept=3)) == "kept 3 of 3 sentence pairs"
 
 
 def test_a_fault_of_more_than_half_of_the_pairs_asks_what_is_wrong():
     assert str(CleaningReport(total=9, kept=4, language=5)).endswith(
-        "in another language: do --config.data.languages name the source first, then the target?"
+        "in another language: do config.data.languages name the source first, then the target?"
     )
     assert str(CleaningReport(total=10, kept=5, language=5)).endswith("in another language")
 
@@ -160,7 +159,7 @@ def test_a_corpus_of_which_nothing_is_left_is_refused_with_the_counts():
     message = str(error.value)
     assert "kept 0 of 2" in message
     assert "1 with an empty side" in message
-    assert "1 over --config.data.max_characters" in message
+    assert "1 over config.data.max_characters" in message
     assert "raise" in message
     assert "\n" not in message
     check_kept(CleaningReport(total=1, kept=1))
@@ -172,5 +171,5 @@ def test_a_corpus_of_which_nothing_is_left_is_refused_with_the_counts():
 )
 def test_a_rule_that_would_drop_everything_is_refused(name, value):
     fields = {"max_characters": 50, "max_length_ratio": 3.0, "remove_duplicates": True}
-    with pytest.raises(UserError, match=rf"--config\.data\.{name}={value} .*set it to 1 or more"):
+    with pytest.raises(UserError, match=rf"config\.data\.{name}={value} .*set it to 1 or more"):
         CleaningRules(**{**fields, name: value})

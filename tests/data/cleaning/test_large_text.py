@@ -206,4 +206,4 @@ def test_pairs_of_very_different_numbers_of_tokens_are_dropped_if_asked(tmp_path
     config.data.max_token_ratio = 2.0
     report = prepare_corpus(pairs, *rest).report
     assert (report.kept, report.token_ratio) == (20, 1)
-    assert "1 over --config.data.max_token_ratio" in str(report)
+    assert "1 over config.data.max_token_ratio" in str(report)

@@ -44,7 +44,7 @@ def with_corpora(*corpora):
         ([{"name": "A b"}], ("'A b'",)),
         ([{"name": "a"}, {"name": "a"}], ("corpora[1]", "'a'", "another")),
         ([{"name": "a", "trian_source": "x"}], ("trian_source", "train_source")),
-        ([{"name": "a", "batch_tokens": 7}], ("--config.data.batch_tokens",)),
+        ([{"name": "a", "batch_tokens": 7}], ("config.data.batch_tokens",)),
         ([{"name": "a", "train_size": "many"}], ("train_size='many'", "int")),
         ([{"name": "a", "tfds_fields": [1, 2]}], ("tfds_fields",)),
         ([{"name": "a", "weight": 0}], ("weight=0", "more than 0")),
@@ -246,7 +246,7 @@ def test_each_corpus_is_cleaned_by_its_own_rules_in_the_direction_of_its_files(f
         {
             "with other numbers": 1,
             "in another language": 1,
-            "over --config.data.max_token_ratio": 1,
+            "over config.data.max_token_ratio": 1,
         },
     ]
     assert [report.kept for report in corpus.reports] == [11, 9]

@@ -195,7 +195,7 @@ def test_the_ends_of_lines_inside_a_field_become_blanks_of_a_pair(pairs):
 
 @pytest.mark.parametrize("name", ["memory.tmx", "flat.jsonl", "flat.parquet"])
 def test_a_target_file_with_a_source_of_rows_is_refused(write, name):
-    with refused(f"train_source={name!r} has both sides", "set --config.data.train_target="):
+    with refused(f"train_source={name!r} has both sides", "set config.data.train_target="):
         open_source(write({name: FORMATS[name][0]}, train_target="train.en"))
 
 
@@ -334,7 +334,7 @@ def test_broken_xml_is_named_by_its_line(write, content, says, skip):
 def test_another_schema_lists_the_fields_there_are(write, name):
     content, _ = FORMATS[name]
     keys = {**NAMES, "source_field": "nl"}
-    with refused(name, "'nl'", "en", "--config.data.source_field"):
+    with refused(name, "'nl'", "en", "config.data.source_field"):
         open_source(write({name: content}, **keys))
 
 
@@ -347,7 +347,7 @@ def test_another_schema_lists_the_fields_there_are(write, name):
     ],
 )
 def test_numbers_that_do_not_fit_a_table_are_refused(write, content, keys, says):
-    with refused(says, "--config.data.source_field and --config.data.target_field"):
+    with refused(says, "config.data.source_field and config.data.target_field"):
         open_source(write({"a.tsv": content}, **keys))
 
 
@@ -367,7 +367,7 @@ def test_numbers_that_do_not_fit_a_table_are_refused(write, content, keys, says)
 def test_a_broken_row_of_pairs_is_named_or_passed_over_and_counted(
     write, tmp_path, caplog, name, content, place, why
 ):
-    with refused(f"{tmp_path / name}, {place}: {why}", "--config.data.skip_broken=True"):
+    with refused(f"{tmp_path / name}, {place}: {why}", "config.data.skip_broken=True"):
         open_source(write({name: content}, **NAMES))
     train = open_source(write({name: content}, **NAMES, skip_broken=True))["train"]
     assert list(train) == [Pair("a", "b"), Pair("d", "e")]
@@ -424,7 +424,7 @@ def test_documents_are_read_from_a_field_of_rows(write, name, unit, documents):
     changes = {"documents": unit, "validation_fraction": 0.0, "test_fraction": 0.0}
     text = open_documents(write({name: rows[name]}, text_field="body", **changes))
     assert list(text["train"]) == list(text["train"]) == documents
-    with refused("'text'", "body", "--config.data.text_field"):
+    with refused("'text'", "body", "config.data.text_field"):
         open_documents(write({name: rows[name]}, **changes))
 
 

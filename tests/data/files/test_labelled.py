@@ -174,7 +174,7 @@ def test_an_unknown_source_is_refused_with_the_choices():
 
 
 def test_a_training_text_of_no_size_is_refused():
-    with refused("no texts", "two classes", "--config.data.train_size"):
+    with refused("no texts", "two classes", "config.data.train_size"):
         open_labelled(settings(source="toy_reviews"))
 
 
@@ -204,7 +204,7 @@ def test_a_text_that_occurs_twice_is_held_out_whole_by_its_hash(files):
 
 @pytest.mark.parametrize("way", ["hash", "end"])
 def test_too_much_to_hold_out_is_refused(files, way):
-    with refused("a.tsv has 97 examples", "--config.data.test_size=97", "test_source"):
+    with refused("a.tsv has 97 examples", "config.data.test_size=97", "test_source"):
         files({"a.tsv": HUNDRED}, **NUMBERS, test_size=97, holdout=way)
 
 
@@ -257,7 +257,7 @@ def reviews(header: str) -> str:
 def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_flags_to_set(
     files, name, content, keys, parts
 ):
-    with refused("--config.data.label_field", "--config.data.text_field", *parts) as error:
+    with refused("config.data.label_field", "config.data.text_field", *parts) as error:
         files({name: content}, **keys)
     assert len(str(error.value)) < 900
 
@@ -273,7 +273,7 @@ def test_columns_that_are_swapped_are_named_and_which_keys_put_them_right(files,
     with refused(
         f"{count} different labels of {count} texts (the labels 'A review",
         "labels look like texts",
-        "--config.data.text_field='1' and --config.data.label_field='0'",
+        "config.data.text_field='1' and config.data.label_field='0'",
     ):
         files({"a.tsv": content}, text_field="0", label_field="1", **sizes)
 

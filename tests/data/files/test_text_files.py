@@ -155,17 +155,17 @@ def test_training_text_is_streamed(files, sizes):
 
 def test_a_missing_file_is_named_in_full_with_the_nearest_name(files, tmp_path):
     with refused("data.train_source='train.de'", tmp_path / "train.de", "mean 'trian.de'?",
-                 "--config.data.train_source"):  # fmt: skip
+                 "config.data.train_source"):  # fmt: skip
         files({"trian.de": GERMAN, "train.en": ENGLISH, "notes.md": ""})
 
 
 def test_a_missing_file_without_a_near_name_points_to_the_path(files, tmp_path):
-    with refused(tmp_path / "train.de", "check --config.data.path"):
+    with refused(tmp_path / "train.de", "check config.data.path"):
         files({"x": ""})
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with refused("no folder", tmp_path / "nowhere", "check --config.data.path"):
+    with refused("no folder", tmp_path / "nowhere", "check config.data.path"):
         open_source(settings(path=str(tmp_path / "nowhere")))
 
 
@@ -176,12 +176,12 @@ def test_a_folder_given_for_a_file_is_refused(files, tmp_path):
 
 
 def test_a_file_that_was_not_named_is_refused(files):
-    with refused("--config.data.train_source is empty", "name a text file"):
+    with refused("config.data.train_source is empty", "name a text file"):
         files({}, train_source="")
 
 
 def test_one_file_given_for_both_sides_is_refused(files):
-    with refused("are the same file", "set --config.data.train_target= (empty)"):
+    with refused("are the same file", "set config.data.train_target= (empty)"):
         files({"a.tsv": "a\tb\n"}, train_source="a.tsv", train_target="a.tsv")
 
 
@@ -267,7 +267,7 @@ def test_a_tsv_line_with_too_few_columns_is_refused_with_its_number(files, tmp_p
     with refused(
         f"{tmp_path / 'all.tsv'}, line 2: 2 column",
         "data.target_field='2' is column 2",
-        "--config.data.source_field and --config.data.target_field",
+        "config.data.source_field and config.data.target_field",
     ):
         files({"all.tsv": "a\tb\tc\na\tb\n"}, **TSV, target_field="2")
 
@@ -399,9 +399,9 @@ def test_a_text_too_small_to_hold_out_from_is_refused(files, tmp_path, text, fix
     with refused(
         tmp_path / "all.tsv",
         f"{len(text.splitlines())} examples",
-        "--config.data.validation_size=11 and --config.data.test_size=7",
+        "config.data.validation_size=11 and config.data.test_size=7",
         fix,
-        "--config.data.validation_source and --config.data.test_source",
+        "config.data.validation_source and config.data.test_source",
     ):
         files({"all.tsv": text}, **TSV, validation_size=11, test_size=7)
 
@@ -436,7 +436,7 @@ def test_text_of_a_corpus_that_is_not_fetched_names_the_command(tmp_path):
     (tmp_path / "corpora" / "multi30k").mkdir(parents=True)
     with refused("there is no file", f"{command} --config.data.fetch=multi30k`"):
         open_source(settings(**fetched))
-    with refused("there is no folder", "check --config.data.path"):  # a file of another text
+    with refused("there is no folder", "check config.data.path"):  # a file of another text
         open_source(settings(**{**fetched, "train_source": "mine/train.de"}))
     with refused("there is no folder", f"--config.data.path='{tmp_path}/x y'"):
         open_source(settings(**{**fetched, "path": f"{tmp_path}/x y"}))

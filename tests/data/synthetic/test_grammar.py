@@ -175,7 +175,7 @@ def test_drawing_ends_with_the_number_there_is_when_nothing_new_comes(monkeypatc
     monkeypatch.setattr(grammar, "LETTERS", "a")
     # One sequence for each length from 4 to 12, of which some fall into other splits.
     with pytest.raises(
-        UserError, match=r"--config\.data\.train_size=30 .* set it to \d or less"
+        UserError, match=r"config\.data\.train_size=30 .* set it to \d or less"
     ) as error:
         grammar.copy_sequences(5, {"train": 30})
     most = int(re.search(r"set it to (\d)", str(error.value))[1])

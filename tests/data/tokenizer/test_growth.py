@@ -158,7 +158,7 @@ def test_no_room_to_grow_is_refused(old, tmp_path):
 
 
 def test_text_of_which_a_kept_tokenizer_knows_too_little_is_refused_with_the_way_out():
-    with pytest.raises(UserError, match=r"set --config.tokenizer.initial to grow or new"):
+    with pytest.raises(UserError, match=r"set config.tokenizer.initial to grow or new"):
         check_unknown(0.5, 0.01, Lost(), kept=True)
-    with pytest.raises(UserError, match=r"raise --config.tokenizer.vocab_size"):
+    with pytest.raises(UserError, match=r"raise config.tokenizer.vocab_size"):
         check_unknown(0.5, 0.01, Lost())

@@ -318,4 +318,4 @@ def test_tasks_that_sample_nothing_say_so(task, tmp_path):
     config = settings(tmp_path, "bpe", 0.1)
     check(config)
     config.task, config.train.best_metric = task, "loss"
-    assert "tokenizer.bpe_dropout=0.1 is for --config.task=translation" in refusal(config)
+    assert "tokenizer.bpe_dropout=0.1 is for config.task=translation" in refusal(config)

@@ -128,7 +128,7 @@ def test_new_symbols_need_a_vocabulary_that_grows(kind, tmp_path):
         given = settings(**more, **changes)
         return train_tokenizer(["quatre cinq"], given, tmp_path, "new", initial=old)
 
-    with pytest.raises(UserError, match=r"'<2fr>' of .* set --config.tokenizer.initial=grow"):
+    with pytest.raises(UserError, match=r"'<2fr>' of .* set config.tokenizer.initial=grow"):
         other(initial="keep")
     grown = other(initial="grow", vocab_size=start.vocab_size + 5)
     assert grown.pieces(grown.encode(["x<2fr>y <2de>"])[0]).count("<2fr>") == 1

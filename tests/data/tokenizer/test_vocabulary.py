@@ -27,7 +27,7 @@ def test_a_vocabulary_too_large_is_refused_with_one_that_works_and_the_largest(k
     text = message(tmp_path, kind=kind, vocab_size=5000)
     assert "tokenizer.vocab_size=5000 is more than" in text
     limit = int(re.search(r"at most (\d+):", text)[1])
-    advised = int(re.search(r"set --config\.tokenizer\.vocab_size=(\d+)$", text)[1])
+    advised = int(re.search(r"set config\.tokenizer\.vocab_size=(\d+)$", text)[1])
     # Half, unless that leaves no room for the characters.
     assert advised == {"bpe": limit // 2, "unigram": CHARACTERS + 4}[kind] >= limit // 2
     for size in (advised, limit):
@@ -39,8 +39,8 @@ def test_a_vocabulary_too_large_is_refused_with_one_that_works_and_the_largest(k
 def test_a_vocabulary_too_small_is_refused_with_the_smallest_that_works(kind, tmp_path):
     text = message(tmp_path, kind=kind, vocab_size=10)
     assert "tokenizer.vocab_size=10 is less than" in text
-    assert "lower --config.tokenizer.character_coverage from 1.0" in text
-    limit = int(re.search(r"set --config.tokenizer.vocab_size=(\d+) or more", text)[1])
+    assert "lower config.tokenizer.character_coverage from 1.0" in text
+    limit = int(re.search(r"set config.tokenizer.vocab_size=(\d+) or more", text)[1])
     assert limit == CHARACTERS + 4
     assert make(tmp_path, kind=kind, vocab_size=limit).vocab_size == limit
     message(tmp_path, kind=kind, vocab_size=limit - 1)
@@ -124,8 +124,8 @@ def test_too_small_a_vocabulary_for_bytes_is_one_line_with_the_smallest_that_wor
     least = CHARACTERS + 4 + BYTES
     assert text == (
         "tokenizer.vocab_size=100 is less than the characters of the training text and the 256 "
-        f"bytes that spell others: set --config.tokenizer.vocab_size={least} or more, or set "
-        "--config.tokenizer.byte_fallback=False"
+        f"bytes that spell others: set config.tokenizer.vocab_size={least} or more, or set "
+        "config.tokenizer.byte_fallback=False"
     )
     assert make(tmp_path, kind=kind, vocab_size=least, byte_fallback=True).vocab_size == least
 

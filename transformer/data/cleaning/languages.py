@@ -26,7 +26,7 @@ def check_language(language: str) -> None:
             f"did you mean {near!r}?" if near in known else f"choose of {', '.join(sorted(known))}"
         )
         raise UserError(
-            f"--config.data.languages: {language!r} is unknown: give the codes of the languages of "
+            f"config.data.languages: {language!r} is unknown: give the codes of the languages of "
             f"source and target, such as en,de: {what}"
         )
 
@@ -46,7 +46,7 @@ def _identifier() -> Any:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ModuleNotFoundError:
         raise UserError(
-            "--config.data.languages needs a library: install it with `pip install py3langid`, or "
+            "config.data.languages needs a library: install it with `pip install py3langid`, or "
             "leave the languages empty"
         ) from None
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -8,8 +8,8 @@ from transformer.errors import UserError
 # two are found when the pairs are encoded; before them, pairs in the held-out text of any corpus.
 REASONS = {
     "empty": "with an empty side",
-    "too_long": "over --config.data.max_characters",
-    "length_ratio": "over --config.data.max_length_ratio",
+    "too_long": "over config.data.max_characters",
+    "length_ratio": "over config.data.max_length_ratio",
     "mojibake": "in a wrong encoding",
     "copied": "copied from the source",
     "numbers": "with other numbers",
@@ -18,15 +18,15 @@ REASONS = {
     "duplicate": "repeated",
     "near_duplicate": "nearly repeated",
     "held_out": "in held-out text",
-    "too_many_tokens": "over --config.data.max_tokens",
-    "token_ratio": "over --config.data.max_token_ratio",
+    "too_many_tokens": "over config.data.max_tokens",
+    "token_ratio": "over config.data.max_token_ratio",
 }
 # What may be wrong if more than half of the pairs have a fault.
 HINTS = {
     "length_ratio": "is line n of one side the translation of line n of the other?",
     "copied": "are the two sides in two languages?",
     "numbers": "is line n of one side the translation of line n of the other?",
-    "language": "do --config.data.languages name the source first, then the target?",
+    "language": "do config.data.languages name the source first, then the target?",
 }
 FAULTS = ("", *REASONS)  # by their numbers in arrays; '' is kept
 
@@ -91,5 +91,5 @@ def check_kept(report: CleaningReport) -> None:
     if not report.kept:
         raise UserError(
             f"no training text is left: {report}; raise the limits named here, or see whether "
-            "--config.data.source names the right text"
+            "config.data.source names the right text"
         )

@@ -57,7 +57,7 @@ class CleaningRules:
             value = getattr(self, name)
             if not value >= 1:
                 raise UserError(
-                    f"--config.data.{name}={value} would drop every pair: set it to 1 or more"
+                    f"config.data.{name}={value} would drop every pair: set it to 1 or more"
                 )
         for language in filter(None, self.languages):
             check_language(language)
@@ -107,7 +107,7 @@ def rules_of(settings: ConfigDict) -> CleaningRules:
     values: dict[str, Any] = {name: getattr(settings, name) for name in names}
     if len(languages := tuple(values["languages"])) != 2:
         raise UserError(
-            f"--config.data.languages={languages}: give the codes of two languages, of source and "
+            f"config.data.languages={languages}: give the codes of two languages, of source and "
             "target, such as en,de"
         )
     values["languages"] = languages

@@ -97,9 +97,7 @@ def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSett
     for key, value in values.items():
         known = own if key in own else settings
         if key in SHARED:
-            raise UserError(
-                f"{place}: all corpora share {key}: set --config.data.{key} in its place"
-            )
+            raise UserError(f"{place}: all corpora share {key}: set config.data.{key} in its place")
         if key not in known:
             near = difflib.get_close_matches(str(key), [*own, *settings], 1, 0.5)
             hint = f"did you mean {near[0]}?" if near else "configs/base.py lists all keys of data"

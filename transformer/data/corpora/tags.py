@@ -24,7 +24,7 @@ class Tagger:
 
     Args:
       data: `config.data`.
-      given: `source_tag`, of a command or a call; None if it is not given.
+      given: the tag of all sentences; None if each begins with its own.
 
     Raises:
       UserError: a tag is given, and there is no such tag.

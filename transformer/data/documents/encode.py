@@ -139,6 +139,6 @@ def prepare_text(
     if len(text.store.tokens) < data.context:
         raise RunError(
             f"the training text has {len(text.store.tokens):,} tokens, less than a row of "
-            f"data.context={data.context}: lower --config.data.context, or name more text"
+            f"data.context={data.context}: lower config.data.context, or name more text"
         )
     return text, tokenizer

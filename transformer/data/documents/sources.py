@@ -96,9 +96,7 @@ def _files(settings: ConfigDict) -> Documents:
         if split not in named and getattr(settings, f"{split}_fraction")
     }
     if sum(fractions.values()) >= 1:
-        asked = " and ".join(
-            f"--config.data.{split}_fraction={x}" for split, x in fractions.items()
-        )
+        asked = " and ".join(f"config.data.{split}_fraction={x}" for split, x in fractions.items())
         raise UserError(f"{asked} leave nothing to train on: lower them")
     return {**named, **_cut(named["train"], fractions)} if fractions else named
 
@@ -117,7 +115,7 @@ def _cut(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
         what = "characters" if whole else "documents"
         raise UserError(
             f"{text.path} has {len(units):,} {what}, too few to hold some out: name files in "
-            + " and ".join(f"--config.data.{split}_source" for split in fractions)
+            + " and ".join(f"config.data.{split}_source" for split in fractions)
         )
     parts = [units[start:end] for start, end in itertools.pairwise([0, *bounds])]
     names = ("train", *fractions)

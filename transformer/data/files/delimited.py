@@ -97,7 +97,7 @@ def _places(where: str, first: list[str], fields: Fields) -> tuple[tuple[int, ..
             if fields.exact and place >= len(first):
                 raise UserError(
                     f"{where} has {len(first)} column(s), and data.{key}='{place}' is none of "
-                    f"them: set --config.data.{key} to a number from 0 to {len(first) - 1}"
+                    f"them: set config.data.{key} to a number from 0 to {len(first) - 1}"
                 )
         if _is_header(first, fields, places):
             raise UserError(
@@ -112,7 +112,7 @@ def _places(where: str, first: list[str], fields: Fields) -> tuple[tuple[int, ..
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise UserError(
                 f"{where} names no column data.{key}={shorten(name)!r}{hint}: its columns are "
-                f"{listed(names)}: set --config.data.{key} to the name of one; or, of a file "
+                f"{listed(names)}: set config.data.{key} to the name of one; or, of a file "
                 f"without a header line, {fields} to numbers of columns, from 0"
             )
     return tuple(map(names.index, fields.names)), True

@@ -48,11 +48,11 @@ def locate(settings: ConfigDict, key: str) -> Path:
     name = getattr(settings, key)
     if not name:
         raise UserError(
-            f"--config.data.{key} is empty: name a text file, below --config.data.path or in full"
+            f"config.data.{key} is empty: name a text file, below config.data.path or in full"
         )
     path = corpus_folder(settings) / Path(name).expanduser()
     if not path.parent.is_dir():
-        hint = _fetch_command(settings, name) or "check --config.data.path"
+        hint = _fetch_command(settings, name) or "check config.data.path"
         raise UserError(f"data.{key}={name!r}: there is no folder {path.parent}: {hint}")
     # An umlaut in a file name may be one character or two, depending on the system.
     entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
@@ -66,9 +66,9 @@ def locate(settings: ConfigDict, key: str) -> Path:
         raise UserError(f"data.{key}={name!r}: {path} is a folder: name a text file in it")
     near = difflib.get_close_matches(wanted, entries, n=1)
     hint = (
-        f"did you mean {near[0]!r}? set --config.data.{key}"
+        f"did you mean {near[0]!r}? set config.data.{key}"
         if near
-        else (f"check --config.data.path and --config.data.{key}")
+        else (f"check config.data.path and config.data.{key}")
     )
     hint = _fetch_command(settings, name) or hint
     raise UserError(f"data.{key}={name!r}: there is no file {path}: {hint}")

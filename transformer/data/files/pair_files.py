@@ -63,12 +63,12 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
         if kind in ROWS_ALONE:
             raise UserError(
                 f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
-                f"data.{target} names a second file: set --config.data.{target}= (empty)"
+                f"data.{target} names a second file: set config.data.{target}= (empty)"
             )
         if (other := locate(settings, target)) == path and kind in FORMATS:
             raise UserError(
                 f"data.{source} and data.{target} are the same file, {path}: to read both sides "
-                f"from its rows, set --config.data.{target}= (empty)"
+                f"from its rows, set config.data.{target}= (empty)"
             )
         return TwoFiles(path, other)
     return pair_table(path, settings)

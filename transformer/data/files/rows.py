@@ -50,12 +50,12 @@ class Fields(NamedTuple):
         """Raises UserError if a field has no name, or two have the same."""
         if "" in self.names or len(set(self.names)) < len(self.names):
             pairs = zip(self.keys, self.names, strict=True)
-            named = " and ".join(f"--config.data.{key}={shorten(name)!r}" for key, name in pairs)
+            named = " and ".join(f"config.data.{key}={shorten(name)!r}" for key, name in pairs)
             raise UserError(f"{named}: name different fields")
 
     def __str__(self) -> str:
         """The flags that name them, as a message quotes them."""
-        return " and ".join(f"--config.data.{key}" for key in self.keys)
+        return " and ".join(f"config.data.{key}" for key in self.keys)
 
     def missing(self, name: str, there: Iterable[str]) -> str:
         """Returns why a row without a field is broken, with the fields that there are."""

@@ -80,7 +80,7 @@ class TableFile(Generic[Item]):
                 fix = f"fix the {self.unit}"
                 # If the first two are broken, the fields may be wrong, and nothing would be left.
                 if number or not isinstance(next(records, record), Broken):
-                    fix += f", or set --config.data.skip_broken=True to skip such {self.unit}s"
+                    fix += f", or set config.data.skip_broken=True to skip such {self.unit}s"
                 raise UserError(f"{self.source}, {self.unit} {record.place}: {record.why}: {fix}")
 
     @property

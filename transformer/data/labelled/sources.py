@@ -77,7 +77,7 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
         found = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
         raise UserError(
             f"the training text has {found}, and a classifier needs two classes: check "
-            f"--config.data.{FIRST_KEY[settings.source]}"
+            f"config.data.{FIRST_KEY[settings.source]}"
         )
     for split in SPLITS[1:]:
         if new := sorted(set(sizes[split]) - set(labels)):
@@ -98,17 +98,17 @@ def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
     """The message for nearly as many labels as texts: they are row numbers, or the texts."""
     found = f"{len(labels):,} different labels of {texts:,} texts ({_few(labels)})"
     if settings.source != "files":
-        return f"{found}: these are not classes: check --config.data.tfds_fields"
+        return f"{found}: these are not classes: check config.data.tfds_fields"
     file = labelled_file(settings, "train")
     text, label = map(shorten, file.fields.names)
     if _swapped(file):
         fix = (
-            "the labels look like texts, so swap the two columns: set --config.data.text_field="
-            f"{label!r} and --config.data.label_field={text!r}"
+            "the labels look like texts, so swap the two columns: set config.data.text_field="
+            f"{label!r} and config.data.label_field={text!r}"
         )
     else:
         fix = (
-            "set --config.data.label_field and --config.data.text_field (names in a header line, "
+            "set config.data.label_field and config.data.text_field (names in a header line, "
             "or numbers from 0)"
         )
     return (

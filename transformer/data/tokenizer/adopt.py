@@ -35,13 +35,13 @@ def check_models(settings: ConfigDict, init_from: str) -> None:
     if settings.joint and settings.target_model:
         raise UserError(
             f"tokenizer.target_model={settings.target_model!r} is for two vocabularies: set "
-            "--config.tokenizer.joint=False, or --config.tokenizer.model alone"
+            "config.tokenizer.joint=False, or config.tokenizer.model alone"
         )
     if init_from and settings.initial != "new" and (settings.model or settings.target_model):
         raise UserError(
             f"tokenizer.initial={settings.initial} takes the tokenizer of {init_from}, not "
             f"{settings.model or settings.target_model!r}: leave the model out, or set "
-            "--config.tokenizer.initial=new"
+            "config.tokenizer.initial=new"
         )
 
 
@@ -69,7 +69,7 @@ def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) 
     if settings.keep_spaces and tokenizer.decode(tokenizer.encode([SPACED])[0]) != SPACED:
         raise RunError(
             f"tokenizer.model={name!r} does not give back every blank: set "
-            "--config.tokenizer.keep_spaces=False, or name a model that does"
+            "config.tokenizer.keep_spaces=False, or name a model that does"
         )
     logger.info(
         "%s: %s subwords of kind %s; tokenizer.vocab_size=%s and the other keys of a tokenizer's "

@@ -29,7 +29,7 @@ def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes
         raise RunError(
             f"tokenizer.vocab_size={settings.vocab_size} leaves no room for more than the "
             f"{len(model.pieces)} pieces of the tokenizer that tokenizer.initial=grow starts with: "
-            "raise --config.tokenizer.vocab_size, or set --config.tokenizer.initial=keep"
+            "raise config.tokenizer.vocab_size, or set config.tokenizer.initial=keep"
         )
     similar = settings.copy_and_resolve_references()
     similar.kind = TrainerSpec.ModelType.Name(model.trainer_spec.model_type).lower()

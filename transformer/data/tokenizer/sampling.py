@@ -39,8 +39,8 @@ def check_sampling(settings: ConfigDict, task: str) -> None:
     for key in KEYS.values():
         if settings[key] and task != "translation":
             raise UserError(
-                f"tokenizer.{key}={settings[key]:g} is for --config.task=translation, whose texts "
-                f"are segmented when a batch is made: set --config.tokenizer.{key}=0"
+                f"tokenizer.{key}={settings[key]:g} is for config.task=translation, whose texts "
+                f"are segmented when a batch is made: set config.tokenizer.{key}=0"
             )
     if not settings.model:
         strength_of(settings, settings.kind)
@@ -54,10 +54,10 @@ def strength_of(settings: ConfigDict, kind: str) -> float:
     """
     for other, key in KEYS.items():
         if settings[key] and kind != other:
-            fix = f"or --config.tokenizer.{KEYS[kind]}" if kind in KEYS else f"for {other} alone"
+            fix = f"or config.tokenizer.{KEYS[kind]}" if kind in KEYS else f"for {other} alone"
             raise UserError(
                 f"tokenizer.{key}={settings[key]:g} is for subwords of kind {other}, and these are "
-                f"of kind {kind}: set --config.tokenizer.{key}=0, {fix}"
+                f"of kind {kind}: set config.tokenizer.{key}=0, {fix}"
             )
     return settings[KEYS[kind]] if kind in KEYS else 0.0
 

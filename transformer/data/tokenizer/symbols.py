@@ -28,7 +28,7 @@ def check_symbols(settings: ConfigDict) -> None:
         if fault := _fault(symbol, seen):
             raise UserError(
                 f"tokenizer.symbols has {symbol!r}, {fault}: correct or drop it, as in "
-                """--config.tokenizer.symbols='{name},<URL>'"""
+                """config.tokenizer.symbols='{name},<URL>'"""
             )
         seen.add(symbol)
     if settings.symbols and settings.kind == "word" and not settings.model:
@@ -90,5 +90,5 @@ def _fault(symbol: object, seen: set[str]) -> str:
 def _no_symbols_in_words() -> UserError:
     return UserError(
         "tokenizer.symbols cannot be found within the words of tokenizer.kind=word: set "
-        "--config.tokenizer.kind to bpe, unigram or char"
+        "config.tokenizer.kind to bpe, unigram or char"
     )

@@ -97,11 +97,11 @@ def train_tokenizer(
         if saved is not None and is_whole(saved):
             raise UserError(
                 f"{saved} is of other text, or of other keys of config.tokenizer: restore the "
-                "original text to go on with its run, or use another --workdir"
+                "original text to go on with its run, or use another folder"
             )
         start = load_tokenizer(initial)
         if settings.initial == "keep":
-            refuse_broken_symbols(start, settings, "set --config.tokenizer.initial=grow")
+            refuse_broken_symbols(start, settings, "set config.tokenizer.initial=grow")
             return Tokenizer(start.model, origin)
         described += start.digest
         train = functools.partial(grow, start.model, train)
@@ -233,19 +233,19 @@ def _explain(message: str, texts: _Sample, settings) -> str:
         # from.
         return (
             f"tokenizer.vocab_size={size} is more than the training text allows, at most "
-            f"{limit[1]}: set --config.tokenizer.vocab_size={max(int(limit[1]) // 2, least)}"
+            f"{limit[1]}: set config.tokenizer.vocab_size={max(int(limit[1]) // 2, least)}"
         )
     if limit := _too_many_characters(message):
         what, fix = (
             "the characters of the training text" + _symbols(settings),
-            f"lower --config.tokenizer.character_coverage from {settings.character_coverage}",
+            f"lower config.tokenizer.character_coverage from {settings.character_coverage}",
         )
         if _spelt_in_bytes(settings):
             what = f"{what} and the {BYTES} bytes that spell others"
-            fix = "set --config.tokenizer.byte_fallback=False"
+            fix = "set config.tokenizer.byte_fallback=False"
         return (
             f"tokenizer.vocab_size={size} is less than {what}: set "
-            f"--config.tokenizer.vocab_size={limit[1]} or more, or {fix}"
+            f"config.tokenizer.vocab_size={limit[1]} or more, or {fix}"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
