@@ -255,7 +255,7 @@ def _train() -> ConfigDict:
     # Weight of the divergence between two passes with different dropout, 5 in Liang et al. 2021 for
     # translation; 0: one pass. A step takes twice the time and memory.
     train.r_drop = 0.0
-    # Of classification: none | balanced: equal total weight per class in the loss.
+    # none | balanced: equal total weight per class in the loss; for classification alone.
     train.class_weights = "none"
     _add_start(train)
     train.ema_decay = 0.0  # of weights, per update, for evaluation; 0: none

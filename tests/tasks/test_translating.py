@@ -354,7 +354,7 @@ def test_score_keeps_blank_lines_blank_and_the_others_as_they_were(tiny):
 
 def test_attention_weights_are_distributions_over_the_right_tokens(loaded):
     translator, params = loaded
-    weights, norms, source, target = translator.attention(params, "a b c", "d e")
+    weights, norms, source, target, _ = translator.attention(params, "a b c", "d e")
     assert source == ["▁a", "▁b", "▁c", "</s>"]
     assert target == ["<s>", "▁d", "▁e"]
     shapes = {"encoder_self": (1, 2, 4, 4), "decoder_self": (1, 2, 3, 3), "cross": (1, 2, 3, 4)}
@@ -380,7 +380,7 @@ def test_attention_draws_and_keeps_the_arrays_of_the_model(tiny, loaded, argumen
     assert opens_hidden == ("--hide_eos" in arguments)
     saved = np.load(Path(page).parent / "attention.npz")
     translation = arguments[0].partition("=")[2]
-    weights, _, source, target = loaded[0].attention(loaded[1], "a b c", translation or None)
+    weights, _, source, target, _ = loaded[0].attention(loaded[1], "a b c", translation or None)
     assert list(saved["target_tokens"]) == target
     assert list(saved["written_tokens"]) == [*target[1:], "</s>"]
     np.testing.assert_allclose(saved["decoder_self"], weights["decoder_self"], atol=1e-6)
@@ -396,7 +396,7 @@ def test_a_sentence_with_nothing_in_it_has_no_attention(tiny):
 
 
 def test_the_translation_of_attention_may_be_blank(loaded):
-    weights, _, _, target = loaded[0].attention(loaded[1], "a b", "")
+    weights, _, _, target, _ = loaded[0].attention(loaded[1], "a b", "")
     assert target == ["<s>"]
     assert weights["cross"].shape == (1, 2, 1, 3)
 
