@@ -55,7 +55,8 @@ def test_a_text_too_long_for_a_page_is_told_on_it_alone_with_where_all_of_it_is(
     monkeypatch.setattr(attention_page, "MAX_CHARACTERS", 1000)
     data = data_of(seen)
     [note] = data["notes"]
-    assert re.search(r"leaves out the last \d source tokens that the model reads, .*; `weights` has them all$", note)
+    missing = r"leaves out the last \d source tokens that the model reads, .*"
+    assert re.search(f"{missing}; `weights` has them all$", note)
     assert len(data["examples"][0]["source"]) < 9 == seen.weights["cross"].shape[3]
     assert caplog.messages == []
 
