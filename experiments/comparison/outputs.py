@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int64, Real
+from ml_collections import ConfigDict
 
 from experiments.measures.predictions import COLUMNS, PREDICTIONS, mcnemar_test
 from experiments.measures.significance import OfSums, randomisation_test
 from experiments.measures.texts import UnreadableError, count_words, read_rows
 from experiments.measures.translations import (
+    SOURCES,
     bleu_of_sums,
     chrf_of_sums,
     count_characters,
@@ -21,6 +23,7 @@ from experiments.measures.translations import (
     read_files,
     tokenizer_of,
 )
+from transformer.data.corpora.tags import Tagger
 
 LIKELIHOODS = "likelihoods/test.tsv"
 FIELDS = 3  # log-probability, tokens, text
@@ -81,7 +84,8 @@ class Task(NamedTuple):
     Attributes:
       noun: a text of the test set.
       made: what a run makes of it.
-      read: takes the folder of a test set and its scores; raises `UnreadableError`.
+      read: takes the folder of a test set, its scores and the run's config; raises
+        `UnreadableError`.
       measures: the main one first.
       changes: the measure by which single texts are compared.
       signatures: that must be the same.
@@ -90,7 +94,7 @@ class Task(NamedTuple):
 
     noun: str
     made: str
-    read: Callable[[Path, dict[str, Any]], Outputs]
+    read: Callable[[Path, dict[str, Any], ConfigDict], Outputs]
     measures: tuple[Measure, ...]
     changes: str
     signatures: tuple[str, ...]
@@ -104,17 +108,22 @@ def ratio_of_sums(
     return scale * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
 
-def read_translations(folder: Path, scores: dict[str, Any]) -> Outputs:
-    """What a translator made of a test set; see `Task.read`."""
+def read_translations(folder: Path, scores: dict[str, Any], config: ConfigDict) -> Outputs:
+    """What a translator made of a test set; see `Task.read`.
+
+    The tags before sources are the run's own, and no part of the test set.
+    """
     files = read_files(folder)
+    tagger = Tagger(config.data, None)
+    sources = [tagger.split(source)[1].lstrip() for source in files.sources]
     tokenizer = tokenizer_of(str(scores.get("bleu_signature")))
     exact = files.exact
     names = ["reference", *(f"reference {n + 1}" for n in range(1, len(files.references)))]
     return Outputs(
-        given=files.given,
-        shown={"source": files.sources, **dict(zip(names, files.references, strict=True))},
+        given={**files.given, SOURCES: sources},
+        shown={"source": sources, **dict(zip(names, files.references, strict=True))},
         texts=files.translations,
-        lengths=count_words(files.sources),
+        lengths=count_words(sources),
         counts={
             "bleu": count_ngrams(files.translations, files.references, tokenizer),
             "chrf": count_characters(files.translations, files.references),
@@ -123,7 +132,7 @@ def read_translations(folder: Path, scores: dict[str, Any]) -> Outputs:
     )
 
 
-def read_predictions(folder: Path, scores: dict[str, Any]) -> Outputs:
+def read_predictions(folder: Path, scores: dict[str, Any], config: ConfigDict) -> Outputs:
     """What a classifier made of a test set; see `Task.read`."""
     rows = read_rows(folder / PREDICTIONS, COLUMNS)
     truth, predicted, probabilities, texts = map(list, zip(*rows, strict=True))
@@ -135,7 +144,7 @@ def read_predictions(folder: Path, scores: dict[str, Any]) -> Outputs:
     return Outputs({PREDICTIONS: given}, shown, told, count_words(texts), {"accuracy": counts})
 
 
-def read_likelihoods(folder: Path, scores: dict[str, Any]) -> Outputs:
+def read_likelihoods(folder: Path, scores: dict[str, Any], config: ConfigDict) -> Outputs:
     """What a language model made of the segments that it keeps; see `Task.read`.
 
     Its texts are comparable if they are the same, whatever their tokens: bits per byte count the

@@ -66,7 +66,7 @@ def read_systems(runs: str, test_set: str | None) -> tuple[str, list[System]]:
     for _, own in named:
         for folder in own[1:]:
             _check_same_setting(own[0], configs[own[0]], folder, configs[folder])
-    read = {folder: _read_run(folder, task, test_set) for folder in folders}
+    read = {folder: _read_run(folder, configs[folder], test_set) for folder in folders}
     for folder in folders[1:]:
         _check_comparable(read[folders[0]], read[folder], task)
     return task, [System(name, [read[f] for f in own]) for name, own in named]
@@ -151,7 +151,7 @@ def _check_same_setting(first: Path, config: ConfigDict, other: Path, own: Confi
         )
 
 
-def _read_run(folder: Path, task: str, test_set: str | None) -> Run:
+def _read_run(folder: Path, config: ConfigDict, test_set: str | None) -> Run:
     """What a run made of a test set, with scores that are of it."""
     place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     again = f"--mode=evaluate with --workdir={folder} writes it again"
@@ -178,11 +178,12 @@ def _read_run(folder: Path, task: str, test_set: str | None) -> Run:
     if "test" not in results:
         raise UserError(f"{path} has no scores of a test set: there is nothing to compare")
     try:
-        run = Run(folder, results["test"], TASKS[task].read(place, results["test"]))
+        outputs = TASKS[config.task].read(place, results["test"], config)
     except UnreadableError as error:
         reason = f"{error.path} cannot be read ({error.reason})"
         raise UserError(f"{reason}: {again}") from None
-    _check_scores(run, task, path, again)
+    run = Run(folder, results["test"], outputs)
+    _check_scores(run, config.task, path, again)
     return run
 
 

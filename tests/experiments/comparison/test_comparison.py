@@ -121,6 +121,22 @@ def test_a_set_that_both_were_scored_on_takes_the_place_of_their_own(runs, copie
     refuse(trial, copies[0], set="news", says=f"--mode=evaluate --workdir={tmp_path}/sweep --input")
 
 
+def test_the_tags_of_a_run_of_several_corpora_are_no_part_of_the_test_set(copies):
+    one, tagged = copies
+    corpora = [{"name": "a", "source_tag": "<2de>"}, {"name": "b", "source_tag": "<2de> <x>"}]
+    config = json.loads((tagged / "config.json").read_text("utf-8"))
+    config["data"]["corpora"] = corpora
+    (tagged / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    source = tagged / "translations/test.source.txt"
+    lines = source.read_text("utf-8").splitlines()
+    marked = [f"{corpora[i % 2]['source_tag']} {line}\n" for i, line in enumerate(lines)]
+    source.write_text("".join(marked), encoding="utf-8")
+    assert compare(one, tagged).code == 0
+    marked[1] = f"<2fr> {lines[1]}\n"  # control: no tag of the run
+    source.write_text("".join(marked), encoding="utf-8")
+    refuse(one, tagged, says=("line 2", "<2fr>"))
+
+
 def test_several_references_are_read_and_compared(copies, tmp_path):
     further = (copies[0] / "translations/test.txt").read_text().splitlines()
     for folder in copies:
