@@ -7,6 +7,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
 from transformer.losses import TokenSums
@@ -72,7 +73,6 @@ def make_train_step(
 
     def train_step(state: TrainState, batch: Any, hparams: dict) -> tuple[TrainState, TokenMetrics]:
         key = jax.random.fold_in(jax.random.key(hparams["seed"]), state.step)
-
         moving, frozen = rules.split(state.params)
 
         def mean_loss(moving):
@@ -80,8 +80,9 @@ def make_train_step(
             return sums.loss / jnp.maximum(sums.weight, 1.0), sums
 
         (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(moving)
-        finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
-        rate = learning_rate(schedule, state.step // accumulate + 1, hparams, d_model)
+        # XLA would compile sums, and what `//` does to negative numbers, for each parameter.
+        finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(ravel_pytree(gradient)[0]))
+        rate = learning_rate(schedule, jax.lax.div(state.step, accumulate) + 1, hparams, d_model)
         done = state.step + 1
         updates, opt_state = optimizer.update(
             gradient,
@@ -109,14 +110,8 @@ def make_train_step(
         )
         sums = jax.tree.map(lambda x: jnp.where(finite, x, 0.0), sums)
         bad = (~finite).astype(jnp.int32)
-        new = TrainState(
-            done,
-            params,
-            opt_state,
-            ema,
-            state.nonfinite_steps + bad,
-            (state.consecutive_nonfinite + bad) * bad,
-        )
+        counts = state.nonfinite_steps + bad, (state.consecutive_nonfinite + bad) * bad
+        new = TrainState(done, params, opt_state, ema, *counts)
         return new, TokenMetrics.from_sums(sums)
 
     return train_step

@@ -323,3 +323,24 @@ def test_dropping_all_layers_leaves_the_embeddings(training):
     table = params["target_embedding"]["table"]
     expected = reference.embed(params, "decoder", table, np.asarray(inputs.target[0]), model.config)
     np.testing.assert_allclose(dropped[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_layers_are_traced_once_and_each_drops_on_its_own():
+    """Otherwise one mask would be that of all layers: two outputs, not one for each subset."""
+    model, variables = tiny_model(num_encoder_layers=3)
+    source, mask = tiny_inputs().source, tiny_inputs().source_mask
+    traced = []
+
+    def spy(next_call, args, kwargs, context):
+        traced.extend([context.module] * isinstance(context.module, FeedForward))
+        return next_call(*args, **kwargs)
+
+    @jax.jit
+    def run(seed):
+        rates, rngs = DropoutRates(layer=jnp.float32(0.5)), {"dropout": jax.random.key(seed)}
+        return model.apply(variables, source, mask, rates, rngs=rngs, method="encode")
+
+    with nn.intercept_methods(spy):
+        outs = [run(seed) for seed in range(100)]
+    assert len(traced) == 1
+    assert len({np.asarray(out).tobytes() for out in outs}) == 2**3

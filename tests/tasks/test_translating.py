@@ -100,13 +100,23 @@ def test_unsplit_lines_past_the_limit_are_translated_as_far_as_it_goes_and_named
 
 
 def test_a_line_of_several_sentences_is_the_translations_of_each_in_their_order(translate):
-    ended = translate("Abab bab. Dad fef! Faf?\n\na b c\n \ngag. Hag.\n")
+    sentences = [
+        "a b c d e f!",
+        "A i g i a g!",
+        "A b c d e f g?",
+        "a b c",
+        "i i i g g?",
+        "A g g g i i.",
+    ]
+    first, last = " ".join(sentences[:3]), " ".join(sentences[4:])
+    ended = translate(f"{first}\n\n{sentences[3]}\n \n{last}\n")
     assert (ended.code, ended.err) == (0, "")
-    alone = translate("Abab bab.\nDad fef!\nFaf?\na b c\ngag.\nHag.\n").out.splitlines()
-    first, last = " ".join(alone[:3]), " ".join(alone[4:])
-    assert ended.out.splitlines() == [first, "", alone[3], "", last]
-    cut = translate("Abab bab. Dad fef! Faf?\n", "--config.decode.split_sentences=never")
-    assert cut.out != f"{first}\n"  # the control
+    alone = translate("\n".join(sentences)).out.splitlines()
+    assert all(alone)
+    joined = " ".join(alone[:3])
+    assert ended.out.splitlines() == [joined, "", alone[3], "", " ".join(alone[4:])]
+    cut = translate(f"{first}\n", "--config.decode.split_sentences=never")
+    assert cut.out != f"{joined}\n"  # the control
 
 
 def test_several_translations_of_a_split_line_are_sorted_by_the_sum_of_their_scores(translate):
@@ -114,8 +124,9 @@ def test_several_translations_of_a_split_line_are_sorted_by_the_sum_of_their_sco
         out = translate(text, "--config.decode.num_best=2").out
         return [line.split("\t") for line in out.splitlines()]
 
-    left, right = rows("a bab.\nDad d.\n")[::2]
-    found = rows("a\na bab. Dad d.\n")[2:]
+    left, right = rows("a b c d e f!\nA i g i a g.\n")[::2]
+    assert all((left[2], right[2]))
+    found = rows("a\na b c d e f! A i g i a g.\n")[2:]
     assert [row[0] for row in found] == ["2", "2"]
     assert found[0][2] == f"{left[2]} {right[2]}"
     scores = [float(row[1]) for row in found]

@@ -25,18 +25,18 @@ TASKS = {
 def test_passes_differ_by_their_dropout_and_count_half_each(name, tmp_path):
     changes = {"task": name, "train.best_metric": "loss", "train.r_drop": 2.0, **TASKS[name]}
     task = REGISTRY[name](toy_config(tmp_path, **changes))
-    key, batch, hparams = jax.random.key(0), task.plan[0], task.hparams()
-    batch = jax.tree.map(jnp.asarray, batch)
+    batch, hparams = jax.tree.map(jnp.asarray, task.plan[0]), task.hparams()
     params = task.init_params(jax.random.key(1))
-    loss = jax.jit(lambda hparams: task.loss(params, batch, hparams, key))
+    loss = jax.jit(lambda hparams, seed=0: task.loss(params, batch, hparams, jax.random.key(seed)))
     none, one, two = (loss(hparams | {"r_drop": weight}) for weight in (0.0, 1.0, 2.0))
     assert loss._cache_size() == 1
     assert one.loss - none.loss > 1e-3 * none.loss
     np.testing.assert_allclose(two.loss - one.loss, one.loss - none.loss, rtol=1e-3)
     np.testing.assert_array_equal(two[1:], none[1:])
-    single = loss({key: value for key, value in hparams.items() if key != "r_drop"})
-    assert none.weight == single.weight > 1
-    np.testing.assert_allclose(none.loss, single.loss, rtol=0.2)
+    single = {key: value for key, value in hparams.items() if key != "r_drop"}
+    assert none.weight == loss(single).weight > 1
+    draws = [(loss(hparams | {"r_drop": 0.0}, i).loss, loss(single, i).loss) for i in range(20)]
+    np.testing.assert_allclose(*np.mean(draws, axis=0), rtol=0.1)
     # Control: without dropout the passes are the same, and those of one pass.
     still = {"label_smoothing": hparams["label_smoothing"]}
     np.testing.assert_allclose(loss(still | {"r_drop": 9.0}), loss(still), rtol=1e-5)

@@ -70,7 +70,7 @@ class Linear(nn.Module):
 class Dropout(nn.Module):
     """Zeroes a fraction of `x` and scales the rest up (Srivastava et al. 2014) [5.4].
 
-    The random bits are a hash of each element's index and a seed. XLA fuses it into whatever
+    The random bits are a hash of each element's index and the key. XLA fuses it into whatever
     reads the result, while a generator's output would have to be written to memory first.
 
     Args:
@@ -85,17 +85,21 @@ class Dropout(nn.Module):
         if is_off(rate):
             return x
         rate = jnp.asarray(rate, jnp.float32)
-        seeds = jax.random.bits(self.make_rng("dropout"), (2,))
+        # The key is itself a hash: bits drawn with it would be no more random.
+        seeds = jax.random.key_data(self.make_rng("dropout"))
         shape = (*x.shape[:-1], 1) if self.whole else x.shape
         keep = hash_uniform(seeds, shape) >= rate
         return jnp.where(keep, x * (1.0 / (1.0 - rate)).astype(x.dtype), 0)
 
 
-def hash_uniform(seeds: UInt32[Array, "2"], shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Returns numbers in [0, 1), each a hash of the two seeds and its own flat index.
+def hash_uniform(seeds: UInt32[Array, "seeds"], shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Returns numbers in [0, 1), each a hash of the seeds and its own flat index.
 
-    Two rounds of the 32-bit finalizer with the constants of Chris Wellons' `lowbias32`, with a
-    seed mixed in before each. The 24 highest bits become the number: float32 has no more.
+    A round of the 32-bit finalizer with the constants of Chris Wellons' `lowbias32` for each seed,
+    which is mixed in before. The 24 highest bits become the number: float32 has no more.
+
+    Args:
+      seeds: two or more.
     """
     index = jnp.zeros(shape, jnp.uint32)
     stride = 1

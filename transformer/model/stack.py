@@ -226,6 +226,7 @@ def run_layers(
     if config.remat:
         run = nn.remat(run, prevent_cse=not config.scan_layers)
     if not config.scan_layers:
+        run = nn.jit(run)  # traced once for all layers
         results = []
         for layer, part in zip(layers, each or [None] * depth, strict=True):
             x, result = run(layer, x, part)

@@ -1,54 +1,57 @@
 """Learning-rate schedules [5.3].
 
-A rate is a traced number, so that runs which differ only in it share one compiled step. This module
-does not need optax, whose import takes longer than the check of a config.
+A rate is a traced number, so that runs which differ only in it share one compiled step. For a line
+of the log, NumPy (`xp`) computes it, since JAX would compile each operation. This module does not
+need optax, whose import takes longer than the check of a config.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 
-def noam(step, hparams, d_model):
+def noam(xp, step, hparams, d_model):
     """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
-    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
-    return hparams["learning_rate"] * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup**-1.5)
+    warmup = xp.maximum(hparams["warmup_steps"], 1.0)
+    return hparams["learning_rate"] * d_model**-0.5 * xp.minimum(step**-0.5, step * warmup**-1.5)
 
 
-def inverse_sqrt(step, hparams, d_model):
+def inverse_sqrt(xp, step, hparams, d_model):
     """Linear to the peak in `warmup_steps`, then falling with the square root of the step.
 
     The same shape as `noam`, scaled by the peak; fairseq's `inverse_sqrt`.
     """
-    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
-    return hparams["learning_rate"] * jnp.minimum(step / warmup, jnp.sqrt(warmup / step))
+    warmup = xp.maximum(hparams["warmup_steps"], 1.0)
+    return hparams["learning_rate"] * xp.minimum(step / warmup, xp.sqrt(warmup / step))
 
 
-def cosine(step, hparams, d_model):
+def cosine(xp, step, hparams, d_model):
     """Linear to the peak, then half a cosine down to zero at `total_steps`.
 
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts.
     """
-    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
-    progress = (step - warmup) / jnp.maximum(hparams["total_steps"] - warmup, 1.0)
-    decay = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
-    return hparams["learning_rate"] * jnp.where(step < warmup, step / warmup, decay)
+    warmup = xp.maximum(hparams["warmup_steps"], 1.0)
+    progress = (step - warmup) / xp.maximum(hparams["total_steps"] - warmup, 1.0)
+    decay = 0.5 * (1.0 + xp.cos(xp.pi * xp.clip(progress, 0.0, 1.0)))
+    return hparams["learning_rate"] * xp.minimum(step / warmup, decay)
 
 
-def linear(step, hparams, d_model):
+def linear(xp, step, hparams, d_model):
     """Linear to the peak, then linear down to zero at `total_steps`.
 
     Source: Devlin et al. 2019, "BERT", appendix A.2.
     """
-    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
+    warmup = xp.maximum(hparams["warmup_steps"], 1.0)
     rest = hparams["total_steps"] - step
-    decay = jnp.maximum(rest, 0.0) / jnp.maximum(hparams["total_steps"] - warmup, 1.0)
-    return hparams["learning_rate"] * jnp.minimum(step / warmup, jnp.minimum(decay, 1.0))
+    decay = xp.maximum(rest, 0.0) / xp.maximum(hparams["total_steps"] - warmup, 1.0)
+    return hparams["learning_rate"] * xp.minimum(step / warmup, xp.minimum(decay, 1.0))
 
 
-def wsd(step, hparams, d_model):
+def wsd(xp, step, hparams, d_model):
     """Linear to the peak, constant, then down to zero at `total_steps` (warmup-stable-decay).
 
     The last `decay_fraction` of the steps has the form 1 - sqrt, from one to zero.
@@ -56,17 +59,17 @@ def wsd(step, hparams, d_model):
     Source: Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
     Durations", equation 1 and section 3.
     """
-    warmup, total = jnp.maximum(hparams["warmup_steps"], 1.0), hparams["total_steps"]
+    warmup, total = xp.maximum(hparams["warmup_steps"], 1.0), hparams["total_steps"]
     length = hparams["decay_fraction"] * total
-    progress = (step - (total - length)) / jnp.maximum(length, 1.0)
-    decay = 1.0 - jnp.sqrt(jnp.clip(progress, 0.0, 1.0))
-    return hparams["learning_rate"] * jnp.minimum(step / warmup, decay)
+    progress = (step - (total - length)) / xp.maximum(length, 1.0)
+    decay = 1.0 - xp.sqrt(xp.clip(progress, 0.0, 1.0))
+    return hparams["learning_rate"] * xp.minimum(step / warmup, decay)
 
 
-def constant(step, hparams, d_model):
+def constant(xp, step, hparams, d_model):
     """Linear to the peak in `warmup_steps`, then constant."""
-    warmup = jnp.maximum(hparams["warmup_steps"], 1.0)
-    return hparams["learning_rate"] * jnp.minimum(step / warmup, 1.0)
+    warmup = xp.maximum(hparams["warmup_steps"], 1.0)
+    return hparams["learning_rate"] * xp.minimum(step / warmup, 1.0)
 
 
 SCHEDULES: dict[str, Callable[..., Any]] = {
@@ -86,12 +89,14 @@ def warmup_fix(updates: int) -> str:
 
 def learning_rate(
     schedule: str, update: Int[Array, ""] | int, hparams: dict[str, Any], d_model: int
-) -> Float[Array, ""]:
+) -> Float[Array, ""] | Float[np.ndarray, ""]:
     """Returns the learning rate of an update, counted from one.
 
     Args:
+      update: of a Python number, the rate is an array of NumPy.
       hparams: "learning_rate" (noam: a factor; others: the peak), "warmup_steps" and, for
         cosine, linear and wsd, "total_steps", in updates; for wsd also "decay_fraction".
     """
-    step = jnp.asarray(update, jnp.float32)
-    return jnp.asarray(SCHEDULES[schedule](step, hparams, d_model), jnp.float32)
+    xp = jnp if isinstance(update, jax.Array) else np
+    step = xp.asarray(update, xp.float32)
+    return xp.asarray(SCHEDULES[schedule](xp, step, hparams, d_model), xp.float32)
