@@ -304,8 +304,10 @@ class LoadedRun:
             )
         return self.trained.predictor
 
-    def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
+    def _tagged(self, texts: Iterable[str], source_tag: Any) -> list[str]:
         """Source texts with their tags, if the model has tags."""
+        if not isinstance(source_tag, str | None):
+            raise UserError(f"source_tag={source_tag!r} is no str: give one such as '<2de>'")
         tag = Tagger(self.config.data, source_tag)
         return [tag(text, f"text {number}") for number, text in enumerate(_texts(texts), 1)]
 

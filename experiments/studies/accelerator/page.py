@@ -185,7 +185,7 @@ def _together(result: Any, results: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"Seconds of {result[0]['steps']} steps of each run of the quickstart, without "
         "compilation; sequential runs share one compiled step. For a CPU see "
-        "[benchmark](benchmark.md)."
+        "[many runs](many_runs.md)."
     )
 
 
