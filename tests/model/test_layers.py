@@ -342,5 +342,7 @@ def test_layers_are_traced_once_and_each_drops_on_its_own():
 
     with nn.intercept_methods(spy):
         outs = [run(seed) for seed in range(100)]
-    assert len(traced) == 1
+        assert len(traced) == 1
+        model.apply(variables, source, mask, method="encode")  # control: in no program
+        assert len(traced) == 1 + 3
     assert len({np.asarray(out).tobytes() for out in outs}) == 2**3

@@ -8,6 +8,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from transformer.model.attention import MultiHeadAttention
@@ -226,7 +227,8 @@ def run_layers(
     if config.remat:
         run = nn.remat(run, prevent_cse=not config.scan_layers)
     if not config.scan_layers:
-        run = nn.jit(run)  # traced once for all layers
+        if isinstance(x, Tracer):  # outside a program, each call would compile one
+            run = nn.jit(run)  # traced once for all layers
         results = []
         for layer, part in zip(layers, each or [None] * depth, strict=True):
             x, result = run(layer, x, part)
