@@ -1,5 +1,6 @@
 """The layers of encoder and decoder [3.1], and how they follow one another."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -227,12 +228,14 @@ def run_layers(
     if config.remat:
         run = nn.remat(run, prevent_cse=not config.scan_layers)
     if not config.scan_layers:
-        if isinstance(x, Tracer):  # outside a program, each call would compile one
-            run = nn.jit(run)  # traced once for all layers
+        run = nn.jit(run)  # traced once for all layers
+        # Outside a program, each call would compile one. `nn.jit` stays for its random keys.
+        in_program = isinstance(x, Tracer)
         results = []
-        for layer, part in zip(layers, each or [None] * depth, strict=True):
-            x, result = run(layer, x, part)
-            results.append(result)
+        with contextlib.nullcontext() if in_program else jax.disable_jit():
+            for layer, part in zip(layers, each or [None] * depth, strict=True):
+                x, result = run(layer, x, part)
+                results.append(result)
         return x, tuple(results)
     of_layer = ["params", "gates"]
     shared: dict[str, Any] = {"variable_broadcast": of_layer} if config.share_layers else {}
