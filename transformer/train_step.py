@@ -80,8 +80,9 @@ def make_train_step(
             return sums.loss / jnp.maximum(sums.weight, 1.0), sums
 
         (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(moving)
-        # XLA would compile sums, and what `//` does to negative numbers, for each parameter.
-        finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(ravel_pytree(gradient)[0]))
+        # XLA would compile sums, `&`, and what `//` does to negative numbers, for each parameter.
+        norm = optax.tree.norm(ravel_pytree(gradient)[0])
+        finite = jnp.isfinite(jnp.stack([value, norm])).all()
         rate = learning_rate(schedule, jax.lax.div(state.step, accumulate) + 1, hparams, d_model)
         done = state.step + 1
         updates, opt_state = optimizer.update(

@@ -1,8 +1,9 @@
 """Learning-rate schedules [5.3].
 
-A rate is a traced number, so that runs which differ only in it share one compiled step. For a line
-of the log, NumPy (`xp`) computes it, since JAX would compile each operation. This module does not
-need optax, whose import takes longer than the check of a config.
+A schedule returns factors; the rate of an update is the least of them times `learning_rate`. It is
+a traced number, so that runs which differ only in it share one compiled step. For a line of the
+log, NumPy (`xp`) computes it, since JAX would compile each operation. This module does not need
+optax, whose import takes longer than the check of a config.
 """
 
 from collections.abc import Callable
@@ -15,9 +16,9 @@ from jaxtyping import Array, Float, Int
 
 
 def noam(xp, step, hparams, d_model):
-    """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
+    """d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
     warmup = xp.maximum(hparams["warmup_steps"], 1.0)
-    return hparams["learning_rate"] * d_model**-0.5 * xp.minimum(step**-0.5, step * warmup**-1.5)
+    return d_model**-0.5 * step * warmup**-1.5, d_model**-0.5 * step**-0.5
 
 
 def inverse_sqrt(xp, step, hparams, d_model):
@@ -26,7 +27,7 @@ def inverse_sqrt(xp, step, hparams, d_model):
     The same shape as `noam`, scaled by the peak; fairseq's `inverse_sqrt`.
     """
     warmup = xp.maximum(hparams["warmup_steps"], 1.0)
-    return hparams["learning_rate"] * xp.minimum(step / warmup, xp.sqrt(warmup / step))
+    return step / warmup, xp.sqrt(warmup / step)
 
 
 def cosine(xp, step, hparams, d_model):
@@ -37,7 +38,7 @@ def cosine(xp, step, hparams, d_model):
     warmup = xp.maximum(hparams["warmup_steps"], 1.0)
     progress = (step - warmup) / xp.maximum(hparams["total_steps"] - warmup, 1.0)
     decay = 0.5 * (1.0 + xp.cos(xp.pi * xp.clip(progress, 0.0, 1.0)))
-    return hparams["learning_rate"] * xp.minimum(step / warmup, decay)
+    return step / warmup, decay
 
 
 def linear(xp, step, hparams, d_model):
@@ -48,7 +49,7 @@ def linear(xp, step, hparams, d_model):
     warmup = xp.maximum(hparams["warmup_steps"], 1.0)
     rest = hparams["total_steps"] - step
     decay = xp.maximum(rest, 0.0) / xp.maximum(hparams["total_steps"] - warmup, 1.0)
-    return hparams["learning_rate"] * xp.minimum(step / warmup, xp.minimum(decay, 1.0))
+    return step / warmup, decay, 1.0
 
 
 def wsd(xp, step, hparams, d_model):
@@ -63,13 +64,13 @@ def wsd(xp, step, hparams, d_model):
     length = hparams["decay_fraction"] * total
     progress = (step - (total - length)) / xp.maximum(length, 1.0)
     decay = 1.0 - xp.sqrt(xp.clip(progress, 0.0, 1.0))
-    return hparams["learning_rate"] * xp.minimum(step / warmup, decay)
+    return step / warmup, decay
 
 
 def constant(xp, step, hparams, d_model):
     """Linear to the peak in `warmup_steps`, then constant."""
     warmup = xp.maximum(hparams["warmup_steps"], 1.0)
-    return hparams["learning_rate"] * xp.minimum(step / warmup, 1.0)
+    return step / warmup, 1.0
 
 
 SCHEDULES: dict[str, Callable[..., Any]] = {
@@ -99,4 +100,7 @@ def learning_rate(
     """
     xp = jnp if isinstance(update, jax.Array) else np
     step = xp.asarray(update, xp.float32)
-    return xp.asarray(SCHEDULES[schedule](xp, step, hparams, d_model), xp.float32)
+    factors = [xp.asarray(x, xp.float32) for x in SCHEDULES[schedule](xp, step, hparams, d_model)]
+    peak = xp.asarray(hparams["learning_rate"], xp.float32)
+    # XLA would compute a minimum of numbers again in the update of each parameter, not a reduction.
+    return xp.asarray(xp.min(peak * xp.stack(factors)))
