@@ -23,6 +23,8 @@ REMEDIES = {
     errno.EROFS: "name a place that can be written to",
 }
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of glibc's mallopt, see <malloc.h>
+COMPILED = "/jax/core/compile/backend_compile_duration"  # jax's name of the event
+LONG_COMPILATION = 0.1  # seconds; the many short ones free little
 BROKEN_PIPE = 0  # the exit code where nobody reads on, as in `| head`: what was asked for was given
 INTERRUPTED = 130
 
@@ -133,13 +135,24 @@ def keep_program_memory() -> None:
 
     Each execution of a compiled program allocates its temporary arrays as one block: for a
     training step, hundreds of megabytes. See `keep_freed_memory`; glibc keeps large blocks for its
-    main thread alone, so a program runs in the thread that calls it. Call this before jax has
-    started its backend.
+    main thread alone, so a program runs in the thread that calls it. What a compilation has freed,
+    other threads' mostly, goes back to the system. Call this before jax has started its backend.
     """
     import jax  # here, so that a misspelt flag is answered before it
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     keep_freed_memory()
+    jax.monitoring.register_event_duration_secs_listener(_free_after_compilation)
+
+
+def _free_after_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    """Gives freed memory back after a program was compiled or read, if that took its time.
+
+    The end of the main thread's heap stays, where the blocks of programs are.
+    """
+    library = ctypes.CDLL(None)
+    if event == COMPILED and duration_secs > LONG_COMPILATION and hasattr(library, "malloc_trim"):
+        library.malloc_trim(ctypes.c_size_t(sys.maxsize))
 
 
 def keep_freed_memory() -> None:

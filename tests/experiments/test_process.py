@@ -288,3 +288,39 @@ def test_a_program_gets_the_memory_that_its_last_execution_freed(way, few):
     command = [sys.executable, "-c", COUNT_FAULTS, way]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     assert (int(done.stdout) < 0.1 * PAGES) == few
+
+
+FREED = """
+import ctypes, gc, sys, threading
+from pathlib import Path
+from experiments import process
+if sys.argv[1] == "free":
+    process.keep_program_memory()
+else:
+    process.keep_freed_memory()
+import jax, jax.numpy as jnp
+jax.config.update("jax_enable_compilation_cache", False)
+def unrolled(x):
+    for i in range(300):
+        x = jnp.sin(x.at[i].add(i)) @ x
+    return x
+def compile():
+    jax.jit(unrolled).lower(jnp.ones((512, 512))).compile()
+def held():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+thread = threading.Thread(target=compile)
+thread.start()
+thread.join()
+gc.collect()
+before = held()
+ctypes.CDLL(None).malloc_trim(0)
+print(before - held())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
+@pytest.mark.parametrize(("way", "few"), [("free", True), ("keep", False)])
+def test_the_memory_that_a_compilation_has_freed_goes_back(way, few):
+    command = [sys.executable, "-c", FREED, way]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    assert (int(done.stdout) < 5 * 2**20) == few
