@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from transformer.model.config import ModelConfig
+from transformer.model.norms import Norm
 
 
 def repeat_heads(heads: Float[Array, "B M G K"], num_heads: int) -> Float[Array, "B M H K"]:
@@ -21,12 +22,12 @@ def repeat_heads(heads: Float[Array, "B M G K"], num_heads: int) -> Float[Array,
     return jnp.repeat(heads, group, axis=2) if group > 1 else heads
 
 
-def head_norm(config: ModelConfig) -> nn.LayerNorm:
+def head_norm(config: ModelConfig) -> Norm:
     """Returns the normalisation of each query or key over its head.
 
     Source: Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2.
     """
-    return nn.LayerNorm(epsilon=config.norm_epsilon, dtype=config.dtype, use_bias=False)
+    return Norm(centered=True, use_bias=False, epsilon=config.norm_epsilon, dtype=config.dtype)
 
 
 def l2_normalize(heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:

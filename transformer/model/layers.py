@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
 from transformer.model.config import ModelConfig
+from transformer.model.norms import Norm
 
 
 class DropoutRates(NamedTuple):
@@ -204,12 +205,7 @@ class Residual(nn.Module):
         return self.norm(x + self.dropout(sublayer(x), rate))
 
 
-def make_norm(config: ModelConfig) -> nn.Module:
-    """Returns layer or root-mean-square normalisation over the width.
-
-    Statistics are float32, the output is of the compute dtype.
-
-    Source: Ba et al. 2016, equation 4; Zhang and Sennrich 2019, equation 4.
-    """
-    kind = nn.RMSNorm if config.norm == "rms" else nn.LayerNorm
-    return kind(epsilon=config.norm_epsilon, dtype=config.dtype)
+def make_norm(config: ModelConfig) -> Norm:
+    """Returns layer or root-mean-square normalisation over the width."""
+    layer = config.norm == "layer"
+    return Norm(layer, layer, config.norm_epsilon, config.dtype)
