@@ -2,12 +2,15 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import sacrebleu
 
+from places import ROOT
 from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores, moses_lowercase
 from transformer.metrics.tokens import TokenMetrics, loss_intervals, summarize
@@ -171,6 +174,16 @@ def test_what_is_not_finite_becomes_null(tmp_path):
     assert logged(tmp_path) == [
         {"step": 1, "split": "train", "loss": None, "nll": None, "accuracy": 0.5}
     ]
+
+
+def test_a_training_does_not_import_pytorch_but_leaves_it_to_others(tmp_path):
+    (tmp_path / "torch.py").write_text("print('imported')\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import transformer.run\n"
+        "print('torch' in sys.modules, 'tensorboardX' in sys.modules); import torch"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "False True\nimported\n", done.stderr
 
 
 def test_a_translator_that_hits_a_letter_now_and_then_has_an_interval_too():

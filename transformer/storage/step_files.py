@@ -1,17 +1,36 @@
 """The files that training extends step by step: its metrics, and snapshots of its attention."""
 
+import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from tensorboardX import SummaryWriter
 
 from transformer.storage.files import write_arrays, write_text
 
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
+
+
+@contextlib.contextmanager
+def without_torch() -> Iterator[None]:
+    """Within it, PyTorch cannot be imported, unless it was before."""
+    name = "torch"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # pyright: ignore[reportArgumentType]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+with without_torch():  # tensorboardX would import it: a second and 180 MB, for nothing used here
+    from tensorboardX import SummaryWriter
 
 
 class MetricsWriter:
