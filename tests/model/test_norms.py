@@ -39,3 +39,18 @@ def test_norms_of_runs_have_the_gradients_of_each():
     for run, scale in enumerate(scales):
         for found, expected in zip(together, gradient(scale), strict=True):
             np.testing.assert_allclose(found[run], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_an_input_of_half_the_width_is_kept_as_it_is():
+    x, scale = random(3, 7, 22).astype(jnp.bfloat16), random(22, seed=1)
+    y, back = jax.vjp(lambda x, scale: normalize(x, scale, True, 0.3), x, scale)
+    assert y.dtype == jnp.float32
+    assert [a.dtype for a in jax.tree.leaves(back) if a.shape == x.shape] == [jnp.bfloat16]
+    expected, back_wide = jax.vjp(
+        lambda x, scale: normalize(x, scale, True, 0.3), x.astype(jnp.float32), scale
+    )
+    np.testing.assert_array_equal(y, expected)
+    g = random(3, 7, 22, seed=2)
+    by_x, by_scale = back(g)
+    np.testing.assert_array_equal(by_x, back_wide(g)[0].astype(jnp.bfloat16))
+    np.testing.assert_array_equal(by_scale, back_wide(g)[1])

@@ -1,5 +1,7 @@
 """Layer and root-mean-square normalisation, with a gradient that keeps little."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,7 @@ class Norm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
         scale = self.param("scale", nn.initializers.ones_init(), x.shape[-1:])
-        y = normalize(x.astype(jnp.float32), scale, self.centered, self.epsilon)
+        y = normalize(x, scale, self.centered, self.epsilon)
         if self.use_bias:
             y = y + self.param("bias", nn.initializers.zeros_init(), x.shape[-1:])
         return y.astype(self.dtype)
@@ -34,7 +36,7 @@ class Norm(nn.Module):
 def _normalize(
     x: Float[Array, "*batch D"], scale: Float[Array, "D"], centered: bool, epsilon: float
 ) -> Float[Array, "*batch D"]:
-    """Returns u * scale, where u = (x - mean) / sqrt(variance + epsilon).
+    """Returns u * scale in float32, where u = (x - mean) / sqrt(variance + epsilon).
 
     Let g be the gradient of the loss by the output, and h = g * scale. Then that by x is (h -
     mean(h) - u mean(h u)) / sqrt(variance + epsilon), and that by the scale is the sum of g u over
@@ -45,21 +47,23 @@ def _normalize(
 
 
 def _forward(x, scale, centered, epsilon):
-    mean = x.mean(-1, keepdims=True) if centered else jnp.zeros_like(x[..., :1])
-    inverse = jax.lax.rsqrt(jnp.square(x - mean).mean(-1, keepdims=True) + epsilon)
-    return (x - mean) * inverse * scale, (x, scale, mean, inverse)
+    wide = x.astype(jnp.float32)
+    mean = wide.mean(-1, keepdims=True) if centered else jnp.zeros_like(wide[..., :1])
+    inverse = jax.lax.rsqrt(jnp.square(wide - mean).mean(-1, keepdims=True) + epsilon)
+    return (wide - mean) * inverse * scale, (x, scale, mean, inverse)
 
 
 def _backward(centered, epsilon, kept, g):
     x, scale, mean, inverse = kept
-    u = (x - mean) * inverse
+    u = (x.astype(jnp.float32) - mean) * inverse
     gu = g * u
-    # The means, as products with a vector: for sums, XLA would write h to memory first.
+    # Means of h and h u as products with a vector: for sums, XLA would write h to memory first.
     weights = scale / scale.size
-    by_x = g * scale - u * (gu @ weights)[..., None]
+    product = functools.partial(jnp.matmul, precision="highest")  # float32 on accelerators, too
+    by_x = g * scale - u * product(gu, weights)[..., None]
     if centered:
-        by_x -= (g @ weights)[..., None]
-    return by_x * inverse, gu.sum(range(gu.ndim - 1))
+        by_x -= product(g, weights)[..., None]
+    return (by_x * inverse).astype(x.dtype), gu.sum(range(gu.ndim - 1))
 
 
 normalize = jax.custom_vjp(_normalize, nondiff_argnums=(2, 3))
