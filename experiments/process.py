@@ -89,7 +89,8 @@ def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
 class _Lines(logging.Handler):
     """Prints lines to a stream of `sys`, as it is then: a progress bar takes its place.
 
-    A line that cannot be printed ends the command, as an answer that cannot.
+    A line that cannot be printed ends the command, as an answer that cannot. It is written at once
+    with its end, so that lines of several loggers and threads do not mix.
     """
 
     def __init__(self, stream: str):
@@ -97,7 +98,9 @@ class _Lines(logging.Handler):
         self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=getattr(sys, self._stream), flush=True)
+        stream = getattr(sys, self._stream)
+        stream.write(f"{self.format(record)}\n")
+        stream.flush()
 
 
 @contextlib.contextmanager
