@@ -100,7 +100,7 @@ TABLE = (
         "compare",
         "experiments.comparison.compare.compare_runs",
         "compare runs on one test set, with intervals and significance tests",
-        ("runs", "set", "output"),
+        ("runs", "set", "levels", "output"),
         workdir=None,
     ),
     Mode(

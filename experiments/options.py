@@ -33,6 +33,10 @@ class Options:
         "systems, the baseline first: RUN,RUN[,...]; seeds of one system are joined, RUN+RUN, or a "
         "sweep over seeds; NAME=RUN names it"
     )
+    levels: str | None = _flag(
+        "validation scores, joined by commas, to which compare tells the minutes of training; "
+        "default: the best that all reach"
+    )
     set: str | None = _flag("test set below evaluations/ of each run; default: their own")
     source_tag: str | None = _flag(
         "tag put before every source, of a model of several corpora, such as <2de>"

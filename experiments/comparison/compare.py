@@ -14,6 +14,13 @@ from experiments.comparison.figures import draw_differences, draw_lengths
 from experiments.comparison.outputs import TASKS
 from experiments.comparison.systems import EXAMPLE, System, read_systems
 from experiments.comparison.table import TITLES, notes, signatures, table_rows, title_of
+from experiments.comparison.training import (
+    Training,
+    draw_training,
+    parse_levels,
+    read_training,
+    training_table,
+)
 from experiments.display import web_page
 from experiments.display.text_table import (
     latex_table,
@@ -44,33 +51,61 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> Iterable
     """
     if options.runs is None:
         raise UserError(f"--runs is missing: name the systems to compare, such as {EXAMPLE}")
+    levels = parse_levels(options.levels)
     task, systems = read_systems(options.runs, options.set)
     output = Path(options.output or OUTPUT).expanduser()
     workdir.make_writable(output)
     comparisons = compare(comparable(TASKS[task].measures, systems), systems)
-    about = notes(task, systems, comparisons)
-    for comparison in comparisons:
-        print_table(_printed(task, systems, comparison))
+    tables = [
+        Table(title_of(find(c.measure.name, task)), [*TITLES], table_rows(task, systems, c))
+        for c in comparisons
+    ]
+    training, more = read_training(task, systems, [c.measure.name for c in comparisons], levels)
+    about = notes(task, systems, comparisons) + more
+    trained = [] if training is None else [training_table(systems, training)]
+    for table in (*tables, *trained):
+        print_table(_printed(table))
     signed = signatures(task, systems)
     for line in (*about, *(f"{name}: {text}" for name, text in signed)):
         print(line, flush=True)
     title = "Comparison" + (f" on {options.set}" if options.set else "")
-    rows = [
-        [title_of(find(comparison.measure.name, task)), *row]
-        for comparison in comparisons
-        for row in table_rows(task, systems, comparison)
-    ]
-    yield _write(output / "comparison.md", _markdown(title, rows, about, signed))
+    rows = [[table.caption, *row] for table in tables for row in table.rows]
+    yield _write(output / "comparison.md", _markdown(title, rows, trained, about, signed))
     yield _write(output / "comparison.tex", _latex(rows, about, signed))
-    yield _write_page(output / "comparison.html", title, task, systems, comparisons, about)
+    page = _draw(task, systems, comparisons, training)
+    yield web_page.write_page(
+        output / "comparison.html",
+        "comparison.html",
+        title=f"{title}: {', '.join(system.name for system in systems)}",
+        command=_command(),
+        tables=tables,
+        trained=trained,
+        notes=about,
+        signatures=signed,
+        changes=find_changes(task, systems),
+        measure=find(TASKS[task].changes, task).title,
+        noun=TASKS[task].noun,
+        baseline=systems[0].name,
+        runs=[(system.name, [str(run.folder) for run in system.runs]) for system in systems],
+        **page,
+    )
 
 
 def _markdown(
-    title: str, rows: list[list[str]], about: list[str], signed: list[tuple[str, str]]
+    title: str,
+    rows: list[list[str]],
+    trained: list[Table],
+    about: list[str],
+    signed: list[tuple[str, str]],
 ) -> str:
-    cells = [[*map(markdown_text, row)] for row in rows]
+    def cells(rows: list[list[str]]) -> list[list[str]]:
+        return [[*map(markdown_text, row)] for row in rows]
+
     parts = [f"# {markdown_text(title)}", f"```\n{one_line(_command())}\n```"]
-    parts += [markdown_table(HEAD, cells, 2), *map(markdown_text, about)]
+    parts += [markdown_table(HEAD, cells(rows), 2)]
+    for table in trained:
+        parts += [f"{table.caption}:", markdown_table(table.head, cells(table.rows), 1)]
+    parts += map(markdown_text, about)
     parts += ["\n".join(f"- {name}: `{text}`" for name, text in signed)]
     return "\n\n".join(filter(None, parts))
 
@@ -91,57 +126,41 @@ def _command() -> str:
     return f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
 
 
-def _printed(task: str, systems: Sequence[System], comparison: Comparison) -> PrintedTable:
-    table = PrintedTable(title=title_of(find(comparison.measure.name, task)))
-    for column, name in enumerate(TITLES):
-        table.add_column(name, justify="right" if column else "left")
-    for row in table_rows(task, systems, comparison):
-        table.add_row(*row)
-    return table
+def _printed(table: Table) -> PrintedTable:
+    printed = PrintedTable(title=table.caption)
+    for column, name in enumerate(table.head):
+        printed.add_column(name, justify="right" if column else "left")
+    for row in table.rows:
+        printed.add_row(*row)
+    return printed
 
 
-def _write_page(
-    path: Path,
-    title: str,
+def _draw(
     task: str,
     systems: Sequence[System],
     comparisons: Sequence[Comparison],
-    about: list[str],
-) -> Path:
+    training: Training | None,
+) -> dict[str, tuple[str, str]]:
+    """The figures of the page by name, each with its caption."""
     known, main = TASKS[task], comparisons[0].measure
     buckets = length_buckets(systems[0].runs[0].outputs.lengths)
     by_length = [compare([main], systems, rows)[0] for rows in buckets]
     interval = f"{CONFIDENCE:.0%} intervals"
-    captions = (
-        f"Difference to the baseline, {systems[0].name}, with {interval}.",
-        f"{find(main.name, task).title} by the words of a {known.noun}, with the number of "
-        f"{known.noun}s below, and the difference to the baseline with {interval}.",
-    )
-    figures = (
-        draw_differences(task, systems, comparisons),
-        draw_lengths(task, systems, buckets, by_length),
-    )
-    drawn = [
-        (web_page.figure_svg(figure, name, caption, web_page.COLOURS), caption)
-        for name, figure, caption in zip(("all", "lengths"), figures, captions, strict=True)
-    ]
-    tables = [
-        Table(title_of(find(c.measure.name, task)), [*TITLES], table_rows(task, systems, c))
-        for c in comparisons
-    ]
-    return web_page.write_page(
-        path,
-        "comparison.html",
-        title=f"{title}: {', '.join(system.name for system in systems)}",
-        command=_command(),
-        tables=tables,
-        notes=about,
-        signatures=signatures(task, systems),
-        differences=drawn[0],
-        lengths=drawn[1],
-        changes=find_changes(task, systems),
-        measure=find(known.changes, task).title,
-        noun=known.noun,
-        baseline=systems[0].name,
-        runs=[(system.name, [str(run.folder) for run in system.runs]) for system in systems],
-    )
+    drawn = {
+        "differences": (
+            draw_differences(task, systems, comparisons),
+            f"Difference to the baseline, {systems[0].name}, with {interval}.",
+        ),
+        "lengths": (
+            draw_lengths(task, systems, buckets, by_length),
+            f"{find(main.name, task).title} by the words of a {known.noun}, with the number of "
+            f"{known.noun}s below, and the difference to the baseline with {interval}.",
+        ),
+    }
+    if training is not None:
+        caption = "Validation scores during training, a line per run. Dotted: the levels above."
+        drawn["training"] = draw_training(systems, training), caption
+    return {
+        name: (web_page.figure_svg(figure, name, caption, web_page.COLOURS), caption)
+        for name, (figure, caption) in drawn.items()
+    }

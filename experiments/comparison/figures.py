@@ -64,9 +64,9 @@ def draw_lengths(
     offsets = np.linspace(-SPREAD / 2, SPREAD / 2, len(systems) + 2)[1:-1]
     for n, (system, offset) in enumerate(zip(systems, offsets, strict=True)):
         places = np.arange(len(buckets)) + offset
-        look = {"color": _colour(n), "marker": MARKER_SHAPES[n % len(MARKER_SHAPES)]}
+        look = {"color": system_colour(n), "marker": MARKER_SHAPES[n % len(MARKER_SHAPES)]}
         means = [metric.scale * np.mean(found.scores[n]) for found in comparisons]
-        label = shorten(system.name, MAX_NAME) + (" (baseline)" if n == 0 else "")
+        label = system_label(system, n)
         scores.plot(places, means, linewidth=1, markersize=4, label=label, **look)
         for place, found in zip(places, comparisons, strict=True):
             if n:
@@ -96,14 +96,25 @@ def _draw_interval(
     assert found is not None, "the baseline has no difference"
     value, half = metric.scale * found.mean, metric.scale * (found.high - found.mean)
     marker = MARKER_SHAPES[n % len(MARKER_SHAPES)]
-    look: dict[str, Any] = {"fmt": marker, "color": _colour(n), "markersize": 4, "capsize": 2.5}
+    look: dict[str, Any] = {
+        "fmt": marker,
+        "color": system_colour(n),
+        "markersize": 4,
+        "capsize": 2.5,
+    }
     if upright:
         axes.errorbar([place], [value], yerr=[half], **look)
     else:
         axes.errorbar([value], [place], xerr=[half], **look)
 
 
-def _colour(n: int) -> str:
+def system_label(system: System, n: int) -> str:
+    """Returns the name of system n in a legend."""
+    return shorten(system.name, MAX_NAME) + (" (baseline)" if n == 0 else "")
+
+
+def system_colour(n: int) -> str:
+    """Returns the colour of system n."""
     return COLOURS[n % len(COLOURS)]
 
 

@@ -371,7 +371,7 @@ def test_names_are_shown_as_they_are_in_markdown_and_latex(runs, tmp_path):
 
 def test_a_flag_of_runs_or_configs_is_refused(runs):
     systems = runs["base_s0"], runs["good_s0"]
-    says = " is not for --mode=compare, which reads --runs, --set, --output"
+    says = " is not for --mode=compare, which reads --runs, --set, --levels, --output"
     refuse(*systems, workdir=systems[0], says=f"--workdir{says}")
     refuse(*systems, config="configs/quickstart.py", says=f"--config{says}")
     refuse(*systems, says=f"--config.seed{says}", **{"config.seed": 3})

@@ -1,0 +1,199 @@
+"""The validation scores of a comparison's runs over the time of their training."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from experiments.comparison.figures import system_colour, system_label
+from experiments.comparison.systems import System
+from experiments.comparison.table import title_of
+from experiments.display.text_table import NO_NUMBER
+from experiments.display.training_curves import WIDTH, light_grid, new_figure, read_curves
+from experiments.environment import ENVIRONMENT
+from experiments.measures.registry import REGISTRY
+from experiments.report.numbers import Table
+from transformer import workdir
+from transformer.data import held_out
+from transformer.errors import UserError
+from transformer.metrics.registry import Metric, find
+from transformer.records import read_environment
+
+EXAMPLE = "--levels=38,40"
+SETTINGS = ("max_sentences", "training_beam_size")  # of evaluations during training
+NONE = "No scores during training are compared: {reason}."
+ABOUT = (
+    "Minutes of training include compilation and evaluations. A level is reached at the first "
+    "evaluation during training that has it, with the weights of that step alone."
+)
+
+
+class Course(NamedTuple):
+    """A run's evaluations on the validation text during training, in their order.
+
+    Attributes:
+      steps: after which each came.
+      minutes: since the start of the training.
+      scores: in the unit in which the metric is shown.
+    """
+
+    steps: list[float]
+    minutes: list[float]
+    scores: list[float]
+
+    def first(self, level: float, metric: Metric) -> float:
+        """Returns the minutes until a level was reached; NaN if it never was."""
+        at = zip(self.minutes, self.scores, strict=True)
+        sign = 1 if metric.higher_is_better else -1
+        return next((minute for minute, score in at if sign * (score - level) >= 0), math.nan)
+
+    def best(self, metric: Metric) -> float:
+        """Returns the best score."""
+        return (max if metric.higher_is_better else min)(self.scores)
+
+
+class Training(NamedTuple):
+    """How the systems of a comparison were trained: a list of courses for each."""
+
+    metric: Metric
+    courses: list[list[Course]]
+    levels: list[float]
+
+
+def parse_levels(text: str | None) -> list[float]:
+    """Returns the scores between the commas of `--levels`.
+
+    Raises:
+      UserError: one is not a finite number.
+    """
+    levels = []
+    for part in filter(None, (text or "").split(",")):
+        try:
+            levels.append(float(part))
+        except ValueError:
+            levels.append(math.nan)
+        if not math.isfinite(levels[-1]):
+            raise UserError(f"--levels={text}: {part!r} is not a score: give numbers, {EXAMPLE}")
+    return levels
+
+
+def read_training(
+    task: str, systems: Sequence[System], measures: Sequence[str], levels: Sequence[float]
+) -> tuple[Training | None, list[str]]:
+    """Returns how the systems were trained, and notes: if that is None, on why.
+
+    Args:
+      measures: in which the systems are compared, the main one first.
+      levels: scores, in the unit in which the metric is shown; by default the one that all runs
+        reach.
+    """
+    metric = next((find(m, task) for m in measures if m in REGISTRY[task].curves), None)
+    if metric is None:
+        return None, [NONE.format(reason="the tokens of the systems differ")]
+    folders = [run.folder for system in systems for run in system.runs]
+    evaluated = [_evaluated(folder) for folder in folders]
+    for folder, own in zip(folders, evaluated, strict=True):
+        if own != evaluated[0]:
+            reason = f"{folders[0]} and {folder} had other texts or another search"
+            return None, [NONE.format(reason=reason)]
+    courses = [[_read_course(run.folder, metric) for run in system.runs] for system in systems]
+    every = [course for own in courses for course in own]
+    for folder, course in zip(folders, every, strict=True):
+        if not course.scores:
+            reason = f"{folder} has no evaluations with their times"
+            return None, [NONE.format(reason=reason)]
+    # The worst of the best scores, rounded to what all runs do reach.
+    worst = (min if metric.higher_is_better else max)(course.best(metric) for course in every)
+    shared = (math.floor if metric.higher_is_better else math.ceil)(10 * worst) / 10
+    notes = [ABOUT]
+    machines = {_machine(folder) for folder in folders}
+    if len(machines) > 1:
+        notes.append(f"The minutes are of different machines: {'; '.join(sorted(machines))}.")
+    return Training(metric, courses, list(levels) or [shared]), notes
+
+
+def training_table(systems: Sequence[System], training: Training) -> Table:
+    """Returns the steps, minutes and best score of each system, and the minutes to each level."""
+    metric = training.metric
+    title = title_of(metric)
+    head = ["system", "seeds", "steps", "minutes", f"best validation {title}"]
+    head += [f"minutes to {level:g}" for level in training.levels]
+    rows = []
+    for system, courses in zip(systems, training.courses, strict=True):
+        row = [system.name, str(len(courses))]
+        row.append(_mean([course.steps[-1] for course in courses], ",.0f"))
+        row.append(_mean([course.minutes[-1] for course in courses], ",.1f"))
+        row.append(_mean([course.best(metric) for course in courses], metric.format))
+        row += [
+            _mean([course.first(level, metric) for course in courses], ",.1f")
+            for level in training.levels
+        ]
+        rows.append(row)
+    return Table(f"Validation {title} during training", head, rows)
+
+
+def draw_training(systems: Sequence[System], training: Training) -> Figure:
+    """Returns a figure of each run's validation score over the minutes of its training."""
+    figure = new_figure(WIDTH, 3.2)
+    axes = figure.subplots()
+    for n, (system, courses) in enumerate(zip(systems, training.courses, strict=True)):
+        for i, course in enumerate(courses):
+            label = system_label(system, n) if i == 0 else None
+            axes.plot(
+                course.minutes, course.scores, color=system_colour(n), linewidth=1, label=label
+            )
+    for level in training.levels:
+        axes.axhline(level, color="#000000", linewidth=0.8, linestyle=":", zorder=0)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("minutes of training")
+    axes.set_ylabel(f"validation {title_of(training.metric)}")
+    light_grid(axes)
+    for text in axes.legend(frameon=False, fontsize=8).get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _evaluated(folder: Path) -> tuple[bytes, int, int]:
+    """What decides the scores during training besides the model: the texts and the search."""
+    path = held_out.path_of(folder, "validation")
+    settings = workdir.load_config(folder).evaluate
+    return path.read_bytes() if path.exists() else b"", *(settings[name] for name in SETTINGS)
+
+
+def _read_course(folder: Path, metric: Metric) -> Course:
+    """The evaluations of a run that have a score and a time."""
+    try:
+        curves = read_curves(folder / "metrics.jsonl", (metric.name, "seconds"))
+    except ValueError:
+        return Course([], [], [])
+    split = next((own for name, own in curves if name == metric.name and own != "train"), "")
+    steps, scores = curves.get((metric.name, split), ([], []))
+    seconds = dict(zip(*curves.get(("seconds", split), ([], [])), strict=True))
+    points = [
+        (step, seconds[step] / 60, score * metric.scale)
+        for step, score in zip(steps, scores, strict=True)
+        if math.isfinite(score) and math.isfinite(seconds.get(step, math.nan))
+    ]
+    return Course(*map(list, zip(*points, strict=True))) if points else Course([], [], [])
+
+
+def _machine(folder: Path) -> str:
+    known = read_environment(folder / ENVIRONMENT)
+    if known is None:
+        return "unknown"
+    devices = known["devices"]
+    return f"{known['processor']}, {known['cores']} cores, {devices['count']} x {devices['kind']}"
+
+
+def _mean(numbers: Sequence[float], form: str) -> str:
+    """The mean of the numbers of all seeds with its standard deviation, or how many there are."""
+    found = [number for number in numbers if not math.isnan(number)]
+    if not found:
+        return NO_NUMBER
+    text = format(statistics.fmean(found), form)
+    if len(found) < len(numbers):
+        return f"{text} ({len(found)} of {len(numbers)} seeds)"
+    return f"{text} ± {format(statistics.stdev(found), form)}" if len(found) > 1 else text
