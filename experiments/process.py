@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import functools
 import io
 import logging
 import os
@@ -145,6 +146,13 @@ def keep_program_memory() -> None:
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     keep_freed_memory()
+    _listen_to_compilations()
+
+
+@functools.cache  # a process may run many commands
+def _listen_to_compilations() -> None:
+    import jax
+
     jax.monitoring.register_event_duration_secs_listener(_free_after_compilation)
 
 

@@ -17,10 +17,11 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import pytest
+from jax._src import monitoring
 from matplotlib.figure import Figure
 
 from experiments.display.figure_files import save_figure
-from experiments.process import explain, logging_to
+from experiments.process import explain, keep_program_memory, logging_to
 from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
@@ -314,6 +315,13 @@ def test_a_program_gets_the_memory_that_its_last_execution_freed(way, few):
     command = [sys.executable, "-c", COUNT_FAULTS, way]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     assert (int(done.stdout) < 0.1 * PAGES) == few
+
+
+def test_a_second_command_of_a_process_does_not_free_memory_a_second_time():
+    for _ in range(2):
+        keep_program_memory()
+    listeners = monitoring.get_event_duration_listeners()
+    assert [own.__name__ for own in listeners].count("_free_after_compilation") == 1
 
 
 FREED = """
