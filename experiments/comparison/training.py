@@ -27,7 +27,7 @@ SETTINGS = ("max_sentences", "training_beam_size")  # of evaluations during trai
 NONE = "No scores during training are compared: {reason}."
 ABOUT = (
     "Minutes of training include compilation and evaluations. A level is reached at the first "
-    "evaluation during training that has it, with the weights of that step alone."
+    "evaluation during training that has it, before checkpoints are averaged."
 )
 
 

@@ -109,6 +109,15 @@ def test_scores_that_are_not_comparable_are_left_out_with_the_reason(runs, tmp_p
     assert 'id="training"' not in (tmp_path / "out/comparison.html").read_text()
 
 
+@pytest.mark.parametrize("key", ["training_beam_size", "max_sentences"])
+def test_scores_of_another_search_are_left_out(key, runs, tmp_path):
+    path = runs["fast_0"] / "config.json"
+    config = json.loads(path.read_text())
+    config["evaluate"][key] += 1
+    path.write_text(json.dumps(config))
+    assert "had other texts or another search" in compare(runs, tmp_path / "out")
+
+
 def test_a_run_without_times_is_named(runs, tmp_path):
     lines = (runs["fast_0"] / "metrics.jsonl").read_text().replace("seconds", "other")
     (runs["fast_0"] / "metrics.jsonl").write_text(lines)
