@@ -1,6 +1,8 @@
 """Lion, Muon and Adafactor are those of their papers, and fit all that a run does with Adam."""
 
 import itertools
+import math
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +26,12 @@ NAMES = ("lion", "muon", "adafactor")
 BETA1, BETA2, EPSILON, MOMENTUM = 0.9, 0.98, 1e-9, 0.7
 RATES = [0.1, 0.2, 0.05, 0.3, 0.1]
 DECAY = 0.3
-# Two matrices that Muon takes, a table and a classifier's output, which it does not, and a vector.
+# Three matrices that Muon takes, two of a shape; a table and a classifier's output, which it does
+# not take; and a vector.
 SHAPES = {
     "layers_0/inner/kernel": (3, 5),
     "layers_0/outer/kernel": (7, 2),
+    "layers_1/inner/kernel": (3, 5),
     "embedding/table": (11, 3),
     "output/kernel": (3, 2),
     "layers_0/inner/bias": (5,),
@@ -138,7 +142,10 @@ def orthogonalized(x):
     return x
 
 
-def muon(name, params, matrices=("layers_0/inner/kernel", "layers_0/outer/kernel")):
+MATRICES = ("layers_0/inner/kernel", "layers_0/outer/kernel", "layers_1/inner/kernel")
+
+
+def muon(name, params, matrices=MATRICES):
     """Jordan et al. 2024 with the factor of Liu et al. 2025, equation 4; Adam elsewhere.
 
     Nesterov's momentum has the corrections of bias of Dozat 2016, "Incorporating Nesterov Momentum
@@ -195,9 +202,13 @@ def test_adafactor_without_clipping_or_relative_steps_is_something_else():
 
 def test_muon_takes_kernels_but_no_table_vector_or_output_of_a_classifier():
     history = ours("muon", gradients())
-    for names in ((), ("layers_0/inner/kernel",), ("layers_0/inner/kernel", "output/kernel")):
+    for names in ((), MATRICES[:1], MATRICES[1:], (*MATRICES, "output/kernel")):
         other = by_loop(gradients(), lambda *a, names=names: muon(*a, matrices=names))
         assert distance(history, other) > 0.01
+
+
+def momenta(state):
+    return [x for name, x in named_leaves(state).items() if "matrix" in name and "/mu/" in name]
 
 
 @pytest.mark.parametrize("scan_layers", [False, True])
@@ -205,13 +216,13 @@ def test_muon_takes_all_kernels_of_a_model_and_nothing_else(scan_layers):
     config = tiny_config(**VARIANTS["talking heads"][0], scan_layers=scan_layers)
     params = reference.parameters(config)
     state = make("muon", stacked=stacked_modules(config)).init(params)
-    momentum = {name for name in named_leaves(state) if "matrix" in name and "/mu/" in name}
-    kernels = {name for name in named_leaves(params) if name.endswith("kernel")}
-    assert len(momentum) == len(kernels) > 10
-    assert all(any(name.endswith(f"/mu/{kernel}") for name in momentum) for kernel in kernels)
+    kernels = [x for name, x in named_leaves(params).items() if name.endswith("kernel")]
+    assert len(kernels) > 10
+    expected = Counter(x.shape[-2:] for x in kernels for _ in range(math.prod(x.shape[:-2])))
+    assert {x.shape[1:]: len(x) for x in momenta(state)} == expected
     assert any("talk_scores" in name for name in named_leaves(params))
     wrong = make("muon", stacked=()).init(params)  # control: an axis of layers is one too many
-    assert any("matrix" in name and "/mu/" in name for name in named_leaves(wrong)) != scan_layers
+    assert bool(momenta(wrong)) != scan_layers
 
 
 def test_the_steps_of_muon_are_about_as_long_as_those_of_adam():

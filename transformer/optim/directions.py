@@ -1,11 +1,13 @@
 """Directions of a step, by the name of the optimizer: without its rate and decay."""
 
+import math
 from collections.abc import Collection
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Int
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
@@ -34,8 +36,7 @@ def make_direction(
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     if name == "muon":
         return _muon(adam, momentum, stacked)
-    # Of all parameters as one vector: with an array for each, XLA compiles a third more.
-    return optax.flatten(optax.scale_by_lion(beta1, beta2) if name == "lion" else adam)
+    return _as_vector(optax.scale_by_lion(beta1, beta2) if name == "lion" else adam)
 
 
 def count_own_axes(path: Any, param: Any, stacked: Collection[str]) -> int:
@@ -72,12 +73,65 @@ def _muon(
         return jax.tree.map(lambda x: MUON_RMS * max(x.shape[-2:]) ** 0.5 * x, tree)
 
     matrices = optax.chain(
-        scale_by_muon(beta=momentum, weight_dimension_numbers=axes), optax.stateless(scale)
+        _by_shape(scale_by_muon(beta=momentum, weight_dimension_numbers=axes)),
+        optax.stateless(scale),
     )
     return optax.partition(
-        {"matrix": matrices, "other": others},
+        {"matrix": matrices, "other": _as_vector(others)},
         lambda params: jax.tree.map_with_path(label, params),
     )
+
+
+def _as_vector(direct: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Gives `direct` all parameters as one vector, unlike `optax.flatten` none at all, too.
+
+    With an array for each, XLA compiles a third more.
+    """
+
+    def init(params):
+        return direct.init(ravel_pytree(params)[0])
+
+    def update(gradient, state, params=None):
+        vector, apart = ravel_pytree(gradient)
+        vector, state = direct.update(vector, state)
+        return apart(vector), state
+
+    return optax.GradientTransformation(init, cast(Any, update))
+
+
+def _by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Gives `direct` one array [matrices, inputs, outputs] for all matrices of a shape.
+
+    XLA compiles the iteration of Muon once per array.
+    """
+
+    def shape(x):
+        return "x".join(map(str, x.shape[-2:]))
+
+    def together(tree):
+        groups: dict[str, list[Array]] = {}
+        for x in jax.tree.leaves(tree):
+            groups.setdefault(shape(x), []).append(x.reshape(-1, *x.shape[-2:]))
+        return {name: jnp.concatenate(group) for name, group in groups.items()}
+
+    def apart(groups, tree):
+        start = dict.fromkeys(groups, 0)
+
+        def take(x):
+            name, first = shape(x), start[shape(x)]
+            start[name] += math.prod(x.shape[:-2])
+            return groups[name][first : start[name]].reshape(x.shape)
+
+        return jax.tree.map(take, tree)
+
+    def init(params):
+        return direct.init(together(params))
+
+    def update(gradient, state, params=None):
+        groups, state = direct.update(together(gradient), state)
+        return apart(groups, gradient), state
+
+    return optax.GradientTransformation(init, cast(Any, update))
 
 
 class FactoredMoments(NamedTuple):
