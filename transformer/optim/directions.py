@@ -94,7 +94,7 @@ def _as_vector(direct: optax.GradientTransformation) -> optax.GradientTransforma
     def update(gradient, state, params=None):
         vector, apart = ravel_pytree(gradient)
         vector, state = direct.update(vector, state)
-        return apart(vector), state
+        return apart(cast(Array, vector)), state
 
     return optax.GradientTransformation(init, cast(Any, update))
 
