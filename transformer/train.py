@@ -13,7 +13,8 @@ from transformer import signals
 from transformer.data.plan import Plan
 from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import TokenMetrics
-from transformer.placement import Programs, SingleRun, StepQueue, VmappedRuns, look_ahead
+from transformer.placement import SingleRun, StepQueue, VmappedRuns
+from transformer.programs import Programs, look_ahead
 from transformer.progress import Progress, Stopwatch, mean_of, parameter_table
 from transformer.run import Run
 from transformer.signals import StoppedError, StopSignals

@@ -255,7 +255,7 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(
             return self.step.lower(*args)
 
     numbers = itertools.count()
-    monkeypatch.setattr("transformer.placement.shapes_of", lambda batch: next(numbers) == 7)
+    monkeypatch.setattr("transformer.programs.shapes_of", lambda batch: next(numbers) == 7)
     trainer = Trainer([Run(Snapshots(bad=[6]), config, tmp_path)])
     trainer.train_step = Compiling(trainer.train_step)
     assert not trainer.run()

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from transformer.placement import Programs, look_ahead
+from transformer.programs import Programs, look_ahead
 
 
 @jax.jit
