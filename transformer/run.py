@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.files import write_json
 from transformer.storage.step_files import MetricsWriter, snapshot_files, write_snapshot
 from transformer.tasks.base import Task
-from transformer.train_step import TrainState, init_state, make_train_step
+from transformer.train_step import TrainState, TrainStep, init_state, make_train_step
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class Run:
         self.saved_step = 0  # of the newest checkpoint, from which the run would resume
         self._writer: MetricsWriter | None = None
 
-    def make_train_step(self) -> Callable:
+    def make_train_step(self) -> TrainStep:
         """Returns the pure training step; runs with the same structure can share it, compiled."""
         settings = self.config.optimizer
         return make_train_step(

@@ -11,10 +11,10 @@ import numpy as np
 
 from transformer import signals
 from transformer.data.plan import Plan
+from transformer.devices.placement import SingleRun, StepQueue, VmappedRuns
+from transformer.devices.programs import Programs, look_ahead
 from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import TokenMetrics
-from transformer.placement import SingleRun, StepQueue, VmappedRuns
-from transformer.programs import Programs, look_ahead
 from transformer.progress import Progress, Stopwatch, mean_of, parameter_table
 from transformer.run import Run
 from transformer.signals import StoppedError, StopSignals

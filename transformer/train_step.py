@@ -1,5 +1,6 @@
 """The training step: one pure function of state, batch and hyperparameters [5.3]."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,26 @@ def init_state(
     return TrainState(step, params, opt_state, average, nonfinite_steps, consecutive_nonfinite)
 
 
+@dataclasses.dataclass(frozen=True)
+class TrainStep:
+    """The training step: a pure function (state, batch, hparams) -> (state, metrics), in two parts.
+
+    Attributes:
+      gradient: (params, step, batch, hparams) -> (gradient, sums) of the mean loss of a batch.
+      update: (state, gradient, sums, hparams) -> (state, metrics). It knows no batch, so it is one
+        program for batches of all shapes.
+    """
+
+    gradient: Callable[[Any, Any, Any, dict], tuple[Any, TokenSums]]
+    update: Callable[[TrainState, Any, TokenSums, dict], tuple[TrainState, TokenMetrics]]
+
+    def __call__(
+        self, state: TrainState, batch: Any, hparams: dict
+    ) -> tuple[TrainState, TokenMetrics]:
+        gradient, sums = self.gradient(state.params, state.step, batch, hparams)
+        return self.update(state, gradient, sums, hparams)
+
+
 def make_train_step(
     loss: LossFn,
     optimizer: optax.GradientTransformationExtraArgs,
@@ -59,8 +80,8 @@ def make_train_step(
     d_model: int,
     accumulate: int,
     rules: ParameterRules = ALL_MOVE,
-):
-    """Returns the pure function (state, batch, hparams) -> (state, metrics).
+) -> TrainStep:
+    """Returns the training step.
 
     `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps (in
     updates), decay_fraction (of these), batches (int32, of the whole run), weight_decay, ema_decay
@@ -71,20 +92,25 @@ def make_train_step(
     parameters.
     """
 
-    def train_step(state: TrainState, batch: Any, hparams: dict) -> tuple[TrainState, TokenMetrics]:
-        key = jax.random.fold_in(jax.random.key(hparams["seed"]), state.step)
-        moving, frozen = rules.split(state.params)
+    def gradient(params: Any, step: Any, batch: Any, hparams: dict) -> tuple[Any, TokenSums]:
+        key = jax.random.fold_in(jax.random.key(hparams["seed"]), step)
+        moving, frozen = rules.split(params)
 
         def mean_loss(moving):
             sums = loss(merge(moving, frozen), batch, hparams, key)
-            return sums.loss / jnp.maximum(sums.weight, 1.0), sums
+            return _mean(sums), sums
 
-        (value, sums), gradient = jax.value_and_grad(mean_loss, has_aux=True)(moving)
+        return jax.grad(mean_loss, has_aux=True)(moving)
+
+    def update(
+        state: TrainState, gradient: Any, sums: TokenSums, hparams: dict
+    ) -> tuple[TrainState, TokenMetrics]:
         # XLA would compile sums, `&`, and what `//` does to negative numbers, for each parameter.
         norm = optax.tree.norm(ravel_pytree(gradient)[0])
-        finite = jnp.isfinite(jnp.stack([value, norm])).all()
+        finite = jnp.isfinite(jnp.stack([_mean(sums), norm])).all()
         rate = learning_rate(schedule, jax.lax.div(state.step, accumulate) + 1, hparams, d_model)
         done = state.step + 1
+        moving, frozen = rules.split(state.params)
         updates, opt_state = optimizer.update(
             gradient,
             state.opt_state,
@@ -115,7 +141,12 @@ def make_train_step(
         new = TrainState(done, params, opt_state, ema, *counts)
         return new, TokenMetrics.from_sums(sums)
 
-    return train_step
+    return TrainStep(gradient, update)
+
+
+def _mean(sums: TokenSums) -> Float[Array, ""]:
+    """The mean loss per token of a batch; 0 without tokens."""
+    return sums.loss / jnp.maximum(sums.weight, 1.0)
 
 
 def moved_average(

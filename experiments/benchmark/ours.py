@@ -16,12 +16,12 @@ from experiments import costs
 from experiments.benchmark.worker import Turn
 from experiments.benchmark.workloads import make_task, read_workload
 from experiments.compile_cache import keep_programs
-from experiments.planning.measure import Shape, program_bytes, shapes_of
+from experiments.planning.measure import Shape, shapes_of
 from experiments.process import keep_program_memory
 from experiments.studies.accelerator.products import make_chain
 from transformer.data.plan import Plan
+from transformer.devices.placement import StepQueue
 from transformer.inference.translator import Translator
-from transformer.placement import StepQueue
 from transformer.run import Run
 from transformer.tasks.base import Task
 from transformer.train import Trainer
@@ -56,7 +56,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
         arguments = state, put(shape.batch), trainer.hparams
         program = trainer.train_step.lower(*arguments).compile()
         programs[_key(shape.batch)] = program
-        sizes.append(program_bytes(program))
+        sizes.append(program.count_bytes())
     compiled = time.monotonic() - start
 
     def take(batches: Sequence[Any]) -> list[Any]:

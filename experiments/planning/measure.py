@@ -133,7 +133,7 @@ def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Meas
     for shape, batch in zip(shapes, batches, strict=True):
         logger.info(f"compiling for batches of {shape.rows}x{shape.length}")
         programs.append(trainer.train_step.lower(state, batch, trainer.hparams).compile())
-        step_bytes.append(program_bytes(programs[-1]))
+        step_bytes.append(programs[-1].count_bytes())
     measured = Measured(
         run.total_steps,
         run.why_ended(run.total_steps) or "",
@@ -156,13 +156,6 @@ def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Meas
     seconds = _time_steps(step, [shape.batches for shape in shapes])
     evaluation = _time_evaluation(run.task, state.ema or state.params)
     return dataclasses.replace(measured, step_seconds=seconds, evaluation_seconds=evaluation)
-
-
-def program_bytes(program: Any) -> int:
-    """Returns the bytes that a compiled program needs, its arguments included."""
-    stats = program.memory_analysis()
-    outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
-    return int(stats.argument_size_in_bytes + outputs + stats.temp_size_in_bytes)
 
 
 def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:

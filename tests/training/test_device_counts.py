@@ -18,8 +18,8 @@ from places import ROOT
 from runs import Unigrams, lines, newest_state, toy_config, unigram_config
 from transformer import losses, workdir
 from transformer.data.parallel.batches import BatchPlan
+from transformer.devices.placement import SingleRun, VmappedRuns
 from transformer.inference import devices
-from transformer.placement import SingleRun, VmappedRuns
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -109,7 +109,7 @@ def reduce_a_step(folder):
     trainer = Trainer([run])
     batch = trainer.placement.put_batch(task.plan[0])
     arguments = trainer.fresh_state(), batch, trainer.hparams
-    inside, outside = reductions(trainer.train_step.lower(*arguments).compile())
+    inside, outside = reductions(trainer.train_step.lower(*arguments).compile().gradient)
     assert (inside, outside > 0) == (0, True)
     # Control: XLA's own division of the loop, whose body reduces the table's gradient.
     undivided = jax.jit(run.make_train_step()).lower(*arguments).compile()
@@ -142,7 +142,7 @@ def reduce_gradients(r_drop=None):
     alone = jax.jit(sums_and_gradients)(features, table, labels, weights)
     placement = SingleRun(jax.devices(), 1)
     own, *others = placement.put_batch((features, labels, weights))
-    divided = placement.compile(sums_and_gradients)(own, placement.put([table]), *others)
+    divided = jax.jit(placement.on_mesh(sums_and_gradients))(own, placement.put([table]), *others)
     for ours, theirs in zip(*map(jax.tree.leaves, (divided, alone)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
     [_, (d_features, d_table)] = divided

@@ -10,8 +10,8 @@ import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps
 
 from runs import SpoiltPlan, identical, lines, make_trainer, newest_state, unigram_config
+from transformer.devices.placement import StepQueue
 from transformer.errors import UserError
-from transformer.placement import StepQueue
 from transformer.run import Run
 from transformer.signals import StopSignals
 from transformer.train import Trainer
@@ -255,7 +255,7 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(
             return self.step.lower(*args)
 
     numbers = itertools.count()
-    monkeypatch.setattr("transformer.programs.shapes_of", lambda batch: next(numbers) == 7)
+    monkeypatch.setattr("transformer.devices.programs.shapes_of", lambda batch: next(numbers) == 7)
     trainer = Trainer([Run(Snapshots(bad=[6]), config, tmp_path)])
     trainer.train_step = Compiling(trainer.train_step)
     assert not trainer.run()

@@ -5,9 +5,14 @@ import threading
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from transformer.programs import Programs, look_ahead
+from transformer.devices.placement import SingleRun, VmappedRuns
+from transformer.devices.programs import Programs, look_ahead
+from transformer.losses import TokenSums
+from transformer.optim.optimizers import make_optimizer
+from transformer.train_step import init_state, make_train_step
 
 
 @jax.jit
@@ -121,3 +126,70 @@ def test_batches_are_prepared_ahead_except_those_that_are_not_needed(ahead, coun
     for i, expected in enumerate(prepared):
         assert next(coming) == (i, -i)
         assert seen == list(range(expected))
+
+
+# -- a training step
+
+NUMBERS = {
+    **{"seed": np.uint32(0), "batches": np.int32(9), "weight_decay": np.float32(0)},
+    **{"learning_rate": np.float32(0.1), "warmup_steps": np.float32(1)},
+    **{"total_steps": np.float32(9), "decay_fraction": np.float32(1)},
+}
+
+
+def squares(params, batch, hparams, key):
+    distance = batch["numbers"][:, None] * params["w"] - batch["tokens"]
+    count = jnp.float32(distance.size)
+    total = (distance**2).sum()
+    return TokenSums(total, total, count, count)
+
+
+def shaped_batch(rows, runs):
+    one = jax.tree.map(np.asarray, batch(rows))
+    return one if runs == 1 else jax.tree.map(lambda x: np.stack([x] * runs), one)
+
+
+def placed_step(place, runs):
+    """The plain step and the state of one run; step, state and arguments of placed ones."""
+    optimizer = make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, 1)
+    plain = make_train_step(squares, optimizer, "constant", 5, 1)
+    placement = place(jax.devices(), runs)
+    state = jax.device_get(init_state({"w": jnp.linspace(-1.0, 1.0, 5)}, optimizer, ema=False))
+    hparams = placement.put([NUMBERS] * runs)
+
+    def arguments(state, batch):
+        return placement.arguments(state, batch, hparams, range(runs))
+
+    return plain, state, placement.compile(plain), placement.put([state] * runs), arguments
+
+
+@pytest.mark.parametrize(("place", "runs"), [(SingleRun, 1), (VmappedRuns, 3)])
+def test_batches_of_all_shapes_share_one_update_and_steps_find_their_programs(place, runs):
+    plain, alone, step, state, arguments = placed_step(place, runs)
+    known, batches = Programs(step, arguments), [shaped_batch(rows, runs) for rows in (7, 11, 13)]
+    with count_compilations() as compiled:
+        ready = [known.prepare(state, each) for each in batches]
+        for each in ready:
+            each.result()
+    assert len(compiled) == 3 + 1
+    expected = alone
+    with count_compilations() as compiled:
+        for each in [*batches, batches[0]]:
+            state, metrics = step(*arguments(state, each))
+    assert not compiled
+    for rows in (7, 11, 13, 7):
+        expected, sums = jax.jit(plain)(expected, shaped_batch(rows, 1), NUMBERS)
+    for found, one in zip(
+        jax.tree.leaves((state, metrics)), jax.tree.leaves((expected, sums)), strict=True
+    ):
+        np.testing.assert_allclose(np.reshape(found, (runs, -1))[-1], np.ravel(one), rtol=1e-5)
+    assert not np.allclose(expected.params["w"], alone.params["w"])
+
+
+def test_the_memory_of_a_step_counts_the_whole_state():
+    _, _, step, state, arguments = placed_step(SingleRun, 1)
+    compiled = step.lower(*arguments(state, shaped_batch(7, 1))).compile()
+    moments = sum(x.nbytes for x in jax.tree.leaves(state.opt_state))
+    temporary = compiled.gradient.memory_analysis().temp_size_in_bytes
+    batch_bytes = sum(x.nbytes for x in jax.tree.leaves(shaped_batch(7, 1)))
+    assert compiled.count_bytes() >= moments + temporary + batch_bytes > moments

@@ -317,14 +317,14 @@ def test_other_hyperparameters_do_not_compile_again(toy, tmp_path):
         return float(metrics.loss.total)
 
     losses = [loss_of(trainer.hparams)]
-    compiled = trainer.train_step._cache_size()
+    compiled = trainer.train_step.gradient._cache_size()
     other = TranslationTask(config)
     losses.append(loss_of(Trainer([Run(other, config, tmp_path)]).hparams))
     for name in changes:
         key = name.split(".")[1]
         if key in trainer.hparams:
             losses.append(loss_of({**trainer.hparams, key: trainer.hparams[key] * 0.5}))
-    assert trainer.train_step._cache_size() == compiled
+    assert trainer.train_step.gradient._cache_size() == compiled
     # They all matter, but for the rates, which the loss of a first step does not show.
     assert len({f"{loss:.4f}" for loss in losses}) == 2 + 4
 
@@ -337,4 +337,4 @@ def test_a_hyperparameter_of_another_type_does_compile_again(tmp_path):
         trainer.train_step(
             trainer.fresh_state(), trainer.placement.put_batch(task.plan[0]), hparams
         )
-    assert trainer.train_step._cache_size() == 2
+    assert trainer.train_step.gradient._cache_size() == 2

@@ -15,7 +15,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import costs
-from experiments.planning.measure import program_bytes
 from experiments.studies.accelerator.parts import Order, within
 from experiments.studies.accelerator.synthetic import MODELS, SyntheticTask, paper_config
 from transformer import losses
@@ -114,7 +113,7 @@ def measure_step(
             program = trainer.train_step.lower(state, batch, trainer.hparams).compile()
             compiled = time.monotonic() - start
             flops = costs.flops_per_token(state.params, task.predictor.model)
-            parameters, held = costs.count_parameters(state.params), program_bytes(program)
+            parameters, held = costs.count_parameters(state.params), program.count_bytes()
             arguments = program, state, batch, trainer.hparams
             each = _time(*arguments, steps, min_seconds) if held <= max_bytes else math.nan
         finally:

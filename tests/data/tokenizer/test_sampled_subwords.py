@@ -23,8 +23,8 @@ from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, prepare_corpus
 from transformer.data.tokenizer import EOS_ID, PAD_ID, sampling
+from transformer.devices.placement import VmappedRuns
 from transformer.errors import UserError
-from transformer.placement import VmappedRuns
 
 RNG = random.Random(3)
 WORDS = ["".join(RNG.choices("abcdefghij", k=RNG.randrange(2, 9))) for _ in range(120)]

@@ -17,8 +17,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.data.plan import Plan
 from transformer.data.stream import stream
+from transformer.devices.programs import JittedStep
 from transformer.losses import ROWS
-from transformer.train_step import TrainState
+from transformer.train_step import TrainState, TrainStep
 
 
 class Placement(abc.ABC):
@@ -33,14 +34,14 @@ class Placement(abc.ABC):
     def __init__(self, devices: Sequence[Any], count: int): ...
 
     @abc.abstractmethod
-    def compile(self, train_step: Callable) -> Callable:
-        """Returns the compiled step of all runs, given the step of one, see `make_train_step`."""
+    def compile(self, train_step: TrainStep) -> JittedStep:
+        """Returns the compiled step of all runs, given the step of one."""
 
     @abc.abstractmethod
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
     ) -> tuple:
-        """Returns the arguments of that program; the first two are the state and the batch.
+        """Returns the arguments of that step; the first two are the state and the batch.
 
         Args:
           active: numbers of the runs that take the step.
@@ -80,18 +81,18 @@ class SingleRun(Placement):
         self.by_rows = NamedSharding(mesh, PartitionSpec(ROWS))
         self.mesh, self.device_count = mesh.abstract_mesh, mesh.size
 
-    def compile(self, train_step: Callable) -> Callable:
-        """Returns the program; it reuses the memory of the state.
+    def compile(self, train_step: TrainStep) -> JittedStep:
+        """Returns the programs."""
+        return JittedStep(self.on_mesh(train_step.gradient), train_step.update, self.replicated)
 
-        The loss of several devices is divided by their mesh, see `cross_entropy`.
-        """
+    def on_mesh(self, function: Callable) -> Callable:
+        """Returns the function, whose losses the devices divide, see `cross_entropy`."""
 
-        def step_on_mesh(*arguments):
+        def on_mesh(*arguments):
             with jax.sharding.use_abstract_mesh(self.mesh):
-                return train_step(*arguments)
+                return function(*arguments)
 
-        step = train_step if self.device_count == 1 else step_on_mesh
-        return jax.jit(step, donate_argnums=0)
+        return function if self.device_count == 1 else on_mesh
 
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
@@ -149,9 +150,10 @@ class VmappedRuns(Placement):
         self.by_run, self.count = NamedSharding(mesh, PartitionSpec("runs")), count
         self.stacked = used * on_each
 
-    def compile(self, train_step: Callable) -> Callable:
-        """Returns the program; it reuses the memory of the states."""
-        return jax.jit(jax.vmap(_unless_ended(train_step)), donate_argnums=0)
+    def compile(self, train_step: TrainStep) -> JittedStep:
+        """Returns the programs."""
+        update = jax.vmap(_unless_ended(train_step.update))
+        return JittedStep(jax.vmap(train_step.gradient), update, self.by_run)
 
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
@@ -204,15 +206,15 @@ class _StackedPlans:
         return self.plans[0].stack(self.plans, i)
 
 
-def _unless_ended(train_step: Callable) -> Callable:
-    """The step of a run, which changes nothing once the run has ended."""
+def _unless_ended(update: Callable) -> Callable:
+    """The update of a run, which changes nothing once the run has ended."""
 
-    def step(state, batch, hparams, active):
-        new, metrics = train_step(state, batch, hparams)
+    def update_unless_ended(state, gradient, sums, hparams, active):
+        new, metrics = update(state, gradient, sums, hparams)
         new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
         return new, jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), metrics)
 
-    return step
+    return update_unless_ended
 
 
 class StepQueue:

@@ -1,0 +1,1 @@
+"""The arrays and programs of a training on its devices."""
