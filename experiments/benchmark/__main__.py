@@ -48,12 +48,19 @@ def text(data: Path | None) -> Workload:
     return Workload(config)
 
 
+def text_with_adam(data: Path | None) -> Workload:
+    """Returns the same with the optimizer that the peers have, too."""
+    workload = text(data)
+    workload.config.optimizer.name = "adam"
+    return workload
+
+
 PARTS = {
     "tiny": Part("training", lambda data: workloads.tiny()),
     "tutorial": Part("training", lambda data: workloads.tutorial()),
     "decoding": Part("decoding", text),
     "start": Part("start", text),
-    "text": Part("training", text),
+    "text": Part("training", text_with_adam),
 }
 
 
