@@ -1,4 +1,4 @@
-"""A server of runs within this process, and a client that reads its answers whole."""
+"""A server of runs within this process, a client that reads its answers whole, and checks."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 from experiments.serving.batching import Batcher
 from experiments.serving.limits import Limits
 from experiments.serving.server import Server, listen, make_server
-from experiments.serving.works import Served
+from experiments.serving.works import Served, Translate
 
 PATIENCE = 60  # seconds: nothing is as slow as that unless it is wrong
 DEFAULT = Limits()
+SMALL = Limits(body=4_000, texts=11, characters=200, waiting=5, seconds=20.0, reading=0.5)
+SINGLE = json.dumps({"texts": ["a"]}).encode()  # a translation of one text
 
 
 class Answer(NamedTuple):
@@ -86,3 +88,36 @@ def serving(runs: list[Served], limits: Limits = DEFAULT, **names: Any) -> Itera
         batcher.close()
         threads[0].join(PATIENCE)
         assert not any(thread.is_alive() for thread in threads)
+
+
+@contextlib.contextmanager
+def gated(monkeypatch):
+    """Translations wait meanwhile until the gate is open; yields it and the batches."""
+    gate, batches, compute = threading.Event(), [], Translate.compute
+
+    def wait(self, group, payloads):
+        batches.append(payloads)
+        assert gate.wait(PATIENCE)
+        return compute(self, group, payloads)
+
+    monkeypatch.setattr(Translate, "compute", wait)
+    try:
+        yield gate, batches
+    finally:
+        gate.set()
+
+
+def planned(site) -> list:
+    """The requests that wait to be computed."""
+    return [job for job in site.batcher._jobs if job.plan is not None]
+
+
+def is_one_line(answer, status: int, *says: str) -> None:
+    """Checks an error: its status, and that its one line says all of this."""
+    assert answer.status == status, answer
+    assert list(answer.json()) == ["error"]
+    line = answer.json()["error"]
+    assert "\n" not in line
+    assert status == 421 or "--" not in line  # who asks has no command line
+    for part in says:
+        assert part in line

@@ -1,0 +1,32 @@
+"""Servers of a run of each task."""
+
+import pytest
+from serving import SMALL, serving
+
+import transformer
+from experiments.serving.works import Served
+from task_runs import train_runs
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory):
+    """A run of each task; two names for the translator."""
+    return {task: transformer.load(folder) for task, folder in train_runs(tmp_path_factory).items()}
+
+
+@pytest.fixture(scope="session")
+def runs(loaded):
+    return [Served(name, run) for name, run in loaded.items()]
+
+
+@pytest.fixture(scope="session")
+def site(runs):
+    with serving(runs) as running:
+        yield running
+
+
+@pytest.fixture
+def small(runs):
+    """A server with narrow limits."""
+    with serving(runs, SMALL) as running:
+        yield running
