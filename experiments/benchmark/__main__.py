@@ -48,9 +48,10 @@ def text(data: Path | None) -> Workload:
     return Workload(config)
 
 
-def text_with_adam(data: Path | None) -> Workload:
-    """Returns the same with the optimizer that the peers have, too."""
+def text_of_peers(data: Path | None) -> Workload:
+    """Returns the same with the positions and the optimizer that the peers have."""
     workload = text(data)
+    workload.config.model.positions = "split"
     workload.config.optimizer.name = "adam"
     return workload
 
@@ -60,7 +61,7 @@ PARTS = {
     "tutorial": Part("training", lambda data: workloads.tutorial()),
     "decoding": Part("decoding", text),
     "start": Part("start", text),
-    "text": Part("training", text_with_adam),
+    "text": Part("training", text_of_peers),
 }
 
 
