@@ -8,8 +8,8 @@ tokenised and lowercased, on test_2016_flickr (docs/results/multi30k.md).
 
 It departs from the recipe to learn sooner: rotary positions, Muon instead of Adam, pre-norm, a
 cosine schedule to zero over the available steps, batches of half the size, and fewer subwords,
-since the output layer is half of the computation. Without a larger exponent of the length penalty
-its translations are too short. With less time, set fewer steps: `--config.train.steps=4000`.
+since the output layer is half of the computation. With less time, set fewer steps:
+`--config.train.steps=4000`.
 """
 
 from configs import multi30k
@@ -31,6 +31,5 @@ def get_config():
     config.train.steps = 10_000
     config.train.evaluate_every = 500
     config.train.patience = 0
-    config.decode.alpha = 1.6
     config.evaluate.average_last_n = 5
     return config

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from conftest import tiny_model
 from runs import identical
+from tiny_models import tiny_model
 from transformer.data.documents.batches import TextPlan, spread_positions
 from transformer.data.documents.encode import Text, encode_text
 from transformer.data.documents.packing import pack_rows

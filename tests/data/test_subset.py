@@ -3,8 +3,8 @@
 import pytest
 
 from configs import own_text
-from conftest import heard
 from experiments import recipe
+from log_lines import heard
 from transformer.config import check
 from transformer.data.parallel.sources import open_source
 from transformer.errors import UserError

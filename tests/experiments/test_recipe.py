@@ -7,10 +7,10 @@ import pytest
 
 from configs import base, own_text
 from configs.recipes.size import ROWS
-from conftest import heard
 from experiments import recipe
 from experiments.config import read_experiment
 from experiments.sweeps.plan import plan_trials
+from log_lines import heard
 from places import ROOT
 from tiny_run import command, refused
 from transformer import workdir

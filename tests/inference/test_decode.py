@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from conftest import tiny_model
+from tiny_models import tiny_model
 from transformer.decoding.continuations import NEVER, best_continuations, group_maxima, log_sum_exp
 from transformer.decoding.search import PENALTIES, Rule, beam_search
 from transformer.decoding.steps import Prompts

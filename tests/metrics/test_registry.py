@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import pytest
 
 from configs import quickstart
-from conftest import heard
 from experiments import run
 from experiments.display.training_curves import build_figure, read_curves
 from experiments.report.numbers import score_table
@@ -17,6 +16,7 @@ from experiments.sweeps.plan import plan_trials
 from experiments.sweeps.results.reading import read_sweep
 from experiments.sweeps.results.table import build_table
 from experiments.sweeps.study import Study
+from log_lines import heard
 from sweeps import write_trial
 from transformer import tasks
 from transformer.config import check

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import reference
-from conftest import tiny_config, tiny_inputs, tiny_model
+from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import MultiHeadAttention, scaled_dot_product_attention
 from transformer.model.masks import AttentionInputs, look_ahead_mask, padding_mask
 from transformer.model.positions.base import NoPositions

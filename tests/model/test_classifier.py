@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from conftest import tiny_config
+from tiny_models import tiny_config
 from transformer.model.classifier import (
     POOLINGS,
     AttentionPooling,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import reference
-from conftest import tiny_inputs, tiny_model
 from reference_positions import WRITTEN
+from tiny_models import tiny_inputs, tiny_model
 from transformer.model.layers import NO_DROPOUT
 from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import segment_starts

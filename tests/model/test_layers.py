@@ -8,7 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import reference
-from conftest import tiny_config, tiny_inputs, tiny_model
+from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model.layers import (
     ACTIVATIONS,
     NO_DROPOUT,

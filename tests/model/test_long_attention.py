@@ -10,7 +10,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 import reference
-from conftest import tiny_config, tiny_inputs, tiny_model
+from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.errors import UserError
 from transformer.model import attention, build, flash
 from transformer.model.attention import MultiHeadAttention

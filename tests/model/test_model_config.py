@@ -7,7 +7,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from conftest import TINY, tiny_config
+from tiny_models import TINY, tiny_config
 from transformer.errors import UserError
 from transformer.model import build, layers
 from transformer.model.config import (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import reference
-from conftest import tiny_config, tiny_inputs, tiny_model
 from reference_positions import WRITTEN
+from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.errors import UserError
 from transformer.model.positions.additive import sinusoid_angles
 from transformer.model.positions.base import STACK_HOOKS

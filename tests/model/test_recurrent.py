@@ -12,10 +12,10 @@ from test_stepwise import full_pass, search
 from test_transformer import gradients_by_token
 
 import reference_recurrent as reference
-from conftest import tiny_config, tiny_inputs
 from experiments import costs
 from experiments.tasks import translation
 from reference import float64
+from tiny_models import tiny_config, tiny_inputs
 from tiny_run import CONFIG, command, refused, shared_folder
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.recurrent import attention as recurrent_attention

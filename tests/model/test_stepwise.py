@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from conftest import tiny_inputs, tiny_model
+from tiny_models import tiny_inputs, tiny_model
 from transformer.model.config import NORM_POSITIONS
 from transformer.model.positions.base import NoPositions
 from transformer.model.positions.registry import REGISTRY

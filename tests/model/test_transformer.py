@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import reference
-from conftest import tiny_config, tiny_inputs, tiny_model
 from reference_positions import WRITTEN
+from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model import masks
 from transformer.model.config import NORM_POSITIONS, TIED_EMBEDDINGS
 from transformer.model.layers import ACTIVATIONS, DropoutRates

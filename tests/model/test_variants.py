@@ -11,7 +11,7 @@ from test_stepwise import full_pass, search
 
 import reference
 import reference_positions
-from conftest import Inputs, tiny_config, tiny_inputs, tiny_model
+from tiny_models import Inputs, tiny_config, tiny_inputs, tiny_model
 from transformer.model.transformer import Transformer
 from variants import CASES, EACH_VALUE, MODELS, PAIRED, VARIANTS, is_paired, pairs_of
 

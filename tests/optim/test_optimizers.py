@@ -11,8 +11,8 @@ import optax
 import pytest
 
 import reference
-from conftest import tiny_config
 from runs import identical
+from tiny_models import tiny_config
 from transformer.losses import TokenSums
 from transformer.model.parameters import ParameterRules
 from transformer.model.stack import stacked_modules

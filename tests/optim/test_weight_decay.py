@@ -9,8 +9,8 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 import reference
-from conftest import tiny_config, tiny_inputs
 from runs import toy_config
+from tiny_models import tiny_config, tiny_inputs
 from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
 from transformer.model.stack import stacked_modules

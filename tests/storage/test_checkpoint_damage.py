@@ -13,7 +13,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from conftest import heard
+from log_lines import heard
 from runs import identical
 from transformer.errors import UserError
 from transformer.optim import optimizers

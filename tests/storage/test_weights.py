@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from conftest import heard
+from log_lines import heard
 from runs import Unigrams, identical, toy_config, unigram_config, without_search
 from transformer import workdir
 from transformer.errors import UserError

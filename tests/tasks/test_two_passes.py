@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from conftest import tiny_config
 from runs import toy_config
+from tiny_models import tiny_config
 from transformer.config import check
 from transformer.errors import UserError
 from transformer.model import build

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from test_vmapped_runs import seeds
 
-from conftest import heard
+from log_lines import heard
 from places import ROOT
 from runs import Unigrams, lines, newest_state, toy_config, unigram_config
 from transformer import losses, workdir

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from conftest import tiny_model
+from tiny_models import tiny_model
 from transformer import progress
 from transformer.progress import Progress, line_progress, parameter_table
 

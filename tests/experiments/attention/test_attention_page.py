@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from attention_examples import SOURCE, TARGET, make_maps
-from conftest import heard
 from experiments.attention import maps as attention_maps
 from experiments.attention import page as attention_page
 from experiments.attention import snapshot_figures
@@ -25,6 +24,7 @@ from experiments.attention.page import (
 from experiments.attention.snapshots import Snapshot
 from experiments.options import Options
 from experiments.report.attention import CELL, cross_attention
+from log_lines import heard
 from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError

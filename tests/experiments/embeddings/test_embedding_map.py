@@ -10,10 +10,10 @@ import pytest
 from matplotlib.image import imread
 
 from configs import base
-from conftest import tiny_config
 from experiments.display import vector_space
 from experiments.embeddings import figures, pictures
 from experiments.embeddings.figures import Map, map_figure, token_kinds
+from tiny_models import tiny_config
 from tiny_run import command, refused, shared_run
 from transformer import workdir
 from transformer.data.tokenizer import train_tokenizer

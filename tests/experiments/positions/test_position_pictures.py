@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from configs import base
-from conftest import tiny_config
 from experiments.positions import phasors, plots, values
 from experiments.positions.pictures import model_config
 from experiments.positions.rotation import (
@@ -29,6 +28,7 @@ from experiments.positions.rotation import (
 from experiments.positions.values import AS_INITIALISED, encodings
 from places import ROOT
 from reference_positions import WRITTEN
+from tiny_models import tiny_config
 from tiny_run import command, refused, shared_run
 from transformer.model.positions import registry
 from transformer.model.positions.base import NoPositions

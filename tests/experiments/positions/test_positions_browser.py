@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from chromium import DESKTOP, PHONE, opened, overflow
-from conftest import tiny_config
 from experiments.positions import phasors
+from tiny_models import tiny_config
 
 pytestmark = pytest.mark.browser
 STILL, MOVING = {"reduced_motion": "reduce"}, {"reduced_motion": "no-preference"}

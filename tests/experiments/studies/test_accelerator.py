@@ -11,7 +11,6 @@ import numpy as np
 import psutil
 import pytest
 
-from conftest import heard
 from experiments.studies.accelerator import (
     __main__,
     multi30k,
@@ -25,6 +24,7 @@ from experiments.studies.accelerator import (
     worker,
 )
 from experiments.studies.command import exit_code
+from log_lines import heard
 from transformer import losses
 from transformer.errors import RunError, UserError
 

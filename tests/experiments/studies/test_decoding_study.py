@@ -10,12 +10,12 @@ import jax
 import numpy as np
 import pytest
 
-from conftest import TINY as FIELDS
 from experiments.studies import decoding, peers
 from experiments.studies.ctranslate2 import CTranslate2
 from experiments.studies.decoding import Measured, Ours, Setting, System, measure, quality_rows
 from experiments.studies.hugging_face import HuggingFace
 from runs import toy_config
+from tiny_models import TINY as FIELDS
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig

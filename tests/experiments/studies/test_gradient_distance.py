@@ -9,7 +9,6 @@ import optax
 import pytest
 from matplotlib.image import imread
 
-from conftest import tiny_config
 from experiments.costs import count_parameters
 from experiments.studies import gradient_distance
 from experiments.studies.command import exit_code
@@ -21,6 +20,7 @@ from experiments.studies.gradient_distance import (
     gradient_norms,
     run,
 )
+from tiny_models import tiny_config
 from transformer.model.build import build_model
 
 LANGUAGE_MODEL = {"num_encoder_layers": 0, "num_decoder_layers": 1}

@@ -10,12 +10,12 @@ import jax
 import pytest
 
 from configs import quickstart
-from conftest import heard
 from experiments.sweeps import errors as sweep_errors
 from experiments.sweeps import sweep
 from experiments.sweeps.plan import plan_trials
 from experiments.sweeps.queue import MAX_KILLS
 from experiments.sweeps.study import Study
+from log_lines import heard
 from tiny_run import command
 from tiny_sweep import rows, write_config
 from transformer.errors import RunError, UserError
