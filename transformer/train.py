@@ -153,7 +153,7 @@ class Trainer:
         settings, queue, unsaved = lead.config.train, StepQueue(), 0.0
         coming = look_ahead(
             batches,
-            lead.config.data.prefetch,
+            lambda taken: self._programs.ahead(taken, lead.config.data.prefetch),
             max(run.total_steps for run in self.runs) - step,
             lambda batch: self._programs.prepare(state, batch),
         )

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sacrebleu
+from sacremoses.corpus import NonbreakingPrefixes
 
 from places import ROOT
+from transformer.config import MOSES_LANGUAGES
 from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores, moses_lowercase
 from transformer.metrics.tokens import TokenMetrics, loss_intervals, summarize
@@ -110,6 +112,10 @@ def test_an_interval_comes_with_resamples_only():
 )
 def test_moses_lowercases_normalises_and_tokenises(language, text, tokens):
     assert moses_lowercase(language)(text) == tokens
+
+
+def test_the_languages_of_moses_are_those_of_sacremoses():
+    assert set(NonbreakingPrefixes().available_langs.values()) == set(MOSES_LANGUAGES.split())
 
 
 def test_the_moses_score_is_bleu_of_what_moses_makes():

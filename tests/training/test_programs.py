@@ -1,6 +1,7 @@
 """Programs are compiled in other threads, before the batches come that need them."""
 
 import contextlib
+import itertools
 import threading
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from transformer.devices.placement import SingleRun, VmappedRuns
-from transformer.devices.programs import Programs, look_ahead
+from transformer.devices.programs import CACHE_HIT, Programs, cache_hits, look_ahead
 from transformer.losses import TokenSums
 from transformer.optim.optimizers import make_optimizer
 from transformer.train_step import init_state, make_train_step
@@ -122,10 +123,67 @@ def test_what_the_compiler_raises_reaches_whoever_needs_the_program():
 )
 def test_batches_are_prepared_ahead_except_those_that_are_not_needed(ahead, count, prepared):
     seen = []
-    coming = look_ahead(iter(range(100)), ahead, count, lambda x: seen.append(x) or -x)
+    coming = look_ahead(iter(range(100)), lambda _: ahead, count, lambda x: seen.append(x) or -x)
     for i, expected in enumerate(prepared):
         assert next(coming) == (i, -i)
         assert seen == list(range(expected))
+
+
+def test_how_many_are_prepared_may_depend_on_those_that_had_their_turn():
+    seen = []
+    coming = look_ahead(iter(range(100)), [1, 1, 4].__getitem__, 20, seen.append)
+    prepared = [len(seen) for _ in itertools.islice(coming, 3)]
+    assert prepared == [2, 3, 7]
+
+
+class Reading:
+    """A function whose programs are there at once, read from the cache on disk or compiled."""
+
+    def __init__(self, from_cache):
+        self.from_cache = from_cache
+
+    def __call__(self, *_):
+        raise AssertionError("it is not called")
+
+    def lower(self, *_):
+        return self
+
+    def compile(self):
+        if self.from_cache:
+            jax.monitoring.record_event(CACHE_HIT)
+
+
+@pytest.mark.parametrize(
+    ("cores", "from_cache", "expected"),
+    [
+        (2, True, [1, 1, 8, 8]),
+        (2, False, [8, 8, 8, 8]),
+        (16, True, [8, 8, 8, 8]),
+        (1, None, [1, 1, 8, 8]),  # none is there yet
+    ],
+)
+def test_programs_from_the_cache_do_not_delay_the_first_steps(
+    cores, from_cache, expected, monkeypatch
+):
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    known = programs(Reading(from_cache))
+    if from_cache is not None:
+        known.prepare(jnp.ones(3), batch(7)).result()
+    assert [known.ahead(taken, 8) for taken in range(4)] == expected
+    assert known.ahead(0, 0) == known.ahead(9, 0) == 0
+
+
+def test_only_what_the_thread_itself_reads_counts_as_read():
+    with cache_hits() as hits:
+        other = threading.Thread(target=jax.monitoring.record_event, args=(CACHE_HIT,))
+        other.start()
+        other.join()
+        jax.monitoring.record_event("another event")
+        assert not hits
+        jax.monitoring.record_event(CACHE_HIT)
+        assert len(hits) == 1
+    jax.monitoring.record_event(CACHE_HIT)
+    assert len(hits) == 1
 
 
 # -- a training step

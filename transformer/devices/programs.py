@@ -1,6 +1,7 @@
 """The programs of a training, compiled before the batches come that need them."""
 
 import collections
+import contextlib
 import itertools
 import os
 import threading
@@ -13,6 +14,8 @@ import jax
 from transformer import signals
 
 T = TypeVar("T")
+FIRST = 2  # steps of a start that should come soon
+CACHE_HIT = "/jax/compilation_cache/cache_hits"  # jax's name of the event
 
 
 class JittedStep:
@@ -112,7 +115,21 @@ class Programs:
         self._function, self._arguments = function, arguments
         self._ready: dict[Hashable, Future[None]] = {}
         self._tracing = threading.Lock()
-        self._compiling = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
+        self._slots = max(1, (os.cpu_count() or 1) // 2)
+        self._compiling = threading.Semaphore(self._slots)
+        self._missed = False  # whether a program was not in the cache on disk
+
+    def ahead(self, taken: int, most: int) -> int:
+        """Returns for how many coming batches programs should be prepared, at most `most`.
+
+        If one thread compiles, and so far all programs came from the cache on disk, it is one until
+        `FIRST` steps were taken: to read more would only delay these.
+
+        Args:
+          taken: steps of this start so far.
+        """
+        hurry = taken < FIRST and self._slots == 1 and not self._missed
+        return min(most, 1) if hurry else most
 
     def prepare(self, state: Any, batch: Any) -> Future[None]:
         """Starts to compile for batches of such shapes, unless one was prepared before.
@@ -134,12 +151,29 @@ class Programs:
         try:
             with self._tracing:
                 lowered = self._function.lower(*arguments)
-            with self._compiling:
+            with self._compiling, cache_hits() as hits:
                 lowered.compile()
         except BaseException as error:  # whoever needs the program shall know
             ready.set_exception(error)
         else:
+            self._missed |= not hits
             ready.set_result(None)
+
+
+@contextlib.contextmanager
+def cache_hits() -> Iterator[list[str]]:
+    """Yields a list, longer by one for each program that this thread reads from disk."""
+    hits, reader = [], threading.get_ident()
+
+    def listen(event: str, **_: str | int) -> None:
+        if event == CACHE_HIT and threading.get_ident() == reader:
+            hits.append(event)
+
+    jax.monitoring.register_event_listener(listen)
+    try:
+        yield hits
+    finally:
+        jax.monitoring.unregister_event_listener(listen)
 
 
 def shapes_of(batch: Any) -> Hashable:
@@ -148,17 +182,18 @@ def shapes_of(batch: Any) -> Hashable:
 
 
 def look_ahead(
-    batches: Iterator[Any], ahead: int, count: int, prepare: Callable[[Any], T]
+    batches: Iterator[Any], ahead: Callable[[int], int], count: int, prepare: Callable[[Any], T]
 ) -> Iterator[tuple[Any, T]]:
     """Yields each batch with what `prepare` returns of it.
 
     Args:
-      ahead: batches that are prepared before the turn of the first of them.
+      ahead: returns how many batches are prepared before the turn of the first of them, given the
+        number of those that had their turn.
       count: batches that are needed; no later one is prepared before its turn.
     """
     coming: collections.deque[tuple[Any, T]] = collections.deque()
     for i in itertools.count():
-        while not coming or (len(coming) <= ahead and i + len(coming) < count):
+        while not coming or (len(coming) <= ahead(i) and i + len(coming) < count):
             batch = next(batches)
             coming.append((batch, prepare(batch)))
         yield coming.popleft()

@@ -161,7 +161,7 @@ class Task(abc.ABC):
 
     def init_params(self, key: Array) -> Params:
         """Returns fresh float32 parameters."""
-        return jax.jit(self.predictor.init_params)(key)
+        return self.predictor.init_params_jitted(key)
 
     def hparams(self) -> dict[str, float]:
         """Returns the task's numbers that the compiled step takes as arguments."""
