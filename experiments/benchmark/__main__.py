@@ -21,7 +21,7 @@ from experiments import environment, process
 from experiments.benchmark import baseline, comparison, workloads
 from experiments.benchmark.benchmark import choose, show
 from experiments.benchmark.parts import KINDS, Setting
-from experiments.benchmark.rotation import ROOT
+from experiments.benchmark.rotation import ROOT, share_device
 from experiments.benchmark.workloads import Workload
 from experiments.studies.accelerator.multi30k import find_data
 from experiments.studies.command import Parser, whole
@@ -120,6 +120,7 @@ def run(arguments: Sequence[str]) -> int:
     file = flags.baseline or (BASELINE if BASELINE.is_file() else None)
     before = None if file is None else baseline.read(file)
     out = flags.out.absolute()
+    share_device()
     with process.logging_to("stdout"):
         setting = Setting(flags.rounds, tuple(comparison.choose(flags.peers)), flags.trace)
         out.mkdir(parents=True, exist_ok=True)

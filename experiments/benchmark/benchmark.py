@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from experiments import environment
 from experiments.benchmark import baseline, comparison
 from experiments.benchmark.parts import KINDS, Setting, kinds_of
+from experiments.benchmark.rotation import share_device
 from experiments.benchmark.table import print_tables
 from experiments.benchmark.workloads import Workload
 from experiments.options import Options
@@ -27,8 +28,10 @@ def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
     Nothing is trained that is kept, and no folder of a run is made.
 
     Raises:
-      UserError: a flag has an unknown name; the text cannot be used; a part has failed.
+      UserError: a flag has an unknown name; the text or the device cannot be used; a part has
+        failed.
     """
+    share_device()
     kinds = choose(options.parts, kinds_of(config))
     peers = comparison.choose(options.peers)
     before = baseline.read(Path(options.baseline)) if options.baseline else None

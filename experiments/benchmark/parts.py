@@ -126,13 +126,15 @@ def describe(workload: Workload, task: Task) -> str:
     """Returns a line that is the same for the same work."""
     model, config = workload.config.model, workload.config
     layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers of {model.d_model}"
+    parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
+    steps = f"{model.positions}, {model.dtype}, {parameters:,} parameters, {config.optimizer.name}"
     if workload.shape:
         rows, length, shortest = workload.shape
         text = f"{rows} x {length} random tokens, sentences of {shortest} to {length}"
     else:
         shapes = sorted(shape.length for shape in shapes_of(task.plan))
         text = f"own text in batches of {', '.join(map(str, shapes))} tokens"
-    return f"{config.name}: {layers}, {model.dtype}; {text}"
+    return f"{config.name}: {layers}, {steps}; {text}"
 
 
 KINDS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]] = {

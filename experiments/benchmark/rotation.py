@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -11,12 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from transformer.errors import RunError
+import jax
+
+from transformer.errors import RunError, UserError
 
 logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).parents[2]
 WORKER = "experiments.benchmark.worker"
+SHARED = ("cpu", "gpu")  # platforms that several processes can use
 
 
 class System(NamedTuple):
@@ -78,6 +82,22 @@ class Worker:
         return self.receive()
 
 
+def share_device() -> None:
+    """Lets several processes have one GPU: none reserves most of its memory when it starts.
+
+    Call it before JAX has started its backend; processes that are started inherit it.
+
+    Raises:
+      UserError: the device is one that a single process can use.
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if (backend := jax.default_backend()) not in SHARED:
+        raise UserError(
+            f"the benchmark has a process for each system, and a {backend} is of one process: "
+            "use `make accelerator`, or JAX_PLATFORMS=cpu"
+        )
+
+
 def rotate(systems: Mapping[str, System], rounds: int, folder: Path) -> dict[str, dict[str, Any]]:
     """Returns what each system says of itself, and its `rounds`: a record of each measurement.
 
@@ -100,17 +120,27 @@ def rotate(systems: Mapping[str, System], rounds: int, folder: Path) -> dict[str
             try:
                 found[name] = {**worker.receive(), "rounds": []}
             except RunError as error:
-                if not system.optional:
-                    raise
-                logger.info(str(error))
-                found[name] = {"error": str(error)}
+                found[name] = _failure(system, error)
                 continue
             workers[name] = worker
             logger.info(f"{name}: ready after {time.monotonic() - start:.0f} s")
         for number in range(rounds):
             logger.info(f"round {number + 1} of {rounds}")
-            for name, worker in workers.items():
-                record = worker.measure()
+            for name, worker in list(workers.items()):
+                try:
+                    record = worker.measure()
+                except RunError as error:
+                    found[name] = _failure(systems[name], error)
+                    del workers[name]
+                    continue
                 found[name]["peak_bytes"] = record.pop("peak_bytes")
                 found[name]["rounds"].append(record)
     return found
+
+
+def _failure(system: System, error: RunError) -> dict[str, Any]:
+    """The record of an optional system that has failed; raises the error of another."""
+    if not system.optional:
+        raise error
+    logger.info(str(error))
+    return {"error": str(error)}

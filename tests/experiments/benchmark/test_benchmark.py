@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.benchmark import __main__, baseline, comparison, ours, rotation, table
+from experiments.benchmark import __main__, baseline, comparison, ours, parts, rotation, table
 from experiments.benchmark.benchmark import choose
 from experiments.benchmark.numbers import spread, timed_numbers, training_numbers
 from experiments.benchmark.parts import Setting
@@ -144,6 +145,47 @@ def test_systems_take_turns_in_processes_of_their_own(tmp_path):
     assert (tmp_path / "a.log").read_text().count("a library prints this") == 3
     with pytest.raises(RunError, match="c has ended: ValueError: no room"):
         rotation.rotate({"c": systems["c"]._replace(optional=False)}, 1, tmp_path)
+
+
+def test_an_optional_system_that_fails_between_rounds_leaves_the_others_their_measurements(
+    tmp_path,
+):
+    order = {"name": "a", "file": str(tmp_path / "calls"), "seconds": 5}
+    systems = {
+        "b": System(f"{SYSTEMS}.fail_later", {}, optional=True),
+        "a": System(f"{SYSTEMS}.write", order),
+    }
+    found = rotation.rotate(systems, 3, tmp_path)
+    assert found["b"] == {"error": "b has ended: ValueError: no more room"}
+    assert found["a"]["rounds"] == [{"seconds": 5}] * 3
+    with pytest.raises(RunError, match="b has ended: ValueError: no more room"):
+        rotation.rotate({"b": systems["b"]._replace(optional=False)}, 3, tmp_path)
+
+
+@pytest.mark.parametrize(("backend", "shared"), [("cpu", True), ("gpu", True), ("tpu", False)])
+def test_a_device_of_a_single_process_is_refused_and_no_process_reserves_memory(
+    backend, shared, monkeypatch
+):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "")
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE")
+    if shared:
+        rotation.share_device()
+    else:
+        with pytest.raises(UserError, match="a tpu is of one process: use `make accelerator`"):
+            rotation.share_device()
+    assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+
+
+def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
+    lines, changes = (
+        set(),
+        {"model.d_ff": 24, "model.positions": "rotary", "optimizer.name": "muon"},
+    )
+    for key, value in ({"seed": 1} | changes).items():
+        workload = Workload(toy_config(tmp_path / "cache", **{key: value}), Shape(7, 5, 3))
+        lines.add(parts.describe(workload, make_task(workload)))
+    assert len(lines) == 1 + len(changes)
 
 
 def test_the_memory_of_a_system_is_its_own(tmp_path):
