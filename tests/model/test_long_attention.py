@@ -239,6 +239,41 @@ def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, n
     assert np.abs(ours(variables, whole)[0][1] - expected[0][1]).max() > 1e-2  # control
 
 
+@pytest.mark.parametrize("look_ahead", [True, False])
+@pytest.mark.parametrize("implementation", ["xla", "cudnn"])
+def test_flash_attention_on_this_device_has_the_values_and_gradients_of_equation_1(
+    implementation, look_ahead
+):
+    if implementation == "cudnn":
+        try:
+            flash.check_call(dropout=False)
+        except UserError as error:
+            pytest.skip(str(error))
+    rng, length = np.random.default_rng(0), 64
+    heads = [jnp.asarray(rng.normal(size=(3, length, 4, 16)), jnp.bfloat16) for _ in range(3)]
+    there = jnp.arange(length)
+    is_key = there < jnp.array([length, 37, 0])[:, None]
+    pattern = AttentionPattern(is_key, there, there, lambda *_: None, look_ahead=look_ahead)
+
+    def total(attend):
+        return lambda heads: jnp.sum(jnp.sin(attend(*heads).astype(jnp.float32)))
+
+    def plain(*heads):
+        wide = (x.astype(jnp.float32) for x in heads)
+        return attention.scaled_dot_product_attention(*wide, pattern.inputs(there).mask)[0]
+
+    def fused(*heads):
+        return flash.flash_attention(*heads, pattern, implementation=implementation)
+
+    ours = jax.jit(jax.value_and_grad(total(fused)))(heads)
+    expected = jax.jit(jax.value_and_grad(total(plain)))(heads)
+    np.testing.assert_allclose(fused(*heads), plain(*heads), atol=2e-2)
+    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        want = np.asarray(want, np.float32)
+        np.testing.assert_allclose(np.asarray(got, np.float32), want, rtol=2e-2, atol=2e-2)
+    assert np.abs(np.asarray(expected[1][0], np.float32)).max() > 0.1
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

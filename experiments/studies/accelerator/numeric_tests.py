@@ -14,7 +14,10 @@ from transformer.errors import RunError, one_line
 ROOT = Path(__file__).parents[3]
 FILES = (
     "tests/model/test_attention.py",
+    "tests/model/test_long_attention.py::"
+    "test_flash_attention_on_this_device_has_the_values_and_gradients_of_equation_1",
     "tests/model/test_layers.py",
+    "tests/model/test_norms.py",
     "tests/model/test_positions.py",
     "tests/model/test_transformer.py",
     "tests/model/test_stepwise.py",
@@ -22,6 +25,7 @@ FILES = (
     "tests/inference/test_sampling.py",
     "tests/training/test_losses.py",
     "tests/optim/test_optim.py",
+    "tests/optim/test_optimizers.py",
     "tests/training/test_train_step.py",
     "tests/optim/test_weight_decay.py",
 )

@@ -7,6 +7,7 @@ from typing import Any
 from experiments.planning.table import quantity
 from experiments.studies.accelerator import figure
 from experiments.studies.accelerator.parts import PARTS, read_record
+from experiments.studies.accelerator.products import peak
 from transformer.storage.files import write_text
 
 PAGE, PICTURE = "docs/results/accelerator.md", "docs/images/accelerator.png"
@@ -93,16 +94,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], names: int = 1) ->
 
 def _mfu(row: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     """The fraction of the measured peak, or '-' if that is not known."""
-    peak = results.get("peak", {}).get("peak", {}).get(row["dtype"])
-    return f"{row['flops_per_second'] / (peak * row['devices']):.1%}" if peak else "-"
+    speed = peak(results.get("peak", ()), row["dtype"])
+    return f"{row['flops_per_second'] / (speed * row['devices']):.1%}" if speed else "-"
 
 
 def _peak(result: Any, results: Mapping[str, Any]) -> Iterator[str]:
-    sizes = list(next(iter(result["sizes"].values())))
+    speeds = {(row["kind"], row["size"]): row["flops_per_second"] for row in result}
+    kinds, sizes = (list(dict.fromkeys(own)) for own in zip(*speeds, strict=True))
     head = ("", *(f"{size} x {size}" for size in sizes))
     rows = [
-        (kind, *(quantity(own[size], "FLOP/s") for size in sizes))
-        for kind, own in result["sizes"].items()
+        (
+            kind,
+            *(quantity(speeds[kind, n], "FLOP/s") if (kind, n) in speeds else "-" for n in sizes),
+        )
+        for kind in kinds
     ]
     yield from table(head, rows)
     yield ""

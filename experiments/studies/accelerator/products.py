@@ -1,14 +1,15 @@
 """The part `peak`: how fast the device multiplies large matrices."""
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from experiments.studies.accelerator.parts import Order
+from experiments.studies.accelerator.parts import Order, within
 
 SIZES, TOY_SIZES = (4096, 8192), (128,)
 CHAIN = 16  # products of one program, so that its start does not count
@@ -20,14 +21,20 @@ KINDS = {
 }
 
 
-def measure(order: Order) -> dict[str, Any]:
-    """Returns the floating-point operations per second, of each kind, of the best size."""
-    sizes = TOY_SIZES if order.toy else SIZES
-    speeds = {
-        kind: {str(size): _speed(size, *settings) for size in sizes}
-        for kind, settings in KINDS.items()
-    }
-    return {"peak": {kind: max(own.values()) for kind, own in speeds.items()}, "sizes": speeds}
+def measure(order: Order) -> Iterator[dict[str, Any]]:
+    """Yields the floating-point operations per second of each size and kind."""
+    settings = list(itertools.product(TOY_SIZES if order.toy else SIZES, KINDS))
+    for size, kind in within(order.seconds, settings):
+        yield {"kind": kind, "size": size, "flops_per_second": _speed(size, *KINDS[kind])}
+
+
+def peak(rows: Iterable[Mapping[str, Any]], kind: str) -> float | None:
+    """Returns the largest speed of a kind that was measured, or None.
+
+    Args:
+      rows: of `measure`.
+    """
+    return max((row["flops_per_second"] for row in rows if row["kind"] == kind), default=None)
 
 
 def make_chain(
@@ -38,13 +45,13 @@ def make_chain(
     weights = (x / size**0.5).astype(dtype)  # the product is as large as its factor
 
     @jax.jit
-    def chain(x):
+    def chain(x, weights):  # an argument, since a constant would be a part of the program
         def product(_, x):
             return jnp.matmul(x, weights, precision=precision)
 
         return jax.lax.fori_loop(0, products, product, x)
 
-    return chain, x.astype(dtype)
+    return lambda x: chain(x, weights), x.astype(dtype)
 
 
 def _speed(size: int, dtype: str, precision: str | None) -> float:

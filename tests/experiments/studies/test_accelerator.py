@@ -44,13 +44,13 @@ ROW = {
     "device_bytes": None,
 }
 RESULTS = {
-    "peak": {
-        "peak": {"bfloat16": 6e12, "float32": 3e12},
-        "sizes": {
-            "bfloat16": {"4096": 5e12, "8192": 6e12},
-            "float32": {"4096": 3e12, "8192": 2e12},
-        },
-    },
+    "peak": [
+        {"kind": kind, "size": size, "flops_per_second": speed}
+        for kind, size, speed in (
+            *(("bfloat16", 4096, 5e12), ("float32", 4096, 3e12)),
+            *(("bfloat16", 8192, 6e12), ("float32", 8192, 2e12)),
+        )
+    ],
     "step": [ROW, {"model": "big", "dtype": "float32", "length": 64, "error": "no | room"}],
     "multi30k": {
         "limit_seconds": 150.0,
@@ -312,7 +312,10 @@ def test_failures_are_read_from_the_report_of_pytest():
 
 def test_the_tests_to_run_are_there():
     for name in (*numeric_tests.FILES, *numeric_tests.TOY_FILES):
-        assert (numeric_tests.ROOT / name).is_file(), name
+        file, _, test = name.partition("::")
+        path = numeric_tests.ROOT / file
+        assert path.is_file(), name
+        assert f"def {test}" in path.read_text(encoding="utf-8")
 
 
 def test_the_course_of_a_training_is_that_of_its_evaluations():
