@@ -15,7 +15,7 @@ from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
 from transformer.keys import flatten
 from transformer.metrics.registry import metrics_of
-from transformer.model import build
+from transformer.model import build, flash
 from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
 from transformer.model.config import RANGES as MODEL_RANGES
@@ -192,6 +192,9 @@ def check_model(config: ConfigDict) -> None:
     Raises:
       UserError: a name is unknown, or numbers are incompatible.
     """
+    model, packed = config.model, config.task == "language_model"
+    if model.architecture == "transformer" and model.attention_implementation == "flash":
+        flash.check_training(packed, model.dropout_attention)
     if config.task == "classification":
         make_network(config, config.tokenizer.vocab_size, 2)
     else:

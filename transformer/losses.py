@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Shaped
 
-# float32 logits that a device holds at a time, by platform. On a CPU 4 MiB, which stay in its
-# cache: over 10,002 tokens the loss and its gradient took half the time that they take with 16 MiB.
-# An accelerator has no such cache, and each chunk reads and writes the gradient of the whole table:
-# with 256 MiB, a batch of 25,000 tokens and 32,000 subwords is 12 chunks.
+# float32 logits that a device holds at a time for each run, by platform. On a CPU 4 MiB, which stay
+# in its cache: over 10,002 tokens the loss and its gradient took half the time that they take with
+# 16 MiB. An accelerator has none, and each chunk reads and writes the gradient of the whole
+# table: with 256 MiB, a batch of 25,000 tokens and 32,000 subwords is 12 chunks.
 CHUNK_LOGITS = {"cpu": 2**20, "gpu": 2**26, "tpu": 2**26}
 ROWS = "data"  # axis of the mesh of devices that divide the rows of a batch
 
@@ -131,8 +131,9 @@ def _divergences(
     probs = jnp.exp(log_probs)
     log_ratio = log_probs[0] - log_probs[1]
     log_ratio = jnp.stack([log_ratio, -log_ratio])
-    # As a product: XLA's sums along rows of what it computes meanwhile are slow on a CPU.
-    divergence = jnp.einsum("...V,...V->...", probs, log_ratio)
+    # As a product: XLA's sums along rows of what it computes meanwhile are slow on a CPU. Its terms
+    # nearly cancel, so accelerators may not round the factors.
+    divergence = jnp.einsum("...V,...V->...", probs, log_ratio, precision="highest")
     gradient = probs * (log_ratio - divergence[..., None] + 1.0) - probs[::-1]
     return divergence, gradient
 

@@ -162,6 +162,29 @@ def structure(config: ConfigDict) -> str:
     return json.dumps(flat, sort_keys=True)
 
 
+def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerator: bool) -> bool:
+    """Returns whether runs of one structure are trained as one vmapped program.
+
+    Pruning compares a run with those before it, so they come in turn. JAX cannot vmap cuDNN's
+    attention over lengths that all runs share.
+
+    Args:
+      settings: `config.sweep`.
+      models: `config.model` of the trials that are known.
+
+    Raises:
+      UserError: `sweep.parallel` asks for it, and a model cannot be vmapped.
+    """
+    flash = any(model.attention_implementation == "flash" for model in models)
+    if flash and settings.parallel == "vmap":
+        raise UserError(
+            "config.sweep.parallel='vmap' has no model.attention_implementation='flash': set "
+            "config.sweep.parallel=sequential, or config.model.attention_implementation=chunked"
+        )
+    asked = settings.parallel == "vmap" or (settings.parallel == "auto" and on_accelerator)
+    return asked and not settings.prune and not flash
+
+
 def group_trials(trials: Sequence[PlannedTrial], largest: int) -> list[list[PlannedTrial]]:
     """Returns the trials in groups of one structure, of at most `largest` trials."""
     groups: dict[str, list[PlannedTrial]] = {}

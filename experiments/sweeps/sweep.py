@@ -25,6 +25,7 @@ from experiments.sweeps import errors
 from experiments.sweeps.plan import (
     PlannedTrial,
     group_trials,
+    is_vmapped,
     plan_trials,
     state_bytes,
     structure,
@@ -114,11 +115,9 @@ class _Worker:
     def __init__(self, study: Study, folder: Path):
         self.study, self.folder = study, folder
         settings = study.config.sweep
-        on_accelerator = jax.default_backend() != "cpu"
-        # Pruning compares a run with those before it, so they have to come in turn.
-        self.vmapped = not settings.prune and (
-            settings.parallel == "vmap" or (settings.parallel == "auto" and on_accelerator)
-        )
+        trials = (study.trials or {}).values()
+        models = [study.config.model, *(trial.config.model for trial in trials)]
+        self.vmapped = is_vmapped(settings, models, jax.default_backend() != "cpu")
         self.max_vmapped_runs = settings.max_vmapped_runs if self.vmapped else 1
         self._queue = Queue(study, self.max_vmapped_runs, self._fail)
         self._tasks: dict[str, Any] = {}  # by structure

@@ -15,6 +15,11 @@ from transformer.model.positions.registry import acts_in, split_names, used_enco
 MAX_HEAD_WIDTH = 128  # of all GPUs that have it
 SCORE_HOOKS = ("bias", "score", "value_bias")  # of encodings that need scores or weights
 OTHERS = "set model.attention_implementation to 'chunked' or 'plain'"
+PACKED = f"model.attention_implementation='flash' cannot separate the documents of a row: {OTHERS}"
+DROPPED = (
+    "model.attention_implementation='flash' has no dropout of weights: set "
+    f"model.dropout_attention=0.0, or {OTHERS}"
+)
 
 
 def flash_attention(
@@ -39,10 +44,7 @@ def flash_attention(
     Source: Dao et al. 2022, "FlashAttention".
     """
     if pattern.segments is not None:
-        raise UserError(
-            "model.attention_implementation='flash' cannot separate the documents of a row: "
-            + OTHERS
-        )
+        raise UserError(PACKED)
     if scale is not None:
         queries = queries * scale
     lengths = pattern.is_key.sum(axis=1, dtype=jnp.int32)
@@ -77,16 +79,26 @@ def check_config(config: ModelConfig) -> None:
         )
 
 
+def check_training(packed: bool, dropout: float) -> None:
+    """Raises UserError if a training needs more, before its text is read.
+
+    Args:
+      packed: whether a row of a batch may hold several documents.
+      dropout: of attention weights.
+    """
+    if packed:
+        raise UserError(PACKED)
+    if dropout:
+        raise UserError(DROPPED)
+
+
 def check_call(dropout: bool) -> None:
     """Raises UserError if attention weights are dropped, or this process's device lacks cuDNN.
 
     Compute capability 8 is that of the first GPUs with cuDNN's flash attention (A100).
     """
     if dropout:
-        raise UserError(
-            "model.attention_implementation='flash' has no dropout of weights: set "
-            f"model.dropout_attention=0.0, or {OTHERS}"
-        )
+        raise UserError(DROPPED)
     device = jax.devices()[0]
     capability = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))
     if capability is None or int(capability[1]) < 8:

@@ -153,3 +153,31 @@ def test_runs_that_differ_in_numbers_alone_share_a_program():
     assert [[p.number for p in group] for group in groups] == [[0, 1, 4], [2], [3]]
     smaller = sweep_plan.group_trials(trials, largest=2)
     assert [[p.number for p in group] for group in smaller] == [[0, 1], [4], [2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("parallel", "prune", "on_accelerator", "expected"),
+    [
+        ("auto", False, True, True),
+        ("auto", False, False, False),
+        ("auto", True, True, False),
+        ("vmap", False, False, True),
+        ("vmap", True, False, False),
+        ("sequential", False, True, False),
+    ],
+)
+def test_runs_are_vmapped_on_accelerators_unless_they_are_pruned(
+    parallel, prune, on_accelerator, expected
+):
+    config = quickstart.get_config()
+    config.sweep.parallel, config.sweep.prune = parallel, prune
+    assert sweep_plan.is_vmapped(config.sweep, [config.model], on_accelerator) == expected
+
+
+def test_runs_with_flash_attention_are_not_vmapped():
+    plain, flash = quickstart.get_config(), quickstart.get_config()
+    flash.model.attention_implementation = "flash"
+    assert not sweep_plan.is_vmapped(plain.sweep, [plain.model, flash.model], True)
+    plain.sweep.parallel = "vmap"
+    with pytest.raises(UserError, match=r"'vmap' has no .*='flash'"):
+        sweep_plan.is_vmapped(plain.sweep, [plain.model, flash.model], False)
