@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -23,7 +23,6 @@ from transformer.metrics.registry import Metric, find
 from transformer.records import read_environment
 
 EXAMPLE = "--levels=38,40"
-SETTINGS = ("max_sentences", "training_beam_size")  # of evaluations during training
 NONE = "No scores during training are compared: {reason}."
 ABOUT = (
     "Minutes of training include compilation and evaluations. A level is reached at the first "
@@ -156,11 +155,14 @@ def draw_training(systems: Sequence[System], training: Training) -> Figure:
     return figure
 
 
-def _evaluated(folder: Path) -> tuple[bytes, int, int]:
+def _evaluated(folder: Path) -> tuple[Any, ...]:
     """What decides the scores during training besides the model: the texts and the search."""
-    path = held_out.path_of(folder, "validation")
-    settings = workdir.load_config(folder).evaluate
-    return path.read_bytes() if path.exists() else b"", *(settings[name] for name in SETTINGS)
+    path, config = held_out.path_of(folder, "validation"), workdir.load_config(folder)
+    text = path.read_bytes() if path.exists() else b""
+    beam_size = config.evaluate.training_beam_size
+    limits = config.decode.max_ratio, config.decode.max_extra
+    penalty = (config.decode.length_penalty, config.decode.alpha) if beam_size > 1 else ()
+    return text, config.evaluate.max_sentences, beam_size, *limits, *penalty
 
 
 def _read_course(folder: Path, metric: Metric) -> Course:

@@ -46,7 +46,8 @@ AXES: dict[str, tuple[int, ...]] = {
     "vocabulary": tuple(1_000 * 2**n for n in range(7)),
     "batch": tuple(2**n for n in range(9)),
 }
-# Of the other axes only plain: their scores fit into one chunk, with which both forms are the same.
+# Of the other axes only plain: their scores fit into a chunk or two, with which both forms are
+# nearly the same.
 FORMS = {"length": ("plain", "chunked")}
 FITTED = 4  # the largest points of an axis, to which a slope is fitted
 MIN_SECONDS = 1.5  # of steps, but three at least: their median is kept
@@ -173,11 +174,18 @@ def build_table(folder: Path) -> Table:
         for form in of_quantities[0]:
             cells = []
             for curves, (_, unit) in zip(of_quantities, QUANTITIES.values(), strict=True):
-                known = [x / unit for x in curves[form].numbers if math.isfinite(x)]
-                cells += [f"{known[0]:,.1f} … {known[-1]:,.0f}", f"{curves[form].slope:.2f}"]
+                cells += [_range(curves[form], unit), f"{curves[form].slope:.2f}"]
             ends = f"{AXES[axis][0]:,}", f"{AXES[axis][-1]:,}"
             table.add_row(axis, form, *ends, *cells)
     return table
+
+
+def _range(curve: Curve, unit: float) -> str:
+    """The first and the last number of a curve, with the value of the last if larger ones lack."""
+    known = [pair for pair in zip(*curve, strict=True) if math.isfinite(pair[1])]
+    (_, first), (value, last) = known[0], known[-1]
+    at = "" if value == curve.values[-1] else f" (at {value:,})"
+    return f"{first / unit:,.1f} … {last / unit:,.0f}{at}"
 
 
 def run(arguments: Sequence[str]) -> None:

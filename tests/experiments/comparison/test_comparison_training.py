@@ -118,6 +118,20 @@ def test_scores_of_another_search_are_left_out(key, runs, tmp_path):
     assert "had other texts or another search" in compare(runs, tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("key", "beam_size", "comparable"),
+    [("alpha", 1, True), ("alpha", 4, False), ("max_extra", 1, False)],
+)
+def test_keys_of_decoding_count_if_the_search_uses_them(key, beam_size, comparable, runs, tmp_path):
+    for name, folder in runs.items():
+        config = json.loads((folder / "config.json").read_text())
+        config["evaluate"]["training_beam_size"] = beam_size
+        config["decode"][key] += name == "fast_0"
+        (folder / "config.json").write_text(json.dumps(config))
+    told = compare(runs, tmp_path / "out")
+    assert ("had other texts or another search" not in told) == comparable
+
+
 def test_a_run_without_times_is_named(runs, tmp_path):
     lines = (runs["fast_0"] / "metrics.jsonl").read_text().replace("seconds", "other")
     (runs["fast_0"] / "metrics.jsonl").write_text(lines)

@@ -57,6 +57,11 @@ def test_only_missing_points_are_measured_and_the_last_one_is_followed_by_the_fi
     assert "chunked" in capsys.readouterr().out
 
 
+def test_a_range_ends_with_the_largest_value_that_was_measured_and_names_it():
+    assert growth._range(Curve([1, 2, 3], [1e6, 2.5e6, 4e6]), 1e6) == "1.0 … 4"
+    assert growth._range(Curve([1, 2048, 4096], [1, 2, math.nan]), 1.0) == "1.0 … 2 (at 2,048)"
+
+
 def test_an_unknown_axis_is_refused_with_the_choices(tmp_path, capsys):
     assert exit_code(growth.run, [f"--out={tmp_path}", "--axes=length,beam"]) == 2
     said = capsys.readouterr().err
