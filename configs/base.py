@@ -23,7 +23,7 @@ def get_config() -> ConfigDict:
     config.task = "translation"  # a key of transformer.tasks.REGISTRY
     config.seed = 0  # of parameters, dropout and the order of batches
     # "size" sets keys by the number of training pairs (configs/recipes/size.py) unless the user
-    # did; for pages made from own_text.py. "none" sets none.
+    # did; for configs that start from own_text.py. "none" sets none.
     config.recipe = "none"
     config.model = _model()
     config.data = _data()

@@ -1,4 +1,4 @@
-"""Multi30k in less than an hour on two cores: the model of `multi30k.py` with a shorter training.
+"""Multi30k for one or two cores: `multi30k.py` with another optimizer, positions and schedule.
 
     python launch.py --config=configs/multi30k_2cores.py --mode=fetch
     python launch.py --config=configs/multi30k_2cores.py --workdir=runs/multi30k
@@ -7,9 +7,9 @@ Two seeds, each in 81 minutes on one core of an AMD EPYC: 41.0 and 40.7 BLEU cas
 41.4 and 41.2 tokenised and lowercased, on test_2016_flickr (docs/results/multi30k.md).
 
 It departs from the recipe to learn sooner: rotary positions, Muon instead of Adam, pre-norm, a
-cosine schedule to zero over the available steps, batches of half the size, and fewer subwords,
-since the output layer is half of the computation. With less time, set fewer steps:
-`--config.train.steps=4000`.
+cosine schedule to zero over the available steps, batches of half the size, and 6,000 instead of
+10,000 subwords, with which the output layer was half of the computation. With less time, set fewer
+steps: `--config.train.steps=4000`.
 """
 
 from configs import multi30k

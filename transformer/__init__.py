@@ -20,14 +20,15 @@ Reading order, with the sections of the paper:
     model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention
                           attention_variants.py: variants, all off by default; flash.py: cuDNN's
     model/masks.py        3.2.3 masks
-    model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual and norm
+    model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual
+    model/norms.py        3.1 layer normalisation
     model/positions/      3.5 positional encoding
     model/stack.py        3.1 encoder and decoder layers; gates on their heads
     model/transformer.py  3.1 the whole model; stepwise decoding
     model/build.py        the architectures by name; architecture.py: their interface
     model/recurrent/      the recurrent baseline: cells, attention, the whole model
     model/classifier.py   an encoder whose output is pooled; the mean of embeddings
-    losses.py optim.py    5.4 label smoothing, 5.3 optimizer and schedule
+    losses.py optim/      5.4 label smoothing, 5.3 optimizer and schedule
     decoding/             6.1 beam search; sampling
     data/                 text to batches: tokenizer, length buckets, cleaning/; sources and
                           batches of each kind of text (parallel/ labelled/ documents/);

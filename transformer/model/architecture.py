@@ -108,7 +108,7 @@ class Architecture(Network):
     ) -> Any:
         """Returns the cache with which `decode_step` decodes `beam_size` hypotheses per sentence.
 
-        It has a method `reorder(parents)`, see `decode.Cache`.
+        It has a method `reorder(parents)`, see `decoding.steps.Cache`.
 
         Args:
           source: without an encoder only its number of rows is used.
