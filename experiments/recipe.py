@@ -46,9 +46,9 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
             f"config.recipe={config.recipe} is for task=translation and data.source=files, not for "
             f"task={config.task} and data.source={config.data.source}: set config.recipe=none"
         )
-    values, page = flatten(config), flatten(own_text.get_config())
+    values, defaults = flatten(config), flatten(own_text.get_config())
     keys = list(itertools.chain.from_iterable(KEYS))
-    own = [key for key in keys if key in given or values[key] != page[key]]
+    own = [key for key in keys if key in given or values[key] != defaults[key]]
     if saved is not None:
         chosen = {key: flatten(saved)[key] for key in keys}
     else:
@@ -69,10 +69,10 @@ def check_given(config: ConfigDict, given: Collection[str]) -> None:
     Raises:
       UserError: a key has the value of configs/own_text.py, so that a trial's recipe replaces it.
     """
-    values, page = flatten(config), flatten(own_text.get_config())
+    values, defaults = flatten(config), flatten(own_text.get_config())
     keys = {*given}.intersection(itertools.chain.from_iterable(KEYS))
     for key in sorted(keys) if config.recipe != "none" else ():
-        if values[key] == page[key]:
+        if values[key] == defaults[key]:
             raise UserError(
                 f"config.{key}={values[key]} is also the value of configs/own_text.py, which the "
                 "recipe of each trial replaces: set it in sweep()"

@@ -249,7 +249,7 @@ def test_no_two_rooms_import_one_another_not_even_around_others():
 
 # Modules apart from their one importer that are no doors, and why.
 AT_HOME = {
-    "experiments.studies.benchmark": "a command, whose steps the accelerator study measures too",
+    "experiments.studies.many_runs": "a command, whose steps the accelerator study measures too",
     "transformer.decoding.sampling": "sampling and search know no model and lie in one folder",
     "transformer.model.recurrent.model": "a door; `build` also checks names behind it",
 }

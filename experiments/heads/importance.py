@@ -279,7 +279,7 @@ def _bleus(
     bleus = []
     for first in range(0, models, at_once):
         own = jax.tree.map(lambda gates, i=first: gates[i : i + at_once], collections)
-        found = task.predictor.translate_stacked(own, sources, beam=1, shared=variables)
+        found = task.predictor.translate_stacked(own, sources, beam_size=1, shared=variables)
         for best in found[: models - first]:
             hypotheses = [translations[0].text for translations in best]
             bleus.append(task.text_scores(hypotheses, pairs, final=False)["bleu"])

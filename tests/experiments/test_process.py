@@ -166,7 +166,7 @@ def test_too_little_memory_is_one_line_and_another_error_is_none(tiny, monkeypat
         def search(*arguments, **settings):
             raise jax.errors.JaxRuntimeError(message)
 
-        monkeypatch.setattr("transformer.inference.search.go_on", search)
+        monkeypatch.setattr("transformer.inference.search.continue_search", search)
 
     arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
     fail("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")

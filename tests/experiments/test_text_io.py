@@ -191,10 +191,10 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     run = workdir.load_trained(tiny.workdir, config)
     translator, variables = run.predictor, run.variables
     seen = []
-    search, nll = translator._search.find, translator._row_nll
+    search, nll = translator._search.search, translator._row_nll
     monkeypatch.setattr(
         translator._search,
-        "find",
+        "search",
         lambda v, source, *rest, **more: (
             seen.append(len(source)),
             search(v, source, *rest, **more),
@@ -217,14 +217,14 @@ def test_a_line_of_another_length_is_translated_without_compiling_once_prepared(
     run = workdir.load_trained(tiny.workdir, workdir.load_config(tiny.workdir))
     translator = run.predictor
     short, long = "a b", "a b c d " * 5
-    programs = (translator._search._start, translator._search._go_on)
+    programs = (translator._search._start, translator._search._continue)
     translator.translate(run.variables, [short])
     counts = [program._cache_size() for program in programs]
     translator.translate(run.variables, [long])
     assert [program._cache_size() for program in programs] == [n + 1 for n in counts]  # control
     run = workdir.load_trained(tiny.workdir, workdir.load_config(tiny.workdir))
     run.predictor.prepare(run.variables)
-    programs = (run.predictor._search._start, run.predictor._search._go_on)
+    programs = (run.predictor._search._start, run.predictor._search._continue)
     counts = [program._cache_size() for program in programs]
     run.predictor.translate(run.variables, [short])
     run.predictor.translate(run.variables, [long])

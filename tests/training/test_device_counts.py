@@ -287,13 +287,13 @@ def use_everywhere(folder):
     translator = run.predictor
     variables = jax.device_put(jax.device_get(run.variables), jax.devices()[0])
     texts = ["a b c", "d", "e f a", "b", "c c", "f a b e", "d e", "a"]
-    finished, go_on = [], translator._search._go_on
+    finished, continue_search = [], translator._search._continue
 
     def spy(*arguments):
-        finished.append(go_on(*arguments).finished)
-        return go_on(*arguments)
+        finished.append(continue_search(*arguments).finished)
+        return continue_search(*arguments)
 
-    translator._search._go_on = spy
+    translator._search._continue = spy
     together = translator.translate(run.variables, texts)
     assert {len(x.sharding.device_set) for x in finished} == {4}
     assert all(4 * x.addressable_shards[0].data.size == x.size for x in finished), finished

@@ -132,7 +132,8 @@ def beam_search(
     Raises:
       UserError: the penalty is unknown.
     """
-    return go_on(step, start_search(cache, max_lengths, rule, steps), rule, 0, prompts).done
+    search = start_search(cache, max_lengths, rule, steps)
+    return continue_search(step, search, rule, 0, prompts).done
 
 
 def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: int) -> Search:
@@ -154,7 +155,7 @@ def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: in
     )
 
 
-def go_on(
+def continue_search(
     step: Step,
     search: Search,
     rule: Rule,
@@ -164,7 +165,7 @@ def go_on(
     """Returns the search after all steps that it has room for, or less.
 
     Args:
-      keep: stop where so many sentences, or fewer, are unfinished.
+      keep: stop when at most this many sentences are unfinished.
     """
 
     def unfinished(search):

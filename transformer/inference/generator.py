@@ -187,31 +187,31 @@ class Generator(TokenPredictor):
         Raises:
           UserError: see `stream`; a search needs texts that end.
         """
-        given = [self.read(text, f"line {first_line + i}") for i, text in enumerate(prompts)]
+        prefixes = [self.read(text, f"line {first_line + i}") for i, text in enumerate(prompts)]
         results: list[list[Continuation]] = []
         size, best = self.decode.batch_size, num_best or self.decode.num_best
         if self.decode.search == "beam":
-            for first in range(0, len(given), size):
-                results += self._find(variables, given[first : first + size], best)
+            for first in range(0, len(prefixes), size):
+                results += self._beam_search(variables, prefixes[first : first + size], best)
             if [] in results:
                 raise not_finite(first_line + results.index([]), "text")
             return results
-        numbers = numbers or range(first_line, first_line + len(given))
+        numbers = numbers or range(first_line, first_line + len(prefixes))
         copies = [
             (ids, (number, n))
-            for ids, number in zip(given, numbers, strict=True)
+            for ids, number in zip(prefixes, numbers, strict=True)
             for n in range(best)
         ]
         texts: list[str] = []
         for first in range(0, len(copies), size):
             rows = copies[first : first + size]
             written = [list(ids) for ids, _ in rows]
-            for new in self._writer.draw(variables, rows, self.context):
+            for new in self._writer.sample(variables, rows, self.context):
                 for ids, more in zip(written, new, strict=True):
                     ids += more
             texts += map(self.tokenizer.decode, written)
-        drawn = iter(texts)
-        return [[Continuation(next(drawn), None) for _ in range(best)] for _ in given]
+        samples = iter(texts)
+        return [[Continuation(next(samples), None) for _ in range(best)] for _ in prefixes]
 
     def prepare(self, variables: Variables, prompts: int = 1) -> None:
         """Compiles what `write` needs for so many prompts, see `compile_ahead`."""
@@ -231,7 +231,7 @@ class Generator(TokenPredictor):
         ids = self.read(prompt, "line 1")
         shown = self.tokenizer.decode(ids)
         yield shown
-        for new in self._writer.draw(variables, [(ids, (1, 0))], 1):
+        for new in self._writer.sample(variables, [(ids, (1, 0))], 1):
             ids += new[0]
             text = self.tokenizer.decode(ids)
             # The character may still be incomplete.
@@ -300,8 +300,8 @@ class Generator(TokenPredictor):
     def _attend(self):
         return jax.jit(self.batch_attention)
 
-    def _find(
-        self, variables: Variables, given: list[list[int]], count: int
+    def _beam_search(
+        self, variables: Variables, prefixes: list[list[int]], count: int
     ) -> list[list[Continuation]]:
         """The best continuations by beam search."""
         if self.whole:
@@ -309,14 +309,14 @@ class Generator(TokenPredictor):
                 "config.decode.search=beam looks for texts that end, and this model learned "
                 "running text: use config.decode.search=sample"
             )
-        found = self._writer.find(variables, given)
+        hypotheses = self._writer.beam_search(variables, prefixes)
         return [
             [
                 Continuation(self.tokenizer.decode(tokens[:length]), float(score))
-                for tokens, length, score in zip(*(x[row] for x in found), strict=True)
+                for tokens, length, score in zip(*(x[row] for x in hypotheses), strict=True)
                 if length
             ][:count]
-            for row in range(len(given))
+            for row in range(len(prefixes))
         ]
 
 

@@ -15,7 +15,7 @@ FLAT = 2**31  # a search numbers the continuations of a sentence with int32
 def check_search(
     cache: Any,
     rows: int,
-    beam: int,
+    beam_size: int,
     steps: int,
     vocab_size: int,
     memory: int | None = None,
@@ -28,7 +28,7 @@ def check_search(
     Args:
       cache: the model's cache for all hypotheses; only its shapes are read.
       rows: sentences of a search.
-      beam: hypotheses per sentence.
+      beam_size: hypotheses per sentence.
       steps: maximum tokens of a translation.
       memory: bytes; by default those of the device.
       searches: how many run at the same time.
@@ -39,19 +39,19 @@ def check_search(
     numbers = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
     # The cache is written into a copy; logits become log-probabilities; and unfinished and
     # finished hypotheses and the candidates for both are in memory at once.
-    needed = searches * (2 * numbers + rows * beam * (8 * vocab_size + 16 * steps))
+    needed = searches * (2 * numbers + rows * beam_size * (8 * vocab_size + 16 * steps))
     memory = device_memory() if memory is None else memory
     at_once = f"{searches * rows} sentences at once"
-    what = f"config.decode.batch_size and config.decode.beam_size={beam}: {at_once}"
+    what = f"config.decode.batch_size and config.decode.beam_size={beam_size}: {at_once}"
     if needed > memory:
         raise RunError(
             f"{what} need {needed / GIB:,.1f} GiB or more, and this device has "
             f"{memory / GIB:,.1f}: lower one of them"
         )
-    if beam * vocab_size >= FLAT:
+    if beam_size * vocab_size >= FLAT:
         raise RunError(
-            f"config.decode.beam_size={beam} times a vocabulary of {vocab_size:,} is more than "
-            "can be numbered: lower it"
+            f"config.decode.beam_size={beam_size} times a vocabulary of {vocab_size:,} is more "
+            "than can be numbered: lower it"
         )
 
 

@@ -42,7 +42,7 @@ class Translator(PairPredictor):
         self,
         variables: Variables,
         lines: Sequence[str],
-        beam: int | None = None,
+        beam_size: int | None = None,
         numbers: Sequence[int] | None = None,
         done: Callable[[int], None] = lambda count: None,
         num_best: int | None = None,
@@ -54,7 +54,7 @@ class Translator(PairPredictor):
         of the lines, and a translation does not depend on the other lines.
 
         Args:
-          beam: in place of `decode.beam_size`.
+          beam_size: in place of `decode.beam_size`.
           numbers: of the lines, for warnings; from one by default.
           done: called with the number of lines that are done since the last call.
           num_best: in place of `decode.num_best`.
@@ -67,8 +67,8 @@ class Translator(PairPredictor):
         results = [[BLANK] for _ in lines]
         left, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, left + 1)
-        find = functools.partial(self._search.find, adapts=rows is None)
-        for members, found in self._decode(find, variables, lines, beam, numbers, rows):
+        search = functools.partial(self._search.search, adapts=rows is None)
+        for members, found in self._decode(search, variables, lines, beam_size, numbers, rows):
             for row, i in enumerate(members):
                 results[i] = read_hypotheses(found[row], self.target_tokenizer, most)
                 if not results[i]:
@@ -81,25 +81,27 @@ class Translator(PairPredictor):
     def prepare(self, variables: Variables) -> None:
         """Compiles what `translate` needs for a single line, see `compile_ahead`."""
         workers, _ = share(variables, self.decode.batch_size)
-        beam = self.decode.beam_size
+        beam_size = self.decode.beam_size
 
         def search(length: int) -> None:
             blank = np.full((1, length), PAD_ID, np.int32)  # which takes no step
-            self._search.find(variables, blank, beam, self._limit(length), workers)
+            self._search.search(
+                variables, blank, beam_size, self._max_target_length(length), workers
+            )
 
         compile_ahead(search, self.max_length)
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles what `translate` needs for batches of so many rows of a static length."""
         workers, _ = share(variables, self.decode.batch_size)
-        beam, limit = self.decode.beam_size, self._limit(length)
-        self._search.prepare(variables, rows, length, beam, limit, workers)
+        beam_size, max_length = self.decode.beam_size, self._max_target_length(length)
+        self._search.prepare(variables, rows, length, beam_size, max_length, workers)
 
     def translate_stacked(
         self,
         variables: Variables,
         lines: Sequence[str],
-        beam: int | None = None,
+        beam_size: int | None = None,
         shared: Mapping[str, Any] | None = None,
     ) -> list[list[list[Translation]]]:
         """Returns the translations of `translate` for each of several runs.
@@ -111,10 +113,14 @@ class Translator(PairPredictor):
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
 
-        def search(variables, source, beam, limit, *_):
-            return self._search.find_stacked(shared or {}, variables, source, beam, limit)
+        def search(variables, source, beam_size, max_length, *_):
+            return self._search.search_stacked(
+                shared or {}, variables, source, beam_size, max_length
+            )
 
-        for rows, found in self._decode(search, variables, lines, beam, range(1, len(lines) + 1)):
+        for rows, found in self._decode(
+            search, variables, lines, beam_size, range(1, len(lines) + 1)
+        ):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
                     own = jax.tree.map(lambda x, at=(number, row): x[at], found)
@@ -141,7 +147,7 @@ class Translator(PairPredictor):
         search: Callable,
         variables: Variables,
         lines: Sequence[str],
-        beam: int | None,
+        beam_size: int | None,
         numbers: Sequence[int],
         rows: int | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
@@ -149,6 +155,7 @@ class Translator(PairPredictor):
         encoded = self._encode_lines(self.source_tokenizer, lines, numbers)
         todo = [i for i, ids in enumerate(encoded) if ids]
         lengths = [len(ids) + 1 for ids in encoded]
+        beam_size = beam_size or self.decode.beam_size
         workers, most = share(variables, self.decode.batch_size)
         size = rows or static_rows(math.ceil(len(todo) / workers), most)
         batches = list(length_groups(todo, lengths, size, self.max_length))
@@ -159,11 +166,11 @@ class Translator(PairPredictor):
         def run(batch: tuple[list[int], int]) -> tuple[list[int], Any]:
             rows, length = batch
             source = make_batch([encoded[i] for i in rows], [], size, length).source
-            own = beam or self.decode.beam_size
-            return rows, search(variables, source, own, self._limit(length), workers)
+            max_length = self._max_target_length(length)
+            return rows, search(variables, source, beam_size, max_length, workers)
 
         yield from each(run, batches, workers)
 
-    def _limit(self, length: int) -> int:
+    def _max_target_length(self, length: int) -> int:
         longest = int(self.decode.max_ratio * length + self.decode.max_extra)
         return max(1, min(longest, self.max_length))

@@ -43,7 +43,7 @@ class Writer:
         self._grow = jax.jit(self._grow_rows, static_argnums=1)
         self._search = jax.jit(self._search_rows)
 
-    def draw(
+    def sample(
         self, variables: Variables, rows: list[tuple[list[int], tuple[int, int]]], at_once: int
     ) -> Iterator[list[list[int]]]:
         """Yields the new tokens of each row, up to `at_once` places at a time.
@@ -66,9 +66,9 @@ class Writer:
         window = 0
         while any(left):
             # Rows that have ended must not delay the others.
-            given = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
-            given = [ids if len(ids) < self.context else ids[-half:] for ids in given]
-            for new in self._fill(variables, given, left, numbers, window, at_once):
+            prefixes = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
+            prefixes = [ids if len(ids) < self.context else ids[-half:] for ids in prefixes]
+            for new in self._fill(variables, prefixes, left, numbers, window, at_once):
                 for ids, more in zip(written, new, strict=True):
                     ids += more
                 yield new
@@ -77,18 +77,18 @@ class Writer:
     def _fill(
         self,
         variables: Variables,
-        given: list[list[int]],
+        prefixes: list[list[int]],
         left: list[int],
         numbers: Int[np.ndarray, "B 2"],
         window: int,
         at_once: int,
     ) -> Iterator[list[list[int]]]:
         """Yields the new tokens until the context is full or none is `left`, which it lowers."""
-        at = min(map(len, given)) - 1
-        most = max(len(ids) + n for ids, n in zip(given, left, strict=True) if n)
+        at = min(map(len, prefixes)) - 1
+        most = max(len(ids) + n for ids, n in zip(prefixes, left, strict=True) if n)
         last = min(most, self.context) - 1
-        room = self._first_room(max(map(len, given)), most)
-        prompts = self._prompts(given, len(numbers), room)
+        room = self._first_room(max(map(len, prefixes)), most)
+        prompts = self._prompts(prefixes, len(numbers), room)
         ended = np.array([not n for n in left] + [True] * (len(numbers) - len(left)))
         state, keys = self._start(variables, prompts, ended, self._key(), numbers, window)
         while at < last and any(left):
@@ -99,7 +99,8 @@ class Writer:
             state = self._sample(variables, state, prompts.lengths, until, keys, self._rule())
             tokens = np.asarray(state.tokens)
             new = [
-                tokens[i, max(at + 1, len(ids)) : until + 1].tolist() for i, ids in enumerate(given)
+                tokens[i, max(at + 1, len(ids)) : until + 1].tolist()
+                for i, ids in enumerate(prefixes)
             ]
             at = until
             for ids, (line, _) in zip(new, numbers.tolist(), strict=False):
@@ -108,15 +109,15 @@ class Writer:
             yield [self._take(ids, left, i) for i, ids in enumerate(new)]
 
     def prepare(self, variables: Variables, prompts: int = 1) -> None:
-        """Compiles what `draw` or `find` needs for so many prompts, see `compile_ahead`."""
+        """Compiles `sample` or `beam_search` for this number of prompts, see `compile_ahead`."""
         most = self.decode.max_new_tokens
         rows = static_rows(prompts, self.decode.batch_size)
         copies = static_rows(prompts * self.decode.num_best, self.decode.batch_size)
 
-        def search(room: int) -> None:
+        def compile_search(room: int) -> None:
             self._search(variables, self._prompts([], rows, room))
 
-        def draw(room: int) -> None:
+        def compile_sampling(room: int) -> None:
             prompts = self._prompts([], copies, room)
             ended, numbers = np.ones(copies, bool), np.zeros((copies, 2), np.int32)
             state, keys = self._start(variables, prompts, ended, self._key(), numbers, 0)
@@ -125,9 +126,9 @@ class Writer:
                 self._grow(state, min(2 * room, self.context))
 
         if self.decode.search == "beam":
-            compile_ahead(search, self.context, min(most, self.context))
+            compile_ahead(compile_search, self.context, min(most, self.context))
         else:
-            compile_ahead(draw, self.context, self._first_room(1, 1 + most))
+            compile_ahead(compile_sampling, self.context, self._first_room(1, 1 + most))
 
     def _key(self) -> jax.Array:
         return jax.random.key(self.decode.seed)
@@ -138,49 +139,48 @@ class Writer:
     def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
         """The new tokens of a row that count; lowers how many are `left`."""
         if self.ends and EOS_ID in ids[: left[row]]:
-            kept = ids[: ids.index(EOS_ID)]
             left[row] = 0
-            return kept
-        kept = ids[: left[row]]
-        left[row] -= len(kept)
-        return kept
+            return ids[: ids.index(EOS_ID)]
+        new = ids[: left[row]]
+        left[row] -= len(new)
+        return new
 
     def _first_room(self, prompt: int, most: int) -> int:
         """The tokens that the cache has room for at first, given those of the prompt and of all."""
         return static_length(max(prompt, min(FIRST_ROOM, most, self.context)), self.context)
 
-    def _prompts(self, given: list[list[int]], count: int, room: int) -> Prompts:
+    def _prompts(self, prefixes: list[list[int]], count: int, room: int) -> Prompts:
         tokens = np.full((count, room), PAD_ID, np.int32)
-        for row, ids in enumerate(given):
+        for row, ids in enumerate(prefixes):
             tokens[row, : len(ids)] = ids
-        lengths = [len(ids) for ids in given] + [0] * (count - len(given))
+        lengths = [len(ids) for ids in prefixes] + [0] * (count - len(prefixes))
         return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
 
     def _start_rows(
         self, variables: Variables, prompts: Prompts, ended, key, numbers, window
     ) -> tuple[Sample, jax.Array]:
-        def own(number):
+        def row_key(number):
             return functools.reduce(jax.random.fold_in, (*number, window), key)
 
         state = start_sample(self._cache(variables, prompts, 1), prompts)
-        return state._replace(ended=ended), jax.vmap(own)(numbers)
+        return state._replace(ended=ended), jax.vmap(row_key)(numbers)
 
     def _grow_rows(self, state: Sample, room: int) -> Sample:
         grown = state.grow(room)
         self._check(grown.cache, len(grown.tokens), 1, room)
         return grown
 
-    def _cache(self, variables: Variables, prompts: Prompts, beam: int) -> Any:
+    def _cache(self, variables: Variables, prompts: Prompts, beam_size: int) -> Any:
         rows, room = prompts.tokens.shape
         nothing = jnp.zeros((rows, 0), jnp.int32)
         cache = self.model.apply(
-            variables, nothing, nothing == PAD_ID, beam, room, method="init_cache"
+            variables, nothing, nothing == PAD_ID, beam_size, room, method="init_cache"
         )
-        self._check(cache, rows, beam, room)
+        self._check(cache, rows, beam_size, room)
         return cache
 
-    def _check(self, cache: Any, rows: int, beam: int, room: int) -> None:
-        check_search(cache, rows, beam, room, self.model.config.target_vocab_size)
+    def _check(self, cache: Any, rows: int, beam_size: int, room: int) -> None:
+        check_search(cache, rows, beam_size, room, self.model.config.target_vocab_size)
 
     def _step(self, variables: Variables, tokens: Any, cache: Any) -> tuple[Any, Any]:
         return self.model.apply(variables, tokens, cache, method="decode_step")
@@ -190,23 +190,24 @@ class Writer:
         end, never = (EOS_ID, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
         return sample(step, state, lengths, until, keys, rule, end, never)
 
-    def find(self, variables: Variables, given: list[list[int]]) -> Hypotheses:
+    def beam_search(self, variables: Variables, prefixes: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts with these prompts, without the first token of each."""
-        rows = static_rows(len(given), self.decode.batch_size)
-        longest = max(map(len, given)) - 1 + self.decode.max_new_tokens
-        room = static_length(min(longest, self.context), self.context)
-        return jax.device_get(self._search(variables, self._prompts(given, rows, room)))
+        rows = static_rows(len(prefixes), self.decode.batch_size)
+        max_length = max(map(len, prefixes)) - 1 + self.decode.max_new_tokens
+        room = static_length(min(max_length, self.context), self.context)
+        return jax.device_get(self._search(variables, self._prompts(prefixes, rows, room)))
 
     def _search_rows(self, variables: Variables, prompts: Prompts):
-        beam, room = self.decode.beam_size, prompts.tokens.shape[1]
-        limits = jnp.minimum(prompts.lengths - 1 + self.decode.max_new_tokens, self.context)
-        limits = jnp.where(prompts.lengths > 0, limits, 0)  # a row without a prompt takes no step
+        beam_size, room = self.decode.beam_size, prompts.tokens.shape[1]
+        max_lengths = jnp.minimum(prompts.lengths - 1 + self.decode.max_new_tokens, self.context)
+        # A row without a prompt takes no step.
+        max_lengths = jnp.where(prompts.lengths > 0, max_lengths, 0)
         return beam_search(
             functools.partial(self._step, variables),
-            self._cache(variables, prompts, beam),
-            limits,
+            self._cache(variables, prompts, beam_size),
+            max_lengths,
             Rule(
-                beam,
+                beam_size,
                 BOS_ID,
                 EOS_ID,
                 self.decode.length_penalty,

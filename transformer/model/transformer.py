@@ -99,15 +99,20 @@ class Transformer(Architecture):
         """See `Architecture`; with segments, positions are counted from the start of each."""
         check_length(target.shape[1], self.config)
         positions = jnp.arange(target.shape[1])
-        own = positions if segments is None else positions - segment_starts(segments)
-        x = self._embed(self.target_embedding(target), self.decoder_positions, own, rates)
+        segment_positions = positions
+        if segments is not None:
+            segment_positions = positions - segment_starts(segments)
+        vectors = self.target_embedding(target)
+        x = self._embed(vectors, self.decoder_positions, segment_positions, rates)
         inputs = self._inputs(
             self.decoder_positions, target_mask, positions, positions, segments, look_ahead=True
         )
         memory_inputs = None
         if memory is not None and source_mask is not None:
-            there = jnp.arange(memory.shape[1])
-            memory_inputs = self._inputs(self.cross_positions, source_mask, positions, there)
+            memory_positions = jnp.arange(memory.shape[1])
+            memory_inputs = self._inputs(
+                self.cross_positions, source_mask, positions, memory_positions
+            )
 
         def run(layer, x, _):
             return layer(x, memory, inputs, memory_inputs, rates), None
@@ -140,23 +145,24 @@ class Transformer(Architecture):
         queries share one set of keys, with a mask for each.
         """
         beam_size, steps = cache.back_pointers.shape[1:]
-        here = jnp.broadcast_to(jnp.arange(beam_size, dtype=jnp.int32), tokens.shape)
+        slots = jnp.broadcast_to(jnp.arange(beam_size, dtype=jnp.int32), tokens.shape)
         back_pointers = jax.lax.dynamic_update_slice_in_dim(
-            cache.back_pointers, here[:, :, None], cache.index, 2
+            cache.back_pointers, slots[:, :, None], cache.index, 2
         )
-        own = back_pointers[..., None] == jnp.arange(beam_size)
-        own &= (jnp.arange(steps) <= cache.index)[:, None]
-        mask = own.reshape(len(tokens), 1, beam_size, steps * beam_size)
-        now, then = jnp.full(beam_size, cache.index), jnp.repeat(jnp.arange(steps), beam_size)
-        bias = self.decoder_positions.bias(now, then)
-        inputs = AttentionInputs(mask, now, then, bias)
+        is_visible = back_pointers[..., None] == jnp.arange(beam_size)
+        is_visible &= (jnp.arange(steps) <= cache.index)[:, None]
+        mask = is_visible.reshape(len(tokens), 1, beam_size, steps * beam_size)
+        query_positions = jnp.full(beam_size, cache.index)
+        key_positions = jnp.repeat(jnp.arange(steps), beam_size)
+        bias = self.decoder_positions.bias(query_positions, key_positions)
+        inputs = AttentionInputs(mask, query_positions, key_positions, bias)
         memory_inputs = None
         if self.config.has_encoder:
-            there = jnp.arange(cache.memory_mask.shape[1])
-            bias = self.cross_positions.bias(now, there)
+            memory_positions = jnp.arange(cache.memory_mask.shape[1])
+            bias = self.cross_positions.bias(query_positions, memory_positions)
             memory_mask = padding_mask(cache.memory_mask)
-            memory_inputs = AttentionInputs(memory_mask, now, there, bias)
-        x = self._embed(self.target_embedding(tokens), self.decoder_positions, now)
+            memory_inputs = AttentionInputs(memory_mask, query_positions, memory_positions, bias)
+        x = self._embed(self.target_embedding(tokens), self.decoder_positions, query_positions)
 
         def run(layer, x, layer_cache):
             return layer.decode_step(x, layer_cache, cache.index, inputs, memory_inputs)

@@ -163,9 +163,10 @@ class TranslationTask(TokenTask):
         `evaluate.training_beam_size`; the final one decodes all, with `decode.beam_size`.
         """
         pairs = self.decoded_pairs(split, final)
-        beam = self.config.decode.beam_size if final else self.config.evaluate.training_beam_size
+        config = self.config
+        beam_size = config.decode.beam_size if final else config.evaluate.training_beam_size
         variables = {"params": params}
-        best = self._translate(variables, [pair.source for pair in pairs], beam)
+        best = self._translate(variables, [pair.source for pair in pairs], beam_size)
         scores = self._scores(variables, split, pairs, best, final)
         if final and split == "test" and len(parts := self._parts(split)) > 1:
             rest = iter(best)
@@ -177,13 +178,13 @@ class TranslationTask(TokenTask):
         return scores
 
     def _translate(
-        self, variables: Variables, sources: Sequence[str], beam: int
+        self, variables: Variables, sources: Sequence[str], beam_size: int
     ) -> list[list[Translation]]:
         """The best translation of each segment of each source."""
         segments = [self.text.split(source, number) for number, source in enumerate(sources, 1)]
         numbers = [number for number, own in enumerate(segments, 1) for _ in own]
         flat = list(itertools.chain.from_iterable(segments))
-        found = iter(self.predictor.translate(variables, flat, beam, numbers))
+        found = iter(self.predictor.translate(variables, flat, beam_size, numbers))
         return [[next(found)[0] for _ in own] for own in segments]
 
     def _scores(
@@ -221,10 +222,11 @@ class TranslationTask(TokenTask):
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
-        beam = self.config.evaluate.training_beam_size
+        beam_size = self.config.evaluate.training_beam_size
         variables = {"params": params}
         losses = map(_summarize, self.split_sums(variables, split, stacked=True))
-        found = self.predictor.translate_stacked(variables, [pair.source for pair in pairs], beam)
+        sources = [pair.source for pair in pairs]
+        found = self.predictor.translate_stacked(variables, sources, beam_size)
         return [
             loss | self.text_scores([translations[0].text for translations in best], pairs, False)
             for loss, best in zip(losses, found, strict=True)

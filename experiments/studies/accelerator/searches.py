@@ -37,12 +37,12 @@ def _measure(dtype: str, toy: bool) -> dict[str, Any]:
     source = random_ids(np.random.default_rng(config.seed), rows, length, vocab_size)
     source[:, -1] = EOS_ID
     search = BeamSearch(task.predictor.model, config.decode)
-    seconds, found = [], []
+    seconds, hypotheses = [], []
     for _ in range(1 + ROUNDS):
         start = time.monotonic()
-        found = search.find(variables, source, BEAM, length)
+        hypotheses = search.search(variables, source, BEAM, length)
         seconds.append(time.monotonic() - start)
-    tokens = sum(int(own.lengths[0]) for own in found)
+    tokens = sum(int(each.lengths[0]) for each in hypotheses)
     each = statistics.median(seconds[1:])
     return {
         "dtype": dtype,

@@ -5,7 +5,7 @@ from typing import Any
 
 from configs import quickstart
 from experiments.studies.accelerator.parts import Order, shrink, within
-from experiments.studies.benchmark import measure_steps
+from experiments.studies.many_runs import measure_steps
 from transformer.tasks.translation import TranslationTask
 
 COUNTS, STEPS = (1, 4, 16, 64), 20
@@ -20,6 +20,6 @@ def measure(order: Order) -> Iterator[dict[str, Any]]:
     lead = TranslationTask(shrink(config) if order.toy else config)
     counts, steps = (TOY_COUNTS, TOY_STEPS) if order.toy else (COUNTS, STEPS)
     for count in within(order.seconds, counts):
-        together, in_turn, _ = measure_steps(lead, count, steps)
-        numbers = {"vmap_seconds": together, "sequential_seconds": in_turn}
-        yield {"runs": count, "steps": steps, **numbers, "speedup": in_turn / together}
+        vmapped, sequential, _ = measure_steps(lead, count, steps)
+        numbers = {"vmap_seconds": vmapped, "sequential_seconds": sequential}
+        yield {"runs": count, "steps": steps, **numbers, "speedup": sequential / vmapped}

@@ -99,7 +99,7 @@ def test_a_head_off_changes_bleu_by_what_its_rows_of_zeros_do(ranked):
 
     def bleu(kind, head, share):
         variables = {"params": scaled(params, kind, head, share)}
-        best = task.predictor.translate(variables, [pair.source for pair in pairs], beam=1)
+        best = task.predictor.translate(variables, [pair.source for pair in pairs], beam_size=1)
         return task.text_scores([found[0].text for found in best], pairs, False)["bleu"]
 
     assert numbers["bleu"] == pytest.approx(bleu("cross", 1, 1.0))
@@ -192,7 +192,7 @@ def test_models_are_decoded_in_groups_of_one_size_and_the_surplus_dropped(ranked
     stacked = jax.tree.map(lambda own: np.stack([own * n for n in range(5)]), gates)
     groups, done = [], []
 
-    def translate(own, sources, beam, shared):
+    def translate(own, sources, beam_size, shared):
         groups.append(jax.tree.leaves(own)[0][:, 0].tolist())
         return [[[Translation("a", 0.0, 1)] for _ in sources] for _ in groups[-1]]
 

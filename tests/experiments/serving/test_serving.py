@@ -237,11 +237,12 @@ def test_programs_that_were_compiled_ahead_are_those_of_requests(runs, loaded):
     for program in work.programs():
         program.compile()
     search = run.trained.predictor._search
-    counts = [each._cache_size() for each in (search._start, search._go_on, search._grow)]
+    programs = search._start, search._continue, search._grow
+    counts = [each._cache_size() for each in programs]
     for texts in (["a"], ["a b"] * work.most, ["a b c d e f g h " * 3]):
         [*items] = work.plan({"texts": texts}).items
         work.compute(items[0].group, [item.payload for item in items])
-    assert [each._cache_size() for each in (search._start, search._go_on, search._grow)] == counts
+    assert [each._cache_size() for each in programs] == counts
     work.run.trained.predictor.translate(work.variables, ["a", "b", "c"] * 2, rows=3)
     assert search._start._cache_size() > counts[0]  # the control
 

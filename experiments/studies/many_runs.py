@@ -1,12 +1,12 @@
-"""Measures the speed of many runs: as one program, one after another, and in separate processes.
+"""Measures the speed of many runs: vmapped, sequential, and in separate processes.
 
-    python -m experiments.studies.benchmark --runs=1,4,16 --steps=20 --processes=16
+    python -m experiments.studies.many_runs --runs=1,4,16 --steps=20 --processes=16
 
-The models are quickstart's and differ in their seeds. First the steps alone: every member takes
-the same number, together and in turn, once to compile and then several times, the two ways
-alternating; the median is printed. Then, with `--processes`, whole runs of `--run-steps` steps with
-all that belongs to them (start, text, compilation, evaluation, scores), once as the points of one
-sweep and once as separate commands.
+The models are quickstart's and differ in their seeds. First only the steps are measured: every run
+takes the same number of them, vmapped and sequentially, once to compile and then several times, the
+two alternating; the median is printed. Then, with `--processes`, whole runs of `--run-steps` steps
+are measured with all that belongs to them (start, text, compilation, evaluation, scores), once as
+the trials of one sweep and once as separate commands.
 """
 
 import argparse
@@ -58,8 +58,8 @@ def main() -> None:
         table.add_column(column, justify="right")
     lead = TranslationTask(quickstart.get_config())
     for count in map(int, options.runs.split(",")):
-        together, in_turn, megabytes = measure_steps(lead, count, options.steps)
-        numbers = (f"{together:.2f}", f"{in_turn:.2f}", f"{in_turn / together:.2f}")
+        vmapped, sequential, megabytes = measure_steps(lead, count, options.steps)
+        numbers = (f"{vmapped:.2f}", f"{sequential:.2f}", f"{sequential / vmapped:.2f}")
         table.add_row(str(count), *numbers, f"{megabytes:.1f}")
     print_table(table)
     if options.processes:
@@ -71,9 +71,9 @@ def main() -> None:
 
 
 def measure_steps(lead: TranslationTask, count: int, steps: int) -> tuple[float, float, float]:
-    """Returns the seconds of `steps` steps of `count` runs together and in turn, and megabytes.
+    """Returns the seconds of `steps` steps of `count` runs, vmapped and sequential, and megabytes.
 
-    The latter are of parameters and optimizer state of one member. The runs have the config of
+    The latter are of the parameters and the optimizer state of one run. The runs have the config of
     `lead`, and seeds from zero.
     """
     configs = [copy.deepcopy(lead.config) for _ in range(count)]
@@ -84,8 +84,8 @@ def measure_steps(lead: TranslationTask, count: int, steps: int) -> tuple[float,
         folders = [Path(name) / str(i) for i in range(2 * count)]
         runs = [Run(*each) for each in zip(tasks, configs, folders[:count], strict=True)]
         ways = (
-            _together(runs, steps),
-            _in_turn(tasks, configs, folders[count:], steps),
+            _vmapped(runs, steps),
+            _sequential(tasks, configs, folders[count:], steps),
         )
         seconds = [[_timed(way) for way in ways] for _ in range(1 + REPEATS)][1:]
         state = runs[0].fresh_state()
@@ -101,8 +101,8 @@ def _timed(way: Callable[[], None]) -> float:
     return time.monotonic() - start
 
 
-def _together(runs: Sequence[Run], steps: int) -> Callable[[], None]:
-    """What trains all runs as one program."""
+def _vmapped(runs: Sequence[Run], steps: int) -> Callable[[], None]:
+    """Returns a function that trains all runs as one vmapped program."""
     trainer, numbers = Trainer(runs), range(len(runs))
     state, plans = trainer.fresh_state(), [run.task.plan for run in runs]
     batches = list(itertools.islice(trainer.placement.batches(plans, 0, steps), steps))
@@ -118,8 +118,8 @@ def _together(runs: Sequence[Run], steps: int) -> Callable[[], None]:
     return train
 
 
-def _in_turn(tasks: Sequence, configs: Sequence, folders: Sequence, steps: int):
-    """What trains one member after another, through the same compiled step."""
+def _sequential(tasks: Sequence, configs: Sequence, folders: Sequence, steps: int):
+    """Returns a function that trains one run after another, with the same compiled step."""
     trainers: list[Trainer] = []
     for each in zip(tasks, configs, folders, strict=True):
         shared = trainers[0].train_step if trainers else None
