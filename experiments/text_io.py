@@ -75,12 +75,23 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     if path.is_dir() or read:
         what = "a folder" if path.is_dir() else "a file that is read"
         raise UserError(f"--output {path} is {what}: name another file")
+    if _is_stdout(path):
+        yield sys.stdout
+        return
     if path.exists() and not path.is_file():  # a pipe or a device
         with named_output(name) as file:
             yield file
         return
-    with whole_file(path) as file:
+    with whole_file(path.resolve()) as file:  # of a link, what it leads to
         yield file
+
+
+def _is_stdout(path: Path) -> bool:
+    """Whether a path is standard output, such as /dev/stdout or the file that it goes to."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(1))
+    except OSError:  # there is none of them
+        return False
 
 
 def line_mode(answer: Callable[[Any, Path, "Lines", TextIO], int]) -> Callable:

@@ -67,9 +67,9 @@ class Job:
         """Plans the request."""
         plan = self.work.plan(self.fields)
         self.left = list(range(len(plan.items)))
-        self.plan = plan  # last: from then on, its items can be taken
         if not plan.items:
             self.end(plan.finish([]))
+        self.plan = plan  # last: from then on, its items can be taken
 
     def end(self, answer: bytes | BaseException) -> None:
         """Gives the answer to who waits for it, if it is the first and somebody still does."""

@@ -13,7 +13,8 @@ import time
 import pytest
 
 from experiments import text_io
-from places import LAUNCH
+from experiments.text_io import open_output
+from places import LAUNCH, ROOT
 from runs import count_programs
 from tiny_run import shared_run
 from transformer import workdir
@@ -307,3 +308,35 @@ def test_odd_lines_are_the_same_from_a_file_and_from_a_fifo(content, expected, t
         if name == "fifo":
             threading.Thread(target=(tmp_path / "fifo").write_bytes, args=(content,)).start()
         assert list(text_io.read_lines(tmp_path / name)) == expected
+
+
+OUTPUT = """
+import sys
+from experiments.text_io import open_output
+print("first", flush=True)
+with open_output(sys.argv[1]) as file:
+    print("second", file=file)
+"""
+
+
+def test_standard_output_by_its_name_or_by_its_file_gets_all_lines_in_order(tmp_path):
+    file, link = tmp_path / "out.txt", tmp_path / "stdout"
+    link.symlink_to("/dev/stdout")
+    for name in ("/dev/stdout", link, file):
+        with file.open("wb") as out:
+            command = [sys.executable, "-c", OUTPUT, str(name)]
+            subprocess.run(command, stdout=out, cwd=ROOT, check=True)
+        assert file.read_text() == "first\nsecond\n"
+    assert link.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [file, link]
+
+
+def test_output_to_a_link_is_written_to_the_file_that_it_leads_to(tmp_path):
+    file, link = tmp_path / "out.txt", tmp_path / "link.txt"
+    file.write_text("old")
+    link.symlink_to(file)
+    with open_output(str(link)) as output:
+        output.write("new")
+        assert file.read_text() == "old"  # whole or as it was
+    assert link.is_symlink()
+    assert file.read_text() == "new"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from serving import PATIENCE, wait_until
 
-from experiments.serving.batching import Batcher, FullError, Item, Plan, Work
+from experiments.serving.batching import Batcher, FullError, Item, Job, Plan, Work
 from transformer.errors import UserError
 
 
@@ -130,6 +130,19 @@ def test_a_request_without_texts_has_an_answer():
         assert await batcher.submit(work, {"texts": []}).future == b"[]"
 
     assert run(scenario)[0].batches == []
+
+
+def test_a_request_without_texts_has_ended_before_the_batcher_can_look_for_its_first_text():
+    async def scenario():
+        job, plans = Job(Upper(), {"texts": []}, asyncio.get_running_loop()), []
+        end = job.end
+        job.end = lambda answer: (plans.append(job.plan), end(answer))
+        job.prepare()
+        assert plans == [None]
+        assert job.plan is not None
+        assert await job.future == b"[]"
+
+    asyncio.run(scenario())
 
 
 def test_a_request_that_is_cancelled_is_never_computed():
