@@ -49,7 +49,7 @@ def train(config: ConfigDict, folder: Path) -> int | None:
 
 def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     trainer = Trainer([Run(task, config, folder)])
-    trainer.runs[0].checkpoints.check_fingerprint(task.fingerprint())
+    trainer.runs[0].checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
     newest, finished = workdir.newest_step(folder), trainer.runs[0].finished()
     if finished and workdir.is_finished(folder, newest):
         trainer.runs[0].close()
@@ -61,6 +61,7 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
         )
         return None
     if not newest:
+        workdir.refuse_results(folder)
         check_fit(config, task.predictor)
     workdir.claim(folder, config)
     task.save_assets(folder)
@@ -101,7 +102,7 @@ def score(
     run = workdir.load_trained(folder, config, chosen["steps"])
     check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
     results = score_splits(task, run, config, place) | {
-        "step": workdir.newest_step(folder),
+        "step": chosen["newest_step"],
         numbers.WEIGHTS: chosen,
     }
     if start := records.read_start(folder / records.START):

@@ -1,5 +1,6 @@
 """The training loop: steps, checkpoints and time, independent of the task."""
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -167,13 +168,17 @@ class Trainer:
                     due = self._due(state, step)
                     if self._pending and (due or step % settings.log_every == 0):
                         self._log(state, step, progress)
-                        due = [i for i in due if i not in self.failures]
+                        # The steps in flight took time, which may be limited.
+                        due = [i for i in due or self._due(state, step) if i not in self.failures]
+                    over = [i for i in self._trained if step and self.runs[i].ended(step)]
                     by_clock = 0 < settings.save_minutes * 60 <= unsaved
                     if due or by_clock:
                         self._save(state, step, self._trained if by_clock else due)
                         unsaved = 0.0
                     wanted = not due or self._evaluate(state, step, due, progress)
-                    active = [i for i in self._trained if not self.runs[i].ended(step)]
+                    # If the time is up only since then, one more step is due.
+                    over += [i for i in due if self.runs[i].ended(step)]
+                    active = [i for i in self._trained if i not in over]
                     if self.stop_signal is not None or not (wanted and active):
                         break
                     batch, ready = next(coming)
@@ -259,11 +264,12 @@ class Trainer:
             if scores is None:
                 return True
             self._snapshot(step, params, which, progress)
-        except (StoppedError, UserError):
+            numbers = [self.runs[i].record(step, scores[i]) for i in which]
+        except (StoppedError, UserError, OSError):  # no fault of the evaluation
             for run in chosen:
-                run.give_up_evaluation(step)
+                with contextlib.suppress(OSError):
+                    run.give_up_evaluation(step)
             raise
-        numbers = [self.runs[i].record(step, scores[i]) for i in which]
         progress.note(step, mean_of(numbers))
         self._spend()
         return not self.on_evaluation(step, numbers[0])

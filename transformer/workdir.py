@@ -115,6 +115,16 @@ def newest_step(folder: Path) -> int:
     return max((int(p.name) for p in folder.glob("checkpoints/*") if p.name.isdigit()), default=0)
 
 
+def refuse_results(folder: Path) -> None:
+    """Raises UserError if a run without checkpoints has results, which would pass for new ones."""
+    if names := [name for name in ("results.json", "weights.json") if (folder / name).exists()]:
+        raise UserError(
+            f"{folder} has {names[0]} but no checkpoints, so its training cannot be resumed: "
+            f"restore {folder / 'checkpoints'}, use another --workdir, or delete "
+            f"{' and '.join(names)} there to train from the beginning"
+        )
+
+
 def claim(folder: Path, config: ConfigDict) -> None:
     """Writes the config to the folder, which makes it a run's folder.
 

@@ -64,7 +64,7 @@ def run(command: Command) -> int:
     Raises:
       UserError: the command line, the config, the run's folder or its text has a mistake.
     """
-    folder, mode = Path(command.workdir or "").absolute(), MODES[command.mode]
+    folder, mode = Path(command.workdir or "").expanduser().absolute(), MODES[command.mode]
     options = command.options
     if mode.name == EVALUATE and is_sweep(folder):
         _evaluate_sweep(command, folder)

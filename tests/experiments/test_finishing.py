@@ -105,6 +105,20 @@ def test_a_run_that_went_on_and_was_killed_at_its_end_is_scored_and_reported_by_
     assert f"is finished, {RAISED} steps" in again.out
 
 
+def test_a_finished_run_whose_checkpoints_are_gone_is_neither_trained_nor_changed(tiny, copy):
+    before, metrics = results(copy), lines(copy)
+    shutil.rmtree(copy / "checkpoints")
+    ended = train(tiny, copy)
+    assert ended.code == 2
+    assert f"{copy} has results.json but no checkpoints" in ended.err
+    assert "delete results.json and weights.json there" in ended.err
+    assert ended.err.count("\n") == 1
+    assert (results(copy), lines(copy)) == (before, metrics)
+    for name in ("results.json", "weights.json"):
+        (copy / name).unlink()
+    workdir.refuse_results(copy)  # control
+
+
 def test_what_is_scored_is_not_scored_again_for_the_sake_of_the_report(tiny, copy, monkeypatch):
     before = (copy / "results.json").read_bytes()
     (copy / "report.html").unlink()

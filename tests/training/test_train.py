@@ -1,5 +1,6 @@
 """The loop: what it counts, logs and saves, and when a run ends."""
 
+import errno
 import os
 import signal
 import types
@@ -207,6 +208,46 @@ def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
         trained(tmp_path, task, **changes, **{"train.minutes": minutes})
         assert saved_steps(tmp_path) == saved
         assert lines(tmp_path, "train")[-1]["step"] == saved[-1]
+
+
+@pytest.mark.parametrize(("slow", "last"), [("_log", 4), ("_save", 3), (None, 30)])
+def test_the_step_at_which_the_time_is_up_is_saved_and_evaluated(slow, last, tmp_path, monkeypatch):
+    now = 0.0
+
+    def pass_time(seconds):
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("transformer.progress.time", types.SimpleNamespace(monotonic=lambda: now))
+    if slow:  # a minute passes in it
+        original = getattr(Trainer, slow)
+
+        def slowed(*arguments):
+            pass_time(60.0)
+            return original(*arguments)
+
+        monkeypatch.setattr(Trainer, slow, slowed)
+    # A second a step, half a minute in all; with `_save`, the clock saves after each step.
+    changes = {"train.steps": 99, "train.evaluate_every": 50, "train.log_every": 4}
+    often = {"train.save_minutes": 1e-9 if slow == "_save" else 0.0}
+    task = Unigrams(on_read=lambda i: pass_time(1.0))
+    trained(tmp_path, task, **changes, **often, **{"train.minutes": 0.5})
+    assert saved_steps(tmp_path)[-1] == last
+    assert [line["step"] for line in lines(tmp_path, "validation")] == [last]
+
+
+def test_a_full_disk_while_an_evaluation_is_recorded_is_no_failed_evaluation(tmp_path, monkeypatch):
+    def fill(*_):
+        raise OSError(errno.ENOSPC, "no space")
+
+    changes = {"train.steps": 5, "train.evaluate_every": 5}
+    with monkeypatch.context() as full:
+        full.setattr(Run, "record", fill)
+        for _ in range(run_module.MAX_ATTEMPTS):
+            with pytest.raises(OSError, match="no space"):
+                trained(tmp_path, **changes)
+    trained(tmp_path, **changes)
+    assert [line["step"] for line in lines(tmp_path, "validation")] == [5]
 
 
 @pytest.mark.parametrize(
