@@ -10,7 +10,13 @@ from jaxtyping import Float, Int
 
 from experiments.comparison.outputs import Measure
 from experiments.comparison.systems import System
-from experiments.measures.significance import RESAMPLES, holm, resample, run_exchange_test
+from experiments.measures.significance import (
+    EQUAL,
+    RESAMPLES,
+    holm,
+    resample,
+    run_exchange_test,
+)
 
 CONFIDENCE = 0.95
 
@@ -20,8 +26,9 @@ class Difference(NamedTuple):
 
     Attributes:
       mean: between the mean scores of their runs.
-      low, high: of its 95% interval.
-      p_bootstrap, p_exchange: two-sided, see `compare`, and corrected for the number of systems.
+      low, high: of its 95% interval; NaN if there is none.
+      p_bootstrap, p_exchange: two-sided, see `compare`, and corrected for the number of systems;
+        `p_bootstrap` is NaN if there is no interval.
     """
 
     mean: float
@@ -29,6 +36,10 @@ class Difference(NamedTuple):
     high: float
     p_bootstrap: float
     p_exchange: float
+
+    @property
+    def has_interval(self) -> bool:
+        return not math.isnan(self.p_bootstrap)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +81,9 @@ def compare(
     add, as for words and subjects in Clark 1973 (min F'), and so do their degrees of freedom by
     Satterthwaite's rule. What varies with the text and the seed together is in both, which makes
     the test a little conservative. With one run each there is no second part: the test then is
-    of these two trained models, on other texts.
+    of these two trained models, on other texts. A difference of one text between one run each has
+    no standard error, and so neither interval nor `p_bootstrap`; nor has one other than zero that
+    is the same in all resamples and runs.
 
     `p_exchange` is of exchanges: with one run each, of what they made of each text; otherwise of
     whole runs, see `run_exchange_test`. Exchanges of texts between systems of several runs would
@@ -158,6 +171,8 @@ def t_test(
 ) -> tuple[float, float]:
     """Half of the 95% interval of a difference, and its two-sided p-value; see `compare`.
 
+    Both are NaN if there is nothing to estimate the standard error from.
+
     Args:
       over_texts: the variance of the difference over resamples of that many texts.
       ours, theirs: the scores of the runs.
@@ -167,9 +182,12 @@ def t_test(
     freedom = len(ours) + len(theirs) - 2
     squares = sum(float(np.square(np.subtract(s, np.mean(s))).sum()) for s in (ours, theirs))
     over_seeds = squares / max(1, freedom) * (1 / len(ours) + 1 / len(theirs))
+    if texts < 2:
+        over_texts = 0.0  # all resamples are the same, and differ by rounding alone
     variance = over_texts + over_seeds
-    if not variance:
-        return 0.0, float(mean == 0)
+    if math.sqrt(variance) <= EQUAL * abs(mean):
+        equal = mean == 0 and (texts > 1 or freedom > 0)
+        return (0.0, 1.0) if equal else (math.nan, math.nan)
     spent = over_texts**2 / max(1, texts - 1) + over_seeds**2 / max(1, freedom)
     degrees, error = variance**2 / spent, math.sqrt(variance)
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees)) * error

@@ -92,9 +92,10 @@ def draw_lengths(
 def _draw_interval(
     axes: Axes, found: Difference | None, metric: Metric, place: float, n: int, upright: bool
 ) -> None:
-    """Draws the difference of system n with its interval, at a place of the other axis."""
+    """Draws the difference of system n, and its interval if any, at a place of the other axis."""
     assert found is not None, "the baseline has no difference"
-    value, half = metric.scale * found.mean, metric.scale * (found.high - found.mean)
+    value = metric.scale * found.mean
+    half = [metric.scale * (found.high - found.mean)] if found.has_interval else None
     marker = MARKER_SHAPES[n % len(MARKER_SHAPES)]
     look: dict[str, Any] = {
         "fmt": marker,
@@ -103,9 +104,9 @@ def _draw_interval(
         "capsize": 2.5,
     }
     if upright:
-        axes.errorbar([place], [value], yerr=[half], **look)
+        axes.errorbar([place], [value], yerr=half, **look)
     else:
-        axes.errorbar([value], [place], xerr=[half], **look)
+        axes.errorbar([value], [place], xerr=half, **look)
 
 
 def system_label(system: System, n: int) -> str:

@@ -53,6 +53,8 @@ def table_rows(task: str, systems: Sequence[System], comparison: Comparison) -> 
                 p_text(found.p_bootstrap),
                 p_text(found.p_exchange),
             ]
+            if not found.has_interval:
+                row[-3:-1] = [NO_NUMBER, NO_NUMBER]
         rows.append(row)
     return rows
 
@@ -76,6 +78,13 @@ def notes(task: str, systems: Sequence[System], comparisons: Sequence[Comparison
         f"Interval and p bootstrap: Student's t with the standard error over {RESAMPLES:,} {parts} "
         "(Koehn 2004" + ("; the two variances add, Clark 1973)." if several else ").")
     )
+    differences = [found for each in comparisons for found in each.differences if found]
+    if not all(found.has_interval for found in differences):
+        lines.append(
+            f"{NO_NUMBER}: a difference that is the same in all resamples"
+            + (" and seeds" if several else "")
+            + f", such as that of a single {noun}, has no interval and no p bootstrap."
+        )
     lines += _group_notes(task, systems, comparisons)
     if len(systems) > 2:
         lines.append(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 from ml_collections import ConfigDict
-from rich.markup import escape
 from rich.table import Table
 
 from experiments.attention.labels import visible
@@ -117,14 +116,14 @@ def neighbour_tables(tables: Mapping[str, TokenTable], token: str) -> list[Table
         [found], [cosines] = neighbours(vectors, NEIGHBOURS, range(number, number + 1))
         distances = np.linalg.norm(vectors[found] - vectors[number], axis=1)
         title = f"{spoken(name)}: nearest to {printed(pieces[number])}"
-        table = Table(title=escape(title), min_width=len(title))
+        table = Table(title=title, min_width=len(title))
         table.add_column("rank", justify="right")
         table.add_column("token")
         for column in ("id", "cosine", "distance"):
             table.add_column(column, justify="right")
         for rank, (other, *numbers) in enumerate(zip(found, cosines, distances, strict=True), 1):
             cells = (f"{value:.3f}" for value in numbers)
-            table.add_row(str(rank), escape(printed(pieces[other])), str(other), *cells)
+            table.add_row(str(rank), printed(pieces[other]), str(other), *cells)
         shown.append(table)
     if refusal and not shown:
         raise refusal

@@ -56,11 +56,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """p-values corrected for their number, in the same order.
 
     If no setting differs, the chance that any of them falls below a level is at most that level.
+    A p-value that is not known, NaN, remains so and counts as one of them.
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """
-    count, corrected, largest = len(p_values), [1.0] * len(p_values), 0.0
-    for rank, i in enumerate(sorted(range(count), key=lambda i: p_values[i])):
+    count, corrected, largest = len(p_values), [math.nan] * len(p_values), 0.0
+    known = [i for i in range(count) if not math.isnan(p_values[i])]
+    for rank, i in enumerate(sorted(known, key=lambda i: p_values[i])):
         largest = max(largest, (count - rank) * p_values[i])
         corrected[i] = min(1.0, largest)
     return corrected

@@ -11,6 +11,7 @@ import sacrebleu
 from ml_collections import ConfigDict
 
 from experiments.text_io import read_lines
+from transformer.data.tokenizer import UNK_ID
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
 from transformer.workdir import TrainedRun
@@ -110,7 +111,11 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
 
 
 def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list[Reference | None]:
-    """Returns what a model makes of the references, None of those too long to be read whole."""
+    """Returns the scores of references, None for those that the search cannot find.
+
+    These are too long for the model to read whole, or have a token for unknown text, which a
+    search never writes: if the model prefers them, it is no error of the search.
+    """
     predictor = trained.predictor
     references, translations = (
         predictor.target_tokenizer.encode(texts)
@@ -119,15 +124,15 @@ def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list
             [sentence.translation for sentence in sentences],
         )
     )
-    whole = [len(ids) < predictor.max_length for ids in references]
+    usable = [len(ids) < predictor.max_length and UNK_ID not in ids for ids in references]
     scored = predictor.score(
         trained.variables,
         [sentence.source for sentence in sentences],
-        [own.reference if fits else "" for own, fits in zip(sentences, whole, strict=True)],
+        [own.reference if fits else "" for own, fits in zip(sentences, usable, strict=True)],
     )
     return [
         Reference(*score, is_found=ids == found) if fits else None
-        for score, ids, found, fits in zip(scored, references, translations, whole, strict=True)
+        for score, ids, found, fits in zip(scored, references, translations, usable, strict=True)
     ]
 
 

@@ -117,7 +117,10 @@ def _errors(
     if blank := sum(not sentence.tokens for sentence in sentences):
         notes.append(f"Left out: {blank:,} blank sentences.")
     if cut := len(sentences) - blank - len(judged):
-        notes.append(f"Left out: {cut:,} sentences with a reference longer than the model reads.")
+        notes.append(
+            f"Left out: {cut:,} sentences with a reference that is longer than the model reads or "
+            "has unknown words, which the search never writes."
+        )
     kinds = {
         EXACT: "translation equals the reference, token for token",
         SEARCH: "search error",

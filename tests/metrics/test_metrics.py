@@ -1,21 +1,31 @@
 """Scores of text and of tokens, and the file they go into."""
 
+import errno
 import json
 import math
+import os
+import struct
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import sacrebleu
 from sacremoses.corpus import NonbreakingPrefixes
+from tensorboardX import SummaryWriter
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import RecordWriter
 
+from log_lines import heard
 from places import ROOT
 from transformer.config import MOSES_LANGUAGES
 from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores, moses_lowercase
 from transformer.metrics.tokens import TokenMetrics, loss_intervals, summarize
+from transformer.storage import step_files
 from transformer.storage.step_files import MetricsWriter
 
 HYPOTHESES = ["The cat sat on the mat.", "Two dogs run, fast!", "A man is here"]
@@ -101,6 +111,18 @@ def test_an_interval_comes_with_resamples_only():
     assert corpus_scores(REFERENCES, REFERENCES, bootstrap=50)["bleu_ci"] == pytest.approx(0)
 
 
+@pytest.mark.parametrize(("texts", "bootstrap"), [(1, 50), (3, 1)])
+def test_a_single_text_or_a_single_resample_has_no_interval(texts, bootstrap):
+    def intervals(texts, bootstrap):
+        pair = HYPOTHESES[:texts], REFERENCES[:texts]
+        scores = corpus_scores(*pair, bootstrap=bootstrap, final=True, moses="en")
+        return {name for name in scores if name.endswith("_ci")}
+
+    assert intervals(texts, bootstrap) == set()
+    names = ("bleu", "chrf", "ter", "bleu_moses_lowercase")
+    assert intervals(2, 2) == {f"{name}_ci" for name in names}  # the control
+
+
 @pytest.mark.parametrize(
     ("language", "text", "tokens"),
     [
@@ -182,6 +204,101 @@ def test_what_is_not_finite_becomes_null(tmp_path):
     ]
 
 
+# -- TensorBoard
+
+
+def events(folder) -> list[Event]:
+    """The events of the one file of TensorBoard, without their times."""
+    [path] = folder.glob("events.out.tfevents.*")
+    data, found = path.read_bytes(), []
+    while data:
+        (size,) = struct.unpack_from("Q", data)
+        found.append(Event.FromString(data[12 : 12 + size]))
+        found[-1].wall_time = 0
+        data = data[12 + size + 4 :]
+    return found
+
+
+@pytest.mark.parametrize("step", [0, 20])
+def test_tensorboard_gets_what_its_own_writer_writes(tmp_path, step):
+    (tmp_path / "ours").mkdir()
+    ours = MetricsWriter(tmp_path / "ours", step)
+    theirs = SummaryWriter(str(tmp_path / "theirs"), purge_step=step + 1 if step else None)
+    for values in ({"loss": 2.5, "nll": math.nan}, {"loss": 2.25}):
+        step += 10
+        ours.write(step, "train", values)
+        for name, value in values.items():
+            theirs.add_scalar(f"train/{name}", value, step)
+    ours.close()
+    theirs.close()
+    found = events(tmp_path / "ours")
+    assert [str(event) for event in found] == [str(event) for event in events(tmp_path / "theirs")]
+    assert [event.step for event in found[-3:]] == [step - 10, step - 10, step]
+
+
+def refuse_events(monkeypatch, call: str, after: int) -> None:
+    """Lets a call for TensorBoard's file fail as on a broken disk, after some that succeed."""
+    left, disk = [None] * after, {"write": RecordWriter.write, "sync": os.fsync, "open": open}
+
+    def refuse(name):
+        if name.startswith("events.out"):
+            if not left:
+                raise OSError(errno.EIO, "Input/output error")
+            left.pop()
+
+    def write(self, data):
+        refuse(Path(self.path).name)
+        disk["write"](self, data)
+
+    def sync(descriptor):
+        refuse(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        disk["sync"](descriptor)
+
+    def open_file(path):
+        refuse(Path(path).name)
+        return disk["open"](path, "wb")
+
+    monkeypatch.setattr(step_files, "BOARD_SECONDS", 0)
+    monkeypatch.setattr(
+        *{
+            "write": (RecordWriter, "write", write),
+            "sync": (os, "fsync", sync),
+            "open": ("tensorboardX.record_writer.open_file", open_file),
+        }[call]
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs names of descriptors")
+@pytest.mark.parametrize(
+    ("call", "after"), [("open", 0), ("write", 2), ("sync", 0), ("sync", 3), ("write", 99)]
+)
+def test_a_run_goes_on_without_tensorboard_if_its_file_cannot_be_written(
+    tmp_path, monkeypatch, call, after
+):
+    refuse_events(monkeypatch, call, after)
+
+    def train():
+        writer = MetricsWriter(tmp_path, 0)
+        for step in range(1, 31):
+            writer.write(step, "train", {"loss": 1 / step})
+        writer.close()
+
+    with heard() as said:
+        # A writer that waits for ever must fail the test, not keep it.
+        training = threading.Thread(target=train, daemon=True)
+        training.start()
+        training.join(60)
+    assert not training.is_alive()
+    assert [line["step"] for line in logged(tmp_path)] == list(range(1, 31))
+    if after == 99:  # the control: more than is written
+        assert said == []
+        assert len(events(tmp_path)) == 1 + 30
+    else:
+        [line] = said
+        assert "events.out.tfevents" in line
+        assert "cannot be written (Input/output error)" in line
+
+
 def test_a_training_does_not_import_pytorch_but_leaves_it_to_others(tmp_path):
     (tmp_path / "torch.py").write_text("print('imported')\n")
     code = (
@@ -211,4 +328,5 @@ def test_the_interval_of_a_loss_is_that_of_resampled_rows():
     assert found["loss_ci"] == found["nll_ci"] == pytest.approx(1.96 * error, rel=0.1)
     assert found["perplexity_ci"] == pytest.approx(math.exp(mean) * found["nll_ci"], rel=0.05)
     assert loss_intervals(nll, tokens, 0) == loss_intervals(nll[:1], tokens[:1], 50) == {}
+    assert loss_intervals(nll, tokens, 1) == {}
     assert loss_intervals(2.0 * tokens, tokens, 50)["loss_ci"] == pytest.approx(0, abs=1e-9)

@@ -91,7 +91,7 @@ def class_scores(
       truth: the number of each text's class, from zero.
       probabilities: of each text's classes; a row sums to one.
       labels: names of the classes.
-      bootstrap: resamples of the interval; 0 for none.
+      bootstrap: resamples; below two there is no interval, nor is there one of a single text.
       seed: of the resamples.
 
     Returns:
@@ -117,7 +117,7 @@ def class_scores(
         "confusion": confusion.tolist(),
         "reliability": {name: values.tolist() for name, values in curve._asdict().items()},
     }
-    if bootstrap:
+    if bootstrap > 1 and len(truth) > 1:
         # The hits in a resample of n texts, drawn with replacement, are binomial.
         draws = np.random.default_rng(seed).binomial(len(truth), accuracy, bootstrap) / len(truth)
         low, high = np.percentile(draws, [2.5, 97.5])

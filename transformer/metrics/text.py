@@ -63,7 +63,7 @@ def corpus_scores(
       references: one for each hypothesis.
       tokenizer: sacreBLEU's, for BLEU.
       moses: language code; adds `bleu_moses_lowercase`.
-      bootstrap: resamples; 0 for no interval.
+      bootstrap: resamples; below two there is no interval, nor is there one of a single text.
       further: lists of a further reference for each hypothesis.
       final: whether to compute the metrics that only final scores have.
 
@@ -150,9 +150,10 @@ def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
 
 
 def _sacrebleu(metric: Any, corpus: Corpus) -> Score:
-    resamples = {"n_bootstrap": corpus.bootstrap} if corpus.bootstrap else {}
+    resampled = corpus.bootstrap > 1 and len(corpus.hypotheses) > 1
+    resamples = {"n_bootstrap": corpus.bootstrap} if resampled else {}
     score = metric.corpus_score(corpus.hypotheses, corpus.references, **resamples)
-    interval = float(score._ci) if corpus.bootstrap else None
+    interval = float(score._ci) if resampled else None
     return Score(score.score, interval, str(metric.get_signature()))
 
 

@@ -68,11 +68,11 @@ def loss_intervals(
     Args:
       nll: of all tokens of each row, in nats.
       tokens: of each row.
-      resamples: 0 for no intervals; a single row has none, either.
+      resamples: below two there are no intervals; a single row has none, either.
 
     Source: Efron 1979, "Bootstrap Methods".
     """
-    if not resamples or len(nll) < 2:
+    if resamples < 2 or len(nll) < 2:
         return {}
     rng, means = np.random.default_rng(seed), np.empty(resamples)
     for i in range(resamples):

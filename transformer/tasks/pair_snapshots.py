@@ -40,6 +40,7 @@ def snapshot_of_pairs(
         for read, written in zip(*batch[:2], strict=True)
     ]
     chosen = [pairs[i] for texts in parts.texts for i in texts]
+    kept = min(kept, len(chosen))  # and no rows of padding
     known = all(pair.alignment is not None for pair in chosen)
     linked = _linked(translator, chosen) if known else []
     return HeadSnapshots(translator.batch_attention, batches, tokens[:kept], linked)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from experiments.comparison.differences import compare
+from experiments.comparison.figures import draw_differences
 from experiments.comparison.outputs import TASKS, Measure, Outputs, ratio_of_sums
 from experiments.comparison.systems import Run, System
-from experiments.comparison.table import notes
+from experiments.comparison.table import TITLES, notes, table_rows
 from experiments.measures.significance import least_exchange_p, run_exchange_test
 
 MEAN = Measure("mean", ratio_of_sums)
@@ -98,6 +99,31 @@ def test_each_p_is_said_to_be_of_seeds_or_of_trained_models():
     assert "With one seed each (other): " in text
     assert "With one seed against several (three): " in text
     assert "is never below 0.250 (three)" in text
+
+
+def test_a_table_and_a_figure_show_no_interval_of_a_single_text():
+    def shown(texts):
+        systems = []
+        for name, scores in (("a", [30.0, 10.0]), ("b", [20.0, 30.0])):
+            counts = np.stack([scores, np.ones(2)], 1)[:texts]
+            outputs = Outputs({}, {}, [""] * texts, np.ones(texts, np.int64), {"bleu": counts})
+            systems.append(System(name, [Run(None, {}, outputs)]))
+        comparisons = compare([Measure("bleu", ratio_of_sums)], systems, draws=200)
+        _, row = table_rows("translation", systems, comparisons[0])
+        cells = dict(zip(TITLES, row, strict=True))
+        [axes] = draw_differences("translation", systems, comparisons).axes
+        [mark] = axes.containers
+        return cells, " ".join(notes("translation", systems, comparisons)), mark.has_xerr
+
+    cells, text, has_bar = shown(1)
+    assert [cells[name] for name in TITLES[3:]] == ["-10.00", "-", "-", "1.000"]
+    assert "such as that of a single sentence, has no interval and no p bootstrap" in text
+    assert not has_bar
+    cells, text, has_bar = shown(2)  # the control
+    assert " to +" in cells["95% interval"]
+    assert float(cells["p bootstrap"]) > 0.05
+    assert "single sentence" not in text
+    assert has_bar
 
 
 def test_the_noun_of_a_task_is_in_its_notes():

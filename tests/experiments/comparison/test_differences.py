@@ -163,6 +163,47 @@ def test_equal_outputs_do_not_differ():
     assert found.p_exchange == 1
 
 
+@pytest.mark.parametrize("measure", [MEAN, BLEU])
+def test_one_text_of_one_run_each_has_no_interval_and_is_no_evidence(measure):
+    ours, theirs = means([3.7]), means([1.1])
+    if measure is BLEU:
+        ours, theirs = (translated(errors, 1)[:1] for errors in (0.1, 0.9))
+    found = compared([ours], [theirs], measure)
+    assert abs(found.mean) > 1
+    assert np.isnan([found.low, found.high, found.p_bootstrap]).all()
+    assert not found.has_interval
+    assert found.p_exchange == 1
+    # Nor are equal outputs of one text evidence that the systems are equal.
+    assert not compared([ours], [ours], measure).has_interval
+    # The control: of two runs each the interval is that over the runs.
+    runs = [[means([score]) for score in scores] for scores in ([31.2, 30.1], [30.0, 29.5])]
+    found, expected = compared(*runs), stats.ttest_ind([31.2, 30.1], [30.0, 29.5])
+    assert found.has_interval
+    assert found.p_bootstrap == pytest.approx(expected.pvalue, rel=1e-9)
+
+
+def test_a_difference_that_never_varies_has_no_interval():
+    # The second is the same in all resamples but for rounding.
+    for scores in ([1.0, 1.0, 1.0], [0.1, 0.1, 0.1]):
+        ours, theirs = means(scores), means(np.zeros(3))
+        assert not compared([ours], [theirs]).has_interval
+        assert not compared([ours, ours], [theirs, theirs]).has_interval
+    # The control: a little variance is enough.
+    assert compared([means([1.0, 1.0, 0.9])], [theirs]).has_interval
+
+
+def test_p_values_are_corrected_for_all_systems_if_some_have_none():
+    runs = [[means([score])] for score in (30.0, 31.0)]
+    several = [means([score]) for score in (35.0, 36.0, 37.0)]
+    groups = zip("abc", (*runs, several), strict=True)
+    systems = [system(name, *own, measure="mean") for name, own in groups]
+    _, one, three = compare([MEAN], systems)[0].differences
+    assert not one.has_interval
+    alone = compared(several, runs[0])
+    assert three.p_bootstrap == pytest.approx(2 * alone.p_bootstrap)
+    assert 0 < alone.p_bootstrap < 0.5
+
+
 def test_exchanges_of_runs_are_all_divisions_into_two_groups():
     ours, theirs = [3.0, 5.0, 4.5], [1.0, 3.5]
     observed = abs(np.mean(ours) - np.mean(theirs))

@@ -13,6 +13,7 @@ from configs import base
 from experiments.display import vector_space
 from experiments.embeddings import figures, pictures
 from experiments.embeddings.figures import Map, map_figure, token_kinds
+from experiments.text_io import print_table
 from tiny_models import tiny_config
 from tiny_run import command, refused, shared_run
 from transformer import workdir
@@ -202,6 +203,21 @@ def test_a_token_is_looked_for_in_every_table_and_need_not_be_in_all(tokenizers)
     assert one.title == "Target embeddings: nearest to m"
     with pytest.raises(UserError, match="close to it: ▁House"):
         pictures.neighbour_tables(tables, "house")
+
+
+def test_brackets_of_tokens_are_printed_as_they_are(tokenizers, capsys):
+    tokenizer = tokenizers["word"]
+    vectors = np.random.default_rng(6).normal(size=(tokenizer.vocab_size, 3))
+    tables = {"source": TokenTable(vectors, tokenizer)}
+    token, other = pictures.find_token(tokenizer, "[bold]"), pictures.find_token(tokenizer, "mouse")
+    vectors[other] = vectors[token] + 1e-3
+    for name in ("[bold]", "mouse"):
+        (table,) = pictures.neighbour_tables(tables, name)
+        print_table(table)
+        printed = capsys.readouterr().out
+        assert "▁[bold]" in printed
+        assert "▁mouse" in printed
+        assert "\\" not in printed
 
 
 def test_the_terminal_shows_the_nearest_neighbours_and_draws_nothing(tmp_path_factory, tmp_path):

@@ -38,6 +38,7 @@ from experiments.report.errors import (
 from tiny_run import command, forget_weights, refused, shared_run
 from transformer.analysis.attention import Attention
 from transformer.data.cleaning.report import CleaningReport
+from transformer.data.tokenizer import UNK_ID
 from transformer.inference.translator import Translator
 from transformer.keys import flatten
 from transformer.workdir import TrainedRun, load_config, load_results
@@ -157,6 +158,30 @@ def test_references_that_are_cut_are_not_scored_and_the_same_tokens_are_the_same
     references = score_references(TrainedRun(reader, {}), found)
     assert references == [Reference(-1.0, 4, False), None, Reference(-1.0, 2, True)]
     assert judged(found[2], -1.0, decode("none"), is_found=True).kind == EXACT
+
+
+def test_references_with_unknown_words_are_left_out_since_no_search_writes_them():
+    reader = Reader()
+    reader.target_tokenizer = SimpleNamespace(
+        encode=lambda texts: [
+            [UNK_ID if word == "中" else 7 for word in text.split()] for text in texts
+        ]
+    )
+    trained = TrainedRun(reader, {})
+    unknown, known = sentence("x x", reference="a 中"), sentence("x x", reference="a")
+    assert score_references(trained, [unknown, known]) == [None, Reference(-1.0, 2, False)]
+
+    def counts(*sentences):
+        group = report_texts._errors(decode("none"), sentences, trained, "")
+        left_out = [note for note in group.notes if note.startswith("Left out")]
+        return {row[0]: row[1] for row in group.tables[0].rows}["search error"], left_out
+
+    # Both references score above the translation.
+    found, [note] = counts(unknown, known, unknown)
+    assert found == "1"
+    assert note.startswith("Left out: 2 sentences")
+    assert "unknown words" in note
+    assert counts(known) == ("1", [])
 
 
 def test_the_likelihoods_kept_of_translations_are_those_of_the_mode_score(tiny):
