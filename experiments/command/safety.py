@@ -26,12 +26,18 @@ FETCHED = ("spm", "flores101", "flores200")
 def forget_places(config: ConfigDict, training: bool) -> None:
     """Sets what names a place in the config of a run's folder to its default.
 
+    What tells the language of the source stays: the name of the training file without its folder,
+    and whether both sides are in it, see `segments.source_language`.
+
     Args:
       training: whether to keep the paths of the text, for a run that resumes or its plan.
     """
     defaults = flatten(base.get_config())
     if not training:
         config.data.corpora = without_places(config.data.corpora)
+        defaults["data.train_source"] = Path(config.data.train_source).name
+        if not config.data.train_target:
+            defaults["data.train_target"] = ""
     for key in flatten(config):
         if key == CACHE or (PLACES.fullmatch(key) and not training):
             assign(config, key, defaults[key])

@@ -18,6 +18,7 @@ from experiments.measures.registry import REGISTRY
 from experiments.report.numbers import Table
 from transformer import workdir
 from transformer.data import held_out
+from transformer.data.corpora.settings import parts_of
 from transformer.errors import UserError
 from transformer.metrics.registry import Metric, find
 from transformer.records import read_environment
@@ -157,12 +158,13 @@ def draw_training(systems: Sequence[System], training: Training) -> Figure:
 
 def _evaluated(folder: Path) -> tuple[Any, ...]:
     """What decides the scores during training besides the model: the texts and the search."""
-    path, config = held_out.path_of(folder, "validation"), workdir.load_config(folder)
-    text = path.read_bytes() if path.exists() else b""
+    config = workdir.load_config(folder)
+    paths = [held_out.path_of(folder, part) for part in parts_of(config.data, "validation")]
+    texts = [path.read_bytes() if path.exists() else b"" for path in paths]
     beam_size = config.evaluate.training_beam_size
     limits = config.decode.max_ratio, config.decode.max_extra
     penalty = (config.decode.length_penalty, config.decode.alpha) if beam_size > 1 else ()
-    return text, config.evaluate.max_sentences, beam_size, *limits, *penalty
+    return texts, config.evaluate.max_sentences, beam_size, *limits, *penalty
 
 
 def _read_course(folder: Path, metric: Metric) -> Course:

@@ -56,10 +56,12 @@ def read_lines(path: Path) -> list[str]:
 def read_rows(path: Path, columns: int) -> list[list[str]]:
     """The columns of each line of a table that a run wrote, between tabs.
 
+    The last column is text, which may have tabs itself.
+
     Raises:
-      UnreadableError: see `read_lines`; or a line has another number of columns.
+      UnreadableError: see `read_lines`; or a line has fewer columns.
     """
-    rows = [line.split("\t") for line in read_lines(path)]
+    rows = [line.split("\t", columns - 1) for line in read_lines(path)]
     for number, row in enumerate(rows, 1):
         if len(row) != columns:
             raise UnreadableError(

@@ -12,11 +12,14 @@ import pytest
 
 from configs import base
 from experiments import modes, run
+from experiments.command import safety
 from experiments.report import numbers
 from places import ROOT
 from tiny_run import STEPS, command, refused, shared_run, without_pictures
 from transformer import records, workdir
 from transformer.errors import UserError
+from transformer.inference import segments
+from transformer.inference.segments import source_language
 from transformer.keys import assign, flatten
 
 
@@ -55,6 +58,11 @@ def test_a_run_goes_on_by_its_folder_alone_and_remembers_what_is_set(tiny, copy,
     assert f"{copy} is finished, 41 steps" in again.out
     says = ("model.num_heads (there 2, here 4)", "name this one alone, without a config")
     refused(f"--config={tiny.config}", *longer, "--config.model.num_heads=4", says=says)
+
+
+def test_the_folder_may_be_below_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    refused("--workdir=~/runs/x", "--mode=report", says=str(tmp_path / "runs/x"))
 
 
 def test_a_finished_run_forgets_what_was_set_to_no_effect(copy, tmp_path):
@@ -198,6 +206,40 @@ def test_no_mode_reads_or_writes_where_a_stranger_s_config_says(hostile, tmp_pat
     assert "alert(2)" in page
     assert "<script>alert" not in page
     assert "map.png (cannot be read)" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "language"),
+    [
+        ({"train_source": "/secret/x.de", "train_target": "/secret/x.en"}, "de"),
+        ({"train_source": "../x.fr.gz", "train_target": "x.en"}, "fr"),
+        ({"train_source": "/secret/x.en", "train_target": "", "source_field": "ru"}, "ru"),
+        ({"train_source": "/secret.de/text", "train_target": "x.en"}, ""),
+    ],
+)
+def test_a_run_used_by_its_folder_alone_knows_the_language_but_no_place(changes, language):
+    config = base.get_config()
+    config.data.update({"source": "files", "path": "/secret", **changes})
+    assert source_language(config) == language
+    assert "/" in str(config.data.to_dict())  # the control
+    safety.forget_places(config, training=False)
+    assert source_language(config) == language
+    assert "/" not in str(config.data.to_dict())
+
+
+def test_translate_splits_by_the_rules_of_the_training_file_s_language(copy, monkeypatch):
+    files = {"source": "files", "train_source": "x.de", "train_target": "x.en"}
+    change_config(copy, lambda config: config["data"].update(files))
+    languages = set()
+    split = segments.split_sentences
+
+    def spy(text, language):
+        languages.add(language)
+        return split(text, language)
+
+    monkeypatch.setattr(segments, "split_sentences", spy)
+    ended = command("--mode=translate", f"--workdir={copy}", stdin=b"a b. c d.\n")
+    assert (ended.code, languages) == (0, {"de"}), ended.err
 
 
 @pytest.mark.parametrize("name", ["results.json", "figures", "held_out/test.jsonl", "translations"])

@@ -7,6 +7,7 @@ import pytest
 
 from configs import base
 from transformer.data import held_out
+from transformer.data.corpora.settings import parts_of
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.inference.hypotheses import Translation
@@ -40,13 +41,17 @@ def characters(texts):
 def segmenter(
     tmp_path, encode=words, split="auto", validation=("One sentence.",), data=(), most=12
 ):
-    """A segmenter of a run with this validation text, `most` tokens at most in training."""
+    """A segmenter of a run with this validation text, `most` tokens at most in training.
+
+    Of several corpora, each has one text after another.
+    """
     config = base.get_config()
     config.decode.split_sentences = split
     config.data.max_tokens = most
     config.data.corpora = data
     if validation:
-        held_out.save(tmp_path, {"validation": [Pair(text, "x") for text in validation]})
+        pairs, parts = [Pair(text, "x") for text in validation], parts_of(config.data, "validation")
+        held_out.save(tmp_path, {part: pairs[n :: len(parts)] for n, part in enumerate(parts)})
     return Segmenter(config, tmp_path, encode, MAX_LENGTH)
 
 
@@ -125,6 +130,15 @@ def test_one_unusual_validation_line_of_many_changes_nothing(tmp_path):
     assert len(segmenter(other, validation=[*many, *["Hi. Go. Bye."] * 3])("Hi. Go. Bye.", 1)) == 1
 
 
+def test_validation_lines_of_all_corpora_count(tmp_path):
+    line, data = "<2de> Hi. Go.", ({"name": "a", "source_tag": "<2de>"}, {"name": "b"})
+    alone = {"data": data, "validation": ()}  # the control
+    assert segmenter(tmp_path, **alone)(line, 1) == ["<2de> Hi.", "<2de> Go."]
+    for number, validation in enumerate((["<2de> I do. Ok.", "Ok."], ["<2de> Ok.", "I do. Ok."])):
+        segments = segmenter(tmp_path / str(number), data=data, validation=validation)
+        assert segments(line, 1) == [line]
+
+
 def test_each_segment_has_the_tag_of_its_line(tmp_path):
     data = ({"name": "a", "source_tag": "<2de>"}, {"name": "b", "source_tag": "<2en> <news>"})
     segments = segmenter(tmp_path, data=data, validation=["<2de> One.", "<2en> <news> Two."])
@@ -177,6 +191,7 @@ def test_sentences_end_by_the_rules_of_their_language(language, text):
         ({"data.source": "files", "data.train_source": "news/train.de"}, "de"),
         ({"data.source": "files", "data.train_source": "train.fr.gz"}, "fr"),
         ({"data.source": "files", "data.train_source": "letters"}, ""),
+        ({"data.source": "files", "data.train_source": "news.en/de"}, "de"),
         ({"data.source": "files", "data.train_target": "", "data.source_field": "a.ru"}, "ru"),
         ({"data.source": "files", "data.languages": ("es", "en")}, "es"),
         ({"data.source": "tfds", "data.tfds_fields": ("ru", "en")}, "ru"),
@@ -215,3 +230,21 @@ def test_no_blank_stands_behind_chinese_punctuation():
     texts = ["你好。", "我去！", "Good.", "", "Bye."]
     [found] = join([[Translation(text, 0.0, 1)] for text in texts], 1)
     assert found.text == "你好。我去！Good. Bye."
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "joined"),
+    [
+        ("你好", "我去", "你好我去"),
+        ("人々", "「はい」", "人々「はい」"),
+        ("「はい」", "そう", "「はい」そう"),
+        ("スーパー", "へ", "スーパーへ"),
+        ("그는 어제 공부했습니다", "그리고 갔다", "그는 어제 공부했습니다 그리고 갔다"),
+        ("ㅋㅋ", "네", "ㅋㅋ 네"),
+        ("I love it 😍", "Thanks", "I love it 😍 Thanks"),
+        ("Good 👍🏽", "Bye", "Good 👍🏽 Bye"),
+    ],
+)
+def test_a_blank_stands_behind_hangul_and_emoji_but_not_behind_han_and_kana(left, right, joined):
+    [found] = join([[Translation(left, 0.0, 1)], [Translation(right, 0.0, 1)]], 1)
+    assert found.text == joined

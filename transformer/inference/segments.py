@@ -12,6 +12,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from transformer.data import held_out
+from transformer.data.corpora.settings import parts_of
 from transformer.data.corpora.tags import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
@@ -28,6 +29,12 @@ PACKED = re.compile(r"\.(gz|xz|zst)$")
 CLAUSE = re.compile(r"[,;:…–—)\]»”]\s+|\s(?=[–—(\[«„“])|[、，；：،؛]\s*")
 SPACE = re.compile(r"\s")
 ZERO_WIDTH_JOINER = "\u200d"
+# Han, kana and bopomofo with their punctuation, and full-width forms: no blank is written after
+# them. Hangul and emoji are as wide, but are followed by one.
+UNSPACED = re.compile(
+    "[\u2e80-\u312f\u3190-\u31ff\u3400-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff9f"
+    "\U0001aff0-\U0001b16f\U00020000-\U0003ffff]"
+)
 
 
 class Segmenter:
@@ -58,6 +65,7 @@ class Segmenter:
         self._splits, self._keep_whole = config.decode.split_sentences, keep_whole
         self._language = source_language(config)
         self._folder = folder
+        self._validation = parts_of(config.data, "validation")
         self._tagger = Tagger(config.data, None)
         self._encode = encode
         self._max_length = max_length
@@ -103,9 +111,11 @@ class Segmenter:
     @functools.cached_property
     def _limits(self) -> tuple[int, int]:
         """The maximum numbers of sentences and of tokens in a segment that is not one sentence."""
-        if not held_out.has(self._folder, "validation"):
+        parts = [part for part in self._validation if held_out.has(self._folder, part)]
+        if not parts:
             return 1, self._max_tokens
-        sources = [pair.source for pair in held_out.read_pairs(self._folder, "validation")]
+        pairs = itertools.chain(*(held_out.read_pairs(self._folder, part) for part in parts))
+        sources = [pair.source for pair in pairs]
         texts = [self._tagger.split(source)[1] for source in sources]
         sentences = _common([len(split_sentences(text, self._language)) for text in texts])
         tokens = _common([len(ids) + 1 for ids in self._encode(sources)])
@@ -147,7 +157,7 @@ def source_language(config: ConfigDict) -> str:
         )
     if code or data.languages[0] or data.corpora:
         return code or data.languages[0]
-    file = data.train_source if data.train_target else data.source_field
+    file = Path(data.train_source).name if data.train_target else data.source_field
     names = {"files": file, "tfds": data.tfds_fields[0]}
     found = ENDING.fullmatch(PACKED.sub("", names.get(data.source, "")))
     return found[1] if found else ""
@@ -276,6 +286,6 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
 
 
 def _text(left: str, right: str) -> str:
-    """Two texts with a blank between them, but not after Chinese and Japanese punctuation."""
-    wide = left and unicodedata.east_asian_width(left[-1]) in "WF"
-    return left + right if wide or not (left and right) else f"{left} {right}"
+    """Two texts with a blank between them, but not after Chinese and Japanese letters or marks."""
+    joined = not (left and right) or UNSPACED.fullmatch(left[-1])
+    return left + right if joined else f"{left} {right}"

@@ -186,6 +186,19 @@ def test_language_models_are_compared_on_the_segments_that_they_keep(tmp_path):
     assert {measure for measure, _ in table(tmp_path / "bytes")} == {bits}
 
 
+def test_texts_of_language_models_may_have_tabs(tmp_path):
+    folders = [language_model(tmp_path, n, nats) for n, nats in enumerate((2.0, 1.9))]
+    compare(*folders, output=tmp_path / "blanks")
+    for folder in folders:
+        path = folder / "likelihoods/test.tsv"
+        path.write_text(path.read_text().replace(" ", "\t"))
+    ended = compare(*folders, output=tmp_path / "tabs")
+    assert ended.code == 0, ended.err
+    assert table(tmp_path / "tabs") == table(tmp_path / "blanks")
+    path.write_text("-1.0\t3\n")  # the control
+    refuse(*folders, says="line 1 has 2 columns instead of 3")
+
+
 # -- bad input
 
 

@@ -109,6 +109,20 @@ def test_scores_that_are_not_comparable_are_left_out_with_the_reason(runs, tmp_p
     assert 'id="training"' not in (tmp_path / "out/comparison.html").read_text()
 
 
+def test_validation_texts_of_several_corpora_are_compared(runs, tmp_path):
+    for folder in runs.values():
+        config = json.loads((folder / "config.json").read_text())
+        config["data"]["corpora"] = [{"name": "a"}, {"name": "b"}]
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "held_out").mkdir()
+        for name in ("a", "b"):
+            text = f'{{"source": "{name}", "target": "b"}}\n'
+            (folder / f"held_out/validation_{name}.jsonl").write_text(text)
+    assert "had other texts" not in compare(runs, tmp_path / "same")  # the control
+    (runs["fast_0"] / "held_out/validation_b.jsonl").write_text('{"source": "c", "target": "b"}\n')
+    assert "had other texts" in compare(runs, tmp_path / "other")
+
+
 @pytest.mark.parametrize("key", ["training_beam_size", "max_sentences"])
 def test_scores_of_another_search_are_left_out(key, runs, tmp_path):
     path = runs["fast_0"] / "config.json"
