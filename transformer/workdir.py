@@ -120,7 +120,7 @@ def refuse_results(folder: Path) -> None:
     if names := [name for name in ("results.json", "weights.json") if (folder / name).exists()]:
         raise UserError(
             f"{folder} has {names[0]} but no checkpoints, so its training cannot be resumed: "
-            f"restore {folder / 'checkpoints'}, use another --workdir, or delete "
+            f"restore {folder / 'checkpoints'}, use another folder, or delete "
             f"{' and '.join(names)} there to train from the beginning"
         )
 
