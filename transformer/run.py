@@ -65,7 +65,7 @@ class Run:
             max(config.train.keep_last, config.evaluate.average_last_n),
             config.train.best_metric,
         )
-        self.progress = RunProgress(task.fingerprint())
+        self.progress = self._fresh_progress()
         self.saved_step = 0  # of the newest checkpoint, from which the run would resume
         self._writer: MetricsWriter | None = None
 
@@ -116,15 +116,18 @@ class Run:
         Raises:
           UserError: see `Checkpoints.restore_newest`.
         """
-        fingerprint = self.progress.fingerprint
-        self.progress, self.saved_step = RunProgress(fingerprint), 0
-        restored = self.checkpoints.restore_newest(template, fingerprint)
+        self.progress, self.saved_step = self._fresh_progress(), 0
+        fingerprint, text_digest = self.progress.fingerprint, self.progress.text_digest
+        restored = self.checkpoints.restore_newest(template, fingerprint, text_digest)
         if restored is None:
             return None
         state, saved = restored
-        self.progress = RunProgress(**saved)
+        self.progress = RunProgress(**{**saved, "text_digest": text_digest})
         self.saved_step = int(state.step)
         return state
+
+    def _fresh_progress(self) -> RunProgress:
+        return RunProgress(self.task.fingerprint(), text_digest=self.task.text_digest())
 
     def start_writing(self) -> None:
         """Opens the run's metrics for what comes after the newest checkpoint.

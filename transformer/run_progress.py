@@ -12,7 +12,7 @@ class RunProgress:
 
     `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` is what was
     trained since the last line; `line_sums`, see `TokenMetrics.to_list`, is filled in checkpoints
-    only.
+    only. `text_digest` is that of the task, empty in older runs.
     """
 
     fingerprint: str
@@ -25,6 +25,7 @@ class RunProgress:
     line_seconds: float = 0.0
     line_steps: int = 0
     line_sums: list[float] = dataclasses.field(default_factory=list)
+    text_digest: str = ""
 
     def record(self, step: int, metric: str, value: float) -> None:
         """Records an evaluation."""

@@ -7,7 +7,10 @@ from transformer.errors import UserError
 
 # Of the machine or its disk: every trial that follows would fail by it as well.
 OF_ALL = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EPIPE, errno.EIO)
+    (
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EPIPE),
+        *(errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOLCK),
+    )
 )
 FULL = ("No space left on device", "Disk quota exceeded")  # in errors that are not OSError
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory")

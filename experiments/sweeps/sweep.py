@@ -40,6 +40,8 @@ from transformer.run import Run
 from transformer.storage.files import write_text
 from transformer.train import Trainer
 
+MAX_UNEXPECTED = 3  # trials in a row that fail unexpectedly, before their worker stops
+
 logger = logging.getLogger(__name__)
 
 
@@ -123,6 +125,7 @@ class _Worker:
         self._tasks: dict[str, Any] = {}  # by structure
         self._steps: dict[str, Callable] = {}  # compiled, by structure
         self._seconds: list[float] = []  # of each trial done here
+        self._unexpected = 0  # failures in a row, see `_count_unexpected`
 
     def print_plan(self, planned: Sequence[PlannedTrial]) -> None:
         """Says what will be trained; how long it takes only where runs of its kind are done."""
@@ -215,8 +218,27 @@ class _Worker:
                 file.parent.mkdir(exist_ok=True)
                 write_text(file, told)
                 reason += f"; see {file}"
+                self._count_unexpected(trial, attempt, reason)
             self._fail(trial, attempt, reason)
         return None
+
+    def _count_unexpected(self, trial: PlannedTrial, attempt: Attempt, reason: str) -> None:
+        """Counts a failure that may be the machine's, as of a broken GPU.
+
+        Raises:
+          SweepError: it is the last of so many in a row that the trials are hardly to blame; this
+            one stays open for another worker.
+        """
+        self._unexpected += 1
+        if self._unexpected < MAX_UNEXPECTED:
+            return
+        self.study.forget_tries(attempt)
+        raise errors.SweepError(
+            f"{MAX_UNEXPECTED} trials in a row failed unexpectedly, the last {trial.name} "
+            f"({reason}): this worker stops, and that trial stays open; check this machine, then "
+            "start the same command again, with --config.sweep.retry_failed=True to repeat those "
+            "that failed"
+        )
 
     def _divide(self, taken: Taken, reason: str, out_of_memory: bool) -> int | None:
         """Trains the one half, then the other."""
@@ -269,6 +291,7 @@ class _Worker:
         for i, ((trial, attempt), task) in enumerate(zip(taken, made, strict=True)):
             if i not in trainer.failures:
                 self._score(trial, attempt, task)
+                self._unexpected = 0
         return None
 
     def _train_one(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> int | None:
@@ -298,6 +321,7 @@ class _Worker:
             self.study.end(attempt, None, "pruned")
         else:
             self._score(trial, attempt, task)
+        self._unexpected = 0
         return None
 
     def _make_tasks(self, trials: list[PlannedTrial]) -> list[Any]:
@@ -347,10 +371,11 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[Run]) -> None:
 
 def _prepare_one(trial: PlannedTrial, run: Run) -> None:
     """Makes the trial's folder a run of its config, whose old scores do not count."""
-    run.checkpoints.check_fingerprint(run.task.fingerprint())
+    run.checkpoints.check_fingerprint(run.task.fingerprint(), run.task.text_digest())
     workdir.claim(trial.folder, trial.config)
     run.task.save_assets(trial.folder)
     if not run.finished():
-        (trial.folder / "results.json").unlink(missing_ok=True)
+        for name in ("results.json", "weights.json"):
+            (trial.folder / name).unlink(missing_ok=True)
         environment.record(trial.folder)
         page.record_data(run.task, trial.folder)

@@ -1,5 +1,7 @@
 """Checkpoints hold every bit, the best and the newest stay, and averages are means."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -163,6 +165,25 @@ def test_checkpoints_of_other_tokenizers_are_refused_and_left_alone(folder, said
     assert not said
     assert checkpoints.steps() == [1, 2]
     assert checkpoints.restore_newest(make_state(0.0), "x")[1]["step"] == 2
+    checkpoints.close()
+
+
+def test_checkpoints_of_another_text_are_refused_but_not_those_that_do_not_tell(folder):
+    checkpoints = Checkpoints(folder, keep_last=2)
+    save(checkpoints, 1, loss=1.0)  # as a run of before, without a digest
+    checkpoints.wait()
+    checkpoints.check_fingerprint("x", "old")
+    assert checkpoints.restore_newest(make_state(0.0), "x", "old")
+    checkpoints.save(2, make_state(2.0), {"fingerprint": "x", "text_digest": "old"})
+    checkpoints.wait()
+    for known in ("old", ""):
+        checkpoints.check_fingerprint("x", known)
+        assert checkpoints.restore_newest(make_state(0.0), "x", known)
+    says = f"the run in {folder.parent} was trained on text with the digest old, not new: restore"
+    with pytest.raises(UserError, match=re.escape(says)):
+        checkpoints.check_fingerprint("x", "new")
+    with pytest.raises(UserError, match=re.escape(says)):
+        checkpoints.restore_newest(make_state(0.0), "x", "new")
     checkpoints.close()
 
 

@@ -11,17 +11,28 @@ import sys
 import numpy as np
 import pytest
 
+from configs import base
 from experiments import run
 from experiments.tasks import translation as translating
 from places import ROOT
-from tiny_run import STEPS, command, forget_weights, refused, shared_run
-from transformer import workdir
+from tiny_run import STEPS, command, forget_weights, refused, shared_run, without_pictures
+from transformer import tasks, workdir
+from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
 from transformer.storage.step_files import MetricsWriter
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
 TEXTS = ("", ".source", ".reference")  # of a split: its translations and what they are read with
+SOURCES = {"translation": "copy", "language_model": "copy", "classification": "toy_reviews"}
+SMALL = {
+    "tokenizer.kind": "word",
+    "tokenizer.vocab_size": 60,
+    "data.max_oov_rate": 1.0,
+    "data.context": 16,
+    "model.d_model": 8,
+    "model.num_heads": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -382,6 +393,58 @@ def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny,
     with pytest.raises(UserError, match=r"validation.jsonl is not the validation text of this"):
         other.save_assets(copy)
     refused("--mode=translate", f"--workdir={copy}", says="restore the original text or tokenizer")
+
+
+def test_another_text_with_the_same_tokenizer_is_refused_and_replaces_nothing(tiny, tmp_path):
+    adopted = tiny.workdir / "tokenizer.model"
+    words = [piece for piece in load_tokenizer(adopted).pieces(range(4, 12)) if piece.strip("▁")]
+    lines = [f"{a} {b} {c}\n" for a in words for b in words for c in words[:3]]
+    files = {"train": lines[20:], "validation": lines[:10], "test": lines[10:20]}
+    arguments = [
+        f"--config={tiny.config}",
+        f"--workdir={tmp_path / 'run'}",
+        "--config.data.source=files",
+        f"--config.data.path={tmp_path}",
+        f"--config.tokenizer.model={adopted}",
+        "--config.train.steps=4",
+        "--config.train.evaluate_every=2",
+    ]
+    for split, own in files.items():
+        (tmp_path / split).write_text("".join(own))
+        arguments += [f"--config.data.{split}_{side}={split}" for side in ("source", "target")]
+    with without_pictures():
+        assert (ended := command(*arguments)).code == 0, ended.err
+        before = content(tmp_path / "run")
+        (tmp_path / "train").write_text("".join(lines[21:]))
+        says = (f"the run in {tmp_path / 'run'} was trained on text with", "restore the original")
+        refused(*arguments, "--config.train.steps=6", says=says)
+        assert content(tmp_path / "run") == before
+        # The control: with its own text, from elsewhere, it goes on.
+        (tmp_path / "moved").mkdir()
+        for split, own in files.items():
+            (tmp_path / "moved" / split).write_text("".join(own))
+        cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
+        place = f"--config.data.path={tmp_path / 'moved'}"
+        ended = command(*arguments, place, cache, "--config.train.steps=6")
+        assert ended.code == 0, ended.err
+    assert max(steps(tmp_path / "run")) == 6
+
+
+@pytest.mark.parametrize("task", ["translation", "language_model", "classification"])
+def test_the_digest_of_a_text_is_that_of_its_tokens(tmp_path, task):
+    def digest(changes, cache="cache"):
+        config = base.get_config()
+        config.task, config.data.source = task, SOURCES[task]
+        config.data.cache_dir = str(tmp_path / cache)
+        config.data.train_size, config.data.validation_size, config.data.test_size = 300, 20, 20
+        config.update_from_flattened_dict({**SMALL, **changes})
+        return tasks.REGISTRY[task](config).text_digest()
+
+    own = digest({})
+    assert re.fullmatch("[0-9a-f]{24}", own)
+    assert digest({}) == digest({}, "another cache") == own
+    assert digest({"seed": 5, "data.batch_tokens": 512}) == own
+    assert digest({"data.seed": 7}) != own
 
 
 def test_a_config_that_does_not_fit_the_checkpoints_is_refused(copy):

@@ -16,7 +16,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.files.locate import training_text
-from transformer.data.token_store import TokenStore, TokenWriter, cached_arrays
+from transformer.data.token_store import (
+    TokenStore,
+    TokenWriter,
+    arrays_digest,
+    cached_arrays,
+)
 from transformer.data.tokenizer import (
     UNK_ID,
     Ids,
@@ -63,6 +68,7 @@ class Encoded:
       unknown: how many of them are not in the vocabulary.
       lost: the unknown words or characters.
       notes: other counts, as JSON.
+      arrays_digest: of all arrays, if they come from the cache.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -70,6 +76,7 @@ class Encoded:
     unknown: int
     lost: Lost
     notes: Mapping[str, Any]
+    arrays_digest: str = ""
 
     @property
     def unknown_fraction(self) -> float:
@@ -211,6 +218,7 @@ def prepare(
     encoded = Encoded.from_arrays(
         cached_arrays(folder, lambda partial: encode(tokenizers, partial).to_arrays())
     )
+    encoded = dataclasses.replace(encoded, arrays_digest=arrays_digest(folder, NOTES))
     kept = texts[0].initial is not None and settings.initial == "keep"
     check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost, kept)
     return tokenizers, encoded

@@ -176,6 +176,13 @@ def load_arrays(folder: Path) -> dict[str, np.ndarray]:
     return {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
 
 
+def arrays_digest(folder: Path, leave_out: str) -> str:
+    """Returns one digest of the arrays that `save_arrays` wrote, except that of one name."""
+    digests = json.loads((folder / DIGESTS).read_bytes())
+    digests.pop(f"{leave_out}.npy", None)
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:24]
+
+
 def is_whole(folder: Path) -> bool:
     """Whether a folder has the files of `save_arrays`, bit for bit."""
     try:

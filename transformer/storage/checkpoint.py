@@ -165,7 +165,9 @@ class Checkpoints:
         finally:
             self._writer.shutdown()
 
-    def restore_newest(self, template: Any, fingerprint: str) -> tuple[Any, dict[str, Any]] | None:
+    def restore_newest(
+        self, template: Any, fingerprint: str, text_digest: str = ""
+    ) -> tuple[Any, dict[str, Any]] | None:
         """Returns (state, progress) of the newest checkpoint that is undamaged, or None.
 
         Once one before is read, those that are damaged are moved out of this folder, so that their
@@ -173,11 +175,11 @@ class Checkpoints:
 
         Args:
           template: a state of the same structure, shapes and dtypes, on the target devices.
-          fingerprint: the fingerprint of the tokenizers that `progress` must have.
+          fingerprint, text_digest: those of the task, see `check_same_text`.
 
         Raises:
-          UserError: it belongs to other tokenizers or another model, it cannot be read, or there
-            are checkpoints and all are damaged.
+          UserError: it belongs to other tokenizers, another text or another model, it cannot be
+            read, or there are checkpoints and all are damaged.
         """
         damaged = []
         for step in reversed(self.steps()):
@@ -186,7 +188,7 @@ class Checkpoints:
                 self._warn_of_damage(step)
                 progress = (self._evaluation(step) or record)["progress"]
                 # Checked first, since the state has other shapes with other tokenizers.
-                check_fingerprint(progress, fingerprint, self.folder)
+                check_same_text(progress, fingerprint, text_digest, self.folder)
                 files.check_leaves(record["leaves"], files.named_leaves(template), self._what())
                 arrays = files.read_leaves(self._path(step), record, record["leaves"])
             except DamageError as error:
@@ -249,11 +251,11 @@ class Checkpoints:
         except DamageError:
             return None
 
-    def check_fingerprint(self, fingerprint: str) -> None:
-        """Raises UserError if the newest checkpoint was trained with other tokenizers."""
+    def check_fingerprint(self, fingerprint: str, text_digest: str = "") -> None:
+        """Raises UserError if the newest checkpoint is of other text, see `check_same_text`."""
         readable = (self.read_progress(step) for step in reversed(self.steps()))
         if progress := next(filter(None, readable), None):
-            check_fingerprint(progress, fingerprint, self.folder)
+            check_same_text(progress, fingerprint, text_digest, self.folder)
 
     def _read_weights(
         self, step: int, template: Any
@@ -350,6 +352,25 @@ def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Pat
             f"the checkpoints in {folder} were trained with the tokenizer "
             f"{progress['fingerprint']}, not with {fingerprint}: restore the original text or "
             "tokenizer, or use another folder"
+        )
+
+
+def check_same_text(
+    progress: Mapping[str, Any], fingerprint: str, text_digest: str, folder: Path
+) -> None:
+    """Raises UserError if a checkpoint was trained with other tokenizers or on other text.
+
+    With the same tokenizers, as adopted ones, other text gives other batches.
+
+    Args:
+      text_digest: of the training text; empty, here or in the checkpoint, if it is unknown.
+    """
+    check_fingerprint(progress, fingerprint, folder)
+    saved = progress.get("text_digest", "")
+    if saved and text_digest and saved != text_digest:
+        raise UserError(
+            f"the run in {folder.parent} was trained on text with the digest {saved}, not "
+            f"{text_digest}: restore the original training text, or use another folder"
         )
 
 

@@ -2,17 +2,25 @@
 
 import contextlib
 import json
+import logging
 import math
 import re
+import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from transformer.storage.files import write_arrays, write_text
 
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
+BOARD_SECONDS = 120  # between two flushes of TensorBoard's file
+BOARD_VERSION = "brain.Event:2"  # of the events in it
+
+logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -30,7 +38,78 @@ def without_torch() -> Iterator[None]:
 
 
 with without_torch():  # tensorboardX would import it: a second and 180 MB, for nothing used here
-    from tensorboardX import SummaryWriter
+    # protobuf makes these classes when they are imported.
+    from tensorboardX.proto.event_pb2 import (
+        Event,  # pyright: ignore[reportAttributeAccessIssue]
+        SessionLog,  # pyright: ignore[reportAttributeAccessIssue]
+    )
+    from tensorboardX.record_writer import RecordWriter
+    from tensorboardX.summary import scalar
+
+
+class _Board:
+    """TensorBoard's file of a run; once it cannot be written, a warning says so and it ends.
+
+    It is written in the calling thread: that of tensorboardX's own writer dies of an error of the
+    disk, and whoever writes then waits for ever.
+
+    Args:
+      workdir: the run's folder.
+      purge_step: the step from which TensorBoard hides the events of earlier files; None for all.
+    """
+
+    def __init__(self, workdir: Path, purge_step: int | None):
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
+        self._path = workdir / name
+        self._file: RecordWriter | None = None
+        self._flushed = time.monotonic()
+        with self._or_without():
+            self._file = RecordWriter(str(self._path))
+        self._write(file_version=BOARD_VERSION)
+        if purge_step is not None:
+            self._write(step=purge_step, file_version=BOARD_VERSION)
+            self._write(step=purge_step, session_log=SessionLog(status=SessionLog.START))
+        self._flush()
+
+    def write(self, name: str, value: float, step: int) -> None:
+        """Writes one number of one step."""
+        self._write(step=step, summary=scalar(name, value))
+        if time.monotonic() - self._flushed > BOARD_SECONDS:
+            self._flush()
+
+    def close(self) -> None:
+        """Flushes the file to disk, and closes it."""
+        self._flush()
+        with self._or_without():
+            if self._file is not None:
+                self._file.close()
+        self._file = None
+
+    def _write(self, **fields: Any) -> None:
+        with self._or_without():
+            if self._file is not None:
+                self._file.write(Event(wall_time=time.time(), **fields).SerializeToString())
+
+    def _flush(self) -> None:
+        with self._or_without():
+            if self._file is not None:
+                self._file.flush()
+        self._flushed = time.monotonic()
+
+    @contextlib.contextmanager
+    def _or_without(self) -> Iterator[None]:
+        """Turns an error of the disk into a warning, and does without the file from then on."""
+        try:
+            yield
+        except OSError as error:
+            file, self._file = self._file, None
+            with contextlib.suppress(OSError):  # what is in its buffer fails once more
+                if file is not None:
+                    file.close()
+            logger.warning(
+                f"warning: {self._path} cannot be written ({error.strerror or error}): TensorBoard "
+                "shows no later steps; metrics.jsonl has them"
+            )
 
 
 class MetricsWriter:
@@ -45,7 +124,7 @@ class MetricsWriter:
     def __init__(self, workdir: Path, step: int, evaluated: bool = True):
         self._path = workdir / "metrics.jsonl"
         self._drop_after(step, evaluated)
-        self._board = SummaryWriter(str(workdir), purge_step=step + 1 if step else None)
+        self._board = _Board(workdir, purge_step=step + 1 if step else None)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Writes the numbers of one step; NaN becomes null, as JSON has no NaN."""
@@ -57,7 +136,7 @@ class MetricsWriter:
             error.filename = str(self._path)  # a full disk names none
             raise
         for name, value in values.items():
-            self._board.add_scalar(f"{split}/{name}", value, step)
+            self._board.write(f"{split}/{name}", value, step)
 
     def close(self) -> None:
         """Flushes all lines to disk."""

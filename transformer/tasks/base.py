@@ -136,6 +136,10 @@ class Task(abc.ABC):
         """Returns the predictor's."""
         return self.predictor.fingerprint()
 
+    def text_digest(self) -> str:
+        """Returns a digest of the training text as the model reads it; empty if it has none."""
+        return ""
+
     @abc.abstractmethod
     def describe(self) -> list[str]:
         """Returns lines about data and model to print before training."""

@@ -136,6 +136,9 @@ class ClassificationTask(Task):
         assert self.text.train is not None, "a run's folder keeps no training text"
         return self.text.train
 
+    def text_digest(self) -> str:
+        return self._train.arrays_digest
+
     @property
     def _source(self) -> LabelledSource:
         """The source of the text, which a task made by `from_folder` lacks."""

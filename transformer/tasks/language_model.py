@@ -92,6 +92,9 @@ class LanguageModelTask(TokenTask):
         assert self.text.train is not None, "a run's folder keeps no training text"
         return self.text.train
 
+    def text_digest(self) -> str:
+        return self._train.arrays_digest
+
     def make_predictor(self) -> Generator:
         return make_generator(self.config, self.text.tokenizer)
 
@@ -150,6 +153,7 @@ class LanguageModelTask(TokenTask):
         found = list(itertools.islice(pack_rows(text, 1, context), 0, count * every, every))
         if not found:
             return HeadSnapshots(attend, [], [])
+        kept = min(kept, len(found))  # and no rows of padding
         order = kept_first(range(len(found)), range(len(found)), kept)
         maps = model.num_heads * model.num_decoder_layers
         rows = min(len(found), batch_rows(context, maps, data.batch_tokens))

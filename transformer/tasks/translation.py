@@ -106,6 +106,9 @@ class TranslationTask(TokenTask):
         assert self.text.corpus is not None, "a run's folder keeps no training text"
         return self.text.corpus
 
+    def text_digest(self) -> str:
+        return self._corpus.arrays_digest
+
     def make_predictor(self) -> Translator:
         corpus = self._corpus
         tokenizers = corpus.source_tokenizer, corpus.target_tokenizer

@@ -221,6 +221,9 @@ def test_members_are_closed_where_a_folder_is_damaged(tmp_path, monkeypatch):
         KeyboardInterrupt,
         lambda: sweep_errors.SweepError("the storage cannot be reached"),
         lambda: OSError(errno.ENOSPC, "No space left on device", "x"),
+        lambda: OSError(errno.ESTALE, "Stale file handle", "x"),
+        lambda: PermissionError(errno.EACCES, "Permission denied", "x"),
+        lambda: OSError(errno.ENOLCK, "No locks available"),
         BrokenPipeError,
         lambda: UserError("could not be written (ValueError: No space left on device)"),
     ],
@@ -235,6 +238,47 @@ def test_what_concerns_all_trials_ends_the_sweep_and_loses_none(tmp_path, monkey
         "waiting",
         "waiting",
     ]
+
+
+def broken_device():
+    return jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS")
+
+
+@pytest.mark.parametrize("how", ["sequential", "vmap"])
+def test_a_worker_whose_trials_all_fail_stops_and_leaves_the_rest_to_others(
+    tmp_path, monkeypatch, how
+):
+    changes = {"sweep.parallel": how}
+    Fakes(monkeypatch, dict.fromkeys(range(6), broken_device))
+    with pytest.raises(sweep_errors.SweepError) as stopped:
+        work(tmp_path, 6, **changes)
+    line = str(stopped.value)
+    assert line.startswith("3 trials in a row failed unexpectedly, the last trial 2 (seed=2) (")
+    assert "INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS; see " in line
+    assert "retry_failed=True" in line
+    assert "\n" not in line
+    assert list(study_of(tmp_path, 6).states().values()).count("failed") == 2
+    # A worker of another machine.
+    fakes = Fakes(monkeypatch)
+    states, _, _ = work(tmp_path, 6, **changes)
+    assert states == ["failed", "failed", *["complete"] * 4]
+    assert sorted(fakes.done) == [2, 3, 4, 5]
+    states, _, _ = work(tmp_path, 6, **changes, **{"sweep.retry_failed": True})
+    assert states == ["complete"] * 6
+
+
+@pytest.mark.parametrize("how", ["sequential", "vmap"])
+def test_a_success_between_failures_starts_their_count_again(tmp_path, monkeypatch, how):
+    Fakes(monkeypatch, dict.fromkeys([0, 1, 3, 4], broken_device))
+    states, _, _ = work(tmp_path, 6, **{"sweep.parallel": how})
+    assert states == ["failed", "failed", "complete", "failed", "failed", "complete"]
+
+
+@pytest.mark.parametrize("make", [out_of_memory, lambda: UserError("x"), lambda: RunError("x")])
+def test_trials_that_fail_by_themselves_do_not_stop_a_worker(tmp_path, monkeypatch, make):
+    Fakes(monkeypatch, dict.fromkeys(range(5), make))
+    states, _, _ = work(tmp_path, 6)
+    assert states == ["failed"] * 5 + ["complete"]
 
 
 def test_a_disk_that_was_full_under_another_error_concerns_all():

@@ -36,6 +36,7 @@ class Text:
       unknown: tokens that are not in the vocabulary.
       digest: of the documents, 8 hexadecimal digits.
       lost: the unknown words or characters.
+      arrays_digest: see `Encoded`.
     """
 
     store: TokenStore
@@ -46,6 +47,7 @@ class Text:
     unknown: int
     digest: str
     lost: Lost = NOTHING_LOST
+    arrays_digest: str = ""
 
     @property
     def ends(self) -> int:
@@ -64,7 +66,13 @@ def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> 
 
 def _text_of(encoded: Encoded) -> Text:
     store = encoded.store("tokens")
-    return Text(store, unknown=encoded.unknown, lost=encoded.lost, **encoded.notes)
+    return Text(
+        store,
+        unknown=encoded.unknown,
+        lost=encoded.lost,
+        arrays_digest=encoded.arrays_digest,
+        **encoded.notes,
+    )
 
 
 def _encode(

@@ -37,6 +37,7 @@ class EncodedTexts:
       cut: how many texts were cut to their first tokens.
       unknown: tokens that are not in the vocabulary.
       lost: the unknown words or characters.
+      arrays_digest: see `Encoded`.
     """
 
     store: TokenStore
@@ -44,6 +45,7 @@ class EncodedTexts:
     cut: int
     unknown: int
     lost: Lost
+    arrays_digest: str = ""
 
     @property
     def unknown_fraction(self) -> float:
@@ -84,6 +86,7 @@ def _texts_of(encoded: Encoded) -> EncodedTexts:
         encoded.notes["cut"],
         encoded.unknown,
         encoded.lost,
+        encoded.arrays_digest,
     )
 
 

@@ -74,6 +74,7 @@ class Corpus:
       held_out: the reports on the other splits.
       hashes: of the pairs before limits in tokens drop some, see `pair_hash`.
       samplers: of source and target, whose segmentations are drawn; None of a side that has one.
+      arrays_digest: see `Encoded`.
     """
 
     source: TokenStore
@@ -86,6 +87,7 @@ class Corpus:
     held_out: Mapping[str, HeldOutReport]
     hashes: UInt64[np.ndarray, "pairs"]
     samplers: tuple[Sampler | None, ...] = (None, None)
+    arrays_digest: str = ""
 
     @property
     def report(self) -> CleaningReport:
@@ -229,6 +231,7 @@ def encode_corpora(
         {split: report for corpus in corpora for split, report in corpus.held_out.items()},
         np.concatenate([corpus.hashes for corpus in corpora]),
         make_samplers(encoded.arrays, SIDES, (source, target), settings, tokenizers),
+        encoded.arrays_digest,
     )
 
 
