@@ -210,7 +210,7 @@ def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
         assert lines(tmp_path, "train")[-1]["step"] == saved[-1]
 
 
-@pytest.mark.parametrize(("slow", "last"), [("_log", 4), ("_save", 3), (None, 30)])
+@pytest.mark.parametrize(("slow", "last"), [("_log", [4]), ("_save", [2, 3]), (None, [30])])
 def test_the_step_at_which_the_time_is_up_is_saved_and_evaluated(slow, last, tmp_path, monkeypatch):
     now = 0.0
 
@@ -227,13 +227,15 @@ def test_the_step_at_which_the_time_is_up_is_saved_and_evaluated(slow, last, tmp
             return original(*arguments)
 
         monkeypatch.setattr(Trainer, slow, slowed)
-    # A second a step, half a minute in all; with `_save`, the clock saves after each step.
+    # A second a step, half a minute in all; with `_save`, the clock saves after each step, but not
+    # the first one if it waited for its program.
     changes = {"train.steps": 99, "train.evaluate_every": 50, "train.log_every": 4}
     often = {"train.save_minutes": 1e-9 if slow == "_save" else 0.0}
     task = Unigrams(on_read=lambda i: pass_time(1.0))
     trained(tmp_path, task, **changes, **often, **{"train.minutes": 0.5})
-    assert saved_steps(tmp_path)[-1] == last
-    assert [line["step"] for line in lines(tmp_path, "validation")] == [last]
+    newest = saved_steps(tmp_path)[-1]
+    assert newest in last
+    assert [line["step"] for line in lines(tmp_path, "validation")] == [newest]
 
 
 def test_a_full_disk_while_an_evaluation_is_recorded_is_no_failed_evaluation(tmp_path, monkeypatch):

@@ -107,7 +107,8 @@ class TranslationTask(TokenTask):
         return self.text.corpus
 
     def text_digest(self) -> str:
-        return self._corpus.arrays_digest
+        corpus = self.text.corpus
+        return corpus.arrays_digest if corpus else ""
 
     def make_predictor(self) -> Translator:
         corpus = self._corpus
