@@ -3,10 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from runs import count_programs
 from transformer.optim.optimizers import make_optimizer
 from transformer.optim.schedules import SCHEDULES, learning_rate
 
@@ -262,18 +260,3 @@ def test_the_mean_of_accumulated_gradients_is_clipped_not_each():
     assert distance(history[-1], by_loop([mean, small], rates=[0.1] * 2)[-1]) > 1e-3
     each = jax.tree.map(lambda *g: sum(g) / 3, *(shortened(step, 1.0) for step in steps))
     assert distance(history[-1], by_loop([each, small], rates=[0.1] * 2)[-1]) > 1e-3
-
-
-def test_the_first_state_takes_no_program_for_each_shape_of_parameters():
-    def count(optimizer, widths):
-        params = {f"layers_{n}": {"bias": np.ones(n, np.float32)} for n in widths}
-        params["inner"] = {"kernel": np.ones((3, 5), np.float32)}
-        with count_programs() as compiled:
-            optimizer.init(params)
-        return len(compiled)
-
-    for name in ("adam", "lion", "muon"):
-        optimizer = make_optimizer(name, 0.9, 0.98, 1e-9, 1.0, 1)
-        assert count(optimizer, (13,)) >= count(optimizer, (17, 19, 23, 29))
-    control = optax.flatten(optax.scale_by_adam())
-    assert count(control, (31,)) < count(control, (37, 41, 43, 47))

@@ -37,16 +37,11 @@ class Predictor(abc.ABC):
 
     def param_shapes(self) -> Any:
         """Returns the parameters' shapes and dtypes, without their values."""
-        return jax.eval_shape(self.init_params_jitted, jax.random.key(0))
+        return jax.eval_shape(self.init_params, jax.random.key(0))
 
     @abc.abstractmethod
     def init_params(self, key: Array) -> Params:
         """Returns fresh float32 parameters; they do not depend on any text."""
-
-    @functools.cached_property
-    def init_params_jitted(self) -> Callable[[Array], Params]:
-        """`init_params` as a program, which is traced once for all tasks that share the model."""
-        return jax.jit(self.init_params)
 
     @abc.abstractmethod
     def fingerprint(self) -> str:

@@ -1,12 +1,11 @@
 """Directions of a step, by the name of the optimizer: without its rate and decay."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Int
@@ -37,7 +36,7 @@ def make_direction(
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     if name == "muon":
         return _muon(adam, momentum, stacked)
-    return as_vector(optax.scale_by_lion(beta1, beta2) if name == "lion" else adam)
+    return _as_vector(optax.scale_by_lion(beta1, beta2) if name == "lion" else adam)
 
 
 def count_own_axes(path: Any, param: Any, stacked: Collection[str]) -> int:
@@ -78,22 +77,19 @@ def _muon(
         optax.stateless(scale),
     )
     return optax.partition(
-        {"matrix": matrices, "other": as_vector(others)},
+        {"matrix": matrices, "other": _as_vector(others)},
         lambda params: jax.tree.map_with_path(label, params),
     )
 
 
-def as_vector(direct: optax.GradientTransformation) -> optax.GradientTransformation:
+def _as_vector(direct: optax.GradientTransformation) -> optax.GradientTransformation:
     """Gives `direct` all parameters as one vector, unlike `optax.flatten` none at all, too.
 
     With an array for each, XLA compiles a third more.
-
-    Args:
-      direct: its state depends on the shape of its parameters alone.
     """
 
     def init(params):
-        return direct.init(_zeros(lambda params: ravel_pytree(params)[0], params))
+        return direct.init(ravel_pytree(params)[0])
 
     def update(gradient, state, params=None):
         vector, apart = ravel_pytree(gradient)
@@ -107,9 +103,6 @@ def _by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformat
     """Gives `direct` one array [matrices, inputs, outputs] for all matrices of a shape.
 
     XLA compiles the iteration of Muon once per array.
-
-    Args:
-      direct: its state depends on the shapes of its parameters alone.
     """
 
     def shape(x):
@@ -132,21 +125,13 @@ def _by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformat
         return jax.tree.map(take, tree)
 
     def init(params):
-        return direct.init(_zeros(together, params))
+        return direct.init(together(params))
 
     def update(gradient, state, params=None):
         groups, state = direct.update(together(gradient), state)
         return apart(groups, gradient), state
 
     return optax.GradientTransformation(init, cast(Any, update))
-
-
-def _zeros(arrange: Callable[[Any], Any], params: Any) -> Any:
-    """Zeros in the shapes of `arrange(params)`.
-
-    Arranging the parameters themselves would compile a program for each shape among them.
-    """
-    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(arrange, params))
 
 
 class FactoredMoments(NamedTuple):

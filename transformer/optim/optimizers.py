@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from transformer.optim.directions import as_vector, count_own_axes, make_direction
+from transformer.optim.directions import count_own_axes, make_direction
 
 
 def make_optimizer(
@@ -40,7 +40,8 @@ def make_optimizer(
 
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
     """
-    clip = [as_vector(optax.clip_by_global_norm(clip_norm))] if clip_norm else []
+    # The gradient as one vector: see `make_direction`.
+    clip = [optax.flatten(optax.clip_by_global_norm(clip_norm))] if clip_norm else []
     direct = make_direction(name, beta1, beta2, epsilon, momentum, stacked)
     optimizer = optax.chain(*clip, direct, _descend(name != "adam", stacked, factor))
     return _gathering(optimizer) if accumulate > 1 else optimizer
