@@ -3,13 +3,22 @@
 from experiments.studies.large_text import SIDES, start, write_text
 
 
+def written(folder):
+    """The time at which each file below a folder was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
 def test_starts_are_measured_on_text_that_is_written_once(tmp_path):
     write_text(tmp_path, 2500)
     texts = [(tmp_path / name).read_text().splitlines() for name in SIDES]
     assert [len(lines) for lines in texts] == [2500, 2500]
     write_text(tmp_path, 9)
     assert [(tmp_path / name).read_text().splitlines() for name in SIDES] == texts
-    first, second = start(tmp_path), start(tmp_path)
+    before = written(tmp_path)
+    first, made = start(tmp_path), written(tmp_path)
+    assert {path.suffix for path in made.keys() - before.keys()} >= {".model", ".npy"}
+    second = start(tmp_path)
+    assert written(tmp_path) == made  # it reads what the first one has made
     assert first.kept == second.kept < 1500  # 1,000 are held out
     assert min(first.seconds, second.seconds) > 0
     assert first.megabytes > 50
