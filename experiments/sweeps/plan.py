@@ -88,6 +88,19 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
     return planned
 
 
+def set_key(config: ConfigDict, key: str, value: object) -> None:
+    """Sets a key of a trial.
+
+    Raises:
+      UserError: there is no such key, a trial cannot set it, or the value is of another type.
+    """
+    if key.startswith("sweep."):
+        raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
+    if key == "task":
+        raise UserError("config.task cannot differ: scores of different tasks are not comparable")
+    assign(config, key, value)
+
+
 def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) -> PlannedTrial:
     """Returns one trial, checked, of what a config file says that it sets.
 
@@ -99,13 +112,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
             raise UserError(f"{values!r} is not a dict of dotted keys and values")
         own = ConfigDict(config.to_dict())
         for key, value in values.items():
-            if key.startswith("sweep."):
-                raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
-            if key == "task":
-                raise UserError(
-                    "config.task cannot differ: scores of different tasks are not comparable"
-                )
-            assign(own, key, value)
+            set_key(own, key, value)
         recipe.apply(own, values)
         own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)

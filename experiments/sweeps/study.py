@@ -1,8 +1,10 @@
 """The Optuna study of a sweep, which stores the state of each trial."""
 
 import contextlib
+import copy
 import itertools
 import json
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna.trial import Trial as Attempt
 
 from experiments.sweeps.listing import fixed_keys, list_differences, number_trials, settings
-from experiments.sweeps.plan import PlannedTrial, group_trials, plan_trial
+from experiments.sweeps.plan import PlannedTrial, group_trials, plan_trial, set_key
 from experiments.sweeps.storage import identity, reached, read_identity, storage_of
 from transformer.errors import UserError
 from transformer.metrics.registry import lower_is_better
@@ -29,6 +31,8 @@ STATES = {
 KINDS = ("log", "uniform", "int")
 MAX_GROUP = 2**31  # trials of a group, when trials are only put into an order
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
+
+logger = logging.getLogger(__name__)
 
 
 class Study:
@@ -60,7 +64,7 @@ class Study:
         self._left_out: dict[int, dict[str, Any]] = {}
         self.storage = storage_of(config, folder)
         if space is not None:
-            _check_space(space)
+            _check_space(space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         lower = lower_is_better(config.train.best_metric)
         with self.reached():
@@ -142,6 +146,7 @@ class Study:
             try:
                 return plan_trial(self.config, values, number, self.folder), attempt
             except UserError as error:
+                logger.warning(f"trial {number} failed: {error}")
                 self.end(attempt, None, "failed", str(error))
         # Not `ask`, which would also take those that are left out.
         for frozen in self._attempts(TrialState.WAITING):
@@ -168,7 +173,7 @@ class Study:
             attempt.set_user_attr("tries", (step, self.tries(attempt, step) + 1))
 
     def forget_tries(self, attempt: Attempt) -> None:
-        """Forgets them: a worker that was asked to stop was not killed by the trial."""
+        """Forgets them: a worker that ends by itself was not killed by the trial."""
         with self.reached():
             attempt.set_user_attr("tries", (0, 0))
 
@@ -259,8 +264,9 @@ def find_trials(
     return number_trials(config, trials, known)
 
 
-def _check_space(space: Mapping[str, Any]) -> None:
-    """Raises UserError where something is no list of choices and no range, see `_suggest`."""
+def _check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
+    """Raises UserError if a key or a choice of it does not exist, or a range is none."""
+    tried = copy.deepcopy(config)
     for key, choice in space.items():
         is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in KINDS
         if not (is_range and choice[1] <= choice[2]) and not (isinstance(choice, list) and choice):
@@ -268,6 +274,11 @@ def _check_space(space: Mapping[str, Any]) -> None:
                 f"space() says {key}: {choice!r}: write a list of choices, or a kind "
                 f"({', '.join(KINDS)}), the lowest and the highest value"
             )
+        if is_range and choice[0] == "log" and choice[1] <= 0:
+            raise UserError(f"space() says {key}: {choice!r}: a logarithmic range begins above 0")
+        drawn = [choice[1] if choice[0] == "int" else float(choice[1])] if is_range else choice
+        for value in drawn:
+            set_key(tried, key, value)
 
 
 def _number(attempt: FrozenTrial) -> int:

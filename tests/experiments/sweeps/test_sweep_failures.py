@@ -11,7 +11,7 @@ import pytest
 
 from configs import quickstart
 from experiments.sweeps import errors as sweep_errors
-from experiments.sweeps import sweep
+from experiments.sweeps import worker as sweep_worker
 from experiments.sweeps.plan import plan_trials
 from experiments.sweeps.queue import MAX_KILLS
 from experiments.sweeps.study import Study
@@ -55,13 +55,13 @@ class Fakes:
         self._made_before, self._failed = [], []
         # What the tests before have compiled is of use to those that come.
         monkeypatch.setattr(jax, "clear_caches", lambda: None)
-        monkeypatch.setattr(sweep, "Run", self._one)
-        monkeypatch.setattr(sweep, "Trainer", self._trainer)
-        monkeypatch.setattr(sweep, "_prepare_one", self.prepare)
+        monkeypatch.setattr(sweep_worker, "Run", self._one)
+        monkeypatch.setattr(sweep_worker, "Trainer", self._trainer)
+        monkeypatch.setattr(sweep_worker, "_prepare_one", self.prepare)
         monkeypatch.setattr(
-            sweep._Worker, "_make_tasks", lambda worker, trials: [None] * len(trials)
+            sweep_worker.Worker, "_make_tasks", lambda worker, trials: [None] * len(trials)
         )
-        monkeypatch.setattr(sweep._Worker, "_score", lambda *told: self._score(*told))
+        monkeypatch.setattr(sweep_worker.Worker, "_score", lambda *told: self._score(*told))
 
     def _score(self, worker, trial, attempt, task):
         self.done.append(trial.number)
@@ -117,7 +117,7 @@ def work(folder, count=4, **changes):
     """Trains a sweep of seeds; returns its states, the reasons and what was said."""
     study = study_of(folder, count, **changes)
     with heard() as said:
-        sweep._Worker(study, folder).work()
+        sweep_worker.Worker(study, folder).work()
     return [study.states()[n] for n in range(count)], study.notes(), said
 
 
@@ -163,6 +163,24 @@ def test_a_group_that_does_not_fit_is_halved_until_it_does(tmp_path, monkeypatch
     assert any("0, 1, 2 and 3, 4, 5 separately, from their checkpoints" in line for line in said)
 
 
+def test_a_group_whose_trials_go_on_from_different_steps_is_divided_by_step(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch)
+    train, folder = fakes._run, study_of(tmp_path, **together()).trial(1).folder
+
+    def run(configs):
+        if len(configs) < 4:
+            return train(configs)
+        # As where the newest checkpoints of the others are damaged, and have been moved away.
+        (folder / "checkpoints" / "3").mkdir(parents=True)
+        raise UserError("4 runs cannot train together from the steps 0, 3")
+
+    fakes._run = run
+    states, _, said = work(tmp_path, **together())
+    assert states == ["complete"] * 4
+    assert fakes.trained == [[0, 2, 3], [1]]
+    assert any("from the steps 0, 3: training 0, 2, 3 and 1 separately" in line for line in said)
+
+
 def test_what_did_not_fit_once_is_not_tried_again_at_that_size(tmp_path, monkeypatch):
     fakes = Fakes(monkeypatch, most=2)
     work(tmp_path, 12, **together(**{"sweep.max_vmapped_runs": 4}))
@@ -196,7 +214,7 @@ def test_members_that_are_done_are_not_trained_again_after_an_error(tmp_path, mo
             raise out_of_memory()
         score(worker, trial, attempt, task)
 
-    monkeypatch.setattr(sweep._Worker, "_score", failing)
+    monkeypatch.setattr(sweep_worker.Worker, "_score", failing)
     states, _, _ = work(tmp_path, **together())
     assert states == ["complete"] * 4
     assert fakes.trained == [[0, 1, 2, 3], [2], [3]]
@@ -209,7 +227,7 @@ def test_members_are_closed_where_a_folder_is_damaged(tmp_path, monkeypatch):
         if trial.number == 1:
             raise UserError("config.json cannot be read")
 
-    monkeypatch.setattr(sweep, "_prepare_one", damaged)
+    monkeypatch.setattr(sweep_worker, "_prepare_one", damaged)
     states, _, _ = work(tmp_path, **together())
     assert states == ["complete", "failed", "complete", "complete"]
     assert fakes.closed == 4 + 2 + 1  # the group, its half, and the one
@@ -238,6 +256,36 @@ def test_what_concerns_all_trials_ends_the_sweep_and_loses_none(tmp_path, monkey
         "waiting",
         "waiting",
     ]
+
+
+def killed(study, number):
+    """How often workers took a running trial at its step, as if the system had killed them."""
+    return study.tries(study.begun()[number], 0)
+
+
+def test_a_worker_that_ends_by_an_error_is_not_taken_for_one_that_was_killed(tmp_path, monkeypatch):
+    Fakes(monkeypatch, {0: lambda: OSError(errno.ENOSPC, "No space left on device")})
+    for _ in range(MAX_KILLS + 1):
+        with pytest.raises(OSError, match="No space left"):
+            work(tmp_path, 1)
+        assert killed(study_of(tmp_path, 1), 0) == 0
+
+
+def test_a_signal_leaves_the_trials_that_have_ended_as_they_are(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch, most=2)
+    trainer = fakes._trainer
+
+    def stopped(runs, **more):
+        made = trainer(runs, **more)
+        if [run.config.seed for run in runs] == [2, 3]:
+            made.run, made.stop_signal = lambda: False, 15
+        return made
+
+    monkeypatch.setattr(sweep_worker, "Trainer", stopped)
+    study = study_of(tmp_path, **together())
+    assert sweep_worker.Worker(study, tmp_path).work() == 15
+    assert list(study.states().values()) == ["complete", "complete", "running", "running"]
+    assert [killed(study, number) for number in (2, 3)] == [0, 0]
 
 
 def broken_device():
@@ -356,7 +404,7 @@ def test_a_damaged_results_file_of_a_done_trial_does_not_stop_the_others(tmp_pat
     study.end(attempt, 1.0, "complete")
     trial.folder.mkdir(parents=True)
     (trial.folder / "results.json").write_text("{")
-    worker = sweep._Worker(study, tmp_path)
+    worker = sweep_worker.Worker(study, tmp_path)
     worker.print_plan(list(study.trials.values()))
     worker.work()
     assert set(study.states().values()) == {"complete"}
@@ -370,7 +418,7 @@ def test_a_sweep_in_which_a_group_and_then_a_trial_run_out_of_memory_has_its_ans
     config = write_config(tmp_path, count=3)
     flags = f"--config={config}", "--config.sweep.parallel=vmap"
     assert command(*flags, f"--workdir={tmp_path / 'whole'}").code == 0
-    run, runs = sweep.Trainer.run, []
+    run, runs = sweep_worker.Trainer.run, []
 
     def fails_at_first(trainer):
         if len(trainer.runs) == 1:
@@ -380,7 +428,7 @@ def test_a_sweep_in_which_a_group_and_then_a_trial_run_out_of_memory_has_its_ans
             raise out_of_memory()
         return run(trainer)
 
-    monkeypatch.setattr(sweep.Trainer, "run", fails_at_first)
+    monkeypatch.setattr(sweep_worker.Trainer, "run", fails_at_first)
     ended = command(*flags, f"--workdir={tmp_path / 'halved'}")
     assert ended.code == 0, ended.err
     assert runs == [3, 2]

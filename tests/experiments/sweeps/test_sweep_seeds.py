@@ -20,7 +20,7 @@ def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("seeds")
     config = write_config(root, trials=NO_SWEEP)
     flags = (f"--config={config}", "--config.seed=3", "--config.train.steps=6", "--seeds=2")
-    with without_pictures(), mock.patch("sys.argv", ["launch.py", *flags]):
+    with without_pictures(), without_search(), mock.patch("sys.argv", ["launch.py", *flags]):
         ended = command(*flags, f"--workdir={root / 'runs'}")
     assert ended.code == 0, ended.err
     return config, root / "runs"
@@ -58,7 +58,8 @@ def test_the_folder_alone_resumes_the_sweep_and_keeps_its_command(finished, tmp_
     first = rows(folder)
     shutil.rmtree(folder / "trials/001")
     (folder / "study.db").unlink()
-    with without_pictures(), mock.patch("sys.argv", ["launch.py", f"--workdir={folder}"]):
+    own = mock.patch("sys.argv", ["launch.py", f"--workdir={folder}"])
+    with without_pictures(), without_search(), own:
         ended = command(f"--workdir={folder}")
     assert ended.code == 0, ended.err
     assert "trial 0 (seed=3)" in ended.out
@@ -73,7 +74,7 @@ def test_more_seeds_extend_a_sweep(finished, tmp_path):
     shutil.copytree(before, folder)
     stamp = (folder / "trials/001/results.json").stat().st_mtime_ns
     flags = ("--config.seed=3", "--config.train.steps=6", "--seeds=3")
-    with without_pictures():
+    with without_pictures(), without_search():
         ended = command(f"--config={config}", f"--workdir={folder}", *flags)
     assert ended.code == 0, ended.err
     assert [row["seed"] for row in rows(folder)] == ["3", "4", "5"]

@@ -82,6 +82,25 @@ def test_a_space_that_is_no_range_and_no_list_is_refused(tmp_path, monkeypatch, 
         search(tmp_path, "random")
 
 
+@pytest.mark.parametrize(
+    ("key", "choice", "says"),
+    [
+        ("model.d_ff", ("log", 0, 4), "a logarithmic range begins above 0"),
+        ("model.d_fff", [4, 8], "model.d_ff"),
+        ("model.d_ff", ("uniform", 4, 8), "model.d_ff"),
+        ("model.positions", ["rotary", 3], "model.positions"),
+        ("sweep.trials", [1, 2], "the sweep's own"),
+    ],
+)
+def test_a_space_that_no_trial_could_have_is_refused_before_one_is_drawn(
+    tmp_path, monkeypatch, key, choice, says
+):
+    monkeypatch.setitem(SPACE, key, choice)
+    with pytest.raises(UserError, match=says):
+        search(tmp_path, "random")
+    assert not list(tmp_path.iterdir())
+
+
 def test_trials_end_as_complete_pruned_or_failed(tmp_path):
     study = grid(tmp_path)
     for value, state in ((41.5, "complete"), (None, "pruned"), (None, "failed")):
@@ -185,7 +204,7 @@ def numbers(study) -> dict[int, dict]:
 
 
 def test_a_space_that_changed_is_refused_by_what_changed_in_it(tmp_path, monkeypatch):
-    long = [{"a": 300 * "x"}, "first"]
+    long = [300 * "x", "first"]
     monkeypatch.setitem(SPACE, "data.path", long)
     search(tmp_path, "random")
     monkeypatch.setitem(SPACE, "data.path", [long[0], "second"])
