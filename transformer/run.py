@@ -67,6 +67,7 @@ class Run:
         )
         self.progress = self._fresh_progress()
         self.saved_step = 0  # of the newest checkpoint, from which the run would resume
+        self._warned_step = 0  # the last that is not evaluated and for which a line says why
         self._writer: MetricsWriter | None = None
 
     def make_train_step(self) -> TrainStep:
@@ -294,9 +295,10 @@ class Run:
         if self.checkpoints.evaluated(step):
             return False
         if self._attempts(step) >= MAX_ATTEMPTS:
-            logger.warning(
+            self._warn_once(
+                step,
                 f"the evaluation at step {step} failed {MAX_ATTEMPTS} times and is left out: is "
-                "config.decode.batch_size or config.evaluate.max_sentences too large?"
+                "config.decode.batch_size or config.evaluate.max_sentences too large?",
             )
             return False
         last = max(self.checkpoints.scores(), default=0)
@@ -304,9 +306,15 @@ class Run:
         # checkpoint.
         if not self.ended(step) and last and consecutive_nonfinite >= step - last:
             line = f"nothing was learned since step {last}: step {step} is not saved or evaluated"
-            logger.warning(line)
+            self._warn_once(step, line)
             return False
         return True
+
+    def _warn_once(self, step: int, line: str) -> None:
+        """Says why a step is not evaluated, once, though the loop may ask again."""
+        if step != self._warned_step:
+            logger.warning(line)
+        self._warned_step = step
 
     def begin_evaluation(self, step: int) -> None:
         """Waits until a state is on disk, and records the attempt to evaluate it there."""
@@ -314,7 +322,7 @@ class Run:
         write_json(self._attempts_path(step), self._attempts(step) + 1)
 
     def give_up_evaluation(self, step: int) -> None:
-        """Removes the record of an attempt that was ended by a signal."""
+        """Removes the record of an attempt that did not end by a fault of the evaluation."""
         write_json(self._attempts_path(step), self._attempts(step) - 1)
 
     def write_snapshot(self, step: int, found: Snapshot) -> None:

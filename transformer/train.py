@@ -68,7 +68,7 @@ class Trainer:
         self.on_failure: Callable[[int, str], None] = lambda i, reason: None
         self._trained = list(range(len(runs)))  # the runs that took the last step
         self._pending: list[TokenMetrics] = []  # of each step since the last line, on the devices
-        self._watch = Stopwatch()
+        self._watch, self._unsaved = Stopwatch(), 0.0  # seconds of training since the last save
         self._signals = StopSignals()
 
     @property
@@ -81,13 +81,14 @@ class Trainer:
         return self.placement.put([run.fresh_state() for run in self.runs])
 
     def run(self) -> bool:
-        """Trains from the newest step that all have saved; returns whether the end was reached.
+        """Trains from the newest checkpoints; returns whether the end was reached.
 
         On SIGINT or SIGTERM all states are saved and the training ends early.
 
         Raises:
           RunError: the loss of the only run is not finite in too many steps.
-          UserError: the disk is full, or a checkpoint does not belong to these tokenizers.
+          UserError: the disk is full, a checkpoint does not belong to these tokenizers, or several
+            runs are to go on from different steps.
         """
         lead = self.runs[0]
         if len(self.runs) == 1:
@@ -111,47 +112,47 @@ class Trainer:
         try:
             with self._signals:
                 batches = self.placement.batches(plans, step, lead.config.data.prefetch)
-                return self._loop(self.placement.put(states), step, batches)
+                state = self.placement.put(states)
+                del states  # those of several runs were copied
+                return self._loop(state, step, batches)
         finally:
             for run in self.runs:
                 run.close()
 
-    def _newest_step(self) -> int:
-        """The newest step that all runs have that train."""
-        steps = [set(self.runs[i].checkpoints.steps()) for i in self._trained or [0]]
-        return max(set.intersection(*steps), default=0)
-
     def _prepare_first(self, plans: Sequence[Plan]) -> None:
         """Starts to compile for the first batch while the states are made or read."""
         like = self.placement.like(jax.eval_shape(self.runs[0].fresh_state))
-        batches = self.placement.batches(plans, self._newest_step(), prefetch=0)
-        self._programs.prepare(like, next(batches))
+        newest = max(self.runs[0].checkpoints.steps(), default=0)
+        self._programs.prepare(like, next(self.placement.batches(plans, newest, prefetch=0)))
 
     def _restore(self) -> tuple[int, list[TrainState]]:
-        """The newest step that all unfinished runs have, and each run's state.
+        """The step from which the unfinished runs go on, and each run's state.
 
-        Checkpoints of later steps are dropped.
+        Raises:
+          UserError: their newest undamaged checkpoints are of different steps.
         """
-        while True:
-            # A single run that is finished reports so itself.
-            done = {i for i, run in enumerate(self.runs) if self.runs[1:] and run.finished()}
-            self._trained = [i for i in range(len(self.runs)) if i not in done]
-            start = self._newest_step()
-            for i in self._trained:
-                self.runs[i].checkpoints.drop_after(start)
-            states = []
-            for run in self.runs:
-                fresh = run.fresh_state()
-                restored = run.restore(fresh)
-                states.append(run.start_state(fresh) if restored is None else restored)
-            # A damaged checkpoint has been moved away.
-            if all(int(states[i].step) == start for i in self._trained):
-                return start, states
+        states = []
+        for run in self.runs:
+            fresh = run.fresh_state()
+            restored = run.restore(fresh)
+            state = run.start_state(fresh) if restored is None else restored
+            # Several are stacked on the host, and need no place on a device until then.
+            states.append(jax.device_get(state) if self.runs[1:] else state)
+        # A damaged checkpoint has been moved away. A single run that is finished reports so itself.
+        done = {i for i, run in enumerate(self.runs) if self.runs[1:] and run.finished()}
+        self._trained = [i for i in range(len(self.runs)) if i not in done]
+        steps = {self.runs[i].saved_step for i in self._trained or [0]}
+        if len(steps) > 1:
+            raise UserError(
+                f"{len(self._trained)} runs cannot train together from the steps "
+                f"{', '.join(map(str, sorted(steps)))}: train those of one step"
+            )
+        return steps.pop(), states
 
     def _loop(self, state: TrainState, step: int, batches: Iterator[Any]) -> bool:
         """Trains to the end or until a signal comes; returns whether the end was reached."""
         lead = self.runs[0]
-        settings, queue, unsaved = lead.config.train, StepQueue(), 0.0
+        settings, queue = lead.config.train, StepQueue()
         coming = look_ahead(
             batches,
             lambda taken: self._programs.ahead(taken, lead.config.data.prefetch),
@@ -171,10 +172,10 @@ class Trainer:
                         # The steps in flight took time, which may be limited.
                         due = [i for i in due or self._due(state, step) if i not in self.failures]
                     over = [i for i in self._trained if step and self.runs[i].ended(step)]
-                    by_clock = 0 < settings.save_minutes * 60 <= unsaved
+                    by_clock = 0 < settings.save_minutes * 60 <= self._unsaved
                     if due or by_clock:
                         self._save(state, step, self._trained if by_clock else due)
-                        unsaved = 0.0
+                        self._unsaved = 0.0
                     wanted = not due or self._evaluate(state, step, due, progress)
                     # If the time is up only since then, one more step is due.
                     over += [i for i in due if self.runs[i].ended(step)]
@@ -188,7 +189,7 @@ class Trainer:
                     self._pending.append(metrics)
                     queue.wait(self._pending)
                     step, self._trained = step + 1, active
-                    unsaved += self._spend(steps=1)
+                    self._spend(steps=1)
                     progress.step(step, self.runs[active[0]].seconds_left())
             except StoppedError:
                 pass
@@ -294,12 +295,13 @@ class Trainer:
         finally:
             self._spend()
 
-    def _spend(self, steps: int | None = None) -> float:
-        """Counts the time since the last call, as training time if there were steps; returns it."""
+    def _spend(self, steps: int | None = None) -> None:
+        """Counts the time since the last call, as training time if there were steps."""
         seconds = self._watch.lap()
+        if steps is not None:
+            self._unsaved += seconds
         for i in self._trained:
             self.runs[i].spend(seconds, steps)
-        return seconds
 
     def _take_up_pending(self) -> None:
         """Continues the sums of a line that was not yet written when the runs were saved."""

@@ -74,6 +74,20 @@ def expected(step):
     return jax.device_get(make_state(float(step)))
 
 
+def test_what_is_damaged_stays_on_the_disk_that_a_linked_folder_is_on(folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere" / "checkpoints"
+    elsewhere.parent.mkdir()
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    (elsewhere / "3" / checkpoint_files.RECORD).write_text("{")
+    state, _, said = resume(folder)
+    assert identical(state, expected(2))
+    assert any("going back to the one before" in line for line in said)
+    names = [path.name.split("_")[0] for path in elsewhere.parent.iterdir()]
+    assert sorted(names) == ["checkpoints", "unreadable"]
+    assert [path.name for path in folder.parent.iterdir()] == ["checkpoints"]
+
+
 # -- flipped bits
 
 

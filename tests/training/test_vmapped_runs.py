@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from runs import identical, lines, newest_state, toy_config, without_search
+from transformer.errors import UserError
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -162,12 +163,34 @@ def test_runs_that_were_killed_go_on_as_if_they_had_not_been(tmp_path):
     assert seeds(tmp_path, "broken", **{"train.steps": 7}).run()
     assert (tmp_path / "broken/0/metrics.jsonl").read_text() == before
     assert same_runs(tmp_path, whole, "whole", "broken")
-    # Killed between the first saves: all begin again, with clean books.
-    first = seeds(tmp_path, "early", **{"train.steps": 3})
-    assert first.run()
+
+
+def steps_of(tmp_path, name, run):
+    return sorted(int(path.name) for path in (tmp_path / name / f"{run}/checkpoints").iterdir())
+
+
+def test_runs_at_different_steps_lose_no_checkpoint(tmp_path, unsearched):
+    assert seeds(tmp_path, "early", **{"train.steps": 3}).run()
+    before = (tmp_path / "early/0/metrics.jsonl").read_text()
     shutil.rmtree(tmp_path / "early/1/checkpoints/3")
-    assert seeds(tmp_path, "early", **{"train.steps": 7}).run()
-    assert same_runs(tmp_path, whole, "whole", "early")
+    with pytest.raises(UserError, match="2 runs cannot train together from the steps 0, 3"):
+        seeds(tmp_path, "early", **{"train.steps": 6}).run()
+    assert steps_of(tmp_path, "early", 0) == [3]
+    assert (tmp_path / "early/0/metrics.jsonl").read_text() == before
+
+
+@pytest.mark.slow
+def test_a_finished_run_whose_last_checkpoint_is_damaged_is_not_scored_as_it_was_before(
+    tmp_path, unsearched
+):
+    assert seeds(tmp_path, "done", **{"train.steps": 6}).run()
+    for path in (tmp_path / "done/1/checkpoints/6/state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    again = seeds(tmp_path, "done", **{"train.steps": 6})
+    assert again.run()  # the damaged one alone
+    assert steps_of(tmp_path, "done", 1)[-1] == 6
+    assert [run.saved_step for run in again.runs] == [6, 6]
 
 
 @pytest.mark.slow

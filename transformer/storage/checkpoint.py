@@ -69,13 +69,6 @@ class Checkpoints:
             names = []
         return sorted(int(name) for name in names if name.isdigit())
 
-    def drop_after(self, step: int) -> None:
-        """Deletes all later checkpoints."""
-        self.wait()
-        for later in self.steps():
-            if later > step:
-                files.delete(self._path(later))
-
     def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
         """Starts to write a checkpoint in the background, after any earlier write has ended.
 
@@ -322,7 +315,8 @@ class Checkpoints:
 
     def _put_aside(self, steps: Sequence[int]) -> None:
         for step in steps:
-            place = self.folder.with_name(f"unreadable_{step}_{time.time_ns()}")
+            # The folder may be a link to another disk.
+            place = self.folder.resolve().with_name(f"unreadable_{step}_{time.time_ns()}")
             self._path(step).rename(place)
             self._evaluations.pop(step, None)
 
