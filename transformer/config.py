@@ -161,7 +161,8 @@ def check_scores(config: ConfigDict) -> None:
 
 def _check_subset(config: ConfigDict) -> None:
     """Raises UserError if a subset is asked of a text that has none."""
-    for data in (config.data, *(corpus.data for corpus in corpora_of(config.data))):
+    # Of several corpora, each has what it does not set from `config.data`, which is no text itself.
+    for data in [corpus.data for corpus in corpora_of(config.data)] or [config.data]:
         if data.train_subset and (config.task != "translation" or data.source != "files"):
             raise UserError(
                 f"config.data.train_subset={data.train_subset} is for task=translation and "

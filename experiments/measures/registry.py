@@ -64,7 +64,7 @@ class TextScores:
       noun: a text.
       made: what was made of them.
       length: what counts as length, in words.
-      read: takes a run's folder and its test scores; raises `sweep_texts.UnreadableError`.
+      read: takes a run's folder and its test scores; raises `texts.UnreadableError`.
       score: the main measure of texts with these counts, as the results have it.
       test: takes the counts of a run and of the baseline's; returns the two-sided p-value of their
         difference and the test's signature. For settings that share a single seed.

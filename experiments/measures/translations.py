@@ -32,8 +32,9 @@ class Translated(NamedTuple):
 
     @property
     def exact(self) -> Bool[np.ndarray, "N"]:
-        """Which translations equal a reference, letter by letter."""
-        sentences = zip(self.translations, *self.references, strict=True)
+        """Which translations equal a reference, letter by letter but for outer blanks."""
+        files = ([text.strip() for text in own] for own in (self.translations, *self.references))
+        sentences = zip(*files, strict=True)
         return np.array([own in references for own, *references in sentences])
 
 

@@ -59,3 +59,23 @@ def test_a_flipped_byte_anywhere_in_the_cache_is_named_and_changes_nothing(count
         assert len(said) == 1, path
         assert str(path.parent if path.suffix != ".model" else path) in said[0]
         shutil.rmtree(copy)
+
+
+def test_the_same_texts_as_documents_and_with_labels_have_tokenizers_of_their_own(tmp_path):
+    config = base.get_config()
+    config.data.context, config.tokenizer.vocab_size = 16, 60
+    texts = [line.replace(" ", "<br />") for line in LINES]
+
+    def train(folder: str, *orders) -> list[bytes]:
+        config.data.cache_dir = str(tmp_path / folder)
+        rest = config.data, config.tokenizer
+        items = [Labelled(text, "ab"[i % 2]) for i, text in enumerate(texts)]
+        prepares = {
+            "documents": lambda: prepare_text(texts, *rest)[1],
+            "labelled": lambda: prepare_labelled(items, ("a", "b"), *rest)[1],
+        }
+        return [prepares[order]().model for order in orders]
+
+    one, other = train("both", "documents", "labelled")
+    assert [one, other] == train("first", "documents") + train("second", "labelled")
+    assert one != other

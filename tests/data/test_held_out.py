@@ -9,12 +9,18 @@ import pytest
 
 from configs import base
 from runs import identical, toy_config
-from tiny_run import command, refused, shared_run
+from tiny_run import command, refused, shared_run, translators_once, without_pictures
 from transformer import tasks, workdir
 from transformer.data import held_out
 from transformer.data.labels import Labelled
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once():
+    with translators_once():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +232,8 @@ def test_an_evaluation_with_the_run_s_settings_writes_the_same_numbers_in_place(
     before = json.loads((folder / "results.json").read_text())
     (folder / "results.json").unlink()
     beam = f"--config.decode.beam_size={base.get_config().decode.beam_size}"
-    assert command("--mode=evaluate", f"--workdir={folder}", beam).code == 0
+    with without_pictures():
+        assert command("--mode=evaluate", f"--workdir={folder}", beam).code == 0
     after = json.loads((folder / "results.json").read_text())
     for split in ("validation", "test"):
         before[split].pop("seconds"), after[split].pop("seconds")

@@ -69,3 +69,14 @@ def test_a_text_without_subsets_is_refused_in_one_line(change):
     with pytest.raises(UserError, match=r"data.train_subset=9 is for .*train_subset=0") as error:
         check(config)
     assert "\n" not in str(error.value)
+
+
+def test_a_subset_that_all_corpora_share_needs_no_source_of_their_own():
+    config = own_text.get_config()
+    config.update_from_flattened_dict({"data.source": "grammar", "data.train_subset": 9})
+    files = {"source": "files", "train_source": "a.tsv", "train_target": ""}
+    config.data.corpora = ({"name": "a", **files}, {"name": "b", **files})
+    check(config)
+    config.data.corpora = ({"name": "a", **files}, {"name": "b"})
+    with pytest.raises(UserError, match=r"data.source=grammar"):
+        check(config)

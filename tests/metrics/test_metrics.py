@@ -87,6 +87,7 @@ def test_ter_is_of_final_scores_alone_and_has_an_interval():
 def test_exact_matches_are_counted_in_percent():
     assert corpus_scores(HYPOTHESES, REFERENCES)["exact_match"] == pytest.approx(100 / 3)
     assert corpus_scores(REFERENCES, REFERENCES)["exact_match"] == 100
+    assert corpus_scores(REFERENCES, [f" {text}\t" for text in REFERENCES])["exact_match"] == 100
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], ["a", "b"]), ([], ["a"])])

@@ -39,6 +39,8 @@ def hold_out(
 ) -> dict[str, Iterable[Item]]:
     """Returns the training text and the splits held out of it, see `choose`.
 
+    An item whose key is held out is in no training text, whatever `holdout` is.
+
     Args:
       text: not held in memory, but read twice, and by each iteration of the training split.
       sizes: of the splits to take, in items.
@@ -52,17 +54,21 @@ def hold_out(
         ((bool(name), rank(name, settings.seed)) for name in map(key, text)),
         [("usable", bool), ("rank", np.uint64)],
     )
-    return take(text, choose(text, known["rank"], known["usable"], sizes, settings))
+    taken = choose(text, known["rank"], known["usable"], sizes, settings)
+    ranks = known["rank"][list(itertools.chain(*taken.values()))]
+    gone = np.flatnonzero(known["usable"] & np.isin(known["rank"], ranks))
+    train = Without(text, frozenset(gone.tolist())) if len(gone) else text
+    return {"train": train, **take(text, taken)}
 
 
-def take(text: Text[Item], taken: Mapping[str, Collection[int]]) -> dict[str, Iterable[Item]]:
-    """Returns the items of some numbers, from zero, by split, and the rest as training text."""
+def take(text: Text[Item], taken: Mapping[str, Collection[int]]) -> dict[str, list[Item]]:
+    """Returns the items of some numbers, from zero, by split."""
     split_of = {number: split for split, numbers in taken.items() for number in numbers}
     held: dict[str, list[Item]] = {split: [] for split in taken}
     for number, item in enumerate(text) if split_of else ():
         if number in split_of:
             held[split_of[number]].append(item)
-    return {"train": Without(text, frozenset(split_of)) if split_of else text, **held}
+    return held
 
 
 def choose(

@@ -109,8 +109,10 @@ def count_placeholders(
 
 @text_metric
 def exact_match(corpus: Corpus) -> Score:
-    """The percentage of translations that equal one of their references."""
-    matches = sum(map(operator.contains, zip(*corpus.references, strict=True), corpus.hypotheses))
+    """The percentage of translations that equal one of their references, without outer blanks."""
+    references = ([text.strip() for text in texts] for texts in corpus.references)
+    hypotheses = (text.strip() for text in corpus.hypotheses)
+    matches = sum(map(operator.contains, zip(*references, strict=True), hypotheses))
     return Score(100.0 * matches / len(corpus.hypotheses))
 
 

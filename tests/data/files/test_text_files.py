@@ -4,6 +4,7 @@ import collections
 import gzip
 import math
 import random
+import re
 import tracemalloc
 import unicodedata
 import zipfile
@@ -183,6 +184,12 @@ def test_a_file_that_was_not_named_is_refused(files):
 def test_one_file_given_for_both_sides_is_refused(files):
     with refused("are the same file", "set config.data.train_target= (empty)"):
         files({"a.tsv": "a\tb\n"}, train_source="a.tsv", train_target="a.tsv")
+
+
+def test_a_target_file_without_its_source_is_refused(files):
+    contents = {"train.de": GERMAN, "train.en": ENGLISH, "dev.en": "a\n"}
+    with refused("data.validation_target='dev.en' has no source", "config.data.validation_source"):
+        files(contents, validation_target="dev.en", test_size=0)
 
 
 @pytest.mark.parametrize(("source", "target"), [(2, 5), (5, 2), (0, 1), (3, 4)])
@@ -426,6 +433,35 @@ def test_what_is_held_out_keeps_the_rules_of_cleaning_and_has_its_size(files, wa
     loose = {**rules, "max_characters": 2000, "max_length_ratio": math.inf}
     splits = split_texts(files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **loose))
     assert not all(pair.source.startswith("Satz") for pair in splits["test"])
+
+
+@pytest.mark.parametrize("way", ["hash", "end"])
+@pytest.mark.parametrize(
+    ("line", "again", "rules"),
+    [
+        ("Satz {}\tsentence {}", "Satz {}\tsentence {}", {}),
+        ("Satz {}\tsentence {}", "Satz {}\tsentence {}", {"remove_duplicates": False}),
+        ("Satz {}\tsentence {}", "Satz: {}\tSentence {}!", {"remove_near_duplicates": True}),
+    ],
+    ids=["duplicates", "duplicates that stay", "near duplicates"],
+)
+def test_no_pair_that_is_held_out_is_trained_on_as_well(files, way, line, again, rules):
+    # Letters, too, since pairs without digits may be near-duplicates.
+    names = [f"{chr(97 + i // 26)}{chr(97 + i % 26)}{i}" for i in range(40)]
+    lines = [text.format(name, name) for text in (line, again) for name in names]
+    sizes = {"validation_size": 10, "test_size": 12}
+    splits = files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **rules, holdout=way)
+    numbers = {
+        name: [re.sub(r"\D", "", pair.source) for pair in pairs]
+        for name, pairs in {**splits, "train": splits["train"].cleaned()}.items()
+    }
+    held = numbers["validation"] + numbers["test"]
+    assert len(held) == 22
+    assert not {*held} & {*numbers["train"]}
+    stay = rules == {"remove_duplicates": False}
+    copies = 2 if stay else 1
+    assert len(numbers["train"]) == copies * (40 - len({*held}))
+    assert stay or len({*held}) == 22  # different ones, as cleaning leaves them
 
 
 def test_text_of_a_corpus_that_is_not_fetched_names_the_command(tmp_path):

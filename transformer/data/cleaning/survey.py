@@ -96,6 +96,21 @@ def duplicates(found: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"
     return faults
 
 
+def without_copies(found: Survey, chosen: Sequence[int], rules: CleaningRules) -> Survey:
+    """Returns a survey in which all pairs equal to a chosen one, but for these, are duplicates.
+
+    Args:
+      chosen: numbers of pairs, from zero; those that are held out.
+      rules: say whether near-duplicates count.
+    """
+    faults, others = found.faults.copy(), found.faults == 0
+    others[list(chosen)] = False
+    for fault, hashes in (("near_duplicate", found.near), ("duplicate", found.exact)):
+        if fault == "duplicate" or rules.remove_near_duplicates:
+            faults[others & np.isin(hashes, hashes[list(chosen)])] = NUMBER[fault]
+    return found._replace(faults=faults)
+
+
 def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
     """Returns how many pairs have each fault."""
     report = CleaningReport()

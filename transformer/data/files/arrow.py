@@ -184,7 +184,7 @@ def data_files(path: Path) -> list[Path]:
     splits = sorted(set(map(_split_of, shards)))
     if len(splits) > 1:
         raise UserError(_several(path, splits))
-    return _check_shards(path / splits[0], shards)
+    return _check_shards(path / (splits[0] or "shards"), shards)
 
 
 def _split_of(name: str) -> str:

@@ -30,15 +30,18 @@ def read_tsv(path: Path, fields: Fields) -> Iterator[Row | Broken]:
     Raises:
       UserError: the file cannot be read, or its first line does not have the fields.
     """
-    return _rows(path, fields, _tsv_records(read_lines(path), fields.exact))
+    return _rows(path, fields, _tsv_records(read_lines(path), fields.exact), fields.exact)
 
 
 def read_csv(path: Path, fields: Fields) -> Iterator[Row | Broken]:
     """Yields the rows of a CSV file, see `read_tsv`; a quoted cell may hold ends of lines.
 
-    The columns are separated as they are in its first records, see `_separator`.
+    The columns are separated as they are in its first records, see `_separator`. A row of another
+    number of columns than the first is broken: the text of a cell may hold a separator that no
+    quotes protect.
     """
-    return _rows(path, fields, _csv_records(read_lines(path), _separator(path)))
+    records = _csv_records(read_lines(path), _separator(path))
+    return _rows(path, fields, records, True, ": put quotes around a cell that has a separator")
 
 
 def describe_tsv(path: Path) -> str:
@@ -61,8 +64,13 @@ def _describe(records: Iterator[tuple[int, Cells]]) -> str:
 
 
 def _rows(
-    path: Path, fields: Fields, records: Iterable[tuple[int, Cells]]
+    path: Path, fields: Fields, records: Iterable[tuple[int, Cells]], even: bool, hint: str = ""
 ) -> Iterator[Row | Broken]:
+    """Yields the rows of records; if `even`, all must have as many columns as the first.
+
+    Args:
+      hint: to a row that has not.
+    """
     width, places = 0, ()
     for number, cells in records:
         if not width:
@@ -75,8 +83,8 @@ def _rows(
                 continue
         if isinstance(cells, csv.Error):
             yield Broken(number, f"not CSV ({cells})")
-        elif fields.exact and len(cells) != width:
-            yield Broken(number, f"{len(cells)} column(s), where the first line has {width}")
+        elif even and len(cells) != width:
+            yield Broken(number, f"{len(cells)} column(s), where the first line has {width}{hint}")
         elif max(places) >= len(cells):
             place = max(places)
             key, name = fields.keys[places.index(place)], fields.names[places.index(place)]

@@ -70,6 +70,11 @@ def _units(path: Path) -> Iterator[tuple[int, list[tuple[str, str]], str]]:
                 f"{path}, line {error.lineno}: broken XML ({expat.ErrorString(error.code)}): fix "
                 "the file, or copy or download it again"
             ) from None
+        except (LookupError, ValueError) as error:  # of the encoding that its first line declares
+            raise UserError(
+                f"{path}: its encoding cannot be read ({error}): convert the file to UTF-8 and "
+                'declare that: encoding="UTF-8"'
+            ) from None
     yield from parser.take()
 
 

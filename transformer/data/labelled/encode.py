@@ -142,7 +142,8 @@ def prepare_labelled(
         return _encode(items, labels, *tokenizers, max_tokens=data.max_tokens, folder=folder)
 
     plain = Restartable(lambda: (_plain(item.text) for item in items))
-    texts = [TokenizerText(plain, content, count, saved, initial)]
+    # The same texts as documents have other lines.
+    texts = [TokenizerText(plain, f"labelled {content}", count, saved, initial)]
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     [tokenizer], encoded = prepare(texts, encode, key, data, settings)
     return _texts_of(encoded), tokenizer

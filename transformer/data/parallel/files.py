@@ -22,7 +22,13 @@ from ml_collections import ConfigDict
 
 from transformer.data.cleaning.report import CleaningReport
 from transformer.data.cleaning.rules import CleaningRules, rules_of
-from transformer.data.cleaning.survey import Survey, count_faults, survey
+from transformer.data.cleaning.survey import (
+    Survey,
+    count_faults,
+    duplicates,
+    survey,
+    without_copies,
+)
 from transformer.data.corpora.settings import SHARED
 from transformer.data.encode import NOTES, cache_folder
 from transformer.data.files.arrow import data_files
@@ -60,8 +66,9 @@ def open_files(settings: ConfigDict, earlier: Earlier | None = None) -> dict[str
     """Returns the pairs of the files that `config.data` names, the training pairs cleaned.
 
     A validation or test set without a file is held out of the training text, see `holdout.choose`:
-    only pairs that satisfy the rules of cleaning are held out, so that each set has its size. All
-    text is read here, if it was not read before, so that errors do not occur later.
+    only pairs that satisfy the rules of cleaning are held out, so that each set has its size, and
+    none of them stays in the training text as a duplicate. All text is read here, if it was not
+    read before, so that errors do not occur later.
 
     Args:
       earlier: the pairs that earlier runs were trained on; of a source that is among theirs, none
@@ -117,9 +124,15 @@ def named_files(settings: ConfigDict) -> Texts:
     """Returns the text of each split that has files of its own.
 
     Raises:
-      UserError: a file is missing.
+      UserError: a file is missing, or a target file has no source.
     """
     taken = splits_held_out(settings)
+    for split in taken:
+        if target := getattr(settings, f"{split}_target"):
+            raise UserError(
+                f"config.data.{split}_target={target!r} has no source: set "
+                f"config.data.{split}_source, or leave both empty"
+            )
     return {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
 
 
@@ -144,12 +157,13 @@ def _read(
     text, taken = texts["train"], splits_held_out(settings)
     found, rules = survey(text, rules, settings.seed)
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
-    usable = found.faults == 0
+    faults = duplicates(found, rules)
+    usable = faults == 0
     known = among(found.ranks, _known_ranks(found, earlier)) & usable
     try:
         numbers = choose(text, found.ranks, usable & ~known, sizes, settings)
     except TooFewError as error:
-        reasons = [f"{n:,} {reason}" for reason, n in count_faults(found.faults).dropped.items()]
+        reasons = [f"{n:,} {reason}" for reason, n in count_faults(faults).dropped.items()]
         told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
         more = f"; {known.sum():,} pairs are not held out, since {EARLIER} has them"
         raise UserError(f"{error}{told * bool(reasons)}{more * bool(known.any())}") from None
@@ -160,6 +174,7 @@ def _read(
         if known.any() and len(own) < sizes[split]
     ]
     splits = {**texts, **take(text, numbers)}
+    found = without_copies(found, list(itertools.chain(*numbers.values())), rules)
     gone = _not_trained_on(numbers.values(), found, settings.train_subset)
     rest = Survey(*(np.delete(array, gone, axis=0) for array in found))
     scored = {split: splits[split] for split in SPLITS[1:]}
