@@ -66,6 +66,23 @@ def cross_entropy(
     return TokenSums(loss, nll, correct, weights.sum())
 
 
+def row_nll(
+    features: Float[Array, "B L D"],
+    table: Float[Array, "V D"],
+    labels: Int[Array, "B L"],
+    weights: Float[Array, "B L"],
+) -> Float[Array, "B"]:
+    """Returns the negative log-likelihood of each row, in nats, see `cross_entropy`."""
+
+    def body(total, chunk):
+        features, labels, weights = chunk
+        _, log_normalizer, label_logits = _logits(features, table, labels)
+        return total + ((log_normalizer - label_logits) * weights)[0].sum(axis=-1), None
+
+    chunks = _chunks(features, table, labels, weights, None)
+    return jax.lax.scan(body, jnp.zeros(len(labels), jnp.float32), chunks)[0]
+
+
 def two_passes(batch: Any, r_drop: float | Float[Array, ""] | None) -> Any:
     """Returns a batch with each row twice, side by side; without R-Drop, the batch.
 
@@ -233,14 +250,19 @@ def _chunks(features, table, labels, weights, r_drop):
     return cut(features), cut(labels), cut(weights)
 
 
-def _chunk_sums(chunk, table, smoothing, r_drop):
-    """Returns (loss, nll, correct) of one chunk, and the gradient of loss by its logits."""
-    features, labels, weights = chunk
+def _logits(features, table, labels):
+    """Returns the logits of one chunk in float32, their logsumexp, and those of the labels."""
     logits = jnp.einsum(
         "PBLD,VD->PBLV", features, table.astype(features.dtype), preferred_element_type=jnp.float32
     )
-    log_normalizer = jax.nn.logsumexp(logits, axis=-1)
     label_logits = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return logits, jax.nn.logsumexp(logits, axis=-1), label_logits
+
+
+def _chunk_sums(chunk, table, smoothing, r_drop):
+    """Returns (loss, nll, correct) of one chunk, and the gradient of loss by its logits."""
+    features, labels, weights = chunk
+    logits, log_normalizer, label_logits = _logits(features, table, labels)
     nll = log_normalizer - label_logits
     uniform = log_normalizer - logits.mean(axis=-1)
     loss = (1.0 - smoothing) * nll + smoothing * uniform

@@ -90,7 +90,7 @@ def test_layer_norm_by_hand():
     p = {
         "norm": {"scale": jnp.array([1.0, 1.0, 2.0, 1.0]), "bias": jnp.array([0.0, 0.0, 0.0, 5.0])}
     }
-    config = tiny_config(d_model=4, norm_epsilon=0.0)
+    config = tiny_config(d_model=4, norm_epsilon=1e-15)
     x = jnp.array([[[1.0, 1.0, 3.0, 3.0]]])  # mean 2, variance 1
     out = Residual(config).apply({"params": p}, x, lambda x: 0.0 * x)
     np.testing.assert_allclose(out[0, 0], [-1.0, -1.0, 2.0, 6.0], rtol=1e-6)

@@ -7,7 +7,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from transformer import losses
-from transformer.losses import class_cross_entropy, cross_entropy, two_passes
+from transformer.losses import class_cross_entropy, cross_entropy, row_nll, two_passes
 
 B, L, D, V = 3, 7, 5, 11
 # Positions a chunk: one, even where that is too many; two, of seven: the last is half padding; all.
@@ -119,6 +119,16 @@ def test_tokens_of_weight_zero_do_not_matter(chunk):
     # Control: features of tokens that count do matter.
     (_, moved), _ = run(jnp.where(off[..., None], features, 9.0), labels)
     assert abs(moved.loss - sums.loss) > 0.1
+
+
+def test_the_likelihoods_of_rows_are_those_of_batches_of_one(chunk):
+    inputs = make_inputs()
+    rows = [
+        by_loop(*(x[i : i + 1] if n != 1 else x for n, x in enumerate(inputs)), 0.0)[1]
+        for i in range(B)
+    ]
+    np.testing.assert_allclose(row_nll(*inputs), rows, rtol=1e-5, atol=1e-6)
+    assert rows[2] == 0.0 < min(rows[:2])
 
 
 def test_only_the_loss_has_a_gradient():
@@ -279,4 +289,6 @@ def test_no_array_holds_the_logits_of_a_whole_batch(monkeypatch, r_drop):
         return jax.make_jaxpr(jax.value_and_grad(loss, (0, 1)))(*arguments).jaxpr
 
     assert largest_array(gradient(lambda *a: cross_entropy(*a, r_drop).loss)) == 2 * batch * vocab
+    rows = jax.make_jaxpr(row_nll)(*arguments[:-1]).jaxpr
+    assert largest_array(rows) == 2 * batch * vocab
     assert largest_array(gradient(naive_loss)) == batch * length * vocab  # control

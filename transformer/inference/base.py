@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import PAD_ID, Tokenizer
 from transformer.inference.devices import by_rows
-from transformer.losses import TokenSums
+from transformer.losses import TokenSums, cross_entropy, row_nll
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 Variables = Mapping[str, Any]  # Flax variables: {"params": ...} and other collections
@@ -67,6 +68,19 @@ class TokenPredictor(Predictor):
     """A model that predicts each token from the preceding ones."""
 
     @abc.abstractmethod
+    def features(
+        self,
+        variables: Variables,
+        batch: Any,
+        rates: DropoutRates = NO_DROPOUT,
+        key: Array | None = None,
+    ) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
+        """Returns features of a batch and a table whose product is the logits of its labels.
+
+        Args:
+          rates, key: of dropout while training.
+        """
+
     def token_sums(
         self,
         variables: Variables,
@@ -83,6 +97,8 @@ class TokenPredictor(Predictor):
           rates, key: of dropout while training.
           r_drop: see `cross_entropy`.
         """
+        found = self.features(variables, batch, rates, key)
+        return cross_entropy(*found, *_labels(batch), smoothing, r_drop)
 
     def evaluate_sums(
         self, variables: Variables, batches: Iterable[Any], stacked: bool = False
@@ -119,7 +135,13 @@ class TokenPredictor(Predictor):
     def _row_nll(self) -> Callable:
         """The negative log-likelihood of each row of a batch, in nats."""
 
-        def one(variables, row):
-            return self._plain_sums(variables, jax.tree.map(lambda x: x[None], row)).nll
+        def of_batch(variables, batch):
+            return row_nll(*self.features(variables, batch), *_labels(batch))
 
-        return by_rows(jax.jit(jax.vmap(one, in_axes=(None, 0))))
+        return by_rows(jax.jit(of_batch))
+
+
+def _labels(batch: Any) -> tuple[Int[Array, "B L"], Float[Array, "B L"]]:
+    """The labels of a batch, and weights that are 0 for padding."""
+    labels = jnp.asarray(batch.labels)
+    return labels, (labels != PAD_ID).astype(jnp.float32)

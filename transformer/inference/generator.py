@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
@@ -20,7 +21,6 @@ from transformer.inference.base import Params, TokenPredictor, TokenTable, Varia
 from transformer.inference.groups import compile_ahead, length_groups, static_length, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.inference.writer import Writer
-from transformer.losses import TokenSums, cross_entropy
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import look_ahead_mask, padding_mask, segment_mask
 
@@ -86,15 +86,13 @@ class Generator(TokenPredictor):
 
     # -- likelihood
 
-    def token_sums(
+    def features(
         self,
         variables: Variables,
         batch: TextBatch,
-        smoothing: Any,
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
-        r_drop: Any = None,
-    ) -> TokenSums:
+    ) -> tuple[Float[jax.Array, "B L D"], Float[jax.Array, "V D"]]:
         segments = jnp.asarray(batch.segments)
 
         def run(model):
@@ -103,10 +101,7 @@ class Generator(TokenPredictor):
             return features, model.output_table()
 
         rngs = {} if key is None else {"dropout": key}
-        features, table = self.model.apply(variables, method=run, rngs=rngs)
-        weights = (batch.labels != PAD_ID).astype(jnp.float32)
-        labels = jnp.asarray(batch.labels)
-        return cross_entropy(features, table, labels, weights, smoothing, r_drop)
+        return self.model.apply(variables, method=run, rngs=rngs)
 
     def score(
         self, variables: Variables, lines: Sequence[str], first_line: int = 1

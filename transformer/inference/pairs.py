@@ -24,7 +24,6 @@ from transformer.inference.groups import (
     static_rows,
 )
 from transformer.inference.hypotheses import not_finite
-from transformer.losses import TokenSums, cross_entropy
 from transformer.model.architecture import Architecture
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import look_ahead_mask
@@ -187,19 +186,19 @@ class PairPredictor(TokenPredictor):
                 own = [sources[i] for i in rows], [targets[i] for i in rows]
                 yield rows, make_batch(*own, most, length)
 
-    def token_sums(
+    def features(
         self,
         variables: Variables,
         batch: Batch,
-        smoothing: Any,
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
-        r_drop: Any = None,
-    ) -> TokenSums:
-        features, table = self._features(variables, batch, rates, key)
-        weights = (batch.labels != PAD_ID).astype(jnp.float32)
-        labels = jnp.asarray(batch.labels)
-        return cross_entropy(features, table, labels, weights, smoothing, r_drop)
+    ) -> tuple[Float[jax.Array, "B L D"], Float[jax.Array, "V D"]]:
+        rngs = {} if key is None else {"dropout": key}
+
+        def run(model):
+            return model.features(*_inputs(batch), rates), model.output_table()
+
+        return self.model.apply(variables, method=run, rngs=rngs)
 
     def batch_attention(self, variables: Variables, batch: Batch) -> dict[str, BatchAttention]:
         inputs = _inputs(batch)
@@ -216,14 +215,6 @@ class PairPredictor(TokenPredictor):
         return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
 
     # -- inside
-
-    def _features(self, variables, batch, rates, key):
-        rngs = {} if key is None else {"dropout": key}
-
-        def run(model):
-            return model.features(*_inputs(batch), rates), model.output_table()
-
-        return self.model.apply(variables, method=run, rngs=rngs)
 
     @functools.cached_property
     def _attend(self):

@@ -14,7 +14,7 @@ from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 
 class Network(nn.Module):
-    """The interface of a network; the defaults are those of a network without attention."""
+    """The interface of a network; its methods are those of one without attention."""
 
     # The dropout rates that it uses and with which two equal rows of a batch differ: whole layers
     # are left out for all rows.

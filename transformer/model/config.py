@@ -15,7 +15,7 @@ MAX_NUMBER = 2**31 - 1
 RANGES: tuple[tuple[float, float, str], ...] = (
     (1, MAX_NUMBER, "d_model d_ff num_heads bias_distance shaw_distance"),
     (0, MAX_NUMBER, "head_size num_kv_heads num_encoder_layers num_decoder_layers"),
-    (0, 1, "norm_epsilon"),
+    (1e-15, 1, "norm_epsilon"),  # vectors of zeros, as of dropped words, have no deviation
     (2, MAX_NUMBER, "max_length"),
     (4, MAX_NUMBER, "bias_buckets"),
 )

@@ -48,6 +48,11 @@ def flash_attention(
     if scale is not None:
         queries = queries * scale
     lengths = pattern.is_key.sum(axis=1, dtype=jnp.int32)
+    number = queries.shape[1]
+    # JAX refuses gradients of cuDNN's attention over odd lengths. Padding never counts as a key.
+    queries, keys, values = (
+        jnp.pad(x, [(0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)]) for x in (queries, keys, values)
+    )
     heads = jax.nn.dot_product_attention(
         queries,
         keys,
@@ -57,7 +62,7 @@ def flash_attention(
         key_value_seq_lengths=jnp.maximum(lengths, 1),
         implementation=implementation,
     )
-    return jnp.where((lengths > 0)[:, None, None, None], heads, 0)
+    return jnp.where((lengths > 0)[:, None, None, None], heads[:, :number], 0)
 
 
 def check_config(config: ModelConfig) -> None:
