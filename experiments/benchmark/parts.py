@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from ml_collections import ConfigDict
 
+from configs import base
 from experiments import costs
 from experiments.benchmark import start
 from experiments.benchmark.comparison import peer_systems
@@ -16,15 +18,28 @@ from experiments.benchmark.rotation import System, rotate
 from experiments.benchmark.workloads import Workload, make_task
 from experiments.planning.measure import shapes_of
 from transformer.errors import UserError
+from transformer.keys import flatten
 from transformer.tasks.base import Task
 
 logger = logging.getLogger(__name__)
 
 OURS = "experiments.benchmark.ours"
-# Operations of a round's steps, and the width of the products, on a CPU and on an accelerator.
-ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), 20
+# Operations of a round's steps, at most so many steps, and the width of the products, on a CPU and
+# on an accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
+ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4
 SENTENCES = 128
+# Keys that the line of a workload names, and others than those of the model that change its work.
+NAMED = [
+    f"model.{name}"
+    for name in ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
+]
+COUNTED = (
+    "optimizer.clip_norm",
+    "optimizer.gradient_accumulation_steps",
+    "train.ema_decay",
+    "train.r_drop",
+)
 
 
 class Setting(NamedTuple):
@@ -83,8 +98,8 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 def _steps(flops: float) -> int:
     """The steps of a round, given the operations of one."""
-    wanted = ROUND_FLOPS[jax.default_backend() != "cpu"] / flops
-    return max(1, min(MAX_STEPS, round(wanted)))
+    accelerated = jax.default_backend() != "cpu"
+    return max(1, min(MAX_STEPS[accelerated], round(ROUND_FLOPS[accelerated] / flops)))
 
 
 def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
@@ -128,13 +143,26 @@ def describe(workload: Workload, task: Task) -> str:
     layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers of {model.d_model}"
     parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
     steps = f"{model.positions}, {model.dtype}, {parameters:,} parameters, {config.optimizer.name}"
+    changed = "".join(f", {key}={value}" for key, value in _changes(config).items())
     if workload.shape:
         rows, length, shortest = workload.shape
         text = f"{rows} x {length} random tokens, sentences of {shortest} to {length}"
     else:
-        shapes = sorted(shape.length for shape in shapes_of(task.plan))
-        text = f"own text in batches of {', '.join(map(str, shapes))} tokens"
-    return f"{config.name}: {layers}, {steps}; {text}"
+        shapes = sorted(shapes_of(task.plan), key=lambda shape: shape.length)
+        sizes = ", ".join(f"{shape.rows} x {shape.length}" for shape in shapes)
+        text = f"own text in batches of {sizes} tokens"
+    return f"{config.name}: {layers}, {steps}{changed}; {text}"
+
+
+def _changes(config: ConfigDict) -> dict[str, Any]:
+    """The keys that change what is computed, with other values than the paper's."""
+    values, usual = flatten(config), flatten(base.get_config())
+    keys = [key for key in values if key.startswith("model.") and key not in NAMED]
+    return {
+        key.partition(".")[2]: values[key]
+        for key in sorted((*keys, *COUNTED))
+        if values[key] != usual[key]
+    }
 
 
 KINDS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]] = {

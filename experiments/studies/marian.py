@@ -37,6 +37,8 @@ def make_model(package: Any, config: ModelConfig, **dropouts: float) -> Any:
         eos_token_id=EOS_ID,
         decoder_start_token_id=BOS_ID,
         forced_eos_token_id=None,
+        encoder_layerdrop=0.0,  # M2M100 leaves layers out by default
+        decoder_layerdrop=0.0,
         **dropouts,
     )
     return getattr(package, model)(settings)

@@ -3,7 +3,7 @@
     python -m experiments.studies.accelerator --out=DIR [--data=FOLDER] [--parts=step,tests]
 
 Each part has a process of its own and leaves DIR/PART.json and DIR/PART.log. A later start skips
-the parts that are there for this device, version of jax and commit. The page is
+the parts that are there for this device, version of jax and code. The page is
 DIR/docs/results/accelerator.md; `cp -r DIR/docs .` takes it over. `--toy` measures tiny models,
 on a CPU in about three minutes.
 """
@@ -59,6 +59,11 @@ def run(arguments: Sequence[str]) -> None:
             raise UserError(f"the device cannot be used: {found['error']} in {folder}")
         conditions = conditions_of(found["result"], flags.toy)
         order = order._replace(platform=conditions["platform"])
+        if order.platform == "cpu" and not flags.toy:
+            raise UserError(
+                f"JAX finds no accelerator but a CPU, see {folder / DEVICE.name}.log: install JAX "
+                'for it, such as `pip install "jax[cuda12]"`, or try the study with --toy'
+            )
         logger.info(f"{conditions['device']['count']} x {conditions['device']['kind']}")
         measure_all(parts, order, conditions, deadline)
         logger.info(f"wrote {page.write(folder, conditions)}")

@@ -1,10 +1,11 @@
 """The part `multi30k`: a whole training with a limit of time."""
 
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,12 @@ def find_data(given: Path | None) -> Path | None:
     return None
 
 
-def measure(order: Order) -> dict[str, Any]:
-    """Returns the course of a training with `configs/multi30k.py`, and its scores on test."""
+def measure(order: Order) -> Iterator[dict[str, Any]]:
+    """Yields the course of a training with `configs/multi30k.py`, and its scores on test.
+
+    Raises:
+      RunError: the training failed, or the time was over before the test set was scored.
+    """
     run = Path(tempfile.mkdtemp(prefix="multi30k_run_", dir=order.folder))  # none is resumed
     limit = max(20.0, order.seconds - SCORING)
     settings = [
@@ -53,12 +58,18 @@ def measure(order: Order) -> dict[str, Any]:
     ]
     command = [sys.executable, "launch.py", "--config=configs/multi30k.py", f"--workdir={run}"]
     command += [f"--config.{setting}" for setting in settings]
-    code = subprocess.run(command, cwd=ROOT).returncode
+    code = 0
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        code = subprocess.run(command, cwd=ROOT, timeout=order.seconds).returncode
     if code:
         raise RunError(f"the training ended with exit code {code}, see multi30k.log")
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    results = json.loads((run / "results.json").read_text(encoding="utf-8"))
-    return {"limit_seconds": limit, **read_course(map(json.loads, lines)), **read_scores(results)}
+    found = {"limit_seconds": limit, **read_course(map(json.loads, lines))}
+    results = run / "results.json"
+    if not results.exists():
+        yield found
+        raise RunError("the time was over before the test set was scored")
+    yield {**found, **read_scores(json.loads(results.read_text(encoding="utf-8")))}
 
 
 def read_course(events: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """The part `tests`: the tests of numbers, on the device."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -33,8 +35,12 @@ TOY_FILES = ("tests/training/test_losses.py",)
 WORKERS = 4  # processes on one GPU; no other accelerator can be shared
 
 
-def measure(order: Order) -> dict[str, Any]:
-    """Returns how many tests passed, failed and were skipped, and which failed."""
+def measure(order: Order) -> Iterator[dict[str, Any]]:
+    """Yields how many tests of each file passed, failed and were skipped, and which failed.
+
+    Raises:
+      RunError: a test failed, or the time was over before the last one.
+    """
     files = TOY_FILES if order.toy else FILES
     shared = ["-n", str(WORKERS)] if order.platform == "gpu" else []
     with tempfile.TemporaryDirectory() as name:
@@ -43,23 +49,45 @@ def measure(order: Order) -> dict[str, Any]:
         # A process that takes most of the memory at its start leaves none for the others.
         environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         command = [sys.executable, "-m", "pytest", *options, *files]
-        done = subprocess.run(command, cwd=ROOT, env=environment)
+        code = run_until(command, environment, order.seconds)
         if not report.exists():
-            raise RunError(f"pytest ended with exit code {done.returncode}, see tests.log")
-        return count(report.read_text(encoding="utf-8"))
+            raise RunError(f"pytest ended with exit code {code}, see tests.log")
+        rows = count(report.read_text(encoding="utf-8"))
+    yield from rows
+    if failed := sum(row["failed"] for row in rows):
+        raise RunError(f"{failed} tests failed, see tests.log")
+    if code is None:
+        raise RunError(f"the tests were ended after {order.seconds:.0f} s")
 
 
-def count(report: str) -> dict[str, Any]:
-    """Returns the numbers of a report of pytest, as XML, and each failure as a line."""
-    cases = list(ElementTree.fromstring(report).iter("testcase"))
-    failures, skipped = [], 0
-    for case in cases:
-        skipped += case.find("skipped") is not None
-        for kind in ("failure", "error"):
-            if (found := case.find(kind)) is not None:
-                name = f"{case.get('classname', '')}::{case.get('name', '')}"
-                message = one_line(found.get("message", ""))[:200]
-                failures.append({"test": name, "message": message})
-    failed = len({failure["test"] for failure in failures})
-    passed = len(cases) - failed - skipped
-    return {"passed": passed, "failed": failed, "skipped": skipped, "failures": failures}
+def run_until(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> int | None:
+    """Runs pytest; returns its exit code, or None if it was interrupted when the time was over.
+
+    It writes its report all the same.
+    """
+    process = subprocess.Popen(command, cwd=ROOT, env=environment)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        return None
+
+
+def count(report: str) -> list[dict[str, Any]]:
+    """Returns the numbers of each file in a report of pytest, as XML, and failures as lines."""
+    files: dict[str, dict[str, Any]] = {}
+    for case in ElementTree.fromstring(report).iter("testcase"):
+        if case.get("name") is None:  # it was interrupted
+            continue
+        file = case.get("classname", "")
+        row = files.setdefault(
+            file, {"file": file, "passed": 0, "failed": 0, "skipped": 0, "failures": []}
+        )
+        found = [own for kind in ("failure", "error") if (own := case.find(kind)) is not None]
+        skipped = case.find("skipped") is not None
+        row["failed" if found else "skipped" if skipped else "passed"] += 1
+        if found:
+            message = one_line(found[0].get("message", ""))[:200]
+            row["failures"].append({"test": f"{file}::{case.get('name', '')}", "message": message})
+    return list(files.values())

@@ -51,7 +51,7 @@ def _lines(records: Records, conditions: Mapping[str, Any], drawn: bool) -> Iter
         if "result" in record:
             yield from SECTIONS[part.name](record["result"], results)
         if "error" in record:
-            yield from ("", f"This part ended early: {record['error']}.")
+            yield from ("", f"Not complete: {record['error']}.")
         yield from ("", f"Took {record['seconds']:.0f} s.")
 
 
@@ -163,10 +163,11 @@ def _chunks(result: Any, results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tests(result: Any, results: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{result['passed']} passed, {result['failed']} failed, {result['skipped']} skipped."
-    if result["failures"]:
+    counts = {key: sum(row[key] for row in result) for key in ("passed", "failed", "skipped")}
+    yield f"{', '.join(f'{count} {key}' for key, count in counts.items())} in {len(result)} files."
+    if failures := [failure for row in result for failure in row["failures"]]:
         yield ""
-        for failure in result["failures"]:
+        for failure in failures:
             yield f"- `{failure['test']}`: {_code(failure['message'])}"
 
 
@@ -217,21 +218,23 @@ def _decoding(result: Any, results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _multi30k(result: Any, results: Mapping[str, Any]) -> Iterator[str]:
-    best, test = result["best"], result["test"]
+    [found] = result
+    best, limit = found["best"], f"the training had {found['limit_seconds']:.0f} s"
     if best:
         yield (
             f"Best BLEU on validation {best['bleu']:.2f}, after {best['step']:,} steps and "
-            f"{best['seconds']:.0f} s; the training had {result['limit_seconds']:.0f} s and took "
-            f"{result['step']:,} steps in {result['wall_seconds']:.0f} s, compilation and "
-            "evaluations included."
+            f"{best['seconds']:.0f} s, compilation and evaluations included; {limit}."
         )
         yield ""
-    rows = [(name, f"{value:,.4g}") for name, value in test.items()]
-    yield from table(("test_2016_flickr", ""), rows)
-    yield ""
+    if "test" in found:
+        yield f"{found['step']:,} steps took {found['wall_seconds']:.0f} s."
+        yield ""
+        rows = [(name, f"{value:,.4g}") for name, value in found["test"].items()]
+        yield from table(("test_2016_flickr", ""), rows)
+        yield ""
     course = [
         (f"{own['step']:,}", f"{own['seconds']:.0f}", f"{own['bleu']:.2f}")
-        for own in _spread(result["course"])
+        for own in _spread(found["course"])
     ]
     yield from table(("step", "seconds", "BLEU on validation"), course, 0)
 

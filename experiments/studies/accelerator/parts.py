@@ -14,7 +14,7 @@ from transformer.storage.files import write_json
 Item = TypeVar("Item")
 
 # What must be equal for a result to hold for a later start.
-CONDITIONS = ("device", "jax", "code", "toy")
+CONDITIONS = ("device", "jax", "files", "toy")
 
 
 class Part(NamedTuple):

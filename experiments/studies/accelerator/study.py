@@ -1,5 +1,6 @@
 """The accelerator study: each part in a process of its own, until the time is over."""
 
+import hashlib
 import json
 import logging
 import os
@@ -87,8 +88,24 @@ def measure_all(
         own = order._replace(seconds=min(left - SPARE, max(part.seconds, left - later)))
         logger.info(f"{part.name}: up to {own.seconds:.0f} s ...")
         outcome = measure(part, own, min(left, 2 * own.seconds))
-        write_record(order.folder, part.name, conditions, outcome)
+        before = read_record(order.folder, part.name, conditions)
+        if "error" not in outcome or _rows(outcome) >= _rows(before):
+            write_record(order.folder, part.name, conditions, outcome)
         logger.info(f"{part.name}: {outcome.get('error', 'done')} ({outcome['seconds']:.0f} s)")
+
+
+def _rows(outcome: Mapping[str, Any]) -> int:
+    """How much a part has measured before it failed."""
+    return len(outcome.get("result", ()))
+
+
+def source_digest() -> str:
+    """Returns a digest of the code that is measured, committed or not."""
+    digest = hashlib.sha256()
+    for folder in ("configs", "experiments", "tests", "transformer"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)} ".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def conditions_of(device: Mapping[str, Any], toy: bool) -> dict[str, Any]:
@@ -97,6 +114,7 @@ def conditions_of(device: Mapping[str, Any], toy: bool) -> dict[str, Any]:
         "device": device["devices"],
         "jax": device["packages"].get("jax"),
         "code": device["code"],
+        "files": source_digest(),
         "toy": toy,
         "platform": device["platform"],
         "python": device["python"],

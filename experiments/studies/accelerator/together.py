@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from configs import quickstart
+from experiments.compile_cache import keep_programs
 from experiments.studies.accelerator.parts import Order, shrink, within
 from experiments.studies.many_runs import measure_steps
 from transformer.tasks.translation import TranslationTask
@@ -14,6 +15,7 @@ TOY_COUNTS, TOY_STEPS = (1, 2), 2
 
 def measure(order: Order) -> Iterator[dict[str, Any]]:
     """Yields the seconds of some steps of each number of runs, both ways."""
+    keep_programs(order.folder / "cache" / "programs")  # each run draws its parameters by one
     config = quickstart.get_config()
     config.data.num_buckets = 1  # one shape is compiled, in place of four
     config.data.cache_dir = str(order.folder / "cache")

@@ -180,12 +180,20 @@ def test_a_device_of_a_single_process_is_refused_and_no_process_reserves_memory(
 def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
     lines, changes = (
         set(),
-        {"model.d_ff": 24, "model.positions": "rotary", "optimizer.name": "muon"},
+        {
+            **{"model.d_ff": 24, "model.positions": "rotary", "optimizer.name": "muon"},
+            **{"model.norm_position": "pre", "model.dropout_word": 0.1, "train.r_drop": 5.0},
+        },
     )
     for key, value in ({"seed": 1} | changes).items():
         workload = Workload(toy_config(tmp_path / "cache", **{key: value}), Shape(7, 5, 3))
         lines.add(parts.describe(workload, make_task(workload)))
     assert len(lines) == 1 + len(changes)
+    assert any(", norm_position=pre" in line for line in lines)
+    for rows in (208, 104):  # of own text
+        workload = Workload(toy_config(tmp_path / "cache", **{"data.batch_tokens": rows}))
+        lines.add(parts.describe(workload, make_task(workload)))
+    assert len(lines) == 3 + len(changes)
 
 
 def test_the_memory_of_a_system_is_its_own(tmp_path):

@@ -5,6 +5,7 @@ Without the packages of requirements-peers.txt, what needs them is skipped.
 
 import dataclasses
 import importlib.util
+import types
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from experiments.benchmark.peers import make_step
 from experiments.benchmark.workloads import Shape, Workload, make_task
 from experiments.studies.marian import make_model
 from runs import toy_config
+from tiny_models import tiny_config
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.model.layers import NO_DROPOUT
 
@@ -169,3 +171,17 @@ def test_peers_get_our_batches_without_rows_of_padding(tmp_path):
     batch = make_batch([[5, 6], []], [[7], []], 4, 4)
     kept = comparison._arrays([batch])
     assert [kept[f"{name}_0"].shape for name in Batch._fields] == [(2, 4)] * 3
+
+
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_a_peer_leaves_out_no_layer(norm_position):
+    given = {}
+    package = types.SimpleNamespace(
+        M2M100Config=lambda **settings: given.update(settings),
+        MarianConfig=lambda **settings: given.update(settings),
+        M2M100ForConditionalGeneration=lambda settings: "M2M100",
+        MarianMTModel=lambda settings: "Marian",
+    )
+    kind = make_model(package, tiny_config(norm_position=norm_position))
+    assert kind == {"pre": "M2M100", "post": "Marian"}[norm_position]
+    assert given["encoder_layerdrop"] == given["decoder_layerdrop"] == 0.0

@@ -3,9 +3,11 @@
 import contextlib
 import json
 import math
+import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -32,6 +34,7 @@ CONDITIONS = {
     "device": {"kind": "Toy 9", "count": 2},
     "jax": "0.0.1",
     "code": {"commit": "0123456789", "changed": False},
+    "files": "abc",
     "toy": False,
     "platform": "toy",
     "python": "3.0",
@@ -52,17 +55,22 @@ RESULTS = {
         )
     ],
     "step": [ROW, {"model": "big", "dtype": "float32", "length": 64, "error": "no | room"}],
-    "multi30k": {
-        "limit_seconds": 150.0,
-        "course": [{"step": i, "seconds": 2.0 * i, "bleu": float(i)} for i in range(1, 26)],
-        "best": {"step": 25, "seconds": 50.0, "bleu": 25.0},
-        "test": {"bleu": 24.5, "sentences": 1000},
-        **{"step": 26, "wall_seconds": 55.0, "tokens_per_second": 9.0, "parameters": 7},
-    },
-    "tests": {
-        **{"passed": 40, "failed": 1, "skipped": 2},
-        "failures": [{"test": "tests.a::test_b", "message": "`x` is not y"}],
-    },
+    "multi30k": [
+        {
+            "limit_seconds": 150.0,
+            "course": [{"step": i, "seconds": 2.0 * i, "bleu": float(i)} for i in range(1, 26)],
+            "best": {"step": 25, "seconds": 50.0, "bleu": 25.0},
+            "test": {"bleu": 24.5, "sentences": 1000},
+            **{"step": 26, "wall_seconds": 55.0, "tokens_per_second": 9.0, "parameters": 7},
+        }
+    ],
+    "tests": [
+        {"file": "tests.c", "passed": 38, "failed": 0, "skipped": 2, "failures": []},
+        {
+            **{"file": "tests.a", "passed": 2, "failed": 1, "skipped": 0},
+            "failures": [{"test": "tests.a::test_b", "message": "`x` is not y"}],
+        },
+    ],
     "together": [
         {"runs": 4, "steps": 20, "vmap_seconds": 2.0, "sequential_seconds": 5.0, "speedup": 2.5}
     ],
@@ -119,12 +127,32 @@ def test_parts_that_are_there_are_skipped_and_failed_ones_are_measured_again(ord
     assert measured(order, monkeypatch)[0] == []
 
 
+def test_a_part_that_fails_sooner_than_before_leaves_what_was_measured(order, monkeypatch):
+    rows = RESULTS["step"]
+    measured(order, monkeypatch, {"step": {"error": "no room", "result": rows}})
+    measured(order, monkeypatch, {"step": {"error": "killed", "result": rows[:1]}})
+    record = json.loads((order.folder / "step.json").read_text())
+    assert (record["error"], record["result"]) == ("no room", rows)
+    measured(order, monkeypatch, {"step": {"error": "late", "result": rows + rows}})
+    assert json.loads((order.folder / "step.json").read_text())["error"] == "late"
+
+
+def test_the_digest_is_of_what_is_written_whether_or_not_it_is_committed(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "ROOT", tmp_path)
+    (tmp_path / "configs").mkdir()
+    digests = [study.source_digest()]
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", "2")):
+        (tmp_path / "configs" / name).write_text(text)
+        digests.append(study.source_digest())
+    assert len(set(digests)) == 4
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
         ("device", {"kind": "Toy 8", "count": 2}),
         ("jax", "0.0.2"),
-        ("code", {"commit": "1123456789", "changed": False}),
+        ("files", "abd"),
         ("toy", True),
     ],
 )
@@ -255,7 +283,7 @@ def test_the_page_has_the_numbers_of_all_parts(order, monkeypatch):
     assert r"| big | float32 | 64 | no \| room |" in text
     assert "| bfloat16 | 5 TFLOP/s | 6 TFLOP/s |" in text
     assert "Best BLEU on validation 25.00, after 25 steps and 50 s" in text
-    assert "40 passed, 1 failed, 2 skipped" in text
+    assert "40 passed, 1 failed, 2 skipped in 2 files" in text
     assert "- `tests.a::test_b`: `'x' is not y`" in text
     assert "| 4 | 2.00 | 5.00 | 2.50 |" in text
     assert "| float32 | 3.0 | 640.0 | 20,480 | 32.0 |" in text
@@ -274,7 +302,7 @@ def test_the_page_says_what_is_missing_and_what_ended_early(order, monkeypatch):
     text = page.write(order.folder, CONDITIONS).read_text()
     assert len(names) == 7
     assert text.count("Not measured.") == 1
-    assert "This part ended early: no peak." in text
+    assert "Not complete: no peak." in text
     assert "| base | bfloat16 | 64 x 16 |" in text
     assert "MFU -" in text
     # Of another device nothing is there, and there is nothing to draw.
@@ -304,10 +332,62 @@ def test_failures_are_read_from_the_report_of_pytest():
         <testcase classname="tests.m" name="good"/>
         <testcase classname="tests.m" name="bad"><failure message="1 &gt; 2&#10;more"/></testcase>
         <testcase classname="tests.m" name="left"><skipped message="later"/></testcase>
+        <testcase classname="tests.n" name="good"/>
         </testsuite></testsuites>"""
     failures = [{"test": "tests.m::bad", "message": "1 > 2 more"}]
     expected = {"passed": 1, "failed": 1, "skipped": 1, "failures": failures}
-    assert numeric_tests.count(report) == expected
+    other = {"passed": 1, "failed": 0, "skipped": 0, "failures": []}
+    assert numeric_tests.count(report) == [
+        {"file": "tests.m", **expected},
+        {"file": "tests.n", **other},
+    ]
+
+
+def rows_of(order, tmp_path, monkeypatch, content):
+    """The rows of the part, of a file of tests with this content, and how it ended."""
+    (tmp_path / "test_own.py").write_text(content)
+    monkeypatch.setattr(numeric_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(numeric_tests, "TOY_FILES", ("test_own.py",))
+    outcomes = list(worker.outcomes(numeric_tests.measure, order._replace(toy=True)))
+    return outcomes[-1]["result"], outcomes[-1].get("error", "")
+
+
+def test_a_failed_test_is_named_and_the_part_is_not_done(order, tmp_path, monkeypatch):
+    content = "def test_a(): pass\ndef test_b(): assert 1 == 2\n"
+    [row], error = rows_of(order, tmp_path, monkeypatch, content)
+    assert (row["passed"], row["failed"]) == (1, 1)
+    assert row["failures"][0]["test"] == "test_own::test_b"
+    assert error == "1 tests failed, see tests.log"
+
+
+def test_tests_that_take_too_long_keep_what_was_tested(order, tmp_path, monkeypatch):
+    content = "import time\ndef test_a(): pass\ndef test_b(): time.sleep(60)\n"
+    [row], error = rows_of(order._replace(seconds=12.0), tmp_path, monkeypatch, content)
+    assert row["passed"] == 1
+    assert error == "the tests were ended after 12 s"
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_a_training_that_is_not_scored_in_time_keeps_its_course(order, monkeypatch, scored):
+    def launch(command, cwd, timeout):
+        assert timeout == order.seconds
+        [run] = [Path(flag.partition("=")[2]) for flag in command if flag.startswith("--workdir")]
+        event = {"step": 10, "split": "validation", "bleu": 30.0, "seconds": 2.0}
+        (run / "metrics.jsonl").write_text(json.dumps(event) + "\n")
+        if not scored:
+            raise subprocess.TimeoutExpired(command, timeout)
+        results = {**RESULTS["multi30k"][0], "test": {"bleu": 29.0}}
+        (run / "results.json").write_text(json.dumps(results))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(multi30k.subprocess, "run", launch)
+    outcomes = list(worker.outcomes(multi30k.measure, order._replace(data=Path("text"))))
+    [found] = outcomes[-1]["result"]
+    assert found["best"]["bleu"] == 30.0
+    assert found.get("test") == ({"bleu": 29.0} if scored else None)
+    assert ("error" in outcomes[-1]) is not scored
+    text = "\n".join(page.SECTIONS["multi30k"]([found], {}))
+    assert ("| bleu | 29 |" in text) is scored
 
 
 def test_the_tests_to_run_are_there():
@@ -355,6 +435,20 @@ def test_a_wrong_flag_ends_in_one_line(tmp_path, capsys, flags, says):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_machine_without_an_accelerator_is_told_before_anything_is_measured(
+    tmp_path, capsys, monkeypatch
+):
+    device = {"devices": {"kind": "cpu", "count": 1}, "packages": {}, "code": None}
+    device |= {"platform": "cpu", "python": "3", "processor": "an abacus"}
+    monkeypatch.setattr(__main__, "measure", lambda *_: {"result": device})
+    monkeypatch.setattr(__main__, "measure_all", None)
+    assert exit_code(__main__.run, [f"--out={tmp_path}"]) == 2
+    line = capsys.readouterr().err
+    assert "no accelerator but a CPU" in line
+    assert "--toy" in line
+    assert line.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_the_whole_study_runs_with_tiny_models_and_then_skips_all(tmp_path, capsys):
     flags = [f"--out={tmp_path}", "--toy", "--minutes=30"]
@@ -362,6 +456,6 @@ def test_the_whole_study_runs_with_tiny_models_and_then_skips_all(tmp_path, caps
     assert "skipped" not in capsys.readouterr().out.replace("multi30k: skipped", "")
     text = (tmp_path / page.PAGE).read_text()
     assert text.count("Not measured.") == 1
-    assert "ended early" not in text
+    assert "Not complete" not in text
     assert exit_code(__main__.run, flags) == 0
     assert capsys.readouterr().out.count("there since an earlier start") == len(parts.NAMES) - 1

@@ -90,7 +90,7 @@ def test_peers_give_the_same_scores_and_translations(norm, tied, tmp_path):
     config.decode.length_penalty = "average"
     task = TranslationTask(config)
     translator = task.predictor
-    params = jax.tree.map(lambda x: 3 * x, translator.init_params(jax.random.key(7)))
+    params = jax.tree.map(lambda x: 3 * x, jax.jit(translator.init_params)(jax.random.key(7)))
     run = TrainedRun(translator, {"params": params})
     others = [
         CTranslate2(translator, params, tmp_path / "model", "float32", 1, 1),
