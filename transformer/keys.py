@@ -42,6 +42,7 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
     current = value_of(config, key)
     if isinstance(current, float) and type(value) is int:
         value = float(value) if abs(value) <= MAX_NUMBER else math.inf  # which no range has
+    value = _as_lists(value)
     if type(value) is not type(current):
         raise wrong_type(key, value, current)
     set_value(config, key, tuple(value) if isinstance(value, list) else value)

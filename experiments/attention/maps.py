@@ -1,7 +1,7 @@
 """Heat maps of attention: one figure per layer and kind of attention, one panel per head.
 
-Rows are queries, columns are keys, both named as `attention_arrays` says. The colour scale is fixed
-at 0 to 1, so that panels, layers and figures are comparable.
+Rows are queries, columns are keys, both named as `transformer.analysis.attention` says. The colour
+scale is fixed at 0 to 1, so that panels, layers and figures are comparable.
 
 Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen heads.
 """

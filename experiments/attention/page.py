@@ -237,7 +237,7 @@ def _most_frames(examples: Sequence[Example]) -> int:
 
 
 def _frames_that_fit(examples: Sequence[Example], room: int) -> int:
-    """The largest number of checkpoints per example with which all fit into `characters`."""
+    """The largest number of checkpoints per example with which all fit into `room`."""
     for count in range(_most_frames(examples), 0, -1):
         if sum(_size(e.frames[0]) * min(count, len(e.frames)) for e in examples) <= room:
             return count

@@ -49,7 +49,7 @@ MIN_WIDTH = 3.4  # inches: the longest line of a strip's title
 STEPS, HEADS = 8, 6  # columns and rows of a strip at most
 WIDEST, AROUND = 12.0, 1.9  # inches: of a strip, and of what stands on both sides of its maps
 CELL, MAX_SIDE, GAP = 0.125, 2.4, 0.13  # inches: of a token, of a map of many, between maps
-# Points, points, multiple of the size; a report shows them at `report.SHOWN` pixels an inch.
+# Points, points, multiple of the size; a report shows them at `report.page.SHOWN` pixels an inch.
 MAX_FONT, MIN_FONT, LINE_HEIGHT = 7.5, 6.5, 1.2
 
 
@@ -100,8 +100,11 @@ def curves_figure(snapshots: Sequence[Snapshot]) -> Figure:
             grid[row, column].set_axis_off()
     for axes, kind in zip(grid[0], kinds, strict=True):
         axes.set_title(KINDS[kind][0], fontsize=10, pad=8)
-    for axes in grid[-1]:
-        axes.set_xlabel("training step", fontsize=8)
+    for column, kind in enumerate(kinds):  # below the last panel that the kind has
+        lowest = max(row for row, names in enumerate(panels) if kind in names)
+        grid[lowest, column].tick_params(labelbottom=True)
+        grid[lowest, column].set_xlabel("training step", fontsize=8)
+        grid[lowest, column].xaxis.label.set_visible(True)
     figure.align_ylabels(grid)
     layers = [Line2D([], [], color=c, label=f"layer {i}") for i, c in enumerate(colours, 1)]
     across = min(depth, 3 * len(kinds))
@@ -191,7 +194,7 @@ def find_strip(snapshots: Sequence[Snapshot], n: int) -> Strip | None:
 
 
 def strip_figure(strip: Strip) -> Figure:
-    """Returns the figure of a strip, whose maps are named as those of `attention_arrays`."""
+    """Returns the figure of a strip, with names as in `transformer.analysis.attention`."""
     names, first = KINDS[strip.kind], strip.maps[0]
     queries, keys = first.names(strip.kind)
     cell = _cell(queries, keys)

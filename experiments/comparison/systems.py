@@ -170,11 +170,11 @@ def _read_run(folder: Path, config: ConfigDict, test_set: str | None) -> Run:
         raise UserError(f"{folder} is not finished (no results.json): train it to its end")
     results = read_json(path, {"test?": dict, "step?": int}, again)
     newest = workdir.newest_step(folder)
-    if test_set is None and newest > results.get("step", newest):
-        raise UserError(
-            f"{folder} is not finished (trained to step {newest:,}, scored at "
-            f"{results['step']:,}): train it to its end"
-        )
+    if newest > results.get("step", newest):
+        scored = f"trained to step {newest:,}, scored at {results['step']:,}"
+        if test_set is None:
+            raise UserError(f"{folder} is not finished ({scored}): train it to its end")
+        raise UserError(f"{folder} has an old evaluation {test_set!r} ({scored}): {again}")
     if "test" not in results:
         raise UserError(f"{path} has no scores of a test set: there is nothing to compare")
     try:

@@ -1,5 +1,6 @@
 """The numbers of a comparison as rows of text, and the notes that say what they are."""
 
+import itertools
 import statistics
 from collections.abc import Sequence
 
@@ -121,21 +122,21 @@ def _group_notes(
     if groups["several"]:
         lines.append(
             f"With several seeds each{of['several']}: p bootstrap is of new seeds of these "
-            f"settings on other {noun}s. p randomisation comes from exchanges of whole runs: it is "
-            f"of new seeds on these {noun}s, and assumes nothing of their distribution."
+            f"settings on other {noun}s. p randomisation is a permutation test over whole runs: it "
+            f"is of new seeds on these {noun}s, and assumes nothing of their distribution."
         )
     if groups["mixed"]:
         lines.append(
             f"With one seed against several{of['mixed']}: p bootstrap is of new seeds of these "
             f"settings on other {noun}s if both vary as much over seeds as the one that has "
-            "several. p randomisation comes from exchanges of whole runs: it is of new seeds on "
+            "several. p randomisation is a permutation test over whole runs: it is of new seeds on "
             f"these {noun}s."
         )
     return lines + _floor_notes([system.name for system in systems[1:]], seeds, baseline)
 
 
 def _floor_notes(names: Sequence[str], seeds: Sequence[int], baseline: int) -> list[str]:
-    """The lowest p that exchanges of whole runs can have, if that is worth a note."""
+    """The lowest p that a permutation test over whole runs can have, if that is worth a note."""
     of_texts = [n == baseline == 1 for n in seeds]  # exchanges of texts have no such limit
     least = [
         0.0 if texts else least_exchange_p(n, baseline)
@@ -152,12 +153,13 @@ def _floor_notes(names: Sequence[str], seeds: Sequence[int], baseline: int) -> l
         for text, own in floors.items()
     ]
     corrected = " after Holm's correction" if len(names) > 1 else ""
-    few = max(map(float, floors)) > LEVEL
-    return [
-        f"With these numbers of seeds p randomisation is never below {' and '.join(told)}"
-        f"{corrected}"
-        + (f": above {LEVEL}, so only p bootstrap can show a difference." if few else ".")
-    ]
+    line = f"With these numbers of seeds p randomisation is never below {' and '.join(told)}"
+    few = {text: own for text, own in floors.items() if float(text) > LEVEL}
+    if not few:
+        return [f"{line}{corrected}."]
+    names = ", ".join(itertools.chain(*few.values()))
+    of = "" if len(few) == len(floors) else f" of {names}"
+    return [f"{line}{corrected}: above {LEVEL}, so only p bootstrap can show a difference{of}."]
 
 
 def signatures(task: str, systems: Sequence[System]) -> list[tuple[str, str]]:

@@ -189,11 +189,10 @@ def page_table(
       vocabulary: number of its tokenizer's vocabulary, from zero.
       found: "neighbours" and "cosines", see `vector_space.neighbours`.
     """
-    count, width = vectors.shape
+    count = len(vectors)
     small = np.uint16 if count <= MAP_STEPS else np.uint32
     return {
         "name": spoken(name),
-        "width": width,
         "vocabulary": vocabulary,
         "neighbours": encode_integers(found["neighbours"].astype(small)),
         "cosines": encode_integers(np.rint(100 * found["cosines"]).astype(np.int8)),

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -63,10 +63,10 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     if not has_cross_attention(config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
     check_same_run(folder, config)
-    pairs = _pairs(config, folder, options)
+    pairs, words = _pairs(config, folder, options), _tag_words(options)
     if options.input is not None and options.links is None:
-        return _align(config, folder, options, pairs)
-    gold = _gold(config, options, pairs)
+        return _align(config, folder, options, pairs, words)
+    gold = _gold(config, options, pairs, words)
     read = [Path(name) for name in (options.input, options.links) if name is not None]
     with contextlib.ExitStack() as stack:
         if options.output is not None:  # which may be impossible, and is better known before
@@ -77,7 +77,9 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         with line_progress(len(pairs), hidden=False) as advance:
             found = score_heads(run.predictor, run.variables, pairs, gold, advance)
         if options.output is not None:
-            output.writelines(f"{format_links(links)}\n" for links in found.links(found.best))
+            output.writelines(
+                f"{format_links(_shifted(links, -words))}\n" for links in found.links(found.best)
+            )
     from experiments.heads.alignment_figures import links_figure, scores_figure
 
     print_scores(found.scores)
@@ -101,11 +103,28 @@ def _pairs(config: ConfigDict, folder: Path, options: Options) -> list[Pair]:
     ]
 
 
-def _gold(config: ConfigDict, options: Options, pairs: Sequence[Pair]) -> list[GoldLinks]:
-    """The links that `options.links` or else the data knows."""
+def _tag_words(options: Options) -> int:
+    """The words of the tag that is put before each source, of which no link of a user knows."""
+    return len((options.source_tag or "").split()) if options.input is not None else 0
+
+
+def _shifted(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:
+    """Links of sources that so many words are put before, or without as many where negative."""
+    return tuple((i + words, j) for i, j in links if i + words >= 0)
+
+
+def _gold(
+    config: ConfigDict, options: Options, pairs: Sequence[Pair], words: int
+) -> list[GoldLinks]:
+    """The links that `options.links` or else the data knows, of sources with their tags."""
     if options.links is not None:
-        sizes = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
-        gold = read_links(Path(options.links), sizes, options.input or "the test set")
+        sizes = [
+            (max(0, len(pair.source.split()) - words), len(pair.target.split())) for pair in pairs
+        ]
+        gold = [
+            GoldLinks(*(_shifted(links, words) for links in own))
+            for own in read_links(Path(options.links), sizes, options.input or "the test set")
+        ]
     else:
         gold = [GoldLinks(pair.alignment) for pair in pairs if pair.alignment is not None]
         if len(gold) < len(pairs):
@@ -136,7 +155,9 @@ def _known_head(path: Path) -> Head:
     return best
 
 
-def _align(config: ConfigDict, folder: Path, options: Options, pairs: Sequence[Pair]) -> list[Path]:
+def _align(
+    config: ConfigDict, folder: Path, options: Options, pairs: Sequence[Pair], words: int
+) -> list[Path]:
     """Writes the links that the head known as the best makes, one line per pair."""
     head = _known_head(folder / SCORES)
     if options.output is None:
@@ -148,7 +169,8 @@ def _align(config: ConfigDict, folder: Path, options: Options, pairs: Sequence[P
     ):
         for weights in attended_words(run.predictor, run.variables, pairs, advance):
             own = weights[(list(ROWS).index(head.rows), *head.indices)]
-            output.write(format_links(links_of(first_of(most_attended(own)))) + "\n")
+            links = links_of(first_of(most_attended(own)))
+            output.write(format_links(_shifted(links, -words)) + "\n")
     return [Path(options.output)]
 
 

@@ -47,7 +47,7 @@ def build_figure(
     is better without. A few heads count for more than all others, so colours follow the root.
 
     Args:
-      heads: see `head_importance.HeadScores`.
+      heads: see `importance.HeadScores`.
       correlation: Spearman's, of importance and change of loss; None where there is none.
       unit: what losses are means over, one of them.
 

@@ -62,7 +62,7 @@ class HeadScores:
     Losses are in nats per token, or per text of a classifier.
 
     Attributes:
-      kind: of attention, a key of `attention_arrays.KINDS`.
+      kind: of attention, a key of `KINDS`.
       layer, head: from 1.
       importance, estimate: from gradients, see this module.
       loss, accuracy: their changes if the head is ablated; accuracy is a fraction.

@@ -147,7 +147,8 @@ def _largest_batch(measured: Measured, shape: Shape, number: int, free: int) -> 
 
 def _advice(config: ConfigDict, shape: Shape, tokens: int) -> str:
     """What to change if the memory is too small for a shape, but enough for so many tokens."""
-    if config.data.max_tokens <= tokens < shape.positions:
+    multiple = 1 if config.task == "language_model" else config.data.batch_multiple
+    if multiple * shape.length <= tokens < shape.positions:  # the smallest batch of this shape fits
         parts = config.optimizer.gradient_accumulation_steps * math.ceil(shape.positions / tokens)
         return (
             f"set --config.data.batch_tokens={tokens}, and for updates of the same size "

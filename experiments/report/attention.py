@@ -43,7 +43,7 @@ def cross_attention(
 ) -> list[AttentionMap | None]:
     """Returns the mean attention of the last layer's heads while translations are written.
 
-    A row is named by the token that is written in it, see `attention_arrays`. There is
+    A row is named by the token that is written in it, see `names_of`. There is
     None of a model without attention, or where a side has more than `MAX_TOKENS` or than the
     model reads.
     """

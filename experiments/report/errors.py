@@ -113,8 +113,9 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
 def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list[Reference | None]:
     """Returns the scores of references, None for those that the search cannot find.
 
-    These are too long for the model to read whole, or have a token for unknown text, which a
-    search never writes: if the model prefers them, it is no error of the search.
+    These, or their sources, are too long for the model to read whole, or they have a token for
+    unknown text, which a search never writes: if the model prefers them, it is no error of the
+    search.
     """
     predictor = trained.predictor
     references, translations = (
@@ -124,7 +125,12 @@ def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list
             [sentence.translation for sentence in sentences],
         )
     )
-    usable = [len(ids) < predictor.max_length and UNK_ID not in ids for ids in references]
+    sources = predictor.source_tokenizer.encode([sentence.source for sentence in sentences])
+    # A longer source was translated in parts, and each part scored.
+    usable = [
+        max(len(source), len(ids)) < predictor.max_length and UNK_ID not in ids
+        for source, ids in zip(sources, references, strict=True)
+    ]
     scored = predictor.score(
         trained.variables,
         [sentence.source for sentence in sentences],

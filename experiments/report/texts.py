@@ -118,8 +118,8 @@ def _errors(
         notes.append(f"Left out: {blank:,} blank sentences.")
     if cut := len(sentences) - blank - len(judged):
         notes.append(
-            f"Left out: {cut:,} sentences with a reference that is longer than the model reads or "
-            "has unknown words, which the search never writes."
+            f"Left out: {cut:,} sentences that are, or whose reference is, longer than the model "
+            "reads, or whose reference has unknown words, which the search never writes."
         )
     kinds = {
         EXACT: "translation equals the reference, token for token",

@@ -99,7 +99,7 @@ async def read_fields(request: Request, fields: Mapping[str, Field], limits: Lim
         if name not in fields:
             raise UserError(f"{shorten(name, SHOWN)!r} is unknown: use {_listed(fields)}")
     for name, field in fields.items():
-        if field.required and name not in found:
+        if field.required and found.get(name) is None:
             raise UserError(f"{name!r} is missing: give the {field.help}")
         if found.get(name) is None:
             found.pop(name, None)

@@ -51,6 +51,8 @@ def listen(host: str, port: int) -> socket.socket:
             opened.pop_all()
     except OSError as error:
         raise UserError(_reason(error, host, port)) from None
+    except UnicodeError:  # of a name that no host can have
+        raise UserError(f"--host={host} is not an address of this machine: use 127.0.0.1") from None
     return found
 
 

@@ -310,7 +310,7 @@ class Served:
 
     def describe(self) -> dict[str, Any]:
         """Returns what `GET /api/runs` says of it."""
-        writes = next(iter(self.works.values()))
+        writes, tags = next(iter(self.works.values())), tags_of(self.run.config.data)
         return {
             "name": self.name,
             "task": self.run.config.task,
@@ -318,5 +318,5 @@ class Served:
             "operations": list(self.works),
             "max_best": writes.max_best,
             "max_length": writes.max_length,
-            "source_tags": [tag for tag in tags_of(self.run.config.data) if tag],
+            "source_tags": list(tags) if any(tags) else [],
         }

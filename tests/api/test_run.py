@@ -69,6 +69,11 @@ def test_settings_replace_those_of_the_run(translator):
     assert translator.trained.predictor.decode.beam_size == 4  # the control
 
 
+def test_a_language_that_moses_lacks_is_refused(runs):
+    with pytest.raises(UserError, match=r"evaluate\.moses='xx'"):
+        transformer.load(runs["translation"].folder, {"evaluate.moses": "xx"})
+
+
 def test_scores_are_those_of_the_mode(runs):
     pairs = [("a b", "b a"), ("c d e", "e")]
     found = runs["translation"].score(*map(list, zip(*pairs, strict=True)))

@@ -247,3 +247,12 @@ def test_lines_of_a_recipe_are_heard():
     with heard() as lines:
         recipe.logger.info("x")
     assert lines == ["x"]
+
+
+def test_lists_and_tuples_are_one_type():
+    config = own_text.get_config()
+    for languages in (("en", "de"), ["en", "de"]):
+        assign(config, "data.languages", languages)
+        assert config.data.languages == ("en", "de")
+    with pytest.raises(UserError, match=r"data\.languages"):
+        assign(config, "data.languages", "en")

@@ -132,3 +132,27 @@ def test_another_text_is_scored_in_the_direction_of_its_tag(run, tmp_path):
         assert results["test"][name] == own[name]
     says = "scores of another text"  # with the other tag it is
     refused(*evaluate, "--source_tag=<2en>", says=says)
+
+
+def test_links_of_sentences_are_those_without_the_tag_that_is_put_before_them(run, tmp_path):
+    (tmp_path / "plain.tsv").write_text("the cat\tdie Katze\n\nthe dog\tder Hund\n")
+    (tmp_path / "plain.txt").write_text("0-0 1-1\n\n0-0 1-1\n")
+    (tmp_path / "tagged.tsv").write_text("<2de> the cat\tdie Katze\n\n<2de> the dog\tder Hund\n")
+    (tmp_path / "tagged.txt").write_text("1-0 2-1\n\n1-0 2-1\n")
+    scores, links = {}, {}
+    for name, flags in (("plain", ["--source_tag=<2de>"]), ("tagged", [])):
+        folder = shutil.copytree(run / "workdir", tmp_path / f"run_{name}")
+        flags = [*flags, f"--workdir={folder}", f"--input={tmp_path / f'{name}.tsv'}"]
+        out = f"--output={tmp_path / f'{name}.out'}"
+        ended = command("--mode=align", *flags, f"--links={tmp_path / f'{name}.txt'}", out)
+        assert ended.code == 0, ended
+        scores[name] = (folder / "figures/alignment/alignment.csv").read_text()
+        links[name] = [
+            [tuple(map(int, link.split("-"))) for link in line.split()]
+            for line in (tmp_path / f"{name}.out").read_text().splitlines()
+        ]
+        # The head that was best aligns other text in the same way.
+        assert command("--mode=align", *flags, f"--output={tmp_path / 'again'}").code == 0
+        assert (tmp_path / "again").read_text() == (tmp_path / f"{name}.out").read_text()
+    assert scores["plain"] == scores["tagged"]
+    assert links["plain"] == [[(i - 1, j) for i, j in line if i] for line in links["tagged"]]

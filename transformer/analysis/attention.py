@@ -170,7 +170,7 @@ class BatchAttention(NamedTuple):
     """One kind of attention within a batch, in the layers that have it.
 
     `value_norms` are None if the model has none; for `mask` and `ends` see
-    `head_statistics.head_statistics`.
+    `statistics.head_statistics`.
     """
 
     weights: Float[Array, "layers B H L M"]

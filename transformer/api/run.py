@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from transformer import workdir
 from transformer.analysis.attention import Attention
-from transformer.config import check
+from transformer.config import check, check_scores
 from transformer.data.corpora.tags import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
@@ -79,6 +79,7 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
                 f"run with it: experiments.train(config, folder, {{{key!r}: {value!r}}})"
             )
     check(config)
+    check_scores(config)
     return LoadedRun(folder, config, workdir.load_trained(folder, config))
 
 

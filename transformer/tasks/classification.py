@@ -34,7 +34,12 @@ from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
 from transformer.tasks import class_files
 from transformer.tasks.base import Task
-from transformer.tasks.numbers import initial_folder, model_fields, rates_of
+from transformer.tasks.numbers import (
+    initial_folder,
+    model_fields,
+    rates_of,
+    warn_of_earlier_text,
+)
 
 TOKENIZER = "tokenizer.model"
 CLASS_WEIGHTS = ("none", "balanced")
@@ -81,6 +86,7 @@ class ClassificationTask(Task):
                     f"name a file in config.data.{split}_source"
                 )
         initial = initial_folder(config)
+        warn_of_earlier_text(config)
         train, tokenizer = prepare_labelled(
             source.splits["train"],
             source.labels,

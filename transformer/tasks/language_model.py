@@ -25,7 +25,7 @@ from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks.base import TokenTask
-from transformer.tasks.numbers import initial_folder, model_fields
+from transformer.tasks.numbers import initial_folder, model_fields, warn_of_earlier_text
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class LanguageModelTask(TokenTask):
         config, documents = self.config, dict(open_documents(self.config.data))
         saved = folder and folder / TOKENIZER
         initial = initial_folder(config)
+        warn_of_earlier_text(config)
         train, tokenizer = prepare_text(
             documents.pop("train"),
             config.data,

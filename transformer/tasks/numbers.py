@@ -1,6 +1,7 @@
 """The numbers of a config that the compiled step takes as arguments in all tasks."""
 
 import dataclasses
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from transformer.model.build import REGISTRY
 from transformer.model.classifier import BAG, BagOfEmbeddings
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
+
+logger = logging.getLogger(__name__)
 
 
 def hparams_of(config: ConfigDict) -> dict[str, float]:
@@ -54,6 +57,16 @@ def initial_folder(config: ConfigDict) -> Path | None:
     """Returns the folder of the run whose tokenizers this one keeps or grows, if there is one."""
     folder = config.train.init_from
     return Path(folder).expanduser() if folder and config.tokenizer.initial != "new" else None
+
+
+def warn_of_earlier_text(config: ConfigDict) -> None:
+    """Warns that the run from which this one starts may have been trained on the held-out text."""
+    if config.train.init_from:
+        logger.warning(
+            "warning: not checked whether text for validation and test occurs in the training text "
+            "of config.train.init_from=%a",
+            config.train.init_from,
+        )
 
 
 def model_fields(config: ConfigDict) -> dict[str, Any]:

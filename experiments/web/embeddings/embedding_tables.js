@@ -13,7 +13,6 @@ function readTable(data, number) {
   const vocabulary = data.vocabularies[table.vocabulary];
   return {
     name: table.name,
-    width: table.width,
     pieces: vocabulary.pieces,
     kinds: decode(vocabulary.kinds),
     each: table.neighbours.shape[1],

@@ -29,8 +29,8 @@
   }
 
   function fields(run) {
-    const tag = run.source_tags.length && byId("tag") ? { source_tag: byId("tag").value } : {};
-    return { run: run.name, ...tag };
+    const tag = byId("tag")?.value;
+    return { run: run.name, ...(run.source_tags.includes(tag) ? { source_tag: tag } : {}) };
   }
 
   const count = (run) => Math.min(Number(byId("best").value), run.max_best);

@@ -139,6 +139,21 @@ def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
     assert rates.get_title(loc="right") == "best 0.20: layer 2, head 3, step 40"
 
 
+def test_every_kind_has_its_steps_below_its_last_panel():
+    given = [snapshot(step, end_fraction=0.5, distance=2.0) for step in (20, 40)]
+    for each in given:
+        each.statistics["encoder_self"] = each.statistics["cross"]
+        each.statistics["cross"] = {"end_fraction": each.statistics["cross"]["end_fraction"]}
+    figure = snapshot_figures.curves_figure(given)
+    drawn = [axes for axes in figure.axes if axes.lines]
+    assert len(drawn) == 3
+    labelled = [axes for axes in drawn if axes.get_xlabel() == "training step"]
+    assert len(labelled) == 2
+    assert all(axes.xaxis.label.get_visible() for axes in labelled)
+    shown = [axes.xaxis.get_tick_params()["labelbottom"] for axes in drawn]
+    assert [axes in labelled for axes in drawn] == shown
+
+
 def test_a_strip_shows_few_steps_from_the_first_to_the_last():
     given = [snapshot(10 * step) for step in range(1, 24)]
     strip = snapshot_figures.find_strip(given, 0)

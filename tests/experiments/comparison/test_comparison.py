@@ -93,7 +93,7 @@ def test_seeds_of_a_system_are_joined_and_a_sweep_over_seeds_stands_for_them(run
     assert " ± " in rows["BLEU", "base"]["score"]
     assert rows["BLEU", "good"]["p randomisation"] == "0.333"
     assert float(rows["BLEU", "good"]["p bootstrap"].lstrip("<")) < 0.05
-    assert "exchanges of whole runs" in ended.out
+    assert "a permutation test over whole runs" in ended.out
     assert "two seeds of one setting may differ" not in ended.out
     # The same by the names of the trials, and with names of their own.
     trials = "+".join(str(sweep / f"trials/00{n}") for n in (0, 1))
@@ -115,6 +115,12 @@ def test_a_set_that_both_were_scored_on_takes_the_place_of_their_own(runs, copie
     assert table(own)["BLEU", "good"]["difference"][0] == "+"
     assert table(news)["BLEU", "good"]["difference"][0] == "-"
     refuse(*copies, set="talks", says=("has no evaluation 'talks'", "it has news"))
+    # One run was trained further since.
+    path = copies[1] / "evaluations/news/results.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "step": 1200}))
+    (copies[1] / "checkpoints/1300").mkdir(parents=True)
+    says = ("has an old evaluation 'news'", "to step 1,300, scored at 1,200", "--mode=evaluate")
+    refuse(*copies, set="news", says=says)
     refuse(runs["base_s0"], copies[0], set="news", says="it has none")
     # Of a trial it is the sweep that is evaluated.
     trial = shutil.copytree(runs["base_s0"], tmp_path / "sweep/trials/000")

@@ -72,7 +72,8 @@ def test_of_different_numbers_of_seeds_each_comparison_has_its_own_lowest_p():
         system("two", 1000.0, 1001.0),
     ]
     text, p_values = told(*systems)
-    assert "never below 0.036 (five) and 0.100 (two) after Holm's correction" in text
+    assert "never below 0.036 (five) and 0.100 (two) after Holm's correction: above" in text
+    assert "above 0.05, so only p bootstrap can show a difference of two." in text
     assert p_values == pytest.approx([2 / 56, 1 / 10])
     assert p_values == pytest.approx(floors(text), abs=1e-3)
     # With many seeds there is nothing to say.

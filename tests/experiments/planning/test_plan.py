@@ -112,7 +112,7 @@ def test_a_device_without_memory_for_it_ends_the_plan_in_a_line(planned, monkeyp
 def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_change_is_said(
     tmp_path, monkeypatch, capsys
 ):
-    config = toy_config(tmp_path, **{"data.max_tokens": 8})
+    config = toy_config(tmp_path, **{"data.max_tokens": 8, "data.batch_multiple": 1})
     task = TranslationTask(config)
     size = sum(shape.positions for shape in measure.shapes_of(task.plan))
     measured = Measured(7, "", 1000, [1000 + 100 * size], 1.0, [], 0.0)
@@ -126,6 +126,9 @@ def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_change_is_sa
     table.print_plan(found)
     assert "the memory is too small: set --config.data.batch_tokens=16" in capsys.readouterr().out
     assert "d_model" in plan.estimate(task, config, Path(tmp_path / "run"), 2000)["advice"]
+    # Batches have eight rows at least, so fewer tokens are no help.
+    config.data.batch_multiple = 8
+    assert "d_model" in plan.estimate(task, config, Path(tmp_path / "run"), 5000)["advice"]
     enough = 2 * 1000 + 100 * size
     assert measured.fits(round(enough / measure.MEMORY_FRACTION) + 1)
     assert not measured.fits(round(enough / measure.MEMORY_FRACTION) - 1)

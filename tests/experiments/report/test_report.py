@@ -158,6 +158,8 @@ def test_references_that_are_cut_are_not_scored_and_the_same_tokens_are_the_same
     references = score_references(TrainedRun(reader, {}), found)
     assert references == [Reference(-1.0, 4, False), None, Reference(-1.0, 2, True)]
     assert judged(found[2], -1.0, decode("none"), is_found=True).kind == EXACT
+    long = sentence(reference="a")._replace(source="a b c d")  # which was translated in parts
+    assert score_references(TrainedRun(reader, {}), [long]) == [None]
 
 
 def test_references_with_unknown_words_are_left_out_since_no_search_writes_them():
@@ -437,14 +439,14 @@ def test_pages_beside_the_report_are_named(tiny, copy):
 
 
 def test_pictures_are_made_small_and_those_that_do_not_fit_are_named(tmp_path, monkeypatch):
-    noise = np.random.default_rng(0).integers(0, 256, (100, WIDE, 3), np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (20, WIDE, 3), np.uint8)
     for name in ("confusion.png", "heads/a_b.png"):
         (tmp_path / "figures" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(noise).save(tmp_path / "figures" / name)
     shown, left_out = report._pictures(tmp_path / "figures")
     for picture in shown:
-        assert embedded(picture).size == (WIDE * report.HELD // report.DRAWN, 65)
-        assert (picture.width, picture.height) == (WIDE * report.SHOWN // report.DRAWN, 55)
+        assert embedded(picture).size == (WIDE * report.HELD // report.DRAWN, 13)
+        assert (picture.width, picture.height) == (WIDE * report.SHOWN // report.DRAWN, 11)
     assert shown[1].caption == "Importance of the attention heads: a b"
     assert left_out == []
     monkeypatch.setattr(report, "MAX_PICTURE_BYTES", len(shown[0].source) + 1)

@@ -17,6 +17,7 @@ MISTAKES = {
     "not a number": (b'{"texts": NaN}', 400, "NaN is not a number"),
     "many digits": (b'{"num_best": ' + b"9" * 3_900 + b"}", 400, ""),
     "no object": (b'["a"]', 400, "is a list: send an object with texts"),
+    "nothing": (b'{"texts": null}', 400, "'texts' is missing: give the"),
     "no field": (b"{}", 400, "'texts' is missing"),
     "an unknown field": (b'{"text": "a"}', 400, "'text' is unknown: use texts, num_best"),
     "a single text": (b'{"texts": "a"}', 400, "texts is 'a': give a list"),

@@ -126,6 +126,7 @@ def test_a_port_in_use_and_a_wrong_address_are_refused(tiny):
     refused(*flags, "--port=65536", says="not between 0 and 65535")
     refused(*flags, "--port=0", "--host=198.51.100.7", says="not an address of this machine")
     refused(*flags, "--port=0", "--host=no such name", says="--host=no such name is not")
+    refused(*flags, "--port=0", "--host=127..0.1", says="--host=127..0.1 is not an address")
     refused(*flags, "--port=http", says="port")
     refused(*flags, "--port=0", f"--also={tiny}", says="is served already")
     refused(*flags, "--port=0", "--also=nothing/here", says="nothing/here")
