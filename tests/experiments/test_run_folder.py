@@ -15,6 +15,7 @@ from experiments import modes, run
 from experiments.command import safety
 from experiments.report import numbers
 from places import ROOT
+from runs import without_search
 from tiny_run import STEPS, command, refused, shared_run, without_pictures
 from transformer import records, workdir
 from transformer.errors import UserError
@@ -47,7 +48,7 @@ def change_config(folder: Path, change) -> None:
 def test_a_run_goes_on_by_its_folder_alone_and_remembers_what_is_set(tiny, copy, tmp_path):
     cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
     longer = [f"--workdir={copy}", "--config.train.steps=41", "--config.decode.beam_size=2", cache]
-    with without_pictures():
+    with without_pictures(), without_search():
         ended = command(*longer)
     assert ended.code == 0, ended.err
     assert f"resuming from step {STEPS}" in ended.out
@@ -379,7 +380,7 @@ def test_lines_of_the_metrics_that_are_damaged_are_passed_over(copy, tmp_path):
     damaged = "\n".join(lines).encode() + b'\n{"step": 1, "split": "$\\\\frac", "loss": 3}\n\xff\n'
     path.write_bytes(path.read_bytes() + damaged)
     assert command("--mode=report", f"--workdir={copy}").code == 0
-    with without_pictures():
+    with without_pictures(), without_search():
         ended = command(
             f"--workdir={copy}", "--config.train.steps=41", f"--config.data.cache_dir={tmp_path}"
         )

@@ -1,5 +1,6 @@
 """Lion, Muon and Adafactor are those of their papers, and fit all that a run does with Adam."""
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -232,7 +233,7 @@ def test_the_steps_of_muon_are_about_as_long_as_those_of_adam():
         gradient = {"kernel": jnp.asarray(rng.normal(size=shape), jnp.float32)}
         optimizer = make("muon")
         state = optimizer.init(params)
-        step, _ = optimizer.update(gradient, state, params, learning_rate=1.0)
+        step, _ = jax.jit(optimizer.update)(gradient, state, params, learning_rate=1.0)
         # A matrix [m, n] with m singular values of one has the RMS (m / (m n))^.5 = n^-.5; those of
         # the iteration are about 0.7 to 1.2.
         assert 0.13 < np.sqrt(np.mean(step["kernel"] ** 2)) < 0.25
@@ -247,7 +248,8 @@ def test_adafactor_of_rows_without_a_gradient_is_finite():
     gradient = jax.tree.map(jnp.zeros_like, params)
     gradient["table"] = gradient["table"].at[1].set(1e-3)  # of one token alone
     optimizer = make("adafactor")
-    step, state = optimizer.update(gradient, optimizer.init(params), params, learning_rate=0.1)
+    state = optimizer.init(params)
+    step, state = jax.jit(optimizer.update)(gradient, state, params, learning_rate=0.1)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((step, state)))
     assert np.any(step["table"][1])
     assert not np.any(np.delete(step["table"], 1, 0))
@@ -264,12 +266,17 @@ def test_stacked_layers_are_updated_as_separate_ones(name):
     def stack(trees):
         return jax.tree.map(lambda *xs: jnp.stack(xs), *trees)
 
-    def step(params, gradients, stacked):
+    @functools.cache
+    def compiled(stacked):
         optimizer = make(name, stacked=stacked)
-        state = optimizer.init(params)
+        return optimizer.init, jax.jit(optimizer.update)
+
+    def step(params, gradients, stacked):
+        init, update = compiled(stacked)
+        state = init(params)
         for gradient in gradients:
             numbers = {"learning_rate": 0.1, "weight_decay": 0.5}
-            updates, state = optimizer.update(gradient, state, params, **numbers)
+            updates, state = update(gradient, state, params, **numbers)
         return updates
 
     layers, all_gradients = [layer(), layer()], [[layer(), layer()] for _ in range(3)]

@@ -122,6 +122,23 @@ def loading_once(module):
         yield
 
 
+@contextlib.contextmanager
+def translators_once():
+    """Equal translators are one meanwhile: what it has compiled, it need not compile again."""
+    from transformer.tasks import translation  # imports JAX, which not every test needs
+
+    make, known = translation.make_translator, {}
+
+    def kept(config, *tokenizers):
+        key = config.model.to_json(), config.decode.to_json(), *(own.model for own in tokenizers)
+        if key not in known:
+            known[key] = make(config, *tokenizers)
+        return known[key]
+
+    with mock.patch.object(translation, "make_translator", kept):
+        yield
+
+
 class TinyRun(NamedTuple):
     """The shared run: nothing may be written to `workdir`; `copy` it to change it."""
 

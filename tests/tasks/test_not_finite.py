@@ -20,7 +20,7 @@ def broken(variables):
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory):
     task = REGISTRY["translation"](toy_config(tmp_path_factory.mktemp("cache")))
-    return task, {"params": task.predictor.init_params(jax.random.key(0))}
+    return task, {"params": task.init_params(jax.random.key(0))}
 
 
 def refused(line: int, what: str):
@@ -63,7 +63,7 @@ def test_a_language_model_writes_and_scores_nothing_without_numbers(translator, 
     changes = {"data.context": 12, "decode.max_new_tokens": 3, "decode.search": search}
     config = toy_config(tmp_path, **changes)
     generator = make_generator(config, translator[0].predictor.target_tokenizer)
-    variables = {"params": generator.init_params(jax.random.key(0))}
+    variables = {"params": jax.jit(generator.init_params)(jax.random.key(0))}
     with refused(7, "text"):
         generator.write(broken(variables), ["a", "b"], first_line=7)
     with refused(7, "score"):
@@ -78,7 +78,7 @@ def test_a_classifier_names_no_class_without_numbers(translator, tmp_path):
     config = toy_config(tmp_path, **{"data.max_tokens": 16})
     tokenizer = translator[0].predictor.source_tokenizer
     classifier = make_classifier(config, tokenizer, ["no", "yes"])
-    variables = {"params": classifier.init_params(jax.random.key(0))}
+    variables = {"params": jax.jit(classifier.init_params)(jax.random.key(0))}
     with refused(7, "class"):
         classifier.predict(broken(variables), ["a", "b"], first_line=7)
     assert {best.label for best in classifier.predict(variables, ["a"])[0]} == {"no", "yes"}

@@ -421,7 +421,7 @@ def test_learned_positions_are_never_overrun_in_use(tiny, said):
     config.decode.max_extra = 500
     config.decode.beam_size = 1
     translator = make_translator(config, *load_tokenizers(tiny.workdir))
-    variables = {"params": translator.init_params(jax.random.key(0))}
+    variables = {"params": jax.jit(translator.init_params)(jax.random.key(0))}
     [[best]] = translator.translate(variables, ["a b c d " * 30])
     assert len(translator.target_tokenizer.encode([best.text])[0]) <= 32
     [(log_prob, tokens)] = translator.score(variables, ["a " * 90], ["b " * 90])

@@ -27,19 +27,19 @@ def test_passes_differ_by_their_dropout_and_count_half_each(name, tmp_path):
     task = REGISTRY[name](toy_config(tmp_path, **changes))
     batch, hparams = jax.tree.map(jnp.asarray, task.plan[0]), task.hparams()
     params = task.init_params(jax.random.key(1))
-    loss = jax.jit(lambda hparams, seed=0: task.loss(params, batch, hparams, jax.random.key(seed)))
-    none, one, two = (loss(hparams | {"r_drop": weight}) for weight in (0.0, 1.0, 2.0))
+    loss = jax.jit(lambda hparams, seed: task.loss(params, batch, hparams, jax.random.key(seed)))
+    none, one, two = (loss(hparams | {"r_drop": weight}, 0) for weight in (0.0, 1.0, 2.0))
     assert loss._cache_size() == 1
     assert one.loss - none.loss > 1e-3 * none.loss
     np.testing.assert_allclose(two.loss - one.loss, one.loss - none.loss, rtol=1e-3)
     np.testing.assert_array_equal(two[1:], none[1:])
     single = {key: value for key, value in hparams.items() if key != "r_drop"}
-    assert none.weight == loss(single).weight > 1
+    assert none.weight == loss(single, 0).weight > 1
     draws = [(loss(hparams | {"r_drop": 0.0}, i).loss, loss(single, i).loss) for i in range(20)]
     np.testing.assert_allclose(*np.mean(draws, axis=0), rtol=0.1)
     # Control: without dropout the passes are the same, and those of one pass.
-    still = {"label_smoothing": hparams["label_smoothing"]}
-    np.testing.assert_allclose(loss(still | {"r_drop": 9.0}), loss(still), rtol=1e-5)
+    still = {key: 0.0 if key.startswith("dropout_") else x for key, x in single.items()}
+    np.testing.assert_allclose(loss(still | {"r_drop": 9.0}, 0), loss(still, 0), rtol=1e-5)
 
 
 @pytest.mark.parametrize("weight", [0.0, 5.0])
@@ -71,9 +71,11 @@ def test_equal_rows_differ_by_the_dropouts_that_their_network_lists_and_by_no_ot
         config = tiny_config(architecture=name, num_decoder_layers=0)
         network, listed = Classifier(config, 3, "mean"), build.REGISTRY[name].row_dropouts
     tokens, key = jnp.tile(jnp.arange(7), (2, 1)), jax.random.key(0)
-    variables = network.init(key, tokens, tokens >= 0)
+    variables = jax.jit(network.init)(key, tokens, tokens >= 0)
+    apply = jax.jit(
+        lambda rates: network.apply(variables, tokens, tokens >= 0, rates, rngs={"dropout": key})
+    )
     for rate in DropoutRates._fields:
-        rates = DropoutRates(**{rate: jnp.float32(0.5)})
-        out = network.apply(variables, tokens, tokens >= 0, rates, rngs={"dropout": key})
-        first, second = np.asarray(out.logits)
+        rates = {name: jnp.float32(0.5 * (name == rate)) for name in DropoutRates._fields}
+        first, second = np.asarray(apply(DropoutRates(**rates)).logits)
         assert (np.abs(first - second).max() > 1e-4) == (rate in listed), rate

@@ -15,6 +15,7 @@ from configs import base
 from experiments import run
 from experiments.tasks import translation as translating
 from places import ROOT
+from runs import without_search
 from tiny_run import STEPS, command, forget_weights, refused, shared_run, without_pictures
 from transformer import tasks, workdir
 from transformer.data.tokenizer import load_tokenizer
@@ -412,7 +413,7 @@ def test_another_text_with_the_same_tokenizer_is_refused_and_replaces_nothing(ti
     for split, own in files.items():
         (tmp_path / split).write_text("".join(own))
         arguments += [f"--config.data.{split}_{side}={split}" for side in ("source", "target")]
-    with without_pictures():
+    with without_pictures(), without_search():
         assert (ended := command(*arguments)).code == 0, ended.err
         before = content(tmp_path / "run")
         (tmp_path / "train").write_text("".join(lines[21:]))

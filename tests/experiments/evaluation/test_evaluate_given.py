@@ -9,13 +9,19 @@ import pytest
 import sacrebleu
 
 from task_runs import train_runs
-from tiny_run import command, refused
+from tiny_run import command, refused, translators_once
 from transformer import load
 from transformer.data.held_out import path_of
 from transformer.errors import UserError
 from transformer.tasks.pair_scores import given_segmenter
 
 REFERENCES = "x y"  # of every sentence, as a reference that is never right
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once():
+    with translators_once():
+        yield
 
 
 @pytest.fixture(scope="module")

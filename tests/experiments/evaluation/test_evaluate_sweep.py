@@ -5,10 +5,16 @@ import shutil
 
 import pytest
 
-from tiny_run import command, refused, shared_run
+from tiny_run import command, refused, shared_run, translators_once
 from transformer.data.held_out import path_of
 
 SEEDS = (3, 5, 7)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once():
+    with translators_once():
+        yield
 
 
 @pytest.fixture(scope="module")

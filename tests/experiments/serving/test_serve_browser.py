@@ -7,10 +7,8 @@ import pytest
 from playwright.sync_api import Error as PlaywrightError
 from serving import PATIENCE, serving
 
-import transformer
 from chromium import DESKTOP, PHONE, overflow
 from experiments.serving.works import Served
-from task_runs import train_runs
 
 pytestmark = pytest.mark.browser
 SAME = """wanted => {
@@ -22,11 +20,6 @@ ALL_TOLD = """() => {
   const count = (name) => document.querySelectorAll(name).length;
   return count(".told.wrong") === count(".run");
 }"""
-
-
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory):
-    return {task: transformer.load(folder) for task, folder in train_runs(tmp_path_factory).items()}
 
 
 @pytest.fixture(scope="module")

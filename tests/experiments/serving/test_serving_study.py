@@ -2,21 +2,14 @@
 
 import asyncio
 
-import pytest
 from serving import serving
 
 from experiments.serving.works import Served
 from experiments.studies.serving import Load, load, table
-from tiny_run import shared_run
-from transformer.api.run import load as load_run
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return load_run(shared_run(tmp_path_factory).workdir)
-
-
-def test_each_text_is_asked_for_once_and_a_wrong_answer_is_counted(run):
+def test_each_text_is_asked_for_once_and_a_wrong_answer_is_counted(loaded):
+    run = loaded["translation"]
     texts = ["a b", "c", "d e f"] * 5
     wanted = dict(zip(texts[:2], run.translate(texts[:2]), strict=True))
     with serving([Served("own", run)]) as running:
