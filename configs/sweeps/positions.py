@@ -4,7 +4,8 @@
     python launch.py --config=configs/sweeps/positions.py:copy --workdir=runs/positions_copy
     python launch.py --config=configs/sweeps/positions.py:multi30k --workdir=runs/positions_multi30k
 
-On `copy`, models that learn from sequences of 4 to 12 letters also copy ones of 24.
+On `copy`, models that learn from sequences of 4 to 12 letters are also tested on ones of 24:
+none copies any of these completely (docs/results/positions.md).
 """
 
 from configs.sweeps import sizes
