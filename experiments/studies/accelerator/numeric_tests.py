@@ -32,6 +32,11 @@ FILES = (
     "tests/optim/test_weight_decay.py",
 )
 TOY_FILES = ("tests/training/test_losses.py",)
+# A process in the background of a shell inherits that SIGINT is ignored.
+PYTEST = (
+    "import signal, sys, pytest; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "sys.exit(pytest.main(sys.argv[1:]))"
+)
 WORKERS = 4  # processes on one GPU; no other accelerator can be shared
 
 
@@ -48,7 +53,7 @@ def measure(order: Order) -> Iterator[dict[str, Any]]:
         options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", *shared]
         # A process that takes most of the memory at its start leaves none for the others.
         environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        command = [sys.executable, "-m", "pytest", *options, *files]
+        command = [sys.executable, "-c", PYTEST, *options, *files]
         code = run_until(command, environment, order.seconds)
         if not report.exists():
             raise RunError(f"pytest ended with exit code {code}, see tests.log")
