@@ -361,10 +361,31 @@ def test_a_failed_test_is_named_and_the_part_is_not_done(order, tmp_path, monkey
 
 
 def test_tests_that_take_too_long_keep_what_was_tested(order, tmp_path, monkeypatch):
-    content = "import time\ndef test_a(): pass\ndef test_b(): time.sleep(60)\n"
-    [row], error = rows_of(order._replace(seconds=12.0), tmp_path, monkeypatch, content)
+    begun = tmp_path / "begun"
+    content = f"""
+import pathlib, time
+def test_a(): pass
+def test_b():
+    pathlib.Path({str(begun)!r}).touch()
+    time.sleep(60)
+"""
+
+    class Pytest(subprocess.Popen):
+        """Its time is over when the second test has begun."""
+
+        def wait(self, timeout=None):
+            if timeout is None:
+                return super().wait()
+            while not begun.exists():
+                time.sleep(0.02)
+            raise subprocess.TimeoutExpired(self.args, timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Pytest)
+    start = time.monotonic()
+    [row], error = rows_of(order._replace(seconds=30.0), tmp_path, monkeypatch, content)
     assert row["passed"] == 1
-    assert error == "the tests were ended after 12 s"
+    assert error == "the tests were ended after 30 s"
+    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize("scored", [True, False])
