@@ -242,7 +242,7 @@ class Worker:
         _prepare([trial], trainer.runs)
         pruned, total_steps = False, trainer.runs[0].total_steps
 
-        # It must not name the trainer: in a cycle its states would stay beside the next trial's.
+        # It must not name the trainer: in a cycle its states would stay for the next trial.
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
             unpromising = self.study.report(attempt, numbers[trial.config.train.best_metric], step)

@@ -1,0 +1,168 @@
+"""Text that is held out has its size, keeps the rules of cleaning, and is in no other split."""
+
+import collections
+import math
+import random
+import re
+
+import pytest
+
+from source_settings import refused
+from transformer.data.pairs import Pair
+
+TSV = {"train_source": "all.tsv", "train_target": ""}
+
+
+def corpus(size, repeats=1):
+    """A TSV of `size` source sentences, each with `repeats` translations, shuffled."""
+    lines = [f"Satz {i}\tsentence {i} {j}" for i in range(size) for j in range(repeats)]
+    random.Random(5).shuffle(lines)
+    return "\n".join(lines)
+
+
+def split_texts(splits):
+    return {name: list(pairs) for name, pairs in splits.items()}
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_what_is_held_out_has_its_size_and_shares_no_source_with_other_splits(files, repeats):
+    text = corpus(211, repeats)
+    splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=21, test_size=33))
+    assert len(splits["validation"]) == 21
+    assert len(splits["test"]) == 33
+    assert len(splits["train"]) == 211 * repeats - 54
+    everything = sorted(f"{p.source}\t{p.target}" for pairs in splits.values() for p in pairs)
+    assert everything == sorted(text.split("\n"))
+    owners = collections.defaultdict(set)
+    for name, pairs in splits.items():
+        for pair in pairs:
+            owners[pair.source].add(name)
+    assert {len(names) for names in owners.values()} == {1}
+
+
+def test_a_split_is_filled_up_with_groups_that_fit_and_never_overfull(files):
+    splits = split_texts(files({"all.tsv": corpus(101, 3)}, **TSV, validation_size=7, test_size=0))
+    assert len(splits["validation"]) == 6
+
+
+def test_what_is_held_out_keeps_the_order_of_the_text(files):
+    text = corpus(97)
+    splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=11, test_size=13))
+    places = {line.split("\t")[0]: i for i, line in enumerate(text.split("\n"))}
+    for pairs in splits.values():
+        order = [places[pair.source] for pair in pairs]
+        assert order == sorted(order)
+
+
+def test_what_is_held_out_depends_on_the_seed_and_the_sentences_but_not_their_places(files):
+    text = corpus(97)
+    backwards = "\n".join(reversed(text.split("\n")))
+    sizes = {"validation_size": 11, "test_size": 13}
+    first = split_texts(files({"all.tsv": text}, **TSV, **sizes))
+    turned = split_texts(files({"all.tsv": backwards}, **TSV, **sizes))
+    other = split_texts(files({"all.tsv": text}, **TSV, **sizes, seed=1))
+    for name in ("validation", "test"):
+        assert sorted(first[name]) == sorted(turned[name])
+        assert sorted(first[name]) != sorted(other[name])
+
+
+def test_a_new_sentence_replaces_at_most_one_that_is_held_out(files):
+    before = split_texts(files({"all.tsv": corpus(97)}, **TSV, validation_size=11))
+    longer = corpus(97) + "\nNeu\tnew"
+    after = split_texts(files({"all.tsv": longer}, **TSV, validation_size=11))
+    assert len(set(before["validation"]) - set(after["validation"])) <= 1
+
+
+def test_white_space_does_not_make_another_source_sentence(files):
+    text = "\n".join(f"Satz {i} \ta\nSatz {i}\tb\n  Satz {i}\tc" for i in range(31))
+    splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=9, test_size=9))
+    stripped = {name: {p.source.strip() for p in pairs} for name, pairs in splits.items()}
+    assert not stripped["train"] & (stripped["validation"] | stripped["test"])
+    assert not stripped["validation"] & stripped["test"]
+
+
+def test_pairs_with_an_empty_side_are_never_held_out(files):
+    text = "\n".join(f"\t{i}\n{i}\t \nSatz {i}\tsentence" for i in range(29))
+    splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=11, test_size=11))
+    chosen = splits["validation"] + splits["test"]
+    assert len(chosen) == 22
+    assert all(pair.source.strip() and pair.target.strip() for pair in chosen)
+
+
+def test_only_splits_without_a_file_are_held_out(files):
+    contents = {"all.tsv": corpus(97), "dev.tsv": "x\ty\n"}
+    splits = split_texts(
+        files(contents, **TSV, validation_source="dev.tsv", validation_size=50, test_size=7)
+    )
+    assert splits["validation"] == [Pair("x", "y")]
+    assert (len(splits["test"]), len(splits["train"])) == (7, 90)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (corpus(18), "lower the sizes, or"),
+        (corpus(1, 40), "lower the sizes, for example to 4 each"),
+    ],
+    ids=["few pairs", "one source"],
+)
+def test_a_text_too_small_to_hold_out_from_is_refused(files, tmp_path, text, fix):
+    with refused(
+        tmp_path / "all.tsv",
+        f"{len(text.splitlines())} examples",
+        "config.data.validation_size=11 and config.data.test_size=7",
+        fix,
+        "config.data.validation_source and config.data.test_source",
+    ):
+        files({"all.tsv": text}, **TSV, validation_size=11, test_size=7)
+
+
+@pytest.mark.parametrize("way", ["hash", "end"])
+def test_what_is_held_out_keeps_the_rules_of_cleaning_and_has_its_size(files, way):
+    lines = [f"Satz {i}\tsentence {i}" for i in range(60)]
+    lines += [f"Satz {i} {'x' * 500}\tsentence {i} {'y' * 500}" for i in range(60, 80)]
+    lines += [f"Ja {i}\tThis goes on and on, and it is another sentence." for i in range(80, 110)]
+    lines += [f"Leer {i}\t" for i in range(110, 120)]
+    random.Random(2).shuffle(lines)
+    rules = {"max_characters": 100, "max_length_ratio": 2.0, "holdout": way}
+    sizes = {"validation_size": 17, "test_size": 19}
+    splits = split_texts(files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **rules))
+    held = splits["validation"] + splits["test"]
+    assert len(held) == 36
+    assert all(pair.source.startswith("Satz") and len(pair.source) < 100 for pair in held)
+    # What breaks them stays in the training text, whose cleaning drops and counts it.
+    everything = sorted(f"{p.source}\t{p.target}" for pairs in splits.values() for p in pairs)
+    assert everything == sorted(lines)
+    # The control: rules that let all pass take others too.
+    loose = {**rules, "max_characters": 2000, "max_length_ratio": math.inf}
+    splits = split_texts(files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **loose))
+    assert not all(pair.source.startswith("Satz") for pair in splits["test"])
+
+
+@pytest.mark.parametrize("way", ["hash", "end"])
+@pytest.mark.parametrize(
+    ("line", "again", "rules"),
+    [
+        ("Satz {}\tsentence {}", "Satz {}\tsentence {}", {}),
+        ("Satz {}\tsentence {}", "Satz {}\tsentence {}", {"remove_duplicates": False}),
+        ("Satz {}\tsentence {}", "Satz: {}\tSentence {}!", {"remove_near_duplicates": True}),
+    ],
+    ids=["duplicates", "duplicates that stay", "near duplicates"],
+)
+def test_no_pair_that_is_held_out_is_trained_on_as_well(files, way, line, again, rules):
+    # Letters, too, since pairs without digits may be near-duplicates.
+    names = [f"{chr(97 + i // 26)}{chr(97 + i % 26)}{i}" for i in range(40)]
+    lines = [text.format(name, name) for text in (line, again) for name in names]
+    sizes = {"validation_size": 10, "test_size": 12}
+    splits = files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **rules, holdout=way)
+    numbers = {
+        name: [re.sub(r"\D", "", pair.source) for pair in pairs]
+        for name, pairs in {**splits, "train": splits["train"].cleaned()}.items()
+    }
+    held = numbers["validation"] + numbers["test"]
+    assert len(held) == 22
+    assert not {*held} & {*numbers["train"]}
+    stay = rules == {"remove_duplicates": False}
+    copies = 2 if stay else 1
+    assert len(numbers["train"]) == copies * (40 - len({*held}))
+    assert stay or len({*held}) == 22  # different ones, as cleaning leaves them
