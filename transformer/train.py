@@ -121,8 +121,10 @@ class Trainer:
 
     def _prepare_first(self, plans: Sequence[Plan]) -> None:
         """Starts to compile for the first batch while the states are made or read."""
-        like = self.placement.like(jax.eval_shape(self.runs[0].fresh_state))
-        newest = max(self.runs[0].checkpoints.steps(), default=0)
+        lead = self.runs[0]
+        fresh = jax.eval_shape(lead.fresh_state, lead.task.predictor.param_shapes())
+        like = self.placement.like(fresh)
+        newest = max(lead.checkpoints.steps(), default=0)
         self._programs.prepare(like, next(self.placement.batches(plans, newest, prefetch=0)))
 
     def _restore(self) -> tuple[int, list[TrainState]]:

@@ -36,9 +36,18 @@ class Predictor(abc.ABC):
 
     model: Any
 
+    @functools.cached_property
+    def _traced_init(self) -> jax.stages.Traced:
+        return jax.jit(self.init_params).trace(jax.random.key(0))
+
     def param_shapes(self) -> Any:
         """Returns the parameters' shapes and dtypes, without their values."""
-        return jax.eval_shape(self.init_params, jax.random.key(0))
+        return self._traced_init.out_info
+
+    def draw_params(self, key: Array) -> Params:
+        """Returns what `init_params` does, by a compiled program."""
+        # The program is needed once, and freed with what `compile` returns; it would hold 100 MB.
+        return self._traced_init.lower().compile()(key)
 
     @abc.abstractmethod
     def init_params(self, key: Array) -> Params:

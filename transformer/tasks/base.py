@@ -165,8 +165,7 @@ class Task(abc.ABC):
 
     def init_params(self, key: Array) -> Params:
         """Returns fresh float32 parameters."""
-        # The program is needed once, and freed with the function; it would hold 100 MB.
-        return jax.jit(self.predictor.init_params)(key)
+        return self.predictor.draw_params(key)
 
     def hparams(self) -> dict[str, float]:
         """Returns the task's numbers that the compiled step takes as arguments."""
