@@ -184,7 +184,8 @@ def _add_rows(data: ConfigDict) -> None:
     data.batch_tokens = 4096  # per side, padding included
     data.batch_sentences = 0  # maximum sequences per batch; 0: limited only by batch_tokens
     data.num_buckets = 8  # static lengths of batches; each compiles once
-    # Batch sizes, but a language model's, are multiples of this; devices must divide it.
+    # Batch sizes, but a language model's, are multiples of this. A batch that the devices do not
+    # divide is filled up with empty rows.
     data.batch_multiple = 8
     data.prefetch = 8  # batches made ahead, for whose shapes the step also compiles ahead
     data.cache_dir = ""  # tokenizers and token arrays by content; '' is ~/.cache/transformer

@@ -62,6 +62,8 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
         isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
     ):
         return f"the memory is too small: lower {memory}"
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's
+        return "a path begins with ~, and there is no such home: write it in full"
     if isinstance(error, OSError):
         what = one_line(f"{error.filename or place}: {error.strerror or error}")
         general = "check the path, its permissions and the space on its disk"

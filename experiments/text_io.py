@@ -47,7 +47,7 @@ def input_file(name: str | None) -> Path | None:
     Raises:
       UserError: it is not a file.
     """
-    path = None if name is None else Path(name)
+    path = None if name is None else Path(name).expanduser()
     if path and (path.is_dir() or not path.exists()):
         raise UserError(f"--input {path} is not a file: name a text file, one sentence per line")
     return path
@@ -68,7 +68,7 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
             raise UserError("standard output is closed: name a file with --output")
         yield sys.stdout
         return
-    path = Path(name)
+    path = Path(name).expanduser()
     if not path.parent.is_dir():
         raise UserError(f"--output {path}: there is no folder {path.parent}: make it first")
     read = path.exists() and any(source and path.samefile(source) for source in sources)
@@ -79,7 +79,7 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     if path.exists() and not path.is_file():  # a pipe or a device
-        with named_output(name) as file:
+        with named_output(str(path)) as file:
             yield file
         return
     with whole_file(path.resolve()) as file:  # of a link, what it leads to

@@ -134,11 +134,12 @@ class Run:
         """Opens the run's metrics for what comes after the newest checkpoint.
 
         Lines and snapshots of later steps are deleted; if the checkpoint is not evaluated yet, so
-        are those of an interrupted evaluation.
+        are those of an interrupted evaluation, and a line whose sums the checkpoint still has.
         """
         step = self.saved_step
         evaluated = self.checkpoints.evaluated(step)
-        self._writer = MetricsWriter(self.workdir, step, evaluated)
+        logged = not self.progress.line_sums
+        self._writer = MetricsWriter(self.workdir, step, evaluated, logged)
         for path in snapshot_files(self.workdir):
             if int(path.stem) >= step + evaluated:
                 path.unlink()

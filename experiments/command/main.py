@@ -92,8 +92,9 @@ def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
                 raise UserError(f"{argument} has no value: write --config.{key}=value")
             overrides.append((key, text))
     mode = MODES[values.mode]
-    if values.workdir is None and mode.workdir:
-        raise UserError("--workdir is missing: name the folder of the run")
+    if not values.workdir and (mode.workdir or values.workdir is not None):
+        what = "missing" if values.workdir is None else "empty"
+        raise UserError(f"--workdir is {what}: name the folder of the run")
     if mode.workdir is None:
         given = [f"--{name}" for name in ("workdir", "config") if values[name].value is not None]
         if given := [*given, *(f"--config.{key}" for key, _ in overrides)]:

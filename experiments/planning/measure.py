@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import math
-import os
 import resource
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import psutil
 from ml_collections import ConfigDict
 
 from transformer.data.buckets import BucketPlan
@@ -92,12 +92,7 @@ def free_memory() -> int:
     stats = jax.devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        [line] = (line for line in lines if line.startswith("MemAvailable:"))
-        return 1024 * int(line.split()[1])
-    except (OSError, ValueError):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return psutil.virtual_memory().available
 
 
 def process_memory() -> int:

@@ -44,6 +44,9 @@ def refuse(tiny, tmp_path):
     ("arguments", "says"),
     [
         (["--config=x.py"], "--workdir is missing"),
+        (["--config=x.py", "--workdir="], "--workdir is empty: name the folder of the run"),
+        (["--config=x.py", "--workdir=", "--mode=plan"], "--workdir is empty"),
+        (["--workdir=~nobody_here/x", "--mode=report"], "begins with ~, and there is no such home"),
         (["--workdir=x"], ("--config is missing", "configs/quickstart.py")),
         (["--config=x.py", "--wrkdir=x"], ("wrkdir", "workdir")),
         (["--config=x.py", "--workdir=x", "--mode=trian"], ("trian", "train", "translate")),

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from experiments import text_io
-from experiments.text_io import open_output
+from experiments.text_io import input_file, open_output
 from places import LAUNCH, ROOT
 from runs import count_programs
 from tiny_run import shared_run
@@ -329,6 +329,14 @@ def test_standard_output_by_its_name_or_by_its_file_gets_all_lines_in_order(tmp_
         assert file.read_text() == "first\nsecond\n"
     assert link.is_symlink()
     assert sorted(tmp_path.iterdir()) == [file, link]
+
+
+def test_a_file_of_the_home_folder_is_read_and_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with open_output("~/out.txt") as output:
+        output.write("text")
+    assert input_file("~/out.txt") == tmp_path / "out.txt"
+    assert (tmp_path / "out.txt").read_text() == "text"
 
 
 def test_output_to_a_link_is_written_to_the_file_that_it_leads_to(tmp_path):

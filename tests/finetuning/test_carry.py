@@ -102,5 +102,15 @@ def test_layers_of_one_model_alone_are_refused_with_the_pattern_that_leaves_them
     assert "layers_1/kernel" not in carried("^(?!layers_1/)", source=source).params
 
 
+def test_what_is_left_out_is_left_out_of_what_was_asked_for():
+    deep = params(**{"layers_1/kernel": np.ones(3)})
+    fix = "^(?!layers_1/).*?(?:^(?!output/))"
+    refused((f"init_pattern='{fix}'",), pattern="^(?!output/)", fresh=deep)
+    assert carried(fix, fresh=deep).new == ("output/kernel", "layers_1/kernel")
+    fix = "^(?!layers_1/).*?(?:layers|kernel$)"
+    refused((f"init_pattern='{fix}'",), pattern="layers|kernel$", fresh=deep)
+    assert carried(fix, fresh=deep).new == ("embedding/table", "layers_1/kernel")
+
+
 def test_a_pattern_that_matches_nothing_is_refused_with_near_names():
     refused(("train.init_pattern has 'layer_0'", "layers_0"), pattern="layer_0")

@@ -196,6 +196,16 @@ def test_a_run_that_goes_on_drops_later_lines_and_one_cut_short(tmp_path):
     assert [line["step"] for line in logged(tmp_path)] == [10, 20, 25]
 
 
+def test_a_line_that_will_be_written_again_is_dropped(tmp_path):
+    writer = MetricsWriter(tmp_path, 0)
+    writer.write(20, "train", {"loss": 2.0})
+    writer.close()
+    MetricsWriter(tmp_path, 20).close()
+    assert [line["step"] for line in logged(tmp_path)] == [20]
+    MetricsWriter(tmp_path, 20, logged=False).close()
+    assert logged(tmp_path) == []
+
+
 def test_what_is_not_finite_becomes_null(tmp_path):
     writer = MetricsWriter(tmp_path, 0)
     writer.write(1, "train", {"loss": float("nan"), "nll": float("inf"), "accuracy": 0.5})

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -217,6 +218,27 @@ def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_h
     assert identical(found.variables["params"], mean)
     assert (found.steps, said) == (choice["steps"], [])
     assert found.progress == {"fingerprint": task.fingerprint(), "step": 3}
+    before = {path: path.read_bytes() for path in averaging_helps.glob("weights.*")}
+    assert weights.choose(task, config, averaging_helps)["steps"] == choice["steps"]
+    assert all(path.read_bytes() == data for path, data in before.items())
+    other = config.copy_and_resolve_references()
+    other.evaluate.checkpoint = "last"
+    with pytest.raises(UserError, match="no checkpoints any more.*copy the checkpoints back"):
+        weights.choose(task, other, averaging_helps, keep=False)
+
+
+def test_scores_of_other_settings_are_compared_with_none_of_the_training(run, averaging_helps):
+    task, config, _ = run
+    scored = []
+    measure = task.evaluate
+    with mock.patch.object(task, "evaluate", lambda *a, **k: scored.append(a) or measure(*a, **k)):
+        kept = weights.choose(task, config, averaging_helps)["candidates"]
+        assert len(scored) == len(kept) - 1
+        (averaging_helps / "weights.json").unlink()
+        others = weights.choose(task, config, averaging_helps, keep=False)["candidates"]
+    assert len(scored) == 2 * len(kept) - 1
+    # The control: with the settings of the training, the scores are the same.
+    assert others == kept
 
 
 def test_other_programs_can_read_them(run, averaging_helps):

@@ -1,7 +1,7 @@
 """The parameters of one model carried over into another: by name, rows of tables by piece."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from transformer.model.parameters import matching
 
 Flat = Mapping[str, Any]  # arrays by the names of parameters
 Rows = Mapping[str, Sequence[str]]  # the pieces of a table's first rows, by its name
+EVERYTHING = ".*"  # the default of train.init_pattern
 MAX_LEFT_OUT = 8  # modules that a message's pattern leaves out
 
 
@@ -100,9 +101,8 @@ def check_shapes(
     name, here, there = wrong[0]
     more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
     left_out = dict.fromkeys(_module(name, fresh, source) for name, _, _ in wrong)
-    pattern = f"^(?!{'|'.join(left_out)})"
     fix = (
-        f", or leave it out by config.train.init_pattern='{pattern}'"
+        f", or leave it out by config.train.init_pattern='{leave_out(pattern, left_out)}'"
         if len(left_out) <= MAX_LEFT_OUT
         else ""
     )
@@ -110,6 +110,16 @@ def check_shapes(
         f"the parameter {name} is {_shown(here)} here and {_shown(there)} in that run{more}: give "
         f"this run's model the keys of that one{fix}"
     )
+
+
+def leave_out(pattern: str, modules: Iterable[str]) -> str:
+    """Returns a pattern of the names that `pattern` matches, but those that begin with `modules`.
+
+    Args:
+      modules: patterns.
+    """
+    rest = "" if pattern == EVERYTHING else f".*?(?:{pattern})"
+    return f"^(?!{'|'.join(modules)}){rest}"
 
 
 def _module(name: str, fresh: Flat, source: Flat) -> str:

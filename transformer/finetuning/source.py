@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from transformer import records, workdir
 from transformer.errors import UserError
-from transformer.finetuning.carry import Carried, carry, check_shapes
+from transformer.finetuning.carry import Carried, carry, check_shapes, leave_out
 from transformer.inference.base import Params, Predictor
 from transformer.keys import flatten, value_of
 from transformer.model.parameters import ParameterRules, rules_of
@@ -186,7 +186,7 @@ def _check_classes(config: ConfigDict, predictor: Predictor, other: Predictor) -
     if here != there and re.search(config.train.init_pattern, f"{HEAD}kernel"):
         raise UserError(
             f"its classes are {', '.join(there)}, not {', '.join(here)}: leave their layer out by "
-            f"config.train.init_pattern='^(?!{HEAD})'"
+            f"config.train.init_pattern='{leave_out(config.train.init_pattern, [HEAD])}'"
         )
 
 

@@ -119,11 +119,12 @@ class MetricsWriter:
       workdir: the run's folder.
       step: the step from which the run resumes; lines of later steps are deleted.
       evaluated: whether to keep that step's evaluation; otherwise its lines are deleted too.
+      logged: whether to keep that step's line of training; otherwise it is written again.
     """
 
-    def __init__(self, workdir: Path, step: int, evaluated: bool = True):
+    def __init__(self, workdir: Path, step: int, evaluated: bool = True, logged: bool = True):
         self._path = workdir / "metrics.jsonl"
-        self._drop_after(step, evaluated)
+        self._drop_after(step, evaluated, logged)
         self._board = _Board(workdir, purge_step=step + 1 if step else None)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
@@ -142,14 +143,14 @@ class MetricsWriter:
         """Flushes all lines to disk."""
         self._board.close()
 
-    def _drop_after(self, step: int, evaluated: bool) -> None:
+    def _drop_after(self, step: int, evaluated: bool, logged: bool) -> None:
         if not self._path.exists():
             return
         lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
         kept = []
         for line in lines:
             place, split = _place_of(line)
-            if place < step or (place == step and (evaluated or split == "train")):
+            if place < step or (place == step and (logged if split == "train" else evaluated)):
                 kept.append(line)
         write_text(self._path, "".join(line + "\n" for line in kept))
 

@@ -51,10 +51,12 @@ def candidates(scores: Mapping[int, float], average: int) -> dict[str, list[int]
 def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> dict[str, Any]:
     """Chooses the weights of a trained run, logs the choice, and scores candidates if necessary.
 
-    A saved choice is used if it still fits the run.
+    A saved choice is used if it still fits the run; with weights that are stored apart, it needs no
+    checkpoint.
 
     Args:
-      keep: whether to save the choice and the weights in the run's folder, for other modes.
+      keep: whether to save the choice and the weights in the run's folder, for other modes;
+        otherwise the scoring settings may be others than during the training.
 
     Returns:
       `steps` of the checkpoints, `rule` and `average` of the config, `metric`, `newest_step`, and
@@ -63,12 +65,14 @@ def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> di
     Raises:
       UserError: there is no checkpoint, all are damaged, or one cannot be read.
     """
-    with _opened(folder, config) as checkpoints:
-        choice = _read(folder, config, checkpoints.steps())
+    with _checkpoints(folder, config) as checkpoints:
+        steps = checkpoints.steps()
+        choice = _read(folder, config, steps)
         if isinstance(choice, str):
-            choice = _compare(task, config, checkpoints)
+            _check_any(folder, steps)
+            choice = _compare(task, config, checkpoints, recorded=keep)
         stored = choice.pop(STORED, {})
-        if keep and not (stored and weights_file.is_written(folder, stored["digest"])):
+        if keep and steps and not (stored and weights_file.is_written(folder, stored["digest"])):
             template = task.predictor.param_shapes()
             stored = _store(folder, config, checkpoints, choice["steps"], template)
             write_sealed(folder / CHOICE, {**choice, STORED: stored})
@@ -121,7 +125,8 @@ def load(
     """
     if stored := _read_stored(folder, config, template, fingerprint, steps):
         return stored
-    with _opened(folder, config) as checkpoints:
+    with _checkpoints(folder, config) as checkpoints:
+        _check_any(folder, checkpoints.steps())
         checkpoints.check_fingerprint(fingerprint)
         chosen, damaged = list(steps), set()
         if not steps and _is_compared(config):
@@ -168,11 +173,16 @@ def _read_stored(
     return None
 
 
-def _opened(folder: Path, config: ConfigDict) -> Any:
-    checkpoints = _checkpoints(folder, config)
-    if not checkpoints.steps():
-        raise UserError(f"{folder} has no checkpoint yet: train until the first one is saved")
-    return checkpoints
+def _check_any(folder: Path, steps: Sequence[int]) -> None:
+    """Raises UserError where weights are needed that only a checkpoint has, and there is none."""
+    if steps:
+        return
+    if (folder / weights_file.WEIGHTS).exists():
+        raise UserError(
+            f"{folder} has no checkpoints any more, and other weights than the stored ones are in "
+            "them alone: leave config.evaluate as it is there, or copy the checkpoints back"
+        )
+    raise UserError(f"{folder} has no checkpoint yet: train until the first one is saved")
 
 
 def _checkpoints(folder: Path, config: ConfigDict) -> Checkpoints:
@@ -230,8 +240,14 @@ def _by_rule(
     return [_best(scores)]
 
 
-def _compare(task: Any, config: ConfigDict, checkpoints: Checkpoints) -> dict[str, Any]:
-    """Scores the candidates on validation, as evaluations during the training do."""
+def _compare(
+    task: Any, config: ConfigDict, checkpoints: Checkpoints, recorded: bool
+) -> dict[str, Any]:
+    """Scores the candidates on validation, as evaluations during the training do.
+
+    Args:
+      recorded: whether these scored the best checkpoint with the present settings.
+    """
     metric, template = config.train.best_metric, task.predictor.param_shapes()
     sign = -1.0 if lower_is_better(metric) else 1.0
     checkpoints.warn_of_damage()
@@ -244,7 +260,7 @@ def _compare(task: Any, config: ConfigDict, checkpoints: Checkpoints) -> dict[st
         compared = candidates(scores, config.evaluate.average_last_n)
         try:
             for what, steps in compared.items():
-                if what == BEST:
+                if what == BEST and recorded:
                     found[tuple(steps)] = scores[steps[0]]
                 elif tuple(steps) not in found:
                     weights = checkpoints.restore_weights(steps, template)
