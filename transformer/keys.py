@@ -57,8 +57,11 @@ def complete(values: object) -> ConfigDict:
     if not isinstance(values, ConfigDict):
         raise UserError(f"{type(values).__name__} instead of a config: return base.get_config()")
     config = base.get_config()
+    defaults = flatten(config)
     for key, value in flatten(values).items():
-        assign(config, key, value)
+        default = defaults.get(key)
+        if key not in defaults or type(value) is not type(default) or value != default:
+            assign(config, key, value)  # nearly all values are the default
     return config
 
 

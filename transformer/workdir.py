@@ -229,13 +229,13 @@ def check_links(folder: Path) -> None:
     root = folder.resolve()
     for place, folders, files in os.walk(root):
         for name in (*folders, *files):
-            path = Path(place, name)
-            if not path.is_symlink() or (name == MAY_BE_LINKED and place == str(root)):
+            path = os.path.join(place, name)
+            if not os.path.islink(path) or (name == MAY_BE_LINKED and place == str(root)):
                 continue
             target = Path(os.path.realpath(path))
             if not target.is_relative_to(root):
                 raise UserError(
-                    f"{folder / path.relative_to(root)} is a symbolic link out of the run's "
+                    f"{folder / Path(path).relative_to(root)} is a symbolic link out of the run's "
                     f"folder, to {target}: delete it, or put what is needed in its place"
                 )
 

@@ -70,6 +70,7 @@ def test_taking_the_axis_of_layers_for_one_of_theirs_would_be_seen():
     assert vectors({"a/bias", "b/kernel"}) == {"a/bias"}
 
 
+@pytest.mark.slow
 def test_accumulating_and_vmapped_optimizers_decay_the_same():
     fields = VARIANTS["norm of queries"][0]
     expected = of_model(fields, True)

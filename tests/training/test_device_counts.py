@@ -116,6 +116,7 @@ def reduce_a_step(folder):
     assert reductions(undivided)[0] > 0
 
 
+@pytest.mark.slow
 def test_a_step_of_two_devices_reduces_nothing_within_the_loop_over_chunks(tmp_path):
     on_devices(2, reduce_a_step, tmp_path)
 
@@ -220,6 +221,7 @@ def divide_runs(folder):
     assert not np.allclose(*(numbers(folder / "alone" / name) for name in "78"), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_runs_of_any_number_use_as_many_devices_as_help_and_are_what_they_would_be_alone(tmp_path):
     on_devices(8, divide_runs, tmp_path)
 

@@ -169,6 +169,7 @@ def steps_of(tmp_path, name, run):
     return sorted(int(path.name) for path in (tmp_path / name / f"{run}/checkpoints").iterdir())
 
 
+@pytest.mark.slow
 def test_runs_at_different_steps_lose_no_checkpoint(tmp_path, unsearched):
     assert seeds(tmp_path, "early", **{"train.steps": 3}).run()
     before = (tmp_path / "early/0/metrics.jsonl").read_text()

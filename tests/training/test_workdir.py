@@ -396,6 +396,7 @@ def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny,
     refused("--mode=translate", f"--workdir={copy}", says="restore the original text or tokenizer")
 
 
+@pytest.mark.slow
 def test_another_text_with_the_same_tokenizer_is_refused_and_replaces_nothing(tiny, tmp_path):
     adopted = tiny.workdir / "tokenizer.model"
     words = [piece for piece in load_tokenizer(adopted).pieces(range(4, 12)) if piece.strip("▁")]

@@ -256,6 +256,7 @@ def test_the_loop_is_timed_with_a_line_of_metrics_for_each_round(tmp_path):
     assert [json.loads(line)["step"] for line in lines] == [3, 6, 9, 12]
 
 
+@pytest.mark.slow
 def test_a_trace_of_the_steps_is_written_on_request(tmp_path):
     ask(ours.step, order_of(tmp_path, 1), 0)
     assert not (tmp_path / "trace").exists()

@@ -283,7 +283,8 @@ def test_equal_translators_differ_one_time_in_twenty_and_different_ones_do():
             translated(errors, 3 * n + i, references) for i, errors in enumerate((0.3, 0.3, 0.42))
         )
         equal.append(compared([ours], [theirs], BLEU, draws=300))
-        different.append(compared([ours], [worse], BLEU, draws=300))
+        if n < 50:
+            different.append(compared([ours], [worse], BLEU, draws=300))
     for kind in ("p_bootstrap", "p_exchange"):
         # The standard error of a fraction of 200 is 0.015.
         assert share_below([getattr(each, kind) for each in equal]) < 0.095

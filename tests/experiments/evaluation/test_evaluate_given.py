@@ -250,6 +250,7 @@ def test_results_that_were_cut_off_leave_no_references(translator, tmp_path):
 # -- long sentences
 
 
+@pytest.mark.slow
 def test_a_sentence_that_is_too_long_to_read_is_translated_in_parts(translator, tmp_path):
     long, short = " ".join("abc"[i % 3] for i in range(47)), "a b"
     pairs = [f"{short}\t{short}", f"{long}\t{long}", f"{short}\t{short}"]

@@ -1,5 +1,7 @@
 """The study of large text writes pairs once, and measures a first and a second start."""
 
+import pytest
+
 from experiments.studies.large_text import SIDES, start, write_text
 
 
@@ -8,6 +10,7 @@ def written(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_starts_are_measured_on_text_that_is_written_once(tmp_path):
     write_text(tmp_path, 2500)
     texts = [(tmp_path / name).read_text().splitlines() for name in SIDES]

@@ -68,6 +68,7 @@ def test_an_unknown_axis_is_refused_with_the_choices(tmp_path, capsys):
     assert "'beam': choose from length,width" in said
 
 
+@pytest.mark.slow
 def test_a_program_that_is_too_large_has_memory_but_no_times(monkeypatch):
     monkeypatch.setattr(growth, "MAX_BYTES", 1)
     monkeypatch.setattr(growth, "BASE", {**BASE, "length": 8, "batch": 2, "vocabulary": 50})
