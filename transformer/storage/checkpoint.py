@@ -18,6 +18,7 @@ from transformer.errors import UserError
 from transformer.metrics.registry import lower_is_better
 from transformer.storage import checkpoint_files as files
 from transformer.storage.checkpoint_files import DamageError, first_line
+from transformer.storage.evaluations import Evaluations
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +45,7 @@ class Checkpoints:
         self.folder, self.keep_last, self.best_metric = folder, keep_last, best_metric
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: tuple[int, Future] | None = None
-        self._evaluations: dict[int, dict | DamageError | None] = {}  # those read or recorded
-        self._told: set[int] = set()  # the steps whose damage was told
+        self._evaluations = Evaluations(folder)
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
             for path in folder.glob(f"*{files.PARTIAL}"):
@@ -80,7 +80,7 @@ class Checkpoints:
         copy = jax.tree.map(lambda x: (jnp if isinstance(x, jax.Array) else np).array(x), state)
         write = self._writer.submit(files.write, self._path(step), copy, dict(progress))
         self._writing = step, write
-        self._evaluations.pop(step, None)
+        self._evaluations.forget(step)
 
     def record_evaluation(
         self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
@@ -96,36 +96,28 @@ class Checkpoints:
           UserError: the write failed; the checkpoints are intact.
         """
         self.wait()
-        known = {**self._known(), step: numbers[self.best_metric]}
-        content = {
-            "numbers": dict(numbers),
-            "progress": dict(progress),
-            # Of all checkpoints, so that no score is lost if one file is damaged.
-            "known": {str(each): score for each, score in known.items()},
-        }
+        known = {**self._evaluations.scores(self.steps()), step: numbers[self.best_metric]}
         try:
-            files.write_evaluation(self._path(step), content)
+            self._evaluations.record(step, numbers, progress, known)
         except OSError as error:
             raise self._refused(step, error, "the evaluation of checkpoint") from error
-        self._evaluations[step] = content
         self._prune()
 
     def evaluated(self, step: int) -> bool:
         """Returns whether an evaluation of a checkpoint is recorded and can be read."""
-        return step in self.steps() and self._evaluation(step) is not None
+        return step in self.steps() and self._evaluations.get(step) is not None
 
     def scores(self) -> dict[int, float]:
         """Returns the score of each evaluated checkpoint, signed so that larger is better."""
         sign = -1.0 if lower_is_better(self.best_metric) else 1.0
         return {
             step: sign * score if math.isfinite(score) else -math.inf
-            for step, score in self._known().items()
+            for step, score in self._evaluations.scores(self.steps()).items()
         }
 
     def warn_of_damage(self) -> None:
         """Says once of each evaluation that it is damaged, and so without a score."""
-        for step in self.steps():
-            self._warn_of_damage(step)
+        self._evaluations.warn_of_damage(self.steps())
 
     def best_step(self) -> int | None:
         """Returns the step of the best checkpoint, or None if none was evaluated."""
@@ -178,8 +170,8 @@ class Checkpoints:
         for step in reversed(self.steps()):
             try:
                 record = files.read_record(self._path(step))
-                self._warn_of_damage(step)
-                progress = (self._evaluation(step) or record)["progress"]
+                self._evaluations.warn_of_damage([step])
+                progress = (self._evaluations.get(step) or record)["progress"]
                 # Checked first, since the state has other shapes with other tokenizers.
                 check_same_text(progress, fingerprint, text_digest, self.folder)
                 files.check_leaves(record["leaves"], files.named_leaves(template), self._what())
@@ -240,7 +232,7 @@ class Checkpoints:
           UserError: the system refuses to read it.
         """
         try:
-            return (self._evaluation(step) or files.read_record(self._path(step)))["progress"]
+            return (self._evaluations.get(step) or files.read_record(self._path(step)))["progress"]
         except DamageError:
             return None
 
@@ -269,35 +261,10 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.folder / str(step)
 
-    def _evaluation(self, step: int) -> dict | None:
-        """The record of a checkpoint's evaluation; None if there is none or it is damaged."""
-        if step not in self._evaluations:
-            try:
-                self._evaluations[step] = files.read_evaluation(self._path(step))
-            except DamageError as error:
-                self._evaluations[step] = error
-        found = self._evaluations[step]
-        return None if isinstance(found, DamageError) else found
-
-    def _warn_of_damage(self, step: int) -> None:
-        self._evaluation(step)
-        found = self._evaluations[step]
-        if isinstance(found, DamageError) and step not in self._told:
-            self._told.add(step)
-            logger.warning(f"the evaluation of checkpoint {self._path(step)} is damaged: {found}")
-
-    def _known(self) -> dict[int, float]:
-        """The score of each checkpoint that was evaluated, by its step, oldest first."""
-        steps, known = self.steps(), {}
-        for step in steps:
-            if evaluation := self._evaluation(step):
-                known |= {int(each): score for each, score in evaluation["known"].items()}
-        return {step: known[step] for step in steps if step in known}
-
     def _prune(self) -> None:
         steps, scores = self.steps(), self.scores()
         # A damaged one may be the best.
-        kept = {s for s in steps if isinstance(self._evaluations.get(s), DamageError)}
+        kept = set(filter(self._evaluations.is_damaged, steps))
         evaluated = list(scores)
         best = self.best_step()
         up_to_best = [] if best is None else evaluated[: evaluated.index(best) + 1]
@@ -311,14 +278,14 @@ class Checkpoints:
                         f"checkpoint {step} could not be deleted below {self.folder} "
                         f"({first_line(error)}): allow it and start the same command again"
                     ) from error
-                self._evaluations.pop(step, None)
+                self._evaluations.forget(step)
 
     def _put_aside(self, steps: Sequence[int]) -> None:
         for step in steps:
             # The folder may be a link to another disk.
             place = self.folder.resolve().with_name(f"unreadable_{step}_{time.time_ns()}")
             self._path(step).rename(place)
-            self._evaluations.pop(step, None)
+            self._evaluations.forget(step)
 
     def _what(self) -> str:
         return f"the checkpoints in {self.folder}"
