@@ -14,7 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.fetch.archives import unpack
-from experiments.fetch.transfer import Patience, TransferError, transfer
+from experiments.fetch.transfer import Patience, TransferError, transfer, version_note
 from transformer.data.files.catalogue import CATALOGUE, Corpus, Download
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
@@ -25,6 +25,7 @@ RECORD = "fetched.json"
 SHAPE = Each({"url": str, "sha256": str, "files": Each(str)})
 MAX_DOWNLOAD = 2**32  # bytes of a file whose size is not published
 PATIENCE = Patience()
+BY_HAND = "put there by hand"  # in place of the address of a download
 
 
 def fetch(config: ConfigDict, folder: Path) -> Iterator[Path]:
@@ -67,22 +68,35 @@ def _fetch_one(download: Download, corpus: Corpus, place: Path) -> None:
     part = place / f"{download.name}.part"
     url = _download(download, corpus, part)
     sha256 = _sha256(part)
-    if not download.checksum:
-        _check_first(download, known, part, sha256)
     try:
-        if download.outputs == (download.name,):
-            part.replace(place / download.name)
-        else:
-            # None gets its name before the archive has been read to its end, and found whole.
-            with tempfile.TemporaryDirectory(prefix=".unpacked", dir=place) as unpacked:
-                unpack(part, download, Path(unpacked))
-                for name in download.outputs:
-                    Path(unpacked, name).replace(place / name)
-    finally:
-        _forget(part)
+        if not download.checksum:
+            _check_first(download, known, sha256, place)
+        _keep(download, part, place, url)
+    except UserError:
+        if url != BY_HAND:  # which may be the user's only copy
+            _forget(part)
+        raise
+    _forget(part)
     files = {name: _sha256(place / name) for name in download.outputs}
     record[download.name] = {"url": url, "sha256": sha256, "files": files}
     write_json(place / RECORD, record)
+
+
+def _keep(download: Download, part: Path, place: Path, url: str) -> None:
+    """Gives the files of a download their names."""
+    if download.outputs == (download.name,):
+        part.replace(place / download.name)
+        return
+    # None gets its name before the archive has been read to its end, and found whole.
+    with tempfile.TemporaryDirectory(prefix=".unpacked", dir=place) as unpacked:
+        try:
+            unpack(part, download, Path(unpacked))
+        except UserError as error:
+            if url != BY_HAND:
+                raise
+            raise UserError(f"{error}; {part} was {BY_HAND}: replace or delete it") from None
+        for name in download.outputs:
+            Path(unpacked, name).replace(place / name)
 
 
 def _read_record(place: Path) -> dict[str, Any]:
@@ -92,8 +106,8 @@ def _read_record(place: Path) -> dict[str, Any]:
 
 def _download(download: Download, corpus: Corpus, part: Path) -> str:
     """Downloads a file and checks it; returns the address that it came from."""
-    if download.checksum and _matches(part, download.checksum):
-        return "put there by hand"
+    if _is_by_hand(download, part):
+        return BY_HAND
     problems = []
     for url in download.urls:
         try:
@@ -116,13 +130,23 @@ def _download(download: Download, corpus: Corpus, part: Path) -> str:
             f"{download.checksum} is published"
         )
         _forget(part)
+    note = version_note(part)
+    # With the note, the file would pass for the beginning of a download.
+    more = f", delete {note}" if not download.checksum and note.exists() else ""
     raise UserError(
         f"{download.name} cannot be fetched: {'; '.join(problems)}. Try again later, or put the "
-        f"file there by hand as {part} and run the same command"
+        f"file there by hand as {part}{more} and run the same command"
     )
 
 
-def _check_first(download: Download, known: Any, part: Path, sha256: str) -> None:
+def _is_by_hand(download: Download, part: Path) -> bool:
+    """Whether the whole file is there, without a note if there is no checksum to tell it by."""
+    if download.checksum:
+        return _matches(part, download.checksum)
+    return part.exists() and not version_note(part).exists()
+
+
+def _check_first(download: Download, known: Any, sha256: str, place: Path) -> None:
     """Checks a file without a published checksum against that of its first fetch."""
     if known is None:
         print(
@@ -131,16 +155,15 @@ def _check_first(download: Download, known: Any, part: Path, sha256: str) -> Non
             flush=True,
         )
     elif known["sha256"] != sha256:
-        _forget(part)
         raise UserError(
             f"{download.name} has sha256:{sha256}, but sha256:{known['sha256']} when it was first "
-            f"fetched, as {part.with_name(RECORD)} says: it has changed; delete that file to take "
+            f"fetched, as {place / RECORD} says: it has changed; delete that file to take "
             "the new one"
         )
 
 
 def _forget(part: Path) -> None:
-    for path in (part, part.with_name(f"{part.name}.version")):
+    for path in (part, version_note(part)):
         path.unlink(missing_ok=True)
 
 

@@ -101,6 +101,11 @@ def transfer(
                 pause *= 2
 
 
+def version_note(part: Path) -> Path:
+    """Returns the file that says of which version a part is; only downloads have one."""
+    return part.with_name(f"{part.name}.version")
+
+
 def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
@@ -114,7 +119,7 @@ def _try(
     trusted: bool,
     patience: Patience,
 ) -> None:
-    start, note = _size(part), part.with_name(f"{part.name}.version")
+    start, note = _size(part), version_note(part)
     version = note.read_text() if note.exists() else ""
     headers = {}
     if start and (version or trusted):

@@ -1,6 +1,7 @@
 """Documents are what the text says stands by itself, and each is in one split."""
 
 import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,20 @@ def test_held_out_text_is_the_end_of_the_training_text(tmp_path):
         int(0.75 * len(text)),
         len(text) - int(0.75 * len(text)),
     ]
+
+
+def test_the_training_text_is_not_held_in_memory(tmp_path):
+    line = "x" * 999
+    (tmp_path / "text").write_text(f"{line}\n" * 5000)
+    keys = settings(tmp_path, validation_fraction=0.1, test_fraction=0.02)
+    open_documents(keys)  # what is imported on first use is not measured
+    tracemalloc.start()
+    found = open_documents(keys)
+    count = sum(1 for _ in found["train"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (count, len(found["validation"]), len(found["test"])) == (4400, 500, 100)
+    assert peak < 0.3 * 5_000_000  # 600 texts are held out
 
 
 def test_a_split_with_a_file_of_its_own_takes_nothing_from_the_training_text(tmp_path):

@@ -12,7 +12,7 @@ from transformer.data.parallel import encode as pipeline
 from transformer.data.parallel.encode import prepare_corpus
 from transformer.data.tokenizer import train as tokenizers
 from transformer.errors import UserError
-from transformer.tasks.translation import save_tokenizers
+from transformer.tasks.translation import load_tokenizers, save_tokenizers
 
 PAIRS = [Pair(f"a{'bcde'[i % 4]} {'x ' * (i % 7)}y", f"u{'vw'[i % 2]} {i}") for i in range(41)]
 
@@ -135,6 +135,30 @@ def test_a_cleared_cache_leaves_a_run_its_own_tokenizers(joint, tmp_path, monkey
     assert sentences(again) == sentences(first)
     with pytest.raises(AssertionError, match="trained again"):
         prepare_corpus(PAIRS[1:], *settings(tmp_path / "cleared", **limits), folder=run)
+
+
+@pytest.mark.parametrize("initial", ["keep", "grow"])
+def test_a_run_goes_on_with_two_equal_tokenizers_of_another_run(initial, tmp_path):
+    old, run = tmp_path / "old", tmp_path / "run"
+    same = [Pair(f"{s} {t}", f"{s} {t}") for s, t, _ in PAIRS]
+    two = {"tokenizer.joint": False}
+    first = prepare_corpus(same, *settings(tmp_path, **two))
+    old.mkdir()
+    save_tokenizers(old, first.source_tokenizer, first.target_tokenizer)
+    assert [path.name for path in old.glob("*.model")] == ["tokenizer.model"]
+    keys = settings(tmp_path, **two, **{"tokenizer.initial": initial, "tokenizer.vocab_size": 99})
+    begun = prepare_corpus(PAIRS, *keys, folder=run, initial=old)
+    assert begun.source_tokenizer.model == begun.target_tokenizer.model
+    run.mkdir()
+    save_tokenizers(run, begun.source_tokenizer, begun.target_tokenizer)
+    shutil.rmtree(old)
+    again = prepare_corpus(PAIRS, *keys, folder=run, initial=old)
+    assert sentences(again) == [pair[:2] for pair in PAIRS]
+    assert all(map(np.array_equal, again.target, begun.target))
+    assert load_tokenizers(run)[1].model == begun.target_tokenizer.model
+    # The control: of other text it is refused.
+    with pytest.raises(UserError, match=r"tokenizer\.target\.model is of other text"):
+        prepare_corpus([Pair(s, f"{t}u") for s, t, _ in PAIRS], *keys, folder=run, initial=old)
 
 
 def test_two_processes_may_encode_the_same_text(tmp_path, monkeypatch):

@@ -111,6 +111,14 @@ def test_sequences_twice_as_long_or_else_test_pairs_joined_measure_length_genera
         assert sides(longer) == joined
 
 
+def test_fewer_than_two_test_pairs_to_join_are_refused_before_the_training():
+    keys = {"source": "grammar", "train_size": 9, "validation_size": 1}
+    with refused("length_generalization_size=3 joins two pairs", "test_size to 2 or more"):
+        open_source(settings(**keys, test_size=1, length_generalization_size=3))
+    joined = open_source(settings(**keys, test_size=2, length_generalization_size=3))
+    assert len(joined["length_generalization"]) == 1  # the control
+
+
 # -- TensorFlow Datasets
 
 

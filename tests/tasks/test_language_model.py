@@ -155,6 +155,7 @@ def test_prompts_of_different_length_are_continued_each_in_its_line(trained):
     assert alone == written[0] + "\n"
 
 
+@pytest.mark.slow
 def test_texts_are_the_same_while_the_cache_grows(trained, monkeypatch):
     """Running text goes on beyond the context, with the end of it as a prompt."""
     texts = {}

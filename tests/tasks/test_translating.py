@@ -269,6 +269,7 @@ def test_translations_do_not_depend_on_batches_order_or_neighbours(loaded):
     assert len({best[0].text for best in expected}) > 3  # the control: they are not all alike
 
 
+@pytest.mark.slow
 def test_a_search_that_grows_and_shrinks_finds_the_same(loaded, monkeypatch):
     translator, params = loaded
     lines = sentences(13)

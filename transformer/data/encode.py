@@ -17,8 +17,8 @@ from ml_collections import ConfigDict
 
 from transformer.data.files.locate import training_text
 from transformer.data.token_store import (
+    ArrayWriter,
     TokenStore,
-    TokenWriter,
     arrays_digest,
     cached_arrays,
 )
@@ -115,7 +115,7 @@ class EncodedBuilder:
 
     def __init__(self, folder: Path | None, **tokenizers: Tokenizer):
         self._tokenizers = tokenizers
-        self._tokens = {name: TokenWriter(folder and folder / f"{name}.npy") for name in tokenizers}
+        self._tokens = {name: ArrayWriter(folder and folder / f"{name}.npy") for name in tokenizers}
         self._lengths = {name: [np.zeros(1, np.int64)] for name in tokenizers}
         self._unknown, self._lost = 0, LostCounter()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Integer, UInt8
 
 from transformer.storage.files import sync, whole_file, write_json
 
@@ -72,37 +72,40 @@ class TextStore:
         return self.bytes[self.offsets[i] : self.offsets[i + 1]].tobytes().decode()
 
 
-class TokenWriter:
-    """Tokens that are added in parts, in memory or, to need none, in an .npy file.
+class ArrayWriter:
+    """Tokens or bytes of text that are added in parts, in memory or, to need none, in an .npy file.
 
     Args:
       path: of the file; None for memory.
+      dtype: of the numbers.
     """
 
-    def __init__(self, path: Path | None):
+    def __init__(self, path: Path | None, dtype: type[np.generic] = np.int32):
         self._path, self._memory, self._count = path, io.BytesIO(), 0
+        self._dtype = np.dtype(dtype)
         if path is not None:
             path.touch()
         self._write_header()
 
-    def add(self, tokens: Int[np.ndarray, "tokens"]) -> None:
-        """Adds tokens after all others."""
+    def add(self, numbers: Integer[np.ndarray, "numbers"]) -> None:
+        """Adds numbers after all others."""
         with self._open() as file:
             file.seek(0, os.SEEK_END)
-            file.write(np.ascontiguousarray(tokens, np.int32).data)
-        self._count += len(tokens)
+            file.write(np.ascontiguousarray(numbers, self._dtype).data)
+        self._count += len(numbers)
 
-    def finish(self) -> Int[np.ndarray, "tokens"]:
-        """Returns all tokens, memory-mapped if they are in a file."""
+    def finish(self) -> Integer[np.ndarray, "numbers"]:
+        """Returns all numbers, memory-mapped if they are in a file."""
         offset = self._write_header()
         if self._path is None:
-            return np.frombuffer(self._memory.getvalue(), np.int32, offset=offset)
+            return np.frombuffer(self._memory.getvalue(), self._dtype, offset=offset)
         sync(self._path)
         return np.load(self._path, mmap_mode="r")
 
     def _write_header(self) -> int:
         """Writes the header of an .npy file, and returns its size, the same for any number."""
-        fields = {"descr": "<i4", "fortran_order": False, "shape": (self._count,)}
+        descr = np.lib.format.dtype_to_descr(self._dtype)
+        fields = {"descr": descr, "fortran_order": False, "shape": (self._count,)}
         with self._open() as file:
             file.seek(0)
             np.lib.format.write_array_header_1_0(file, fields)

@@ -328,8 +328,11 @@ def check_vocabularies(config: ConfigDict, joint: bool) -> None:
 
 
 def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None:
-    """Writes `tokenizer.model`, or `tokenizer.source.model` and `tokenizer.target.model`."""
-    joint = source.model == target.model
+    """Writes `tokenizer.model`, or `tokenizer.source.model` and `tokenizer.target.model`.
+
+    Equal models of different texts have a file each, since a resumed run compares their origins.
+    """
+    joint = (source.model, source.origin) == (target.model, target.origin)
     for name, tokenizer in zip(tokenizer_names(joint), (source, target), strict=False):
         save_tokenizer(workdir / name, tokenizer)
 

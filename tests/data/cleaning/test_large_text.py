@@ -22,7 +22,7 @@ from transformer.data.files.table import TableFile
 from transformer.data.pairs import Pair
 from transformer.data.parallel import files
 from transformer.data.parallel.encode import prepare_corpus
-from transformer.data.token_store import TokenWriter
+from transformer.data.token_store import ArrayWriter
 
 RULES = CleaningRules(40, 3.0, True, remove_near_duplicates=True, min_script_share=0.1)
 PAIRS = [Pair(f"Satz {i % 83} {'x' * (i % 50)}", f"sentence {i % 83}") for i in range(400)]
@@ -176,11 +176,12 @@ def test_small_text_leaves_nothing_in_the_cache(large, monkeypatch, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
 @pytest.mark.parametrize("parts", [[], [3], [0, 5, 7001]])
-def test_tokens_written_in_parts_are_the_file_of_the_whole(tmp_path, parts):
-    whole = np.arange(sum(parts), dtype=np.int32)
+def test_an_array_written_in_parts_is_the_file_of_the_whole(tmp_path, parts, dtype):
+    whole = np.arange(sum(parts)).astype(dtype)
     np.save(tmp_path / "whole.npy", whole)
-    writers = TokenWriter(tmp_path / "parts.npy"), TokenWriter(None)
+    writers = ArrayWriter(tmp_path / "parts.npy", dtype), ArrayWriter(None, dtype)
     for part in np.split(whole, np.cumsum(parts)[:-1]) if parts else []:
         for writer in writers:
             writer.add(part)
@@ -191,7 +192,7 @@ def test_tokens_written_in_parts_are_the_file_of_the_whole(tmp_path, parts):
 
 def test_a_full_disk_is_named_by_the_file():
     with pytest.raises(OSError, match="No space left") as error:
-        TokenWriter(Path("/dev/full")).add(np.zeros(10**5, np.int32))
+        ArrayWriter(Path("/dev/full")).add(np.zeros(10**5, np.int32))
     assert error.value.filename == "/dev/full"
 
 

@@ -9,6 +9,7 @@ import math
 import random
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from transformer.data.corpora.mixing import mix
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, prepare_corpus
-from transformer.data.tokenizer import EOS_ID, PAD_ID, sampling
+from transformer.data.token_store import TextStore
+from transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer, sampling
 from transformer.devices.placement import VmappedRuns
 from transformer.errors import UserError
 
@@ -283,6 +285,33 @@ def test_max_tokens_is_of_the_best_segmentation(tmp_path):
     kept = [prepare(tmp_path, "bpe", strength, **limit).report for strength in (0.0, 0.4)]
     assert kept[0] == kept[1]
     assert kept[0].too_many_tokens > 0
+
+
+class Free(Tokenizer):
+    """Draws at no cost."""
+
+    __init__ = object.__init__
+
+    def normalize(self, text):
+        return text
+
+    def sample(self, text, strength, uniform):
+        return [4] * (1 + int(2 * uniform()))
+
+
+def test_texts_to_draw_of_are_not_held_in_memory(tmp_path):
+    texts = [f"{i} " * 250 for i in range(1000, 1100)]
+    collected = sampling.SampledTexts("source", Free(), 0.1, tmp_path)
+    tracemalloc.start()
+    for _ in range(20):
+        collected.add(texts)
+    arrays = collected.arrays()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    store = TextStore(arrays["source_text"], arrays["source_text_offsets"])
+    assert [store[i] for i in range(2000)] == texts * 20
+    assert (arrays["source_drawn"].shape, {*arrays["source_drawn"].flat}) == ((2000, 2), {1, 2})
+    assert peak < 0.4 * len(store.bytes)  # a part, and twenty bytes of each text
 
 
 # -- refusals

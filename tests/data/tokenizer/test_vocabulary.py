@@ -77,13 +77,16 @@ def is_byte(piece: str) -> bool:
     return re.fullmatch("<0x[0-9A-F]{2}>", piece) is not None
 
 
+# As Chinese: 1,260 characters, most of them rare.
+DRAW = random.Random(0).randrange
+HAN = ["".join(chr(0x4E00 + DRAW(60)) for _ in range(10)) for _ in range(6000)]
+HAN += [chr(0x5000 + i) for i in range(1200)]
+
+
 @pytest.mark.parametrize("size", [1300, 2000])
 @pytest.mark.parametrize("kind", BYTE_KINDS)
 def test_a_text_of_many_characters_leaves_room_for_longer_pieces(kind, size, tmp_path):
-    # As Chinese and English: 1,260 characters, most of them rare. 1,300 pieces cannot hold them.
-    rng = random.Random(0)
-    texts = ["".join(chr(0x4E00 + rng.randrange(60)) for _ in range(10)) for _ in range(6000)]
-    texts += [chr(0x5000 + i) for i in range(1200)] + COMMON
+    texts = HAN + COMMON  # with English, 1,300 pieces cannot hold the characters
     tokenizer = make(tmp_path, texts, kind=kind, vocab_size=size, byte_fallback=True)
     pieces = tokenizer.pieces(range(260, tokenizer.vocab_size))
     assert {"▁hund", *"acdehiknrstuz"} <= set(pieces)
@@ -94,6 +97,17 @@ def test_a_text_of_many_characters_leaves_room_for_longer_pieces(kind, size, tmp
     # The control: without bytes, characters that have no piece are refused.
     wanted = "tokenizer.vocab_size=1100 is less than the characters of the training text: set"
     assert wanted in message(tmp_path, texts=texts, kind=kind, vocab_size=1100)
+
+
+@pytest.mark.parametrize("kind", BYTE_KINDS)
+def test_a_text_of_many_characters_may_keep_its_spaces_and_have_symbols(kind, tmp_path):
+    texts = [f"{text} \t{text}\n" for text in HAN]
+    keys = {"keep_spaces": True, "symbols": ("<a>",), "byte_fallback": True}
+    tokenizer = make(tmp_path, texts, kind=kind, vocab_size=1300, **keys)
+    assert tokenizer.symbols == ("\n", "\t", "<a>")
+    encoded = tokenizer.encode(texts)
+    assert [tokenizer.decode(ids) for ids in encoded] == texts
+    assert any(len(piece) > 1 and piece.isalpha() for piece in tokenizer.pieces(range(1300)))
 
 
 def test_bytes_that_spell_no_character_decode_to_something_harmless(tmp_path):

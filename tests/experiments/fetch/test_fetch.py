@@ -1,19 +1,16 @@
 """A corpus arrives whole and checked, however the network behaves, or one line says why not."""
 
 import hashlib
-import http.server
 import io
 import json
-import os
 import random
 import re
 import socket
 import tarfile
-import threading
-import time
 import zipfile
 
 import pytest
+from file_server import TEXT, names, sha256
 
 from configs import base
 from experiments.config import read_experiment
@@ -22,126 +19,8 @@ from places import ROOT
 from source_settings import refused
 from tiny_run import command
 from transformer import config as rules
-from transformer.data.files.catalogue import CATALOGUE, Corpus, Download
+from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.files.text import read_lines
-
-TEXT = "".join(f"{i}\tline {i * i}\n" for i in range(20_000)).encode()
-QUICK = transfer.Patience(connect=0.5, read=0.3, tries=3, pause=0.001)
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves `server.files`; what `server.ways` has under a path happens to its requests in turn.
-
-    cut: half of what is left; stall: half, and nothing more; slow: in small blocks; a number: that
-    status; a text: a redirect to it.
-    """
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        ways = self.server.ways.get(self.path, [])
-        way = ways.pop(0) if ways else ""
-        self.server.requests.append((self.path, self.headers.get("Range"), way))
-        if isinstance(way, int):
-            return self._say(way, {"Retry-After": "0"})
-        if way.startswith("http"):
-            return self._say(302, {"Location": way})
-        if self.path not in self.server.files:
-            return self._say(404, {})
-        data, version = self.server.files[self.path]
-        start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
-        fresh = self.headers.get("If-Range", version) == version
-        if start and fresh and start >= len(data):
-            return self._say(416, {"Content-Range": f"bytes */{len(data)}"})
-        start = start * fresh * (way != "whole")
-        headers = {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"} if start else {}
-        headers |= {"ETag": version} if version else {}
-        return self._send(206 if start else 200, headers, data[start:], way)
-
-    def _say(self, status, headers):
-        self._send(status, headers, b"", "")
-
-    def _send(self, status, headers, data, way):
-        self.send_response(status)
-        for key, value in {**headers, "Content-Length": str(len(data))}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if way in ("cut", "stall"):
-            self.wfile.write(data[: len(data) // 2])
-            self.wfile.flush()
-            if way == "stall":
-                self.server.released.wait(5)
-            self.close_connection = True
-        elif way == "slow":
-            for i in range(0, len(data), 2**16):
-                self.wfile.write(data[i : i + 2**16])
-                time.sleep(0.01)
-        else:
-            self.wfile.write(data)
-
-    def log_message(self, *arguments):
-        pass
-
-
-class Server(http.server.ThreadingHTTPServer):
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files, self.ways, self.requests = {}, {}, []
-        self.released = threading.Event()
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, *arguments):
-        pass  # a client that goes away
-
-
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start():
-        server = Server()
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        return server
-
-    yield start
-    for server in servers:
-        server.released.set()
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture
-def server(serve):
-    return serve()
-
-
-def sha256(data):
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
-@pytest.fixture
-def get(server, tmp_path, monkeypatch):
-    """Fetches a corpus of one download from the server; returns the folder."""
-    monkeypatch.setattr(fetch, "PATIENCE", QUICK)
-
-    def run(checksum="", urls=("/a.txt",), name="a.txt", hosts=(), **fields):
-        download = Download(
-            name, tuple(u if "//" in u else server.url + u for u in urls), checksum, **fields
-        )
-        settings = {"source": "files"}
-        corpus = Corpus("Title", "its licence", "its authors", (download,), settings, hosts)
-        monkeypatch.setitem(CATALOGUE, "mine", corpus)
-        config = base.get_config()
-        config.data.fetch, config.data.path = "mine", str(tmp_path / "corpus")
-        list(fetch.fetch(config, tmp_path))
-        return tmp_path / "corpus"
-
-    return run
-
-
-def names(folder):
-    return sorted(os.listdir(folder))
 
 
 def test_a_corpus_is_fetched_once_with_its_licence_and_kept_as_it_is(server, get, capsys):
@@ -203,7 +82,7 @@ def test_a_slow_server_is_waited_for_as_long_as_it_sends(server, get):
 
 def test_one_that_hardly_sends_is_given_up(server, get, monkeypatch):
     monkeypatch.setattr(transfer, "MIN_RATE", 1e12)
-    monkeypatch.setattr(fetch, "PATIENCE", QUICK._replace(read=0.01))
+    monkeypatch.setattr(fetch, "PATIENCE", fetch.PATIENCE._replace(read=0.01))
     server.files["/a.txt"] = TEXT, '"1"'
     server.ways["/a.txt"] = ["slow"]
     get(sha256(TEXT))
@@ -299,13 +178,6 @@ def test_without_a_published_checksum_the_first_one_holds(server, get, tmp_path,
     with refused(sha256(TEXT), sha256(TEXT.upper()), "it has changed", "fetched.json"):
         get()
     assert names(folder) == ["fetched.json"]
-
-
-def test_a_file_that_was_put_there_by_hand_is_checked_and_taken(server, get, tmp_path):
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "a.txt.part").write_bytes(TEXT)
-    assert names(get(sha256(TEXT))) == ["a.txt", "fetched.json"]
-    assert not server.requests
 
 
 def test_a_file_of_the_users_is_never_replaced(server, get, tmp_path):

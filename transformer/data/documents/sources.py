@@ -14,6 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.encode import Restartable
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import Fields
 from transformer.data.files.table import FORMATS, TableFile, format_of, skipped_rows, text_value
@@ -102,24 +103,37 @@ def _files(settings: ConfigDict) -> Documents:
 
 
 def _cut(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
-    """Returns "train" and the splits that are cut off its end."""
-    whole = text.documents == "file"
-    units: Any = next(iter(text)) if whole else list(text)
+    """Returns "train" and the splits that are cut off its end.
+
+    Of documents only the held-out ones are in memory.
+    """
+    parts: list[Iterable[str]]
+    if text.documents == "file":
+        whole = next(iter(text))
+        bounds = _bounds(text, len(whole), "characters", fractions)
+        parts = [[whole[start:end]] for start, end in itertools.pairwise(bounds)]
+    else:
+        bounds = _bounds(text, sum(1 for _ in text), "documents", fractions)
+        rest = itertools.islice(text, bounds[1], None)
+        parts = [Restartable(lambda: itertools.islice(text, bounds[1]))]
+        parts += [[*itertools.islice(rest, b - a)] for a, b in itertools.pairwise(bounds[1:])]
+    return dict(zip(("train", *fractions), parts, strict=True))
+
+
+def _bounds(text: "TextFile", count: int, units: str, fractions: Mapping[str, float]) -> list[int]:
+    """Returns 0, the end of the training text and those of the splits after it, in units."""
     left = 1.0 - sum(fractions.values())
-    bounds = [int(left * len(units))]
+    bounds = [0, int(left * count)]
     for fraction in fractions.values():
         left += fraction
-        bounds.append(max(bounds[-1] + 1, int(left * len(units) + 1e-6)))
-    bounds[-1] = len(units)
-    if bounds[0] < 1 or bounds[-2] >= bounds[-1]:
-        what = "characters" if whole else "documents"
+        bounds.append(max(bounds[-1] + 1, int(left * count + 1e-6)))
+    bounds[-1] = count
+    if bounds[1] < 1 or bounds[-2] >= bounds[-1]:
         raise UserError(
-            f"{text.path} has {len(units):,} {what}, too few to hold some out: name files in "
+            f"{text.path} has {count:,} {units}, too few to hold some out: name files in "
             + " and ".join(f"config.data.{split}_source" for split in fractions)
         )
-    parts = [units[start:end] for start, end in itertools.pairwise([0, *bounds])]
-    names = ("train", *fractions)
-    return {name: [part] if whole else part for name, part in zip(names, parts, strict=True)}
+    return bounds
 
 
 @dataclasses.dataclass(frozen=True)

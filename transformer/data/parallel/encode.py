@@ -205,7 +205,7 @@ def encode_corpora(
 
     def encode(tokenizers: Sequence[Tokenizer], partial: Path) -> Encoded:
         builder = EncodedBuilder(partial, source=tokenizers[0], target=tokenizers[-1])
-        sampled = sampled_texts(SIDES, settings, tokenizers)
+        sampled = sampled_texts(SIDES, settings, tokenizers, partial)
         dropped = [_encode(builder, sampled, corpus, tokenizers) for corpus in corpora]
         arrays = {k: array for texts in sampled.values() for k, array in texts.arrays().items()}
         return builder.build(arrays, dropped=dropped)

@@ -35,7 +35,8 @@ def open_source(settings: ConfigDict, earlier: Earlier | None = None) -> Splits:
       earlier: the pairs that are not held out of files, since the weights know them.
 
     Raises:
-      UserError: the source is unknown, a size is negative, or there is an error in the text.
+      UserError: the source is unknown, a size is negative, there is an error in the text, or there
+        are no two test pairs to join.
     """
     if settings.source not in REGISTRY:
         raise UserError(
@@ -43,12 +44,16 @@ def open_source(settings: ConfigDict, earlier: Earlier | None = None) -> Splits:
         )
     check_sizes(settings)
     splits = REGISTRY[settings.source](settings, earlier)
-    if settings.length_generalization_size and "length_generalization" not in splits:
-        return {
-            **splits,
-            "length_generalization": _joined(splits["test"], settings.length_generalization_size),
-        }
-    return splits
+    size = settings.length_generalization_size
+    if not size or "length_generalization" in splits:
+        return splits
+    if not (joined := _joined(splits["test"], size)):
+        raise UserError(
+            f"config.data.length_generalization_size={size} joins two pairs of the test set, which "
+            "has fewer: set config.data.test_size to 2 or more, name a file with more pairs in "
+            "config.data.test_source, or set config.data.length_generalization_size=0"
+        )
+    return {**splits, "length_generalization": joined}
 
 
 def _joined(pairs: Iterable[Pair], count: int) -> list[Pair]:

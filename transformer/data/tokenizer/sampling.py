@@ -8,12 +8,13 @@ import functools
 import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
-from transformer.data.token_store import TextStore, TokenStore
+from transformer.data.token_store import ArrayWriter, TextStore, TokenStore
 from transformer.data.tokenizer.model import Ids, Tokenizer
 from transformer.errors import UserError
 
@@ -82,40 +83,50 @@ class SampledTexts:
       name: of the side.
       tokenizer: of the side.
       strength: see `strength_of`.
+      folder: where the texts are written as they come, so that they need no memory.
     """
 
-    def __init__(self, name: str, tokenizer: Tokenizer, strength: float):
+    def __init__(self, name: str, tokenizer: Tokenizer, strength: float, folder: Path):
         self._name, self._tokenizer, self._strength = name, tokenizer, strength
-        self._texts: list[bytes] = []
-        self._drawn: list[list[int]] = []
+        self._text = ArrayWriter(folder / f"{name}_text.npy", np.uint8)
+        self._lengths, self._drawn = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
+        self._count = 0
 
     def add(self, texts: Sequence[str]) -> None:
         """Adds texts, in their order."""
-        for number, text in enumerate(map(self._tokenizer.normalize, texts), len(self._texts)):
+        encoded, drawn = [], []
+        for number, text in enumerate(map(self._tokenizer.normalize, texts), self._count):
             uniform = _generator("plan", number)
             sample = functools.partial(self._tokenizer.sample, text, self._strength, uniform)
-            self._drawn.append([len(sample()) for _ in range(PLANNED_DRAWS)])
-            self._texts.append(text.encode())
+            drawn += [len(sample()) for _ in range(PLANNED_DRAWS)]
+            encoded.append(text.encode())
+        self._count += len(encoded)
+        self._text.add(np.frombuffer(b"".join(encoded), np.uint8))
+        self._lengths.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        self._drawn.append(np.array(drawn, np.int32))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns what `make_samplers` reads, by name."""
-        offsets = np.cumsum([0, *map(len, self._texts)], dtype=np.int64)
-        text: UInt8[np.ndarray, "bytes"] = np.frombuffer(b"".join(self._texts), np.uint8)
-        drawn = np.array(self._drawn, np.int32).reshape(-1, PLANNED_DRAWS)
         return {
-            f"{self._name}_text": text,
-            f"{self._name}_text_offsets": offsets,
-            f"{self._name}_drawn": drawn,
+            f"{self._name}_text": self._text.finish(),
+            f"{self._name}_text_offsets": np.cumsum(np.concatenate(self._lengths), dtype=np.int64),
+            f"{self._name}_drawn": np.concatenate(self._drawn).reshape(-1, PLANNED_DRAWS),
         }
 
 
 def sampled_texts(
-    names: Sequence[str], settings: ConfigDict, tokenizers: Sequence[Tokenizer]
+    names: Sequence[str], settings: ConfigDict, tokenizers: Sequence[Tokenizer], folder: Path
 ) -> dict[str, SampledTexts]:
-    """Returns the collector of each side that is sampled, by name."""
+    """Returns the collector of each side that is sampled, by name.
+
+    Args:
+      folder: see `SampledTexts`.
+    """
     strengths = strengths_of(settings, tokenizers)
     sides = zip(names, (tokenizers[0], tokenizers[-1]), strengths, strict=True)
-    return {name: SampledTexts(name, own, strength) for name, own, strength in sides if strength}
+    return {
+        name: SampledTexts(name, own, strength, folder) for name, own, strength in sides if strength
+    }
 
 
 def make_samplers(

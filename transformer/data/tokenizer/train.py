@@ -157,7 +157,7 @@ def _train(texts: _Sample, settings, **changes) -> bytes:
         if not spelt or room < 1 or not _too_many_characters(str(error)):
             raise RunError(_explain(str(error), texts, settings)) from None
     try:
-        first = EOS_ID + 1 + len(settings.symbols)
+        first = EOS_ID + 1 + len(_user_symbols(settings))
         frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=first + room))
         kept = "".join(frequent.pieces(range(first, frequent.vocab_size))).replace("▁", "")
         limits = {"character_coverage": MIN_COVERAGE, "required_chars": kept}
@@ -178,6 +178,11 @@ def _characters(model: bytes) -> int:
     return sum(piece.type == piece.NORMAL and len(piece.piece) == 1 for piece in pieces)
 
 
+def _user_symbols(settings) -> list[str]:
+    """The strings that are always one piece, which follow the special ones."""
+    return [*(EXACT_SYMBOLS if settings.keep_spaces else ()), *settings.symbols]
+
+
 def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
     """Returns sentencepiece's model.
 
@@ -185,7 +190,7 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
       changes: changes of its options.
     """
     model = io.BytesIO()
-    symbols = [*(EXACT_SYMBOLS if settings.keep_spaces else ()), *settings.symbols]
+    symbols = _user_symbols(settings)
     options = {
         "vocab_size": settings.vocab_size,
         "character_coverage": settings.character_coverage,
