@@ -130,9 +130,13 @@ def _parse(text: str, like: Any) -> Any:
             raise ValueError(text)
         return text.lower() == "true"
     if isinstance(like, list):
-        parts = [part.strip().strip("'\"") for part in text.strip("()[]").split(",")]
-        return tuple(_parse(part, like[0] if like else "") for part in parts if part)
+        return tuple(_parse(part, like[0] if like else "") for part in _parts(text) if part)
     return type(like)(text)
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    """The parts between commas, without the brackets and quotes of a list of Python."""
+    return tuple(part.strip().strip("'\"") for part in text.strip("()[]").split(","))
 
 
 def _parse_symbols(text: str) -> tuple[str, ...]:
@@ -147,9 +151,11 @@ def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
     return tuple((pair[1], float(pair[2])) for pair in found)
 
 
-# Keys whose lists are not of what their default holds: the parser of a text, and an example.
+# Keys whose lists are not of what their default holds, or where an empty part has a meaning: the
+# parser of a text, and an example.
 LISTS: dict[str, tuple[Callable[[str], Any], list]] = {
     "data.corpora": (_parse_corpora, []),
+    "data.languages": (_parts, ["en", "de"]),
     "tokenizer.symbols": (_parse_symbols, ["<URL>"]),
     "train.learning_rate_factors": (_parse_factors, ["pattern=0.5"]),
 }

@@ -7,10 +7,21 @@ from collections.abc import Iterable
 from ml_collections import ConfigDict
 
 from configs.recipes.size import KEYS
-from transformer.data.corpora.settings import corpora_of
+from transformer.data.cleaning import rules
+from transformer.data.corpora.settings import corpora_of, naming
+from transformer.data.documents import sources as documents
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.holdout import STRATEGIES
-from transformer.data.tokenizer import INITIAL, check_models, check_sampling, check_symbols
+from transformer.data.labelled import sources as labelled
+from transformer.data.parallel import sources as parallel
+from transformer.data.tokenizer import (
+    INITIAL,
+    KINDS,
+    NORMALIZATIONS,
+    check_models,
+    check_sampling,
+    check_symbols,
+)
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
 from transformer.keys import flatten
@@ -22,7 +33,7 @@ from transformer.model.config import RANGES as MODEL_RANGES
 from transformer.model.parameters import check_pattern, rules_of
 from transformer.optim.schedules import SCHEDULES
 from transformer.storage.weights import RULES
-from transformer.tasks import REGISTRY
+from transformer.tasks import REGISTRY, pair_scores
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
 from transformer.tasks.numbers import hparams_of, model_fields
 
@@ -109,6 +120,12 @@ CHOICES: dict[str, Iterable[str]] = {
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.parallel": ("auto", "sequential", "vmap"),
 }
+# By task, the names of `data.source`.
+SOURCES: dict[str, Iterable[str]] = {
+    "translation": parallel.REGISTRY,
+    "language_model": {*documents.REGISTRY, *parallel.REGISTRY},
+    "classification": labelled.REGISTRY,
+}
 
 
 def check(config: ConfigDict) -> None:
@@ -157,6 +174,40 @@ def check_scores(config: ConfigDict) -> None:
     """
     if config.evaluate.moses:
         check_choice("config.evaluate.moses", config.evaluate.moses, MOSES_LANGUAGES.split())
+
+
+def check_text(config: ConfigDict) -> None:
+    """Checks what reading the training text would refuse, for trainings that start much later.
+
+    Whether files and data sets are there is left to the reading.
+
+    Raises:
+      UserError: a name is unknown, or a rule of cleaning would drop every pair.
+    """
+    tokenizer = config.tokenizer
+    check_choice("config.tokenizer.kind", tokenizer.kind, KINDS)
+    if tokenizer.normalization:  # '' is sentencepiece's default
+        check_choice("config.tokenizer.normalization", tokenizer.normalization, NORMALIZATIONS)
+    corpora = corpora_of(config.data)
+    for corpus in corpora:
+        with naming(corpus):
+            _check_source(corpus.data, config.task)
+    if not corpora:
+        _check_source(config.data, config.task)
+    if config.task == "translation":
+        pair_scores.check_scores(config.evaluate)
+
+
+def _check_source(data: ConfigDict, task: str) -> None:
+    """Raises UserError if the settings of one text have an unknown name, or a rule that cannot be.
+
+    Each task reads other keys of them.
+    """
+    check_choice("config.data.source", data.source, SOURCES[task])
+    if task == "language_model":
+        check_choice("config.data.documents", data.documents, documents.DOCUMENTS)
+    if task == "translation":
+        rules.rules_of(data)
 
 
 def _check_subset(config: ConfigDict) -> None:

@@ -105,16 +105,20 @@ def measure(names: Sequence[str], out: Path, data: Path | None, setting: Setting
     return whole_benchmark
 
 
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
 def run(arguments: Sequence[str]) -> int:
     """Measures as the command line says; returns 1 if something is worse than the baseline."""
     parser = Parser(__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder of records")
+    parser.add_argument("--out", type=_path, required=True, help="folder of records")
     parser.add_argument("--parts", help=f"of {','.join(PARTS)}; by default all")
-    parser.add_argument("--data", type=Path, help="folder of Multi30k")
+    parser.add_argument("--data", type=_path, help="folder of Multi30k")
     parser.add_argument("--peers", help="others to train in turn; by default those installed")
     parser.add_argument("--rounds", type=whole(1, 1000), default=Setting().rounds)
-    parser.add_argument("--trace", type=Path, help="folder of profiler traces of the steps")
-    parser.add_argument("--baseline", type=Path, help="an earlier benchmark.json")
+    parser.add_argument("--trace", type=_path, help="folder of profiler traces of the steps")
+    parser.add_argument("--baseline", type=_path, help="an earlier benchmark.json")
     flags = parser.parse_args(arguments)
     names, data = choose(flags.parts, list(PARTS)), find_data(flags.data)
     file = flags.baseline or (BASELINE if BASELINE.is_file() else None)

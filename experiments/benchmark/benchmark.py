@@ -34,8 +34,8 @@ def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
     share_device()
     kinds = choose(options.parts, kinds_of(config))
     peers = comparison.choose(options.peers)
-    before = baseline.read(Path(options.baseline)) if options.baseline else None
-    trace = Path(options.trace) if options.trace else None
+    before = baseline.read(Path(options.baseline).expanduser()) if options.baseline else None
+    trace = Path(options.trace).expanduser() if options.trace else None
     with contextlib.ExitStack() as stack:
         file = options.output and stack.enter_context(open_output(options.output))
         setting, parts = Setting(peers=tuple(peers), trace=trace), {}

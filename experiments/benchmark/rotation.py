@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -31,6 +31,20 @@ class System(NamedTuple):
     optional: bool = False
 
 
+def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
+    """Starts a module of ours with its arguments, in the folder that paths of a config start from.
+
+    Args:
+      arguments: the module's name first.
+      options: of `Popen`; the output is a pipe.
+    """
+    paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    # By -P, no module in that folder is taken for one of ours or of a library.
+    command = [sys.executable, "-P", "-m", *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, **options)
+
+
 class Worker:
     """The process of a system; used in a `with` statement, at whose end it is killed.
 
@@ -41,11 +55,9 @@ class Worker:
 
     def __init__(self, name: str, system: System, log: Path):
         self._name, self._log = name, log
-        command = [sys.executable, "-m", WORKER, system.function, json.dumps(system.order)]
+        arguments = [WORKER, system.function, json.dumps(system.order)]
         with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
-            )
+            self._process = start_module(arguments, stdin=subprocess.PIPE, stderr=errors)
 
     def __enter__(self) -> "Worker":
         return self

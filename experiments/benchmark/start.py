@@ -3,15 +3,13 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from experiments.benchmark.rotation import ROOT, System, Worker
+from experiments.benchmark.rotation import System, Worker, start_module
 from transformer.errors import RunError
 from transformer.storage.files import write_json
 
@@ -61,14 +59,7 @@ def second_step(config: ConfigDict, run: Path, cache: Path) -> float:
     flags = [f"--workdir={run}", f"--config.data.cache_dir={cache}", "--config.train.log_every=1"]
     begin = time.monotonic()
     with (run / "errors").open("wb") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", COMMAND, *flags],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            process_group=0,
-            text=True,
-        )
+        process = start_module([COMMAND, *flags], stderr=errors, process_group=0, text=True)
     assert process.stdout is not None, "it is a pipe"
     try:
         for line in process.stdout:

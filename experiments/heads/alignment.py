@@ -57,11 +57,15 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     that was best when this run was last scored.
 
     Raises:
-      UserError: pairs or links cannot be read or do not fit each other, the links are unknown, or
-        the model has no attention.
+      UserError: pairs or links cannot be read or do not fit each other, the links are unknown, a
+        tag is given for sources that have theirs, or the model has no attention.
     """
     if not has_cross_attention(config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
+    if options.source_tag is not None and options.input is None:
+        raise UserError(
+            f"--source_tag={options.source_tag} is for another text: name it with --input"
+        )
     check_same_run(folder, config)
     pairs, words = _pairs(config, folder, options), _tag_words(options)
     if options.input is not None and options.links is None:
@@ -105,7 +109,7 @@ def _pairs(config: ConfigDict, folder: Path, options: Options) -> list[Pair]:
 
 def _tag_words(options: Options) -> int:
     """The words of the tag that is put before each source, of which no link of a user knows."""
-    return len((options.source_tag or "").split()) if options.input is not None else 0
+    return len((options.source_tag or "").split())
 
 
 def _shifted(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments import recipe
-from transformer.config import check, check_model, check_scores, model_config
+from transformer.config import check, check_model, check_scores, check_text, model_config
 from transformer.errors import UserError
 from transformer.finetuning.source import check_source
-from transformer.keys import assign, flatten
+from transformer.keys import assign, flatten, value_of
 from transformer.model.build import build_model
 from transformer.model.layers import DropoutRates
 from transformer.tasks.classification import make_network
@@ -37,6 +37,12 @@ RATES = (
     "train.r_drop",
     *(f"model.dropout_{name}" for name in DropoutRates._fields),
 )
+# By task, keys that the signatures of all its scores contain.
+SIGNED = {
+    "translation": ("evaluate.sacrebleu_tokenizer",),
+    "language_model": ("data.context", "data.documents"),
+    "classification": ("data.max_tokens",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +75,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
 
     Raises:
       UserError: there is no trial, one sets a key that is not there or a value that cannot be, or
-        two are the same; each is named by its number.
+        two are the same (each is named by its number); or their scores would not be comparable.
     """
     planned: list[PlannedTrial] = []
     seen: dict[str, int] = {}
@@ -85,7 +91,23 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
         planned.append(trial)
     if not planned:
         raise UserError("the sweep has no trials: its sweep() yields nothing")
+    for key in SIGNED.get(config.task, ()):
+        check_signed(config.task, key, [value_of(trial.config, key) for trial in planned])
     return planned
+
+
+def check_signed(task: str, key: str, values: Sequence[object]) -> None:
+    """Checks that scores of trials with these values of a key are comparable.
+
+    Raises:
+      UserError: they would have different signatures, and nothing to compare after the training.
+    """
+    other = next((value for value in values if value != values[0]), None)
+    if key in SIGNED.get(task, ()) and other is not None:
+        raise UserError(
+            f"config.{key} cannot differ ({values[0]} and {other}): it is part of the signature "
+            "of all scores, which would not be comparable; make a sweep of each value"
+        )
 
 
 def set_key(config: ConfigDict, key: str, value: object) -> None:
@@ -118,6 +140,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         check(own)
         check_model(own)
         check_scores(own)
+        check_text(own)
         if own.task == "translation":
             check_vocabularies(own, own.tokenizer.joint)
         check_source(own, trial_folder(folder, number))

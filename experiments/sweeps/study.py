@@ -16,7 +16,13 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna.trial import Trial as Attempt
 
 from experiments.sweeps.listing import fixed_keys, list_differences, number_trials, settings
-from experiments.sweeps.plan import PlannedTrial, group_trials, plan_trial, set_key
+from experiments.sweeps.plan import (
+    PlannedTrial,
+    check_signed,
+    group_trials,
+    plan_trial,
+    set_key,
+)
 from experiments.sweeps.storage import identity, reached, read_identity, storage_of
 from transformer.errors import UserError
 from transformer.metrics.registry import lower_is_better
@@ -265,7 +271,8 @@ def find_trials(
 
 
 def _check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
-    """Raises UserError if a key or a choice of it does not exist, or a range is none."""
+    """Raises UserError if a key or a choice of it does not exist, a range is none, or the scores
+    of its choices are not comparable."""
     tried = copy.deepcopy(config)
     for key, choice in space.items():
         is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in KINDS
@@ -279,6 +286,7 @@ def _check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
         drawn = [choice[1] if choice[0] == "int" else float(choice[1])] if is_range else choice
         for value in drawn:
             set_key(tried, key, value)
+        check_signed(config.task, key, choice[1:] if is_range else choice)
 
 
 def _number(attempt: FrozenTrial) -> int:

@@ -29,6 +29,7 @@ from transformer import tasks, workdir
 from transformer.errors import RunError, UserError
 from transformer.run import Run
 from transformer.storage.files import write_text
+from transformer.tasks.numbers import text_of
 from transformer.train import Trainer
 
 MAX_UNEXPECTED = 3  # trials in a row that fail unexpectedly, before their worker stops
@@ -160,7 +161,7 @@ class Worker:
         return None
 
     def _count_unexpected(self, trial: PlannedTrial, attempt: Attempt, reason: str) -> None:
-        """Counts a failure that may be the machine's, as of a broken GPU.
+        """Counts a failure that may be the machine's, as of a broken GPU or a missing disk.
 
         Raises:
           SweepError: it is the last of so many in a row that the trials are hardly to blame; this
@@ -213,10 +214,20 @@ class Worker:
                 self._fail(trial, attempt, str(error))
             return None
         except UserError as error:  # the text is not there, or cannot be read
-            raise errors.SweepError(str(error)) from error
+            if errors.concerns_all(error) or not self._has_own_text(taken[0][0]):
+                raise errors.SweepError(str(error)) from error
+            # One text after another is missing if a disk is.
+            self._count_unexpected(*taken[-1], str(error))
+            for trial, attempt in taken:
+                self._fail(trial, attempt, str(error))
+            return None
         if len(taken) == 1:
             return self._train_one(*taken[0], made[0])
         return self._train_vmapped(taken, made)
+
+    def _has_own_text(self, trial: PlannedTrial) -> bool:
+        """Whether a trial reads another text than the config of the sweep says, or otherwise."""
+        return text_of(trial.config) != text_of(self.study.config)
 
     def _train_vmapped(self, taken: Taken, made: list[Any]) -> int | None:
         trials = [trial for trial, _ in taken]

@@ -16,10 +16,13 @@ import sacrebleu
 from ml_collections import ConfigDict
 
 from configs import base
+from experiments.config import override
+from experiments.report import numbers
 from experiments.sweeps.study import SAMPLERS
 from places import ROOT
 from transformer import config
 from transformer.data import tokenizer
+from transformer.data.cleaning.rules import rules_of
 from transformer.data.documents import sources as documents
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
@@ -207,3 +210,17 @@ def test_what_flash_attention_cannot_train_is_refused_before_the_text_is_read(ch
         config.check_model(experiment)
     experiment.model.attention_implementation = "chunked"  # control
     config.check_model(experiment)
+
+
+@pytest.mark.parametrize(
+    ("text", "languages"),
+    [("en,de", ("en", "de")), ("en,", ("en", "")), (",de", ("", "de")), ("('en', '')", ("en", ""))],
+)
+def test_one_of_two_languages_may_be_empty_on_the_command_line(text, languages):
+    experiment = base.get_config()
+    override(experiment, "data.languages", text)
+    assert experiment.data.languages == languages
+    assert rules_of(experiment.data).languages == languages
+    again = base.get_config()  # by the command that the report prints
+    override(again, "data.languages", numbers._as_flag(list(languages)))
+    assert again.data.languages == languages

@@ -223,7 +223,7 @@ def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_h
     assert all(path.read_bytes() == data for path, data in before.items())
     other = config.copy_and_resolve_references()
     other.evaluate.checkpoint = "last"
-    with pytest.raises(UserError, match="no checkpoints any more.*copy the checkpoints back"):
+    with pytest.raises(UserError, match=r"no checkpoints any more.*copy the checkpoints back"):
         weights.choose(task, other, averaging_helps, keep=False)
 
 

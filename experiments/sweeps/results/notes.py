@@ -18,6 +18,12 @@ def notes(sweep: Sweep) -> list[str]:
             f"Scores are of the {measures.split} set, because not all runs have scores of a "
             f"{measures.splits[0]} set."
         )
+    if sweep.vocabularies:
+        lines.append(
+            f"Settings are compared by {measures.main.title}. Perplexity, nll and accuracy are "
+            f"left out: they are means over tokens, and {sweep.vocabularies} have different "
+            "vocabularies. results.csv has them, with their signatures."
+        )
     if any(setting.lost for setting in sweep.settings):
         lines.append(
             "In brackets: means over the remaining seeds of settings with pruned or failed seeds. "
@@ -37,7 +43,8 @@ def notes(sweep: Sweep) -> list[str]:
             f"both have.{interval}"
         )
         lines += _test_notes(sweep, found)
-    lines += [text for path, text in measures.about.items() if sweep.has(path)]
+    shown = {measure.path for measure in sweep.scores if sweep.has(measure.path)}
+    lines += [text for path, text in measures.about.items() if path in shown]
     lines.append(
         f"{measures.unit}/s, minutes, parameters and GFLOP/token are means over seeds; minutes are "
         "of training, evaluations included. A column is there if any run has its number."

@@ -19,6 +19,8 @@ from experiments.measures.texts import Texts
 SEED = "seed"  # runs that differ in nothing else repeat one setting
 CONFIDENCE = 0.95
 LOST = ("pruned", "failed")
+# Of language models: with another vocabulary, they are means over other tokens.
+PER_TOKEN = ("perplexity", "nll", "accuracy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,12 +184,14 @@ class Sweep:
       settings: those with a complete trial, in order of first appearance.
       baseline: the one that the others are compared with, or None.
       measures: the task's, of the split that all runs have.
+      vocabularies: two trials with different ones, of language models; empty if there are none.
     """
 
     trials: list[Trial]
     settings: list[Setting]
     baseline: Setting | None
     measures: TaskMeasures
+    vocabularies: str = ""
 
     @functools.cached_property
     def keys(self) -> list[str]:
@@ -201,10 +205,11 @@ class Sweep:
 
     @functools.cached_property
     def scores(self) -> list[Measure]:
-        """All measures of scores, the main one first; some may have no number here."""
+        """The measures that compare, the main one first; some may have no number here."""
         results = [outcome.results for outcome in self.outcomes]
         further = (measure.expand(results) for measure in self.measures.further)
-        return [self.measures.main, *itertools.chain(*further)]
+        found = [self.measures.main, *itertools.chain(*further)]
+        return [each for each in found if not self.vocabularies or each.name not in PER_TOKEN]
 
     def has(self, path: str) -> bool:
         """Whether a setting has a number at a path of the results."""

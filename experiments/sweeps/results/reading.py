@@ -1,5 +1,6 @@
-"""Reads the results of a sweep's runs, and refuses scores that are not comparable."""
+"""Reads the results of a sweep's runs; scores that are not comparable are left out or refused."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,23 @@ SPLITS = ("test", "validation", "length_generalization")
 # differ by rounding.
 TOLERANCE = 0.01
 SCORE_AGAIN = "--mode=evaluate with this --workdir writes it again"
+# Metrics of language models: a byte is the same for all vocabularies, a token is not.
+PER_TOKEN, PER_BYTE = "perplexity", "bits_per_byte"
+
+
+@dataclasses.dataclass(frozen=True)
+class Unlike:
+    """Two trials whose scores by one metric have different signatures.
+
+    Attributes:
+      name: of the metric.
+      trials: their numbers, for people.
+      signatures: of which scores, and both of them.
+    """
+
+    name: str
+    trials: str
+    signatures: str
 
 
 def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) -> Sweep:
@@ -40,7 +58,10 @@ def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) 
     measures = REGISTRY[task].of_split(_common_split(REGISTRY[task].splits, results))
     for trial, result in zip(complete, results, strict=True):
         _check_main(trial, result, measures)
-    _check_signatures(complete, results)
+    if unlike := _find_unlike(complete, results):
+        measures = _without_tokens(measures, unlike)
+        for trial, result in zip(complete, results, strict=True):
+            _check_main(trial, result, measures)
     texts = [_read_texts(*each, measures) for each in zip(complete, results, strict=True)]
     _check_test_sets(complete, texts)
     settings: list[Setting] = []
@@ -57,7 +78,7 @@ def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) 
             if trial.state != "complete" and setting.values == trial.setting:
                 setting.others.append(trial)
     chosen = next((setting for setting in settings if [setting.values] == marked), None)
-    return Sweep(list(trials), settings, chosen, measures)
+    return Sweep(list(trials), settings, chosen, measures, unlike[0].trials if unlike else "")
 
 
 def _common_split(splits: Sequence[str], results: Sequence[dict[str, Any]]) -> str:
@@ -130,20 +151,38 @@ def _refusal(trial: Trial, error: UnreadableError) -> UserError:
     )
 
 
-def _check_signatures(trials: Sequence[Trial], results: Sequence[dict[str, Any]]) -> None:
-    seen: dict[tuple[str, str], tuple[int, str]] = {}
+def _find_unlike(trials: Sequence[Trial], results: Sequence[dict[str, Any]]) -> list[Unlike]:
+    """The metrics of each split for which two trials have different signatures."""
+    first: dict[tuple[str, str], tuple[int, str]] = {}
+    found: dict[tuple[str, str], Unlike] = {}
     for trial, result in zip(trials, results, strict=True):
         for split in SPLITS:
             for key, signature in (result.get(split) or {}).items():
                 if not key.endswith("_signature"):
                     continue
-                number, first = seen.setdefault((split, key), (trial.number, signature))
-                if signature != first:
-                    raise UserError(
-                        f"trials {number} and {trial.number} have different signatures of {split} "
-                        f"{key.removesuffix('_signature')}: {first!r} and {signature!r}: such "
-                        "scores are not comparable; sweep them apart"
-                    )
+                number, other = first.setdefault((split, key), (trial.number, signature))
+                if signature != other:
+                    name = key.removesuffix("_signature")
+                    numbers = f"trials {number} and {trial.number}"
+                    told = f"{split} {name}: {other!r} and {signature!r}"
+                    found.setdefault((split, key), Unlike(name, numbers, told))
+    return list(found.values())
+
+
+def _without_tokens(measures: TaskMeasures, unlike: Sequence[Unlike]) -> TaskMeasures:
+    """The measures of language models whose vocabularies differ.
+
+    Raises:
+      UserError: more differs, and no score is comparable.
+    """
+    if others := [each for each in unlike if each.name != PER_TOKEN]:
+        raise UserError(
+            f"{others[0].trials} have different signatures of {others[0].signatures}: such scores "
+            "are not comparable; sweep them apart"
+        )
+    return dataclasses.replace(
+        measures, main_metric=PER_BYTE, panels=(PER_BYTE,), curves=(PER_BYTE,), curves_note=""
+    )
 
 
 def _check_test_sets(trials: Sequence[Trial], texts: Sequence[Texts | None]) -> None:

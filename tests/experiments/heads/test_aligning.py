@@ -161,6 +161,7 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
         ([f"--links={tmp_path / 'past'}"], ("past, line 7", "50-0")),
         ([pairs, f"--links={tmp_path / 'possible'}"], ("possible has no sure link",)),
         ([pairs, "--output=x"], ("--links is missing",)),
+        (["--source_tag=<2de>"], ("--source_tag=<2de> is for another text", "--input")),
         *(
             ([pairs, sure, f"--output={tmp_path / name}"], (f"{tmp_path / name} is a file that",))
             for name in ("pairs", "sure")

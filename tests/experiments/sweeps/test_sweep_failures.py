@@ -329,6 +329,52 @@ def test_trials_that_fail_by_themselves_do_not_stop_a_worker(tmp_path, monkeypat
     assert states == ["failed"] * 5 + ["complete"]
 
 
+def work_on_texts(folder, monkeypatch, trials, missing, **changes):
+    """Trains trials of which some read a text that is not there; their states and reasons."""
+    Fakes(monkeypatch)
+
+    def make(worker, group):
+        if group[0].number in missing:
+            raise UserError("there is no file train.en")
+        return [None] * len(group)
+
+    monkeypatch.setattr(sweep_worker.Worker, "_make_tasks", make)
+    config = quickstart.get_config()
+    config.update_from_flattened_dict(changes)
+    study = Study(config, plan_trials(config, trials, folder), None, folder)
+    try:
+        sweep_worker.Worker(study, folder).work()
+    finally:
+        states = [study.states()[number] for number in range(len(trials))]
+    return states, study.notes()
+
+
+PATHS = [{"data.path": f"text_{number}"} for number in range(4)]
+
+
+@pytest.mark.parametrize("how", ["sequential", "vmap"])
+def test_a_text_of_one_trial_that_cannot_be_read_fails_that_trial(tmp_path, monkeypatch, how):
+    changes = {"sweep.parallel": how}
+    states, notes = work_on_texts(tmp_path, monkeypatch, PATHS, [1, 3], **changes)
+    assert states == ["complete", "failed", "complete", "failed"]
+    assert notes[1] == "there is no file train.en"
+
+
+def test_a_text_of_all_trials_that_cannot_be_read_ends_the_sweep(tmp_path, monkeypatch):
+    seeds = [{"seed": seed} for seed in range(4)]
+    with pytest.raises(sweep_errors.SweepError, match=r"there is no file train\.en"):
+        work_on_texts(tmp_path, monkeypatch, seeds, range(4))
+    states = Study(quickstart.get_config(), None, None, tmp_path).states()
+    assert list(states.values()) == ["running", *["waiting"] * 3]
+
+
+def test_texts_of_trials_that_cannot_be_read_one_after_another_end_the_sweep(tmp_path, monkeypatch):
+    with pytest.raises(sweep_errors.SweepError, match=r"3 trials in a row .*no file.*stays open"):
+        work_on_texts(tmp_path, monkeypatch, PATHS, range(4))
+    states = Study(quickstart.get_config(), None, None, tmp_path).states()
+    assert list(states.values()) == ["failed", "failed", "running", "waiting"]
+
+
 def test_a_disk_that_was_full_under_another_error_concerns_all():
     error = UserError("the checkpoint could not be written")
     assert not sweep_errors.concerns_all(error)

@@ -7,6 +7,9 @@ import pytest
 from configs import base, quickstart
 from experiments.config import read_experiment
 from experiments.sweeps import plan as sweep_plan
+from experiments.sweeps import study as sweep_study
+from transformer import tasks
+from transformer.config import SOURCES
 from transformer.errors import UserError
 from transformer.keys import flatten
 
@@ -47,6 +50,14 @@ def test_a_trial_is_the_config_with_its_values_set():
         ({"sweep.search": "tpe"}, ("config.sweep.search",)),
         ({"task": "translation"}, ("config.task", "are not comparable")),
         (["seed"], ("['seed']", "dict")),
+        ({"tokenizer.kind": "unigramm"}, ("tokenizer.kind='unigramm'", "bpe, char, unigram, word")),
+        ({"tokenizer.normalization": "nfd"}, ("tokenizer.normalization='nfd'", "nfkc")),
+        ({"data.source": "grammer"}, ("data.source='grammer'", "copy, files, grammar")),
+        ({"data.source": "quotations"}, ("data.source='quotations'", "grammar")),
+        ({"data.languages": ("en",)}, ("data.languages=('en',)", "two languages")),
+        ({"data.languages": ("en", "xx")}, ("data.languages: 'xx'", "choose of")),
+        ({"data.corpora": ({"name": "news", "source": "fiels"},)}, ("'news'", "source='fiels'")),
+        ({"evaluate.sacrebleu_tokenizer": "14a"}, ("'14a'", "13a, intl")),
     ],
 )
 def test_a_wrong_trial_is_named_with_its_number(values, says):
@@ -54,6 +65,54 @@ def test_a_wrong_trial_is_named_with_its_number(values, says):
     assert text.startswith("trial 2 of the sweep: ")
     for part in says:
         assert part in text
+
+
+def config_of(task, **changes):
+    config = base.get_config()
+    metric = {"language_model": "nll", "classification": "accuracy"}.get(task, "bleu")
+    config.update_from_flattened_dict({"task": task, "train.best_metric": metric, **changes})
+    return config
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "other", "says"),
+    [
+        ("language_model", "quotations", {"data.source": "toy_reviews"}, "source='toy_reviews'"),
+        ("language_model", "quotations", {"data.documents": "lines"}, "documents='lines'"),
+        ("classification", "toy_reviews", {"data.source": "grammar"}, "source='grammar'"),
+    ],
+)
+def test_the_names_of_a_trials_text_are_those_of_its_task(task, source, other, says):
+    config = config_of(task, **{"data.source": source})
+    assert says in refusal({"seed": 1}, other, config=config)
+    plan({"seed": 1}, config=config)  # the control
+
+
+def test_every_task_has_names_of_sources():
+    assert SOURCES.keys() == tasks.REGISTRY.keys()
+    assert sweep_plan.SIGNED.keys() <= tasks.REGISTRY.keys()
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "key", "values"),
+    [
+        ("translation", "grammar", "evaluate.sacrebleu_tokenizer", ("13a", "intl")),
+        ("language_model", "quotations", "data.context", (8, 16)),
+        ("language_model", "quotations", "data.documents", ("line", "paragraph")),
+        ("classification", "toy_reviews", "data.max_tokens", (32, 64)),
+    ],
+)
+def test_trials_whose_scores_will_not_be_comparable_are_refused(task, source, key, values):
+    config = config_of(task, **{"data.source": source})
+    text = refusal(*({key: value} for value in values), config=config)
+    assert f"config.{key} cannot differ ({values[0]} and {values[1]})" in text
+    # Also where one trial has the value of the config.
+    assert f"config.{key}" in refusal({key: values[1]}, {"seed": 1}, config=config)
+    # The control: all have one value.
+    assert len(plan(*({key: values[1], "seed": seed} for seed in range(2)), config=config)) == 2
+    with pytest.raises(UserError, match=f"{key} cannot differ"):
+        sweep_study._check_space({key: list(values)}, config)
+    sweep_study._check_space({key: [values[1]], "data.seed": [1, 2]}, config)
 
 
 @pytest.mark.parametrize("size", ["grammar", "copy", "multi30k"])
@@ -105,8 +164,7 @@ def test_a_plan_counts_no_encoder_of_a_language_model():
 
 
 def test_a_plan_knows_the_memory_of_a_classifier():
-    config = base.get_config()
-    config.task, config.train.best_metric = "classification", "accuracy"
+    config = config_of("classification", **{"data.source": "toy_reviews"})
     v, d, f = 101, 6, 4
     config.tokenizer.vocab_size, config.model.num_encoder_layers = v, 1
     config.model.d_model, config.model.d_ff, config.model.num_heads = d, f, 2

@@ -117,12 +117,39 @@ def test_the_answer_of_language_models_has_no_picture_by_length(tmp_path):
     assert float(rows[0]["test_nll"]) == pytest.approx(1.5, abs=0.05)
 
 
-def test_different_vocabularies_are_refused(tmp_path):
+def test_language_models_of_different_vocabularies_are_compared_by_bits_per_byte(tmp_path):
+    trials = language_models(tmp_path)
+    for trial in trials[3:]:  # of the second setting, whose tokens are half as long
+        path = trial.folder / "results.json"
+        path.write_text(path.read_text().replace("vocabulary:ab", "vocabulary:xy"))
+    sweep = read_sweep("language_model", trials, baseline=0)
+    assert sweep.measures.main.path == "test.bits_per_byte"
+    assert sweep.comparisons[1].difference.mean == pytest.approx(-0.3 / math.log(2), abs=0.03)
+    titles = build_table(sweep).titles
+    assert {"bits/byte", "word perplexity", "p"} <= set(titles)
+    assert not {"perplexity", "nll (nats)", "accuracy (%)"} & set(titles)
+    assert signatures(sweep) == {"bits/byte": "context:8", "word perplexity": "context:8"}
+    told = "\n".join(notes(sweep))
+    assert "compared by bits/byte" in told
+    assert "trials 0 and 3 have different vocabularies" in told
+    assert "exp(nll)" not in told
+    assert [axes.get_xlabel() for axes in build_figures(sweep)["scores"].axes] == [
+        "bits/byte (lower is better)"
+    ]
+    [first, *_] = csv.DictReader(io.StringIO(to_csv(sweep)))
+    assert first["test_perplexity_signature"] == "context:8|vocabulary:ab"
+
+
+def test_scores_of_other_contexts_and_other_cuts_are_refused(tmp_path):
     trials = language_models(tmp_path, seeds=(0,))
-    other = {"perplexity_signature": "context:8|vocabulary:xy"}
+    other = {f"{name}_signature": "context:9" for name in ("perplexity", "bits_per_byte")}
     trials.append(write_language_model(tmp_path, 7, {"model.architecture": "k7"}, 1.0, **other))
-    with pytest.raises(UserError, match=r"0 and 7 have different signatures of .*perplexity"):
+    with pytest.raises(UserError, match="0 and 7 have different signatures of test bits_per_byte"):
         read_sweep("language_model", trials)
+    trials = classifiers(tmp_path / "classifiers", [[range(9)]])
+    others = classifiers(tmp_path / "others", [[], [range(9)]], accuracy_signature="cut")
+    with pytest.raises(UserError, match="different signatures of test accuracy: 'texts' and 'cut'"):
+        read_sweep("classification", [*trials, *others])
 
 
 def test_a_run_without_the_main_score_is_named(tmp_path):
