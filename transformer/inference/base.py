@@ -45,7 +45,7 @@ class Predictor(abc.ABC):
         return self._traced_init.out_info
 
     def draw_params(self, key: Array) -> Params:
-        """Returns what `init_params` does, by a compiled program."""
+        """Returns what `init_params` does, by a compiled program; cannot be traced."""
         # The program is needed once, and freed with what `compile` returns; it would hold 100 MB.
         return self._traced_init.lower().compile()(key)
 

@@ -164,7 +164,7 @@ class Task(abc.ABC):
         return self.config.model.d_model
 
     def init_params(self, key: Array) -> Params:
-        """Returns fresh float32 parameters."""
+        """Returns fresh float32 parameters; cannot be traced, as the predictor's function can."""
         return self.predictor.draw_params(key)
 
     def hparams(self) -> dict[str, float]:
