@@ -18,7 +18,7 @@ SPLITS = ("test", "validation", "length_generalization")
 TOLERANCE = 0.01
 SCORE_AGAIN = "--mode=evaluate with this --workdir writes it again"
 # Metrics of language models: a byte is the same for all vocabularies, a token is not.
-PER_TOKEN, PER_BYTE = "perplexity", "bits_per_byte"
+PERPLEXITY, BITS_PER_BYTE = "perplexity", "bits_per_byte"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,13 +175,18 @@ def _without_tokens(measures: TaskMeasures, unlike: Sequence[Unlike]) -> TaskMea
     Raises:
       UserError: more differs, and no score is comparable.
     """
-    if others := [each for each in unlike if each.name != PER_TOKEN]:
+    other = next((each for each in unlike if each.name != PERPLEXITY), unlike[0])
+    if other.name != PERPLEXITY or measures.main_metric != PERPLEXITY:
         raise UserError(
-            f"{others[0].trials} have different signatures of {others[0].signatures}: such scores "
-            "are not comparable; sweep them apart"
+            f"{other.trials} have different signatures of {other.signatures}: such scores are not "
+            "comparable; sweep them apart"
         )
     return dataclasses.replace(
-        measures, main_metric=PER_BYTE, panels=(PER_BYTE,), curves=(PER_BYTE,), curves_note=""
+        measures,
+        main_metric=BITS_PER_BYTE,
+        panels=(BITS_PER_BYTE,),
+        curves=(BITS_PER_BYTE,),
+        curves_note="",
     )
 
 
