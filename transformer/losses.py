@@ -1,6 +1,7 @@
 """Cross-entropy with label smoothing [5.4], without ever holding all logits at once."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ def cross_entropy(
     which needs no one-hot array. Only `loss` has a gradient.
 
     The logits are by far the largest array of a batch. Therefore they are computed for a few target
-    positions at a time, together with their gradient.
+    positions at a time, together with their gradient; on a CPU, those of padding are left out.
 
     If the mesh of the program that is traced has an axis `ROWS`, each of its devices adds up its
     own rows, and the sums and the gradient of the table are reduced once, after the last chunk.
@@ -73,14 +74,7 @@ def row_nll(
     weights: Float[Array, "B L"],
 ) -> Float[Array, "B"]:
     """Returns the negative log-likelihood of each row, in nats, see `cross_entropy`."""
-
-    def body(total, chunk):
-        features, labels, weights = chunk
-        _, log_normalizer, label_logits = _logits(features, table, labels)
-        return total + ((log_normalizer - label_logits) * weights)[0].sum(axis=-1), None
-
-    chunks = _chunks(features, table, labels, weights, None)
-    return jax.lax.scan(body, jnp.zeros(len(labels), jnp.float32), chunks)[0]
+    return _on_own_rows(_row_nll)(features, table, labels, weights, 0.0, None)[1]
 
 
 def two_passes(batch: Any, r_drop: float | Float[Array, ""] | None) -> Any:
@@ -187,38 +181,48 @@ def _on_own_rows(work: Callable) -> Callable:
     )
 
 
+def _row_nll(features, table, labels, weights, smoothing, r_drop):
+    """Returns no sums, and the negative log-likelihood of each row."""
+    chunks = _cut(features, table, labels, weights, r_drop)
+
+    def body(i, nll):
+        _, log_normalizer, label_logits = _logits(*chunks.take(i)[:2], table)
+        return nll.at[i].set(log_normalizer - label_logits)
+
+    nll = jax.lax.fori_loop(0, chunks.turns, body, jnp.zeros(chunks.labels.shape, jnp.float32))
+    return (), (chunks.restore(nll, labels.shape) * weights).sum(axis=1)
+
+
 def _sums(features, table, labels, weights, smoothing, r_drop):
     """Returns (loss, nll, correct), and nothing of each row."""
-    chunks = _chunks(features, table, labels, weights, r_drop)
+    chunks = _cut(features, table, labels, weights, r_drop)
 
-    def body(sums, chunk):
-        sums = jax.tree.map(jnp.add, sums, _chunk_sums(chunk, table, smoothing, r_drop)[0])
-        return sums, None
+    def body(i, sums):
+        new, _ = _chunk_sums(chunks.take(i), table, smoothing, r_drop)
+        return jax.tree.map(jnp.add, sums, new)
 
     zero = jnp.zeros((), jnp.float32)
-    return jax.lax.scan(body, (zero, zero, zero), chunks)
+    return jax.lax.fori_loop(0, chunks.turns, body, (zero, zero, zero)), None
 
 
 def _sums_and_gradients(features, table, labels, weights, smoothing, r_drop):
     """Returns ((loss, nll, correct), gradient of loss by table), and that by features."""
-    chunks = _chunks(features, table, labels, weights, r_drop)
+    chunks = _cut(features, table, labels, weights, r_drop)
 
-    def body(carry, chunk):
-        sums, d_table = carry
+    def body(i, carry):
+        (sums, d_table), d_features = carry
+        chunk = chunks.take(i)
         new, d_logits = _chunk_sums(chunk, table, smoothing, r_drop)
         d_logits = d_logits.astype(features.dtype)
-        d_features = jnp.einsum("PBLV,VD->PBLD", d_logits, table.astype(features.dtype))
-        d_table += jnp.einsum(
-            "PBLV,PBLD->VD", d_logits, chunk[0], preferred_element_type=jnp.float32
-        )
-        return (jax.tree.map(jnp.add, sums, new), d_table), d_features
+        own = jnp.einsum("PNV,VD->PND", d_logits, table.astype(features.dtype))
+        d_table += jnp.einsum("PNV,PND->VD", d_logits, chunk[0], preferred_element_type=jnp.float32)
+        return (jax.tree.map(jnp.add, sums, new), d_table), d_features.at[i].set(own)
 
     zero = jnp.zeros((), jnp.float32)
-    start = ((zero, zero, zero), jnp.zeros(table.shape, jnp.float32))
-    totals, d_features = jax.lax.scan(body, start, chunks)
-    d_features = jnp.moveaxis(d_features, (0, 2), (2, 0))  # [B / P, P, chunks, l, D]
-    d_features = d_features.reshape(features.shape[0], -1, features.shape[2])
-    return totals, d_features[:, : features.shape[1]]
+    start = (zero, zero, zero), jnp.zeros(table.shape, jnp.float32)
+    zeros = jnp.zeros_like(chunks.features)
+    totals, d_features = jax.lax.fori_loop(0, chunks.turns, body, (start, zeros))
+    return totals, chunks.restore(d_features, features.shape)
 
 
 def _backward(residuals, cotangents):
@@ -231,29 +235,63 @@ def _backward(residuals, cotangents):
 _chunked_loss.defvjp(_forward, _backward)
 
 
-def _chunks(features, table, labels, weights, r_drop):
-    """Cuts [B, L, ...] into [chunks, P, B / P, l, ...] for P passes over each row.
+class _Chunks(NamedTuple):
+    """The positions of a batch in chunks, [chunks, P, N, ...] for P passes over each row.
 
-    L is cut into chunks, not B, which devices may divide.
+    Attributes:
+      turns: the number of chunks that hold all positions that count.
+      places: the place of each position, row by row, among those of all chunks; None if the same.
     """
-    batch, length = labels.shape
-    held = CHUNK_LOGITS.get(jax.default_backend(), CHUNK_LOGITS["gpu"])
-    most = max(1, held // (batch * table.shape[0]))
-    count = -(-length // most)
-    chunk = -(-length // count)  # equal lengths, so that there is little padding
+
+    features: Float[Array, "chunks P N D"]
+    labels: Int[Array, "chunks P N"]
+    weights: Float[Array, "chunks P N"]
+    turns: int | Int[Array, ""]
+    places: Int[Array, "positions"] | None
+
+    def take(self, i):
+        """Returns features, labels and weights of one chunk."""
+        return self.features[i], self.labels[i], self.weights[i]
+
+    def restore(self, x, shape):
+        """Returns an array of all chunks, [chunks, P, N, ...], in the shape of the batch."""
+        passes = x.shape[1]
+        x = jnp.moveaxis(x, 0, 1).reshape(passes, -1, *x.shape[3:])
+        x = x[:, : math.prod(shape[:2]) // passes] if self.places is None else x[:, self.places]
+        return jnp.moveaxis(x.reshape(passes, -1, *shape[1:]), 0, 1).reshape(shape)
+
+
+def _cut(features, table, labels, weights, r_drop):
+    """Cuts the positions of a batch into chunks.
+
+    On a CPU, those that count come first, and chunks of nothing but padding are left out. An
+    accelerator takes them all: between two chunks, the host would wait for their number.
+    """
+    passes, backend = (1 if r_drop is None else 2), jax.default_backend()
+    total = labels.size // passes
+    held = CHUNK_LOGITS.get(backend, CHUNK_LOGITS["gpu"]) // (passes * table.shape[0])
+    count = -(-total // max(1, held))
+    size = -(-total // count)  # equal sizes, so that there is little padding
+    turns, order, places = count, None, None
+    if backend == "cpu":
+        padding = _by_pass(weights, passes)[0].ravel() == 0
+        order = jnp.argsort(padding, stable=True)
+        places = jnp.argsort(order)
+        turns = -(-jnp.sum(~padding) // size)
 
     def cut(x):
-        padding = [(0, 0), (0, count * chunk - length)] + [(0, 0)] * (x.ndim - 2)
-        rows = _by_pass(jnp.pad(x, padding), 1 if r_drop is None else 2)
-        return jnp.moveaxis(rows.reshape(*rows.shape[:2], count, chunk, *x.shape[2:]), 2, 0)
+        x = _by_pass(x, passes).reshape(passes, total, *x.shape[2:])
+        x = x if order is None else x[:, order]
+        x = jnp.pad(x, [(0, 0), (0, count * size - total)] + [(0, 0)] * (x.ndim - 2))
+        return jnp.moveaxis(x.reshape(passes, count, size, *x.shape[2:]), 1, 0)
 
-    return cut(features), cut(labels), cut(weights)
+    return _Chunks(cut(features), cut(labels), cut(weights), turns, places)
 
 
-def _logits(features, table, labels):
+def _logits(features, labels, table):
     """Returns the logits of one chunk in float32, their logsumexp, and those of the labels."""
     logits = jnp.einsum(
-        "PBLD,VD->PBLV", features, table.astype(features.dtype), preferred_element_type=jnp.float32
+        "PND,VD->PNV", features, table.astype(features.dtype), preferred_element_type=jnp.float32
     )
     label_logits = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     return logits, jax.nn.logsumexp(logits, axis=-1), label_logits
@@ -262,7 +300,7 @@ def _logits(features, table, labels):
 def _chunk_sums(chunk, table, smoothing, r_drop):
     """Returns (loss, nll, correct) of one chunk, and the gradient of loss by its logits."""
     features, labels, weights = chunk
-    logits, log_normalizer, label_logits = _logits(features, table, labels)
+    logits, log_normalizer, label_logits = _logits(features, labels, table)
     nll = log_normalizer - label_logits
     uniform = log_normalizer - logits.mean(axis=-1)
     loss = (1.0 - smoothing) * nll + smoothing * uniform

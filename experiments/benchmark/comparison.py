@@ -28,13 +28,11 @@ INSTALL = "pip install -r requirements-peers.txt"
 
 
 def installed() -> list[str]:
-    """Returns the peers whose packages are there, but those that compile: they take minutes."""
+    """Returns the peers that are measured by default, if their packages are there."""
     there = {name for peer in PEERS.values() for name in peer.packages}
     there = {name for name in there if importlib.util.find_spec(name)}
     return [
-        name
-        for name, peer in PEERS.items()
-        if there.issuperset(peer.packages) and name != "torch_compile"
+        name for name, peer in PEERS.items() if peer.by_default and there.issuperset(peer.packages)
     ]
 
 

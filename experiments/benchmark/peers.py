@@ -23,12 +23,14 @@ class Peer(NamedTuple):
 
     Attributes:
       keeps_memory: whether its process keeps freed memory, as that of our trainings does.
+      by_default: whether it is measured unless others are named.
     """
 
     title: str
     function: str
     packages: tuple[str, ...]
     keeps_memory: bool = False
+    by_default: bool = True
 
 
 PEERS = {
@@ -37,6 +39,13 @@ PEERS = {
         "torch.nn.Transformer, torch.compile",
         "experiments.benchmark.peers.torch_compile_step",
         ("torch",),
+        by_default=False,  # compiles for minutes
+    ),
+    "torch_bfloat16": Peer(
+        "torch.nn.Transformer, bfloat16",
+        "experiments.benchmark.peers.torch_bfloat16_step",
+        ("torch",),
+        by_default=False,  # of a lower precision
     ),
     "hugging_face": Peer(
         "Hugging Face",
@@ -47,7 +56,7 @@ PEERS = {
 PEERS |= {
     f"{name}_keep": peer._replace(title=f"{peer.title}, memory kept", keeps_memory=True)
     for name, peer in PEERS.items()
-    if name != "torch_compile"
+    if peer.by_default
 }
 
 
@@ -63,6 +72,19 @@ def torch_compile_step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
     model = _torch_model(order)
     _serve(model, torch.compile(model, dynamic=False), order, turn)
+
+
+def torch_bfloat16_step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
+    """Trains the same with products in bfloat16 and float32 parameters, as `autocast` chooses."""
+    import torch
+
+    model = _torch_model(order)
+
+    def logits(source: Any, target: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(source, target).float()
+
+    _serve(model, logits, order, turn)
 
 
 def _torch_model(order: Mapping[str, Any]) -> Any:

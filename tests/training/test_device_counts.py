@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_vmapped_runs import seeds
@@ -28,6 +29,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import jax
+import jax.numpy as jnp
 import test_device_counts as tests
 assert jax.device_count() == int(sys.argv[1])
 getattr(tests, sys.argv[2])(*map(Path, sys.argv[3:]))
@@ -111,9 +113,14 @@ def reduce_a_step(folder):
     arguments = trainer.fresh_state(), batch, trainer.hparams
     inside, outside = reductions(trainer.train_step.lower(*arguments).compile().gradient)
     assert (inside, outside > 0) == (0, True)
-    # Control: XLA's own division of the loop, whose body reduces the table's gradient.
-    undivided = jax.jit(run.make_train_step()).lower(*arguments).compile()
-    assert reductions(undivided)[0] > 0
+
+    def add(rows):
+        start, steps = jnp.zeros((7, 7)), jnp.moveaxis(rows, 1, 0)
+        return jax.lax.scan(lambda total, x: (total + x.T @ x, None), start, steps)[0]
+
+    # Control: XLA's own division of such a loop, whose body reduces the sum over the rows.
+    own = trainer.placement.put_batch(np.ones((2 * 11, 5, 7), np.float32))
+    assert reductions(jax.jit(add).lower(own).compile())[0] > 0
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """The chunked loss is a loop over tokens in float64, and its gradient that of one-hot targets."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +12,8 @@ from transformer import losses
 from transformer.losses import class_cross_entropy, cross_entropy, row_nll, two_passes
 
 B, L, D, V = 3, 7, 5, 11
-# Positions a chunk: one, even where that is too many; two, of seven: the last is half padding; all.
-CHUNKS = {1: 1, 2: 2 * B * V + 5, 7: 2**22}
+# Positions per chunk: one, even if that is too many; six of 21, of which 11 count; all.
+CHUNKS = {1: 1, 6: 6 * V + 5, 21: 2**22}
 
 
 @pytest.fixture(params=CHUNKS)
@@ -119,6 +121,57 @@ def test_tokens_of_weight_zero_do_not_matter(chunk):
     # Control: features of tokens that count do matter.
     (_, moved), _ = run(jnp.where(off[..., None], features, 9.0), labels)
     assert abs(moved.loss - sums.loss) > 0.1
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_chunks_of_padding_are_left_out(gradient, chunk, monkeypatch):
+    chunks, chunk_sums = [], losses._chunk_sums
+
+    def count(chunk, *others):
+        jax.debug.callback(lambda weights: chunks.append(weights.sum()), chunk[2])
+        return chunk_sums(chunk, *others)
+
+    monkeypatch.setattr(losses, "_chunk_sums", count)
+    features, *others = make_inputs()
+
+    def loss(features):
+        return cross_entropy(features, *others, 0.1).loss
+
+    jax.block_until_ready((jax.grad(loss) if gradient else loss)(features))
+    jax.effects_barrier()
+    assert [int(count) for count in chunks] == {1: [1] * 11, 6: [6, 5], 21: [11]}[chunk]
+
+
+def test_a_batch_of_padding_has_no_loss_and_no_gradient(chunk):
+    features, table, labels, weights = make_inputs()
+
+    def loss(features, table):
+        return cross_entropy(features, table, labels, 0 * weights, 0.1).loss
+
+    value, gradients = jax.value_and_grad(loss, (0, 1))(features, table)
+    assert value == 0
+    assert not any(np.any(gradient) for gradient in gradients)
+    np.testing.assert_array_equal(row_nll(features, table, labels, 0 * weights), 0.0)
+
+
+@pytest.mark.parametrize("r_drop", [None, 0.7])
+def test_an_accelerator_takes_all_chunks_in_their_order(chunk, monkeypatch, r_drop):
+    """The other order of positions, traced for a GPU and computed here."""
+    features, table, *others = make_inputs() if r_drop is None else make_pairs()
+
+    def run():
+        def loss(features, table):
+            sums = cross_entropy(features, table, *others, 0.1, r_drop)
+            return sums.loss, sums
+
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(features, table)
+
+    here = run(), row_nll(features, table, *others)
+    monkeypatch.setitem(losses.CHUNK_LOGITS, "gpu", losses.CHUNK_LOGITS["cpu"])
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    there = run(), row_nll(features, table, *others)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, there, here)
 
 
 def test_the_likelihoods_of_rows_are_those_of_batches_of_one(chunk):
