@@ -54,5 +54,6 @@ docs: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	touch $@
 
+# Trained models in runs/ stay.
 clean:
-	rm -rf .venv build runs
+	rm -rf .venv build

@@ -157,7 +157,8 @@ def _add_rows(data: ConfigDict) -> None:
     # at its end.
     data.documents = "line"  # line | paragraph (blank lines between) | file
     data.context = 256
-    data.each_position = False  # one sequence per position: no look-ahead mask needed, slower
+    # One sequence per position, data.context times as many: no look-ahead mask needed, slower.
+    data.each_position = False
     data.validation_fraction = 0.1
     data.test_fraction = 0.0
     # Training pairs of files: only this many of those without a fault of their own, chosen by the
@@ -171,7 +172,7 @@ def _add_rows(data: ConfigDict) -> None:
     data.languages = ("", "")  # of a file's source and target, such as en,de; '' is any
     # Smallest probability of a side's language that is kept, over that of the most probable one.
     data.min_language_ratio = 0.05
-    data.min_script_share = 0.0  # of a side's sentences that a script must have; 0 keeps all
+    data.min_script_fraction = 0.0  # of a side's sentences that a script must have; 0 keeps all
     data.remove_copies = False  # targets that repeat most of their source
     data.remove_mojibake = False  # "Ã¼" for "ü"
     data.match_numbers = False  # the same digits on both sides, see filters.numbers_differ
@@ -184,8 +185,9 @@ def _add_rows(data: ConfigDict) -> None:
     data.batch_tokens = 4096  # per side, padding included
     data.batch_sentences = 0  # maximum sequences per batch; 0: limited only by batch_tokens
     data.num_buckets = 8  # static lengths of batches; each compiles once
-    # Batch sizes, but a language model's, are multiples of this. A batch that the devices do not
-    # divide is filled up with empty rows.
+    # Batch sizes, but a language model's, are multiples of this, even if that is more tokens than
+    # batch_tokens, or of batch_sentences if that is less. A batch that the devices do not divide is
+    # filled up with empty rows.
     data.batch_multiple = 8
     data.prefetch = 8  # batches made ahead, for whose shapes the step also compiles ahead
     data.cache_dir = ""  # tokenizers and token arrays by content; '' is ~/.cache/transformer
@@ -267,7 +269,7 @@ def _train() -> ConfigDict:
     # On validation: any of the task's metrics in transformer/metrics/registry.py.
     train.best_metric = "bleu"
     train.patience = 0  # evaluations without a better best_metric before stopping; 0: never
-    train.max_nonfinite_steps = 50  # non-finite steps in a row before giving up
+    train.max_nonfinite_steps = 50  # in a row, before giving up; counted at log_every
     return train
 
 

@@ -34,7 +34,7 @@ def get_config():
     config.data.remove_copies = True
     config.data.remove_mojibake = True
     config.data.match_numbers = True
-    config.data.min_script_share = 0.01
+    config.data.min_script_fraction = 0.01
     config.tokenizer.vocab_size = 8000
     config.tokenizer.byte_fallback = True
 

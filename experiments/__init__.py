@@ -1,4 +1,4 @@
-"""What is done with the library; `experiments.train(config, workdir)` trains a run from Python."""
+"""The use of the library; `experiments.train(config, workdir)` trains a run from Python."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -54,7 +54,7 @@ def read_given(name: str | None, overrides: Sequence[tuple[str, str]]) -> Experi
 
 
 def read_experiment(name: str) -> Experiment:
-    """Returns what `get_config()`, and in a sweep `sweep()` or `space()`, of a file return.
+    """Returns the results of `get_config()`, and of `sweep()` or `space()` if a file has them.
 
     Args:
       name: of the file; what follows a colon after it is the argument of `get_config`, and of
@@ -99,7 +99,7 @@ def _call(function: Callable, argument: tuple[str, ...]) -> Any:
 
 
 def override(config: ConfigDict, key: str, text: str) -> None:
-    """Sets a key to what the text says, in the type that the key has.
+    """Sets a key to the value that the text gives, in the type of the key.
 
     Raises:
       UserError: there is no such key (the nearest is named), or the text is of another type.

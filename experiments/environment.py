@@ -23,7 +23,7 @@ PACKAGES = (
 
 
 def record(folder: Path) -> None:
-    """Writes what `describe` returns into a run's folder, with the time, before it trains.
+    """Writes the result of `describe` into a run's folder, with the time, before it trains.
 
     It describes the last start: a resumed run replaces the record of earlier starts.
     """
@@ -35,7 +35,7 @@ def record(folder: Path) -> None:
 def describe() -> dict[str, Any]:
     """Returns the versions, the machine and the commit of this process, as JSON has it.
 
-    `code` is None where the code is no git checkout of its own; a package that is missing is left
+    `code` is None if the code is not a git checkout of its own; a package that is missing is left
     out.
     """
     device = jax.devices()[0]

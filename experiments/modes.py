@@ -24,11 +24,11 @@ class Mode(NamedTuple):
 
     Attributes:
       function: its dotted path, in which {task} stands for the task's name. It takes the config and
-        the run's folder, and `Options` where the mode reads flags; it returns the files it wrote,
+        the run's folder, and `Options` if the mode reads flags; it returns the files it wrote,
         as it writes them, or None.
       help: a line for --help.
       flags: the fields of `Options` that it reads.
-      tasks: that have it; all where it names none.
+      tasks: that have it; all if it names none.
       log: the stream of its log messages: "stderr" if its answers go to stdout.
       workdir: whether it works on a run's folder; None if it takes neither folder nor config.
     """

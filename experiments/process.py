@@ -50,11 +50,11 @@ def named_output(file: str | int) -> io.TextIOWrapper:
 
 
 def explain(error: BaseException, place: str, memory: str) -> str | None:
-    """Returns what is wrong and what to do, in one line; None of an error of the program.
+    """Returns the error and its fix in one line; None of an error of the program.
 
     Args:
-      place: what an error of the system is about that names no file.
-      memory: what to lower where the memory is too small.
+      place: of an error of the system that names no file.
+      memory: the settings to lower if the memory is too small.
     """
     if isinstance(error, UserError):
         return one_line(str(error))
@@ -108,7 +108,7 @@ class _Lines(logging.Handler):
 
 @contextlib.contextmanager
 def logging_to(stream: str) -> Iterator[None]:
-    """Within it, what the program says is printed to "stdout" or "stderr"."""
+    """Within it, the log of the program is printed to "stdout" or "stderr"."""
     streams = {
         "transformer": stream,
         "experiments": stream,

@@ -5,7 +5,6 @@ import dataclasses
 import errno
 import functools
 import logging
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.table import Table
 
 from experiments import costs, environment, modes
 from experiments.report import numbers, page
-from experiments.text_io import print_table
+from experiments.text_io import join_lines, print_table
 from transformer import records, tasks, workdir
 from transformer.finetuning.source import check_fit, check_source
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
@@ -26,6 +25,14 @@ from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import write_json, write_text
 from transformer.tasks.base import Task
 from transformer.train import Trainer
+
+# Keys of the scores of translations during a training, and the scores that need no translation.
+SCORED_WITH = (
+    *("evaluate.training_beam_size", "evaluate.max_sentences"),
+    *("evaluate.sacrebleu_tokenizer", "evaluate.moses"),
+    *("decode.length_penalty", "decode.alpha", "decode.max_ratio", "decode.max_extra"),
+)
+OF_REFERENCES = ("loss", "nll", "perplexity", "accuracy")
 
 logger = logging.getLogger(__name__)
 
@@ -52,17 +59,20 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     trainer.runs[0].checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
     newest, finished = workdir.newest_step(folder), trainer.runs[0].finished()
     if finished and workdir.is_finished(folder, newest):
+        key = trainer.runs[0].key_that_ended(newest)
         trainer.runs[0].close()
         logger.info(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.known_results(folder), config.task)
         logger.info(
-            "Raise config.train.steps or config.train.epochs to continue, or use another folder "
-            "to start from the beginning."
+            f"It ended by config.{key}: raise it to continue, or use another folder to start from "
+            "the beginning."
         )
         return None
     if not newest:
         workdir.refuse_results(folder)
         check_fit(config, task.predictor)
+    elif config.task == "translation" and not finished:
+        _warn_of_other_scores(trainer.runs[0], folder)
     workdir.claim(folder, config)
     task.save_assets(folder)
     page.record_data(task, folder)
@@ -84,6 +94,20 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     return None
 
 
+def _warn_of_other_scores(run: Run, folder: Path) -> None:
+    """Warns if a run that has evaluated already is resumed with other keys of its evaluations."""
+    config = run.config
+    has_scores = (folder / "config.json").exists() and run.checkpoints.scores()
+    if config.train.best_metric in OF_REFERENCES or not has_scores:
+        return
+    others = [key for key in workdir.other_settings(folder, config) if key in SCORED_WITH]
+    if others:
+        logger.warning(
+            f"warning: {', '.join(others)} changed since the last evaluation: train.patience, the "
+            "best checkpoint and the average up to it compare scores made with both values"
+        )
+
+
 def score(
     task: Task,
     config: ConfigDict,
@@ -94,7 +118,7 @@ def score(
     """Writes a trained run's results and the texts behind them; returns the results.
 
     Args:
-      place: is there; where they are written, by default the run's folder.
+      place: an existing folder, in which they are written; by default the run's.
       notes: stand in the results as well.
     """
     place = place or folder
@@ -117,10 +141,10 @@ def score(
 def score_splits(
     task: Task, run: workdir.TrainedRun, config: ConfigDict, place: Path
 ) -> dict[str, Any]:
-    """Returns the scores of a trained run on the splits of a task, and what the run took.
+    """Returns the scores of a trained run on the splits of a task, and the costs of the run.
 
     Args:
-      place: where the texts behind the scores are written.
+      place: in which the texts behind the scores are written.
     """
     params, progress = run.variables["params"], run.progress
     results: dict[str, Any] = {}
@@ -174,7 +198,7 @@ def _search(config: ConfigDict) -> dict[str, Any]:
 def _comparable(
     start: dict[str, Any], results: Mapping[str, Any], config: ConfigDict
 ) -> dict[str, Any]:
-    """What `records.read_start` returns, without scores that are not comparable to the results."""
+    """The result of `records.read_start`, without scores that are not comparable to the results."""
     first = records.first_scores(start)
     signed = all(
         _signatures(own) == _signatures(results.get(split, {})) for split, own in first.items()
@@ -272,7 +296,7 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:
     """Writes one text per line, so that line i of one file and of another belong together."""
-    lines = (re.sub(r"[\r\n]+", " ", text) + "\n" for text in texts)
+    lines = (f"{join_lines(text)}\n" for text in texts)
     path.parent.mkdir(exist_ok=True)
     write_text(path, "".join(lines))
 

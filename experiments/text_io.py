@@ -8,12 +8,13 @@ import io
 import itertools
 import logging
 import os
+import re
 import select
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TextIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO, TypeVar
 
 from ml_collections import ConfigDict
 from rich.console import Console
@@ -38,11 +39,12 @@ LINES_AT_ONCE = 1024  # read before the first of them is written: enough to sort
 BLOCK = 2**16  # bytes read from a pipe at once
 UNPACK = {"gzip": "gunzip", "xz": "unxz", "zstd": "unzstd"}
 PAUSE = 0.01  # seconds without a byte after which what has arrived is answered
+LINE_ENDS = re.compile(r"[\r\n]+")
 Line = TypeVar("Line")
 
 
 def input_file(name: str | None) -> Path | None:
-    """Returns the file that --input names; None where it names none.
+    """Returns the file that --input names; None if it names none.
 
     Raises:
       UserError: it is not a file.
@@ -132,7 +134,7 @@ class Lines:
       tag: returns a line with its tag, given the line and its place.
 
     Attributes:
-      total: how many lines there are; None where that is not known before they are read.
+      total: how many lines there are; None if that is not known before they are read.
       typed: whether somebody types them.
     """
 
@@ -156,7 +158,8 @@ class Lines:
         """Yields (number of the first line, from one, lines): of a file, LINES_AT_ONCE.
 
         Of a pipe and a terminal it is what has arrived, so that a line is answered before the next
-        one is written. The lines before a bad one come first.
+        one is written; the lines before a bad one come first. A bad line of a file is found before
+        the first chunk, since the answers to the lines before it may take hours.
 
         Args:
           parse: takes a line and its number; raises UserError if the line is bad.
@@ -165,6 +168,8 @@ class Lines:
         Raises:
           UserError: a line is bad or not UTF-8, or standard input cannot be read.
         """
+        if self.total is not None:
+            self._check(parse)
         first = 1
         with self._open() as stream:
             descriptor = _descriptor(stream)
@@ -179,8 +184,7 @@ class Lines:
                 parsed, bad = [], None
                 for number, line in enumerate(chunk, first):
                     try:
-                        text = self.tag(self._decode(line, number), f"line {number}")
-                        parsed.append(parse(text, number))
+                        parsed.append(parse(self._text(line, number), number))
                     except UserError as error:
                         bad = error
                         break
@@ -189,6 +193,12 @@ class Lines:
                 if bad:
                     raise bad
                 first += len(chunk)
+
+    def _check(self, parse: Callable[[str, int], object]) -> None:
+        """Raises the UserError of the first bad line of a file."""
+        with self._open() as file:
+            for number, line in enumerate(file, 1):
+                parse(self._text(line, number), number)
 
     def _open(self) -> BinaryIO:
         if self.path is not None:
@@ -238,11 +248,13 @@ class Lines:
         if lines:
             yield lines
 
-    def _decode(self, line: bytes, number: int) -> str:
+    def _text(self, line: bytes, number: int) -> str:
+        """A line without its end, and with its tag."""
         name = self.path or "standard input"
         if number == 1 and (kind := compression_of(line)):
             raise UserError(f"{name} is a {kind} file: unpack it first with {UNPACK[kind]}")
-        return decode_line(line, name, number).rstrip("\r\n")
+        text = decode_line(line, name, number).rstrip("\r\n")
+        return self.tag(text, f"line {number}")
 
 
 def _descriptor(stream: BinaryIO) -> int | None:
@@ -257,6 +269,11 @@ def _descriptor(stream: BinaryIO) -> int | None:
 def _batched(stream: BinaryIO) -> Iterator[list[bytes]]:
     while chunk := list(itertools.islice(stream, LINES_AT_ONCE)):
         yield chunk
+
+
+def join_lines(text: str) -> str:
+    """Returns a text as one line of a file, with a blank for each end of a line in it."""
+    return LINE_ENDS.sub(" ", text)
 
 
 def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
@@ -278,18 +295,18 @@ def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
 def print_table(table: Table, keys: int = 1) -> None:
     """Prints a table without cutting anything, for any width of the terminal.
 
-    What is too wide for the terminal wraps between words; where even that does not fit, the columns
+    Cells too wide for the terminal wrap between words; if even that does not fit, the columns
     continue in further tables below. A file or a pipe is as wide as the table.
 
     Args:
-      keys: the first columns, which say what a row is and stand in each of these tables.
+      keys: the first columns, which name a row and stand in each of these tables.
     """
     plain: dict[str, Any] = {"markup": False, "emoji": False}  # a name may have brackets and colons
-    console = Console(**plain)
+    console = _Console(**plain)
     wide = console.options.update(max_width=MAX_COLUMNS)
     if not sys.stdout.isatty():
         natural = Measurement.get(console, wide, table).maximum
-        console = Console(width=max(PIPE_COLUMNS, natural), **plain)
+        console = _Console(width=max(PIPE_COLUMNS, natural), **plain)
     columns = [
         _Size(
             i,
@@ -306,6 +323,13 @@ def print_table(table: Table, keys: int = 1) -> None:
         own.caption = table.caption if i == len(parts) - 1 else None
         own.columns = _columns(table, part, console.width - FRAME)
         console.print(own)
+
+
+class _Console(Console):
+    """A console that leaves a closed standard output to the caller, as `print` does."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise  # BrokenPipeError, in place of SystemExit
 
 
 class _Size(NamedTuple):

@@ -17,8 +17,9 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 TEXT = [*CODE, *TESTS, *sorted(ROOT.glob("*.md"))]
 PACKAGE = ("__init__.py", "py.typed")
 MAX_FILES = 14  # of a folder, those of PACKAGE apart
+MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
 
-# What a part may import of ours beside itself; the longest name that fits a module is its part.
+# What a part may import of ours besides itself; the longest name that fits a module is its part.
 # Within these bounds no two rooms import one another, see below.
 BASE = ("transformer.errors", "transformer.storage")
 ALLOWED = {
@@ -299,14 +300,27 @@ def test_no_folder_is_long():
         assert len(files) <= MAX_FILES, folder
 
 
+def modules_of(source: str) -> set[str]:
+    """The modules that a source imports, or imports names from, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module)
+    return found
+
+
 def test_configs_import_nothing_but_configs_and_their_container():
-    for path in (ROOT / "configs").rglob("*.py"):
-        modules = {
-            node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Import | ast.ImportFrom)
-        }
-        assert modules <= {"configs", "configs.sweeps", "ml_collections"}, path
+    paths = [*(ROOT / "configs").rglob("*.py")]
+    assert len(paths) > 20
+    for path in paths:
+        assert modules_of(path.read_text()) <= {"configs", "configs.sweeps", "ml_collections"}, path
+    assert modules_of("import configs, jax\ndef f():\n    from os.path import join") == {
+        "configs",
+        "jax",
+        "os.path",
+    }
 
 
 def test_no_file_is_named_utils():
@@ -320,14 +334,33 @@ def test_nothing_is_put_off(path):
     assert not [mark for mark in marks if mark in path.read_text()]
 
 
+def too_long(source: str) -> list[str]:
+    """The functions of a source that are too long, and "file" if it is so itself."""
+    found = ["file"] if source.count("\n") >= MAX_LINES else []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            if body and body[-1].end_lineno - body[0].lineno >= MAX_BODY:
+                found.append(node.name)
+    return found
+
+
 @pytest.mark.parametrize("path", CODE, ids=module_name)
 def test_files_and_functions_stay_small_and_files_say_what_they_are(path):
     source = path.read_text()
-    assert source.count("\n") < 400
-    tree = ast.parse(source)
+    assert too_long(source) == []
     if source.strip():
-        assert ast.get_docstring(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) else node.body
-            assert not body or body[-1].end_lineno - body[0].lineno < 50, node.name
+        assert ast.get_docstring(ast.parse(source))
+
+
+@pytest.mark.parametrize("function", ["def f():", "async def f():", "class C:\n    def f(self):"])
+def test_what_is_long_would_be_seen(function):
+    def source(statements: int) -> str:
+        indent = "        " if "class" in function else "    "
+        lines = [f'"""{"Says what it does. " * 3}', '"""', *["x = 1"] * statements]
+        return f"{function}\n" + "".join(f"{indent}{line}\n" for line in lines)
+
+    assert too_long(source(MAX_BODY)) == []  # the docstring is not counted
+    assert too_long(source(MAX_BODY + 1)) == ["f"]
+    assert too_long("x = 1\n" * (MAX_LINES - 1)) == []
+    assert too_long("x = 1\n" * MAX_LINES) == ["file"]

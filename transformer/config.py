@@ -23,14 +23,14 @@ from transformer.data.tokenizer import (
     check_symbols,
 )
 from transformer.decoding.search import PENALTIES
-from transformer.errors import UserError
+from transformer.errors import UserError, shorten
 from transformer.keys import flatten
 from transformer.metrics.registry import metrics_of
 from transformer.model import build, flash
 from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
 from transformer.model.config import RANGES as MODEL_RANGES
-from transformer.model.parameters import check_pattern, rules_of
+from transformer.model.parameters import EVERYTHING, check_pattern, rules_of
 from transformer.optim.schedules import SCHEDULES
 from transformer.storage.weights import RULES
 from transformer.tasks import REGISTRY, pair_scores
@@ -84,7 +84,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (
         0,
         1,
-        "data.max_oov_rate data.min_language_ratio data.min_script_share "
+        "data.max_oov_rate data.min_language_ratio data.min_script_fraction "
         "optimizer.decay_fraction tokenizer.bpe_dropout",
     ),
     # Adam divides a gradient that was always zero, of a token that no batch had, by epsilon alone.
@@ -150,9 +150,13 @@ def check(config: ConfigDict) -> None:
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
     check_sampling(config.tokenizer, config.task)
-    searched = config.task == "translation" or (
-        config.task == "language_model" and config.decode.search == "beam"
-    )
+    beam = config.decode.search == "beam"
+    if config.task == "language_model" and beam and config.data.documents == "file":
+        raise UserError(
+            "config.decode.search=beam looks for texts that end, and config.data.documents=file is "
+            "running text: use config.decode.search=sample"
+        )
+    searched = config.task == "translation" or (config.task == "language_model" and beam)
     if searched and config.decode.num_best > config.decode.beam_size:
         raise UserError(
             f"config.decode.num_best={config.decode.num_best} is more than the "
@@ -167,7 +171,7 @@ def check(config: ConfigDict) -> None:
 
 
 def check_scores(config: ConfigDict) -> None:
-    """Checks what only scoring reads, for modes that do.
+    """Checks the keys that only scoring reads, for modes that score.
 
     Raises:
       UserError: a name is unknown.
@@ -177,7 +181,7 @@ def check_scores(config: ConfigDict) -> None:
 
 
 def check_text(config: ConfigDict) -> None:
-    """Checks what reading the training text would refuse, for trainings that start much later.
+    """Checks the keys of the training text before it is read, for trainings that start much later.
 
     Whether files and data sets are there is left to the reading.
 
@@ -212,7 +216,7 @@ def _check_source(data: ConfigDict, task: str) -> None:
 
 def _check_subset(config: ConfigDict) -> None:
     """Raises UserError if a subset is asked of a text that has none."""
-    # Of several corpora, each has what it does not set from `config.data`, which is no text itself.
+    # Of several corpora, each has what it does not set from `config.data`, which is not a text.
     for data in [corpus.data for corpus in corpora_of(config.data)] or [config.data]:
         if data.train_subset and (config.task != "translation" or data.source != "files"):
             raise UserError(
@@ -236,6 +240,26 @@ def _check_corpora(config: ConfigDict) -> None:
                 check_range(f"config.{key} of the corpus {name}", values[key], smallest, largest)
         for key in filter(values.__contains__, CHOICES):
             check_choice(f"config.{key} of the corpus {name}", values[key], CHOICES[key])
+
+
+def check_start(config: ConfigDict) -> None:
+    """Checks the keys about the run that a training starts from, for modes that train.
+
+    A run that has been trained is used without the name of the run that it started from.
+
+    Raises:
+      UserError: a key asks for weights or subwords of another run, and none is named.
+    """
+    if config.train.init_from:
+        return
+    fix = "set config.train.init_from to the folder of a run, or leave it out"
+    if config.train.init_pattern != EVERYTHING:
+        raise UserError(
+            f"config.train.init_pattern={shorten(config.train.init_pattern)!r} chooses weights of "
+            f"another run: {fix}"
+        )
+    if config.tokenizer.initial == "grow":
+        raise UserError(f"config.tokenizer.initial=grow extends a tokenizer of another run: {fix}")
 
 
 def check_model(config: ConfigDict) -> None:

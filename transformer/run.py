@@ -17,8 +17,13 @@ from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.parameters import rules_of
 from transformer.model.stack import stacked_modules
 from transformer.optim import optimizers
-from transformer.optim.schedules import learning_rate, warmup_fix
-from transformer.run_progress import RunProgress
+from transformer.optim.schedules import (
+    describe_unusual_peak,
+    learning_rate,
+    remaining_rate,
+    warmup_fix,
+)
+from transformer.run_progress import RunProgress, total_steps
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.files import write_json
 from transformer.storage.step_files import MetricsWriter, snapshot_files, write_snapshot
@@ -131,7 +136,7 @@ class Run:
         return RunProgress(self.task.fingerprint(), text_digest=self.task.text_digest())
 
     def start_writing(self) -> None:
-        """Opens the run's metrics for what comes after the newest checkpoint.
+        """Opens the run's metrics for the steps after the newest checkpoint.
 
         Lines and snapshots of later steps are deleted; if the checkpoint is not evaluated yet, so
         are those of an interrupted evaluation, and a line whose sums the checkpoint still has.
@@ -173,21 +178,19 @@ class Run:
 
     def why_ended(self, step: int, progress: RunProgress | None = None) -> str | None:
         """Returns the setting that ends the run after `step` steps, or None if none does."""
-        settings, progress = self.config.train, progress or self.progress
-        if step >= self.total_steps:
-            by_epochs = self.total_steps < settings.steps
-            return (
-                f"train.{f'epochs={settings.epochs}' if by_epochs else f'steps={settings.steps}'}"
-            )
-        if 0 < settings.patience <= progress.evaluations_since_best:
-            return f"train.patience={settings.patience} evaluations without a better one"
-        if 0 < settings.minutes * 60 <= progress.seconds:
-            return f"train.minutes={settings.minutes}"
-        return None
+        progress = progress or self.progress
+        return progress.find_limit(step, self.config.train, self.total_steps)
+
+    def key_that_ended(self, step: int) -> str:
+        """Returns the key of the config that ended the training at a checkpoint's step."""
+        saved = self.checkpoints.read_progress(step)
+        reason = self.why_ended(step, RunProgress(**saved) if saved else None)
+        return (reason or "train.steps").partition("=")[0]
 
     def ending(self, step: int, nonfinite_steps: int) -> str:
         """Returns a line with the reason for the end, the best score and the skipped steps."""
-        line = f"training ended at step {step:,}: {self.why_ended(step) or 'it was pruned'}"
+        reason = self.why_ended(step)
+        line = f"training ended at step {step:,}: {reason or 'it was pruned'}"
         if self.progress.best is not None:
             metric, best = self.config.train.best_metric, self.progress.best
             line += f"; best {metric} {best:.4g} at step {self.progress.best_step:,}"
@@ -199,11 +202,20 @@ class Run:
                 f"; the learning rate was still rising, at update {updates:,} of {warmup:,}: "
                 f"{warmup_fix(updates)}"
             )
+        elif reason and step < self.total_steps:
+            rate = remaining_rate(self.config.optimizer.schedule, updates, self.hparams())
+            if rate >= 0.01:
+                line += (
+                    f"; the learning rate was still {rate:.0%} of its peak: set "
+                    f"config.train.steps={step}"
+                )
         return line
 
     def warn(self) -> None:
-        """Warns if the learning rate would rise during most of the run, or nothing decays."""
+        """Warns of an unusual learning rate, a long warm-up, and a decay that has no effect."""
         settings = self.config.optimizer
+        if line := describe_unusual_peak(settings, self.task.d_model):
+            logger.warning(f"warning: {line}")
         if settings.weight_decay and settings.name == "adam":
             logger.warning(
                 f"warning: optimizer.weight_decay={settings.weight_decay:g} has no effect with "
@@ -362,9 +374,3 @@ class Run:
             return int(self._attempts_path(step).read_text())
         except (FileNotFoundError, ValueError):
             return 0
-
-
-def total_steps(settings: ConfigDict, epoch_length: int) -> int:
-    """Returns the number of steps of a run, given `config.train` and the batches in an epoch."""
-    by_epochs = math.ceil(settings.epochs * epoch_length) if settings.epochs else settings.steps
-    return min(settings.steps, by_epochs)

@@ -1,7 +1,9 @@
-"""The progress of a run apart from its state."""
+"""The progress of a run apart from its state, and the settings that limit it."""
 
 import dataclasses
 import math
+
+from ml_collections import ConfigDict
 
 from transformer.metrics.registry import lower_is_better
 
@@ -10,9 +12,9 @@ from transformer.metrics.registry import lower_is_better
 class RunProgress:
     """The progress of a run apart from its state; saved with every checkpoint.
 
-    `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` is what was
-    trained since the last line; `line_sums`, see `TokenMetrics.to_list`, is filled in checkpoints
-    only. `text_digest` is that of the task, empty in older runs.
+    `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` are of the steps
+    since the last line; `line_sums`, see `TokenMetrics.to_list`, is filled in checkpoints only.
+    `text_digest` is that of the task, empty in older runs.
     """
 
     fingerprint: str
@@ -30,8 +32,35 @@ class RunProgress:
     def record(self, step: int, metric: str, value: float) -> None:
         """Records an evaluation."""
         sign = -1.0 if lower_is_better(metric) else 1.0
-        # If the best were NaN, no score would ever be better.
-        if self.best is None or math.isnan(self.best) or sign * value > sign * self.best:
+        # Any score is better than NaN, which no score is greater than.
+        beats_nan = self.best is not None and math.isnan(self.best) and not math.isnan(value)
+        if self.best is None or beats_nan or sign * value > sign * self.best:
             self.best, self.best_step, self.evaluations_since_best = value, step, 0
         else:
             self.evaluations_since_best += 1
+
+    def find_limit(self, step: int, settings: ConfigDict, last_step: int) -> str | None:
+        """Returns the setting that ends a run after `step` steps, or None if none does.
+
+        Args:
+          settings: `config.train`.
+          last_step: see `total_steps`.
+        """
+        if step >= last_step:
+            by_epochs = last_step < settings.steps
+            return (
+                f"train.{f'epochs={settings.epochs}' if by_epochs else f'steps={settings.steps}'}"
+            )
+        if 0 < settings.patience <= self.evaluations_since_best:
+            return f"train.patience={settings.patience} evaluations without a better one"
+        if 0 < settings.minutes * 60 <= self.seconds:
+            return f"train.minutes={settings.minutes}"
+        return None
+
+
+def total_steps(settings: ConfigDict, epoch_length: int) -> int:
+    """Returns the number of steps of a run, given `config.train` and the batches in an epoch."""
+    if not settings.epochs:
+        return settings.steps
+    # Without the rounding, 0.07 epochs of 100 batches are 8 steps.
+    return min(settings.steps, math.ceil(round(settings.epochs * epoch_length, 6)))

@@ -30,7 +30,7 @@ class TrainState:
     step: Any
     params: Any
     opt_state: Any
-    ema: Any  # moving average of the parameters, see `moved_average`; {} where there is none
+    ema: Any  # moving average of the parameters, see `moved_average`; {} if there is none
     nonfinite_steps: Any
     consecutive_nonfinite: Any
 
@@ -105,7 +105,7 @@ def make_train_step(
     def update(
         state: TrainState, gradient: Any, sums: TokenSums, hparams: dict
     ) -> tuple[TrainState, TokenMetrics]:
-        # XLA would compile sums, `&`, and what `//` does to negative numbers, for each parameter.
+        # XLA would compile sums, `&`, and the case of negative numbers of `//`, for each parameter.
         norm = optax.tree.norm(ravel_pytree(gradient)[0])
         finite = jnp.isfinite(jnp.stack([_mean(sums), norm])).all()
         rate = learning_rate(schedule, jax.lax.div(state.step, accumulate) + 1, hparams, d_model)

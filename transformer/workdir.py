@@ -58,6 +58,7 @@ IMPLEMENTATION = "model.attention_implementation"
 MAY_BE_LINKED = "checkpoints"
 EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
 ESSENTIAL = ("task", "model", "data", "tokenizer")  # a run's config has these
+RENAMED = {"min_script_share": "min_script_fraction"}  # keys of 0.1.0, and their names now
 
 
 PredictorT = TypeVar("PredictorT", bound=Predictor)
@@ -278,7 +279,7 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
       UserError: it is not a config.
     """
     try:
-        config = complete(ConfigDict(saved))
+        config = complete(ConfigDict(_rename_keys(saved)))
         check(config)
     except (ValueError, UserError) as error:
         raise UserError(f"{path} cannot be read ({error}): {fix}") from None
@@ -286,6 +287,15 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
     if missing := [name for name in ESSENTIAL if name not in saved]:
         raise UserError(f"{path} cannot be read ({missing[0]} is missing): {fix}")
     return config
+
+
+def _rename_keys(value: Any) -> Any:
+    """Gives the keys of a config, and of the corpora in it, the names that they have now."""
+    if isinstance(value, list):
+        return list(map(_rename_keys, value))
+    if not isinstance(value, dict):
+        return value
+    return {RENAMED.get(key, key): _rename_keys(inner) for key, inner in value.items()}
 
 
 def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) -> TrainedRun[Any]:

@@ -57,7 +57,7 @@ class AttentionMaps:
 
     @classmethod
     def of(cls, seen: Attention) -> "AttentionMaps":
-        """The maps of what a model attends to."""
+        """The maps of the attention of a model."""
         tokens = map(tuple, (seen.source_tokens, seen.target_tokens, seen.written_tokens))
         return cls(dict(seen.weights), *tokens, value_norms=dict(seen.value_norms))
 

@@ -113,8 +113,8 @@ def build_figure(
         layout.rows.name_ticks(axes.yaxis, shown=head % layout.across == 0)
         lowest = head + layout.across >= len(heads)
         layout.columns.name_ticks(axes.xaxis, shown=lowest, rotation=90)
-    beside = figure.add_axes(layout.colour_bar)  # pyright: ignore[reportCallIssue, reportArgumentType]  # takes arrays
-    bar = figure.colorbar(mesh, cax=beside, ticks=[0, 0.25, 0.5, 0.75, 1])
+    bar_axes = figure.add_axes(layout.colour_bar)  # pyright: ignore[reportCallIssue, reportArgumentType]  # takes arrays
+    bar = figure.colorbar(mesh, cax=bar_axes, ticks=[0, 0.25, 0.5, 0.75, 1])
     bar.set_label("attention weight", fontsize=9)
     bar.ax.tick_params(labelsize=8, width=0.5)
     bar.outline.set_linewidth(0.5)

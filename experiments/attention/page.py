@@ -106,7 +106,7 @@ def draw_attention(
 
 
 def show_attention(seen: Attention, run: Path) -> None:
-    """Draws what a finished run attends to in an example; nothing of a model without attention."""
+    """Draws the attention of a finished run over an example; nothing of a model without any."""
     if seen.weights:
         steps = known_results(run)["averaged_steps"]
         place = run / "figures" / "attention"
@@ -124,8 +124,8 @@ def write_explorer(
     Args:
       given: the sentence that the page opens at.
       tracked: further sentences; see `read_examples`.
-      options: `layer`, `head` and `hide_eos` say what it shows first, all heads where neither of
-        the first two does.
+      options: `layer`, `head` and `hide_eos` choose its first view; without the first two it is
+        that of all heads.
 
     Returns:
       `path`.
@@ -170,7 +170,7 @@ def _kinds() -> dict[str, Any]:
 
 
 def _values(examples: Sequence[Example], notes: list[str], options: Options) -> dict[str, Any]:
-    """What the template of the explorer names; it opens at the first example."""
+    """The values of the explorer's template; it opens at the first example."""
     data = {
         "kinds": _kinds(),
         "examples": [_encode(example) for example in examples],
@@ -197,7 +197,7 @@ def read_examples(folder: Path) -> list[Example]:
 
 
 def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list[str]]:
-    """Returns what of these examples a page has room for, and a line on each thing left out.
+    """Returns the examples that a page has room for, and a line on each thing left out.
 
     The given sentence has precedence: it loses its last tokens, but for the source's
     end-of-sentence, only if it does not fit by itself. Of the snapshot sentences there are as
@@ -306,7 +306,7 @@ def _kept_places(tokens: Sequence[str], length: int) -> list[int]:
 
 
 def _check_exists(maps: AttentionMaps, options: Options) -> None:
-    """Raises UserError where no kind has the layer and head that are asked for."""
+    """Raises UserError if no kind has the layer and head that are asked for."""
     if any(maps.has(kind, options.layer, options.head) for kind in KINDS):
         return
     shapes = [weights.shape for weights in maps.weights.values()]

@@ -168,10 +168,10 @@ class Strip(NamedTuple):
 
 
 def find_strip(snapshots: Sequence[Snapshot], n: int) -> Strip | None:
-    """Returns what to draw of the n-th sentence of the last snapshot, n from zero; None of nothing.
+    """Returns the strip of the n-th sentence of the last snapshot, n from zero; None of nothing.
 
-    It is cross-attention where there is such. Where all heads are too many, those are shown which
-    align best in the end; without known links, those whose attention is the least spread out.
+    It is of cross-attention if there is any. If all heads are too many, those are shown which align
+    best in the end; without known links, those whose attention is the least spread out.
     """
     last = snapshots[-1].sentences[n]
     kinds = [kind for kind in ("cross", *KINDS) if kind in last.weights]
@@ -256,7 +256,7 @@ def _name_maps(axes: Axes, strip: Strip, down: int, across: int, gap: int) -> No
 def _name_ticks(
     axis, tokens: Sequence[str], cell: float, maps: tuple[int, int], rotation: float = 0
 ) -> None:
-    """Names the tokens along an axis of several maps, every n-th where there is no room for more.
+    """Names the tokens along an axis of several maps, every n-th if there is no room for more.
 
     Args:
       cell: inches of a token.

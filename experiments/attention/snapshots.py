@@ -5,18 +5,18 @@ folder, which `np.load` reads without pickle. It holds
 
 - `step`: the training step;
 - `statistics/<kind>/<name>`: float32 [layers, H], the statistics of all heads of a kind, over
-  `evaluate.snapshot_statistics` sentences of the validation set; NaN where no row counts;
+  `evaluate.snapshot_statistics` sentences of the validation set; NaN if no row counts;
 - `sentences/<n>/weights/<kind>`: float32 [layers, H, L, M], the attention weights of the n-th of
   `evaluate.snapshot_sentences` sentences, n from zero, the same at each evaluation;
 - `sentences/<n>/value_norms/<kind>`: float32 [layers, H, M];
 - `sentences/<n>/source_tokens` and `sentences/<n>/target_tokens`: strings; one of them is empty
-  where the model reads one text alone.
+  if the model reads one text alone.
 
 Kinds are `encoder_self`, `decoder_self` and `cross`, those that the model has. The statistics are
 those of `transformer.analysis.statistics`: `entropy` (nats), `relative_entropy` (0 to 1),
-`distance` (tokens, of self-attention), `end_fraction` (0 to 1, where the keys have an
+`distance` (tokens, of self-attention), `end_fraction` (0 to 1, if the keys have an
 end-of-sentence) and `diagonality` (0 to 1); and `aer`, `precision` and `recall` (0 to 1) of
-`cross`, where gold word links are known. These are over the tracked pairs of the
+`cross`, if gold word links are known. These are over the tracked pairs of the
 validation set alone, and by output: a word's links are read off the rows that make it.
 `--mode=align` scores the whole test set, by output and by input, so its numbers are others.
 """
@@ -39,7 +39,7 @@ DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.erro
 
 
 class Snapshot(NamedTuple):
-    """What one evaluation left.
+    """The statistics and sentences that one evaluation stored.
 
     `statistics[kind][name]` is float32. Of `sentences`, weights and value norms are
     read from the file, as `SavedArrays`, whenever one is asked for.
@@ -82,7 +82,7 @@ class SavedArrays(Mapping[str, np.ndarray]):
 
 
 def read_snapshots(folder: Path) -> list[Snapshot]:
-    """Returns the snapshots of a run's folder in the order of their steps; none where it has none.
+    """Returns the snapshots of a run's folder in the order of their steps; none if it has none.
 
     Files that are cut short, or damaged in what is read at once, are passed over.
     """

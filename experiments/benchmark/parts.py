@@ -24,7 +24,7 @@ from transformer.tasks.base import Task
 logger = logging.getLogger(__name__)
 
 OURS = "experiments.benchmark.ours"
-# Operations of a round's steps, at most so many steps, and the width of the products, on a CPU and
+# Operations of a round's steps, the most steps, and the width of the products, on a CPU and
 # on an accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
 ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4

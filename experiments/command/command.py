@@ -16,17 +16,18 @@ from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT
 from experiments.options import Options
 from experiments.process import exit_code, keep_program_memory, logging_to
 from experiments.sweeps.saved import load_sweep, over_seeds
-from transformer.config import check, check_model, check_scores
+from transformer.config import check, check_model, check_scores, check_start
 from transformer.errors import UserError
 from transformer.trials import is_sweep, refuse_sweep
 from transformer.workdir import load_config
 
 logger = logging.getLogger(__name__)
 
-# What to lower if the memory is too small, in training and in other modes.
+# The keys to lower if the memory is too small, in training and in other modes.
 MEMORY = "--config.decode.batch_size or --config.decode.beam_size"
 MEMORY_OF_TRAINING = (
-    "--config.data.batch_tokens, or if it was an evaluation, --config.decode.batch_size"
+    "--config.data.batch_tokens and --config.data.batch_multiple, or if it was an evaluation, "
+    "--config.decode.batch_size"
 )
 
 
@@ -77,7 +78,9 @@ def run(command: Command) -> int:
     if options.trial is not None and not experiment.is_sweep:
         raise UserError("--trial is for sweeps: --config names none")
     if mode.name in (PLAN, BENCHMARK) and experiment.is_sweep:
-        logger.info(f"--config is a sweep: this {mode.name} is of one run, without what trials set")
+        logger.info(
+            f"--config is a sweep: this {mode.name} is of one run, without the keys that trials set"
+        )
     function = mode.load(config.task)
     if mode.name == TRAIN:
         return function(experiment, folder, options)
@@ -88,7 +91,7 @@ def run(command: Command) -> int:
 
 def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
-    # Each only where it is needed: statistics and Optuna take a second.
+    # Each only if it is needed: statistics and Optuna take a second.
     if experiment.is_sweep:
         from experiments.sweeps.sweep import sweep
 
@@ -139,8 +142,9 @@ def _read(command: Command, folder: Path) -> Experiment:
     check(config)
     if command.mode in (*READ_TEXT, EVALUATE):
         check_scores(config)
-    if reads_text and not experiment.is_sweep:  # whose trials may set what does not fit
+    if reads_text and not experiment.is_sweep:  # whose trials may set keys that do not fit
         check_model(config)
+        check_start(config)
     if command.experiment is None:
         safety.check_fetched(config, [key for key, _ in command.overrides])
         if reads_text and (line := safety.describe_text(config, folder)):
@@ -174,7 +178,7 @@ def _kept(command: Command, folder: Path, has_run: bool) -> Experiment:
 def _keep_compiled(config: ConfigDict) -> None:
     """Lets XLA keep compiled programs next to the tokenizers, so that a second start is quick.
 
-    If the environment says where, and no flag or config does, they are kept there.
+    If the environment names a folder, and no flag or config does, they are kept there.
     """
     if not config.data.cache_dir and "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return

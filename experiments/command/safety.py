@@ -24,10 +24,10 @@ FETCHED = ("spm", "flores101", "flores200")
 
 
 def forget_places(config: ConfigDict, training: bool) -> None:
-    """Sets what names a place in the config of a run's folder to its default.
+    """Sets the keys that name a place in the config of a run's folder to their defaults.
 
-    What tells the language of the source stays: the name of the training file without its folder,
-    and whether both sides are in it, see `segments.source_language`.
+    The names that tell the language of the source stay: that of the training file without its
+    folder, and whether both sides are in it, see `segments.source_language`.
 
     Args:
       training: whether to keep the paths of the text, for a run that resumes or its plan.
@@ -70,7 +70,7 @@ def _texts(data: ConfigDict) -> list[str]:
 
 
 def check_fetched(config: ConfigDict, given: Iterable[str]) -> None:
-    """Raises UserError where a run's config would have something fetched from the network.
+    """Raises UserError if a run's config would have something fetched from the network.
 
     Args:
       given: the keys that the user gave.

@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of an example: what it is, and its parts."""
+    """A line of an example: its name, and its parts."""
 
     name: str
     parts: list[Part]
@@ -78,7 +78,7 @@ def _text_scores(task: str, system: System) -> Float[np.ndarray, "N"]:
 
 
 def _lines(baseline: System, system: System, i: int) -> list[Line]:
-    """What all runs were given of a text, and what runs of both made of it, in pairs."""
+    """The inputs of all runs for a text, and the outputs of runs of both systems, in pairs."""
     given = baseline.runs[0].outputs.shown.items()
     lines = [
         Line(name, [Part(shortened(texts[i], MAX_LENGTH), differs=False)]) for name, texts in given

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -41,10 +41,11 @@ OUTPUT = "runs/comparison"
 HEAD = ["measure", *TITLES]
 
 
-def compare_runs(config: ConfigDict, folder: Path, options: Options) -> Iterable[Path]:
-    """Prints the comparison of `--runs`; writes it as Markdown, LaTeX and a page.
+def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+    """Writes the comparison of `--runs` as Markdown, LaTeX and a page, and prints it.
 
-    Neither a config nor a run's folder is needed: each run has its own.
+    The files come first: standard output may be closed early, as by `| head`. Neither a config nor
+    a run's folder is needed: each run has its own.
 
     Raises:
       UserError: see `read_systems`.
@@ -63,17 +64,12 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> Iterable
     training, more = read_training(task, systems, [c.measure.name for c in comparisons], levels)
     about = notes(task, systems, comparisons) + more
     trained = [] if training is None else [training_table(systems, training)]
-    for table in (*tables, *trained):
-        print_table(_printed(table))
     signed = signatures(task, systems)
-    for line in (*about, *(f"{name}: {text}" for name, text in signed)):
-        print(line, flush=True)
     title = "Comparison" + (f" on {options.set}" if options.set else "")
     rows = [[table.caption, *row] for table in tables for row in table.rows]
-    yield _write(output / "comparison.md", _markdown(title, rows, trained, about, signed))
-    yield _write(output / "comparison.tex", _latex(rows, about, signed))
-    page = _draw(task, systems, comparisons, training)
-    yield web_page.write_page(
+    markdown = _write(output / "comparison.md", _markdown(title, rows, trained, about, signed))
+    latex = _write(output / "comparison.tex", _latex(rows, about, signed))
+    page = web_page.write_page(
         output / "comparison.html",
         "comparison.html",
         title=f"{title}: {', '.join(system.name for system in systems)}",
@@ -87,8 +83,13 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> Iterable
         noun=TASKS[task].noun,
         baseline=systems[0].name,
         runs=[(system.name, [str(run.folder) for run in system.runs]) for system in systems],
-        **page,
+        **_draw(task, systems, comparisons, training),
     )
+    for table in (*tables, *trained):
+        print_table(_printed(table))
+    for line in (*about, *(f"{name}: {text}" for name, text in signed)):
+        print(line, flush=True)
+    return [markdown, latex, page]
 
 
 def _markdown(

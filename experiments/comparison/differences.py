@@ -73,19 +73,19 @@ def compare(
     rows: Int[np.ndarray, "texts"] | None = None,
     draws: int = RESAMPLES,
 ) -> list[Comparison]:
-    """Compares systems with the first of them, over texts, and over seeds where there are several.
+    """Compares systems with the first of them, over texts, and over seeds if there are several.
 
     The interval and `p_bootstrap` are those of Student's t with a standard error of two parts: the
     standard deviation of the difference over resamples of the texts (Koehn 2004), and the standard
     error of the difference over the runs, whose variance is pooled over both systems. The parts
     add, as for words and subjects in Clark 1973 (min F'), and so do their degrees of freedom by
-    Satterthwaite's rule. What varies with the text and the seed together is in both, which makes
+    Satterthwaite's rule. Variation with the text and the seed together is in both, which makes
     the test a little conservative. With one run each there is no second part: the test then is
     of these two trained models, on other texts. A difference of one text between one run each has
     no standard error, and so neither interval nor `p_bootstrap`; nor has one other than zero that
     is the same in all resamples and runs.
 
-    `p_exchange` is of exchanges: with one run each, of what they made of each text; otherwise of
+    `p_exchange` is of exchanges: with one run each, of their outputs for each text; otherwise of
     whole runs, see `run_exchange_test`. Exchanges of texts between systems of several runs would
     take the models for given: systems that differ in their seeds alone would seem to differ.
 

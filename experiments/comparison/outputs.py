@@ -1,4 +1,4 @@
-"""What runs of each task keep of every text of a test set, as sums that scores are made of."""
+"""The outputs of runs of each task for a test set, as sums that scores are made of."""
 
 import dataclasses
 import functools
@@ -30,13 +30,13 @@ FIELDS = 3  # log-probability, tokens, text
 
 
 class Outputs(NamedTuple):
-    """What a run made of the texts of a test set, in their order.
+    """The outputs of a run for the texts of a test set, in their order.
 
     Attributes:
       given: the lines that all runs must have, by file.
       shown: the lines of an example that all runs have, by their name.
-      texts: what the run made of each, as people read it.
-      lengths: in words of what was put in.
+      texts: the output for each, as people read it.
+      lengths: in words of the inputs.
       counts: of each measure, [N, n]: sums over texts make the score of a test set.
     """
 
@@ -83,7 +83,7 @@ class Task(NamedTuple):
 
     Attributes:
       noun: a text of the test set.
-      made: what a run makes of it.
+      made: the outputs for them.
       read: takes the folder of a test set, its scores and the run's config; raises
         `UnreadableError`.
       measures: the main one first.
@@ -109,7 +109,7 @@ def ratio_of_sums(
 
 
 def read_translations(folder: Path, scores: dict[str, Any], config: ConfigDict) -> Outputs:
-    """What a translator made of a test set; see `Task.read`.
+    """The outputs of a translator for a test set; see `Task.read`.
 
     The tags before sources are the run's own, and no part of the test set.
     """
@@ -133,7 +133,7 @@ def read_translations(folder: Path, scores: dict[str, Any], config: ConfigDict) 
 
 
 def read_predictions(folder: Path, scores: dict[str, Any], config: ConfigDict) -> Outputs:
-    """What a classifier made of a test set; see `Task.read`."""
+    """The outputs of a classifier for a test set; see `Task.read`."""
     rows = read_rows(folder / PREDICTIONS, COLUMNS)
     truth, predicted, probabilities, texts = map(list, zip(*rows, strict=True))
     right = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
@@ -145,7 +145,7 @@ def read_predictions(folder: Path, scores: dict[str, Any], config: ConfigDict) -
 
 
 def read_likelihoods(folder: Path, scores: dict[str, Any], config: ConfigDict) -> Outputs:
-    """What a language model made of the segments that it keeps; see `Task.read`.
+    """The scores of a language model for the segments that it keeps; see `Task.read`.
 
     Its texts are comparable if they are the same, whatever their tokens: bits per byte count the
     bytes of a segment and one for its end.

@@ -27,7 +27,7 @@ SHOWN = 60  # characters of a line in a message
 
 
 class Run(NamedTuple):
-    """A run of a system: its folder, the scores of its test set and what it made of it."""
+    """A run of a system: its folder, the scores of its test set and its outputs for it."""
 
     folder: Path
     scores: dict[str, Any]
@@ -45,8 +45,8 @@ def read_systems(runs: str, test_set: str | None) -> tuple[str, list[System]]:
     """Returns the task and the systems of a comparison, the baseline first.
 
     Args:
-      runs: SYSTEM,SYSTEM[,...], where a SYSTEM is FOLDER[+FOLDER...], with NAME= before it to name
-        it. A folder of a sweep over seeds stands for its runs.
+      runs: SYSTEM,SYSTEM[,...]; a SYSTEM is FOLDER[+FOLDER...], with NAME= before it to name it. A
+        folder of a sweep over seeds stands for its runs.
       test_set: an evaluation that all runs have; None for their own test set.
 
     Raises:
@@ -152,7 +152,7 @@ def _check_same_setting(first: Path, config: ConfigDict, other: Path, own: Confi
 
 
 def _read_run(folder: Path, config: ConfigDict, test_set: str | None) -> Run:
-    """What a run made of a test set, with scores that are of it."""
+    """A run with its outputs for a test set and the scores of these."""
     place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     again = f"--mode=evaluate with --workdir={folder} writes it again"
     path = place / "results.json"

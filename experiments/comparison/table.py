@@ -1,4 +1,4 @@
-"""The numbers of a comparison as rows of text, and the notes that say what they are."""
+"""The numbers of a comparison as rows of text, and the notes that explain them."""
 
 import itertools
 import statistics
@@ -99,7 +99,7 @@ def notes(task: str, systems: Sequence[System], comparisons: Sequence[Comparison
 def _group_notes(
     task: str, systems: Sequence[System], comparisons: Sequence[Comparison]
 ) -> list[str]:
-    """What p randomisation is, and what all p are of, by the numbers of seeds."""
+    """Notes on p randomisation, and on the samples of all p, by the numbers of seeds."""
     known, noun = TASKS[task], TASKS[task].noun
     baseline, *seeds = (len(system.runs) for system in systems)
     groups: dict[str, list[str]] = {"one": [], "several": [], "mixed": []}

@@ -157,7 +157,7 @@ def draw_training(systems: Sequence[System], training: Training) -> Figure:
 
 
 def _evaluated(folder: Path) -> tuple[Any, ...]:
-    """What decides the scores during training besides the model: the texts and the search."""
+    """The settings of the scores during training besides the model: the texts and the search."""
     config = workdir.load_config(folder)
     paths = [held_out.path_of(folder, part) for part in parts_of(config.data, "validation")]
     texts = [path.read_bytes() if path.exists() else b"" for path in paths]

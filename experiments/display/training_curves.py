@@ -57,13 +57,13 @@ def drawn_metrics() -> tuple[str, ...]:
 def draw(metrics_file: Path, picture: Path) -> Path:
     """A figure of the run's losses, scores, accuracies and learning rate, one above the other.
 
-    The axis below counts steps and the one above minutes, where the lines tell `seconds`.
-    The curves of a panel compare: of the loss they are the negative log-likelihoods (nll), without
-    smoothing or weights. What training minimises is drawn too, dashed, where it is another number.
-    A panel without data is left out. A value that is null or not finite leaves a gap in its
-    curve. Lines that are no JSON object with a step are passed over: a killed run leaves its last
-    line half written, and the run that resumes appends to it. Where a resumed run comes to a
-    step again, the later line holds.
+    The axis below counts steps and the one above minutes, if the lines tell `seconds`.
+    The curves of a panel are comparable: of the loss they are the negative log-likelihoods (nll),
+    without smoothing or weights. The number that training minimises is drawn too, dashed, if it is
+    another. A panel without data is left out. A value that is null or not finite leaves a gap in
+    its curve. Lines that are not a JSON object with a step are passed over: a killed run leaves its
+    last line half written, and the run that resumes appends to it. If a resumed run comes to a step
+    again, the later line holds.
 
     Args:
       metrics_file: a run's `metrics.jsonl`, one object a line: `{"step", "split", "nll", ...}`.
@@ -92,7 +92,7 @@ def read_curves(
       metrics: the keys to read; by default those of the panels.
 
     Returns:
-      Steps and values of each curve, sorted by step; NaN where the file has null or no number.
+      Steps and values of each curve, sorted by step; NaN if the file has null or no number.
 
     Raises:
       ValueError: the file cannot be read.
@@ -158,7 +158,7 @@ def build_figure(
 
 
 def _without_repeats(curves: dict[tuple[str, str], Curve]) -> dict[tuple[str, str], Curve]:
-    """The curves without losses where there is nll; training's comes last where it is another."""
+    """The curves without losses if there is nll; training's comes last if it is another."""
     kept = {
         (metric, split): curve
         for (metric, split), curve in curves.items()
@@ -263,20 +263,20 @@ def new_figure(
 
 
 def light_grid(axes: Axes) -> None:
-    """Draws a grid below what the axes show, and no frame above and to the right of it."""
+    """Draws a grid below the curves, and no frame above and to the right of them."""
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _marked(values: list[float]) -> list[int]:
-    """The points that get a mark: all where they are few, else those that gaps leave alone."""
+    """The points that get a mark: all if they are few, else those that gaps leave alone."""
     gap = [True, *map(math.isnan, values), True]
     return [i for i in range(len(values)) if len(values) <= FEW or (gap[i] and gap[i + 2])]
 
 
 def _number(value: object) -> float:
-    """The value as a float; NaN for null, text, truth values and what is not finite."""
+    """The value as a float; NaN for null, text, truth values and numbers that are not finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     try:

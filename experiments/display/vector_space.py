@@ -54,7 +54,7 @@ def nearest(
 
     Args:
       similarity: of some vectors with all.
-      count: how many others; all where there are fewer.
+      count: how many others; all if there are fewer.
       first: number of the first row's vector, from zero; the others follow it.
     """
     others = similarity.copy()
@@ -76,7 +76,7 @@ def neighbours(
     """Returns the nearest others of vectors by cosine, the nearest first, and the cosines.
 
     Args:
-      count: how many others; all where there are fewer.
+      count: how many others; all if there are fewer.
       rows: numbers of the vectors that are asked for, from zero; None for all.
     """
     unit, rows = unit_rows(vectors), rows or range(len(vectors))

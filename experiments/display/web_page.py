@@ -1,7 +1,7 @@
 """Pages in a single file with their styles, scripts, numbers and pictures.
 
-The templates lie in `experiments/web` and its folders; each extends `page.html`, which has what
-all share.
+The templates lie in `experiments/web` and its folders; each extends `page.html`, which has the
+parts that all share.
 """
 
 import base64
@@ -55,7 +55,7 @@ def render(template: str, **values: Any) -> str:
 
     Args:
       template: name of a file in `experiments/web`.
-      values: what the template names.
+      values: of the names in the template.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([TEMPLATES, *filter(Path.is_dir, TEMPLATES.iterdir())]),
@@ -109,13 +109,13 @@ def figure_svg(
 
     Args:
       name: tells its parts from those of the page's other figures.
-      caption: what screen readers say of it.
+      caption: that screen readers read out.
       colours: of the figure, "#rrggbb" in lower case, and of the page in their place.
     """
     text = io.StringIO()
     import matplotlib  # whose import takes a third of a second
 
-    with matplotlib.rc_context({"svg.hashsalt": name}):  # names its parts always alike
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # its parts always get the same names
         figure.savefig(text, format="svg", transparent=True)
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :].strip()

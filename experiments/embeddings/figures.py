@@ -60,7 +60,7 @@ def token_kinds(pieces: Sequence[str]) -> UInt8[np.ndarray, "V"]:
 
 
 def map_figure(shown: Map, pieces: Sequence[str]) -> Figure:
-    """A mark a token, its shape and colour the token's kind; names where no other name stands.
+    """A mark a token, its shape and colour the token's kind; names if no other name is in the way.
 
     Tokens of low ids are named first: the most frequent, or the first that were merged.
 
@@ -104,7 +104,7 @@ def map_figure(shown: Map, pieces: Sequence[str]) -> Figure:
 
 
 def _name_tokens(axes: Axes, points: np.ndarray, pieces: Sequence[str]) -> None:
-    """Writes tokens beside their marks, the first first, where there is room for them."""
+    """Writes tokens next to their marks, the first first, if there is room for them."""
     families, covered = fonts_for(frozenset("".join(pieces)))
     font = FontProperties(family=families, size=FONT)
     canvas = cast(FigureCanvasAgg, axes.figure.canvas)

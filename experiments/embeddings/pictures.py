@@ -154,7 +154,7 @@ def find_token(tokenizer: Tokenizer, token: str) -> int:
     if near:
         remedies.append(f"close to it: {_listed([spelt[each] for each in near])}")
     advice = "; ".join(remedies) or "name another"
-    raise UserError(f"--token={token} is no token of this model: {advice}")
+    raise UserError(f"--token={token} is not a token of this model: {advice}")
 
 
 def printed(piece: str) -> str:
@@ -170,7 +170,7 @@ def _listed(pieces: Sequence[str]) -> str:
 
 
 def page_vocabulary(pieces: Sequence[str]) -> dict[str, Any]:
-    """Returns what the page knows of a tokenizer: texts and kinds of its tokens."""
+    """Returns the tokens of a tokenizer for the page: their texts and kinds."""
     return {
         "pieces": [printed(piece) for piece in pieces],
         "kinds": encode_integers(token_kinds(pieces)),

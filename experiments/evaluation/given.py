@@ -1,4 +1,4 @@
-"""Another text than a run's to score it on: its files, and what is wrong with them."""
+"""Another text than a run's to score it on: its files, and the errors in them."""
 
 import collections
 import hashlib
@@ -35,7 +35,7 @@ class Given(NamedTuple):
     """A text to score a run on.
 
     Attributes:
-      name: of it, where the user gives none.
+      name: of it, if the user gives none.
       files: that were read.
       text: as `Task.from_folder` takes it.
       size: its number of sentences, documents or texts, for people.

@@ -1,6 +1,6 @@
 """The mode `fetch`: the public corpus that a config names, downloaded and checked.
 
-What was fetched is noted in `fetched.json` next to it, with the SHA-256 of each download: where no
+A fetched corpus is noted in `fetched.json` next to it, with the SHA-256 of each download: if no
 checksum is published, the first one that was found holds for later fetches.
 """
 
@@ -35,7 +35,7 @@ def fetch(config: ConfigDict, folder: Path) -> Iterator[Path]:
       folder: not used, since a corpus is not part of a run.
 
     Raises:
-      UserError: none is named, it cannot be downloaded, or what arrived is not what is published.
+      UserError: none is named, it cannot be downloaded, or it is not as published.
     """
     settings = config.data
     if not settings.fetch:

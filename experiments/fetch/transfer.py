@@ -70,7 +70,7 @@ def transfer(
     trusted: bool,
     patience: Patience,
 ) -> None:
-    """Downloads a file, or what is missing of it.
+    """Downloads a file, or its missing part.
 
     Args:
       part: the file, which may hold a beginning; it stays as far as it got.
@@ -144,7 +144,7 @@ def _try(
 
 
 def _version(headers: Mapping[str, str]) -> str:
-    """Returns what tells a version of a file from another, for If-Range; '' if nothing does."""
+    """Returns the name of a version of a file, for If-Range; '' if it has none."""
     tag = headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
 

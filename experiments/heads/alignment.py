@@ -71,7 +71,7 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     if options.input is not None and options.links is None:
         return _align(config, folder, options, pairs, words)
     gold = _gold(config, options, pairs, words)
-    read = [Path(name) for name in (options.input, options.links) if name is not None]
+    read = [Path(name).expanduser() for name in (options.input, options.links) if name is not None]
     with contextlib.ExitStack() as stack:
         if options.output is not None:  # which may be impossible, and is better known before
             output = stack.enter_context(open_output(options.output, *read))
@@ -91,7 +91,7 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     files = [place, *(place.with_name(name) for name in ("error_rate.png", "links.png"))]
     save_figure(scores_figure(found.scores), files[1])
     save_figure(links_figure(pairs, gold, found), files[2])
-    return files + ([] if options.output is None else [Path(options.output)])
+    return files + ([] if options.output is None else [Path(options.output).expanduser()])
 
 
 def _pairs(config: ConfigDict, folder: Path, options: Options) -> list[Pair]:
@@ -113,7 +113,7 @@ def _tag_words(options: Options) -> int:
 
 
 def _shifted(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:
-    """Links of sources that so many words are put before, or without as many where negative."""
+    """Links of sources with this number of words before them; without them, if it is negative."""
     return tuple((i + words, j) for i, j in links if i + words >= 0)
 
 
@@ -125,9 +125,10 @@ def _gold(
         sizes = [
             (max(0, len(pair.source.split()) - words), len(pair.target.split())) for pair in pairs
         ]
+        path = Path(options.links).expanduser()
         gold = [
             GoldLinks(*(_shifted(links, words) for links in own))
-            for own in read_links(Path(options.links), sizes, options.input or "the test set")
+            for own in read_links(path, sizes, options.input or "the test set")
         ]
     else:
         gold = [GoldLinks(pair.alignment) for pair in pairs if pair.alignment is not None]
@@ -175,7 +176,7 @@ def _align(
             own = weights[(list(ROWS).index(head.rows), *head.indices)]
             links = links_of(first_of(most_attended(own)))
             output.write(format_links(_shifted(links, -words)) + "\n")
-    return [Path(options.output)]
+    return [Path(options.output).expanduser()]
 
 
 def print_scores(scores: dict[Head, Score]) -> None:

@@ -48,8 +48,8 @@ def build_figure(
 
     Args:
       heads: see `importance.HeadScores`.
-      correlation: Spearman's, of importance and change of loss; None where there is none.
-      unit: what losses are means over, one of them.
+      correlation: Spearman's, of importance and change of loss; None if there is none.
+      unit: one of those that losses are means over.
 
     Returns:
       A figure outside pyplot, with an Agg canvas.
@@ -89,7 +89,7 @@ def build_figure(
 def _draw_map(
     axes: Axes, heads: Sequence[Mapping[str, Any]], name: str, largest: float, cell: float
 ):
-    """One kind's layers and heads in the colours of a measure, with numbers where they fit."""
+    """One kind's layers and heads in the colours of a measure, with numbers if they fit."""
     measure = MEASURES[name]
     shape = max(head["layer"] for head in heads), max(head["head"] for head in heads)
     values = np.zeros(shape)
@@ -131,7 +131,7 @@ def _draw_scatter(
     correlation: float | None,
     unit: str,
 ) -> None:
-    """A point a head: what its gradient says, and what happens without it."""
+    """A point per head: its importance by gradient, and the loss without it."""
     heads = [head for own in by_kind.values() for head in own]
     axes.axhline(0, color="0.6", linewidth=0.8)
     for (kind, own), colour, marker in zip(by_kind.items(), COLOURS, MARKER_SHAPES, strict=False):
@@ -139,8 +139,8 @@ def _draw_scatter(
         style = {"color": colour, "markersize": 5, "alpha": 0.85, "label": KINDS[kind][0]}
         axes.plot(*points, marker, **style)
     for number, head in enumerate(sorted(heads, key=lambda head: -head["loss"])[:NAMED]):
-        place, beside = (head["importance"], head["loss"]), (5, -8 if number % 2 else 3)
-        style = {"xytext": beside, "textcoords": "offset points", "fontsize": 7}
+        place, offset = (head["importance"], head["loss"]), (5, -8 if number % 2 else 3)
+        style = {"xytext": offset, "textcoords": "offset points", "fontsize": 7}
         axes.annotate(f"{head['layer']}.{head['head']}", place, **style)
     # A hundredth of the largest change is still distinguishable from zero.
     axes.set_yscale("symlog", linthresh=max(abs(head["loss"]) for head in heads) / 100 or 1.0)

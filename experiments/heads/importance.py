@@ -88,7 +88,7 @@ class Ranking:
       decoded: sentences that BLEU is of, 0 of models that do not translate.
       by_importance, by_estimate: Spearman's rank correlation with the change of the loss; None
         if there are too few heads, or all are equal.
-      bleu_by_importance: the same of importance with the change of BLEU, which is below zero where
+      bleu_by_importance: the same of importance with the change of BLEU, which is below zero if
         they agree; None of models that do not translate, too.
     """
 
@@ -109,7 +109,7 @@ def heads(config: ConfigDict, folder: Path) -> list[Path]:
     """Ranks all heads of a run's model on its test set; prints the ranking, returns the files.
 
     Raises:
-      UserError: there is no checkpoint, or the model is no Transformer.
+      UserError: there is no checkpoint, or the model is not a Transformer.
     """
     if not has_heads(config.model):
         raise UserError(
@@ -129,7 +129,7 @@ def heads(config: ConfigDict, folder: Path) -> list[Path]:
 
 
 def split_of(task: Task) -> str:
-    """Returns the split that heads are ranked on: the test set, where the task has one."""
+    """Returns the split that heads are ranked on: the test set, if the task has one."""
     return "test" if "test" in task.splits else "validation"
 
 
@@ -193,7 +193,7 @@ def rank(task: Task, variables: Variables, done: Done, at_once: int) -> Ranking:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Returns Spearman's; None of fewer than MIN_HEADS pairs, or where a side has but one value."""
+    """Returns Spearman's; None of fewer than MIN_HEADS pairs, or if a side has but one value."""
     if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
         return None
     from scipy.stats import spearmanr  # which takes half a second
@@ -319,7 +319,7 @@ def print_ranking(ranking: Ranking) -> None:
     ]
     if ranking.bleu is not None:
         correlations.append(("importance", "BLEU", ranking.bleu_by_importance))
-    missing = "too few heads" if len(ranking.heads) < MIN_HEADS else "all heads are alike"
+    missing = "too few heads" if len(ranking.heads) < MIN_HEADS else "all heads are equal"
     for name, change, correlation in correlations:
         number = f"none: {missing}" if correlation is None else f"{correlation:.3f}"
         print(

@@ -64,7 +64,7 @@ class Score(NamedTuple):
 
 
 class HeadLinks(NamedTuple):
-    """What all heads make of some sentence pairs.
+    """The links of all heads in some sentence pairs.
 
     Attributes:
       scores: of each head, then the mean of its layer, then of all layers.
@@ -156,7 +156,7 @@ def first_of(links: Float[np.ndarray, "*heads T S"]) -> Int[np.ndarray, "*heads 
 
 
 def _heads(layers: int, heads: int) -> Iterator[Head]:
-    """Names what `_with_means` returns."""
+    """Yields the heads and means in the order of `_with_means`."""
     for rows in ROWS:
         for layer in range(1, layers + 1):
             yield from (Head(rows, layer, number) for number in [*range(1, heads + 1), None])
@@ -184,7 +184,7 @@ def write_csv(path: Path, scores: dict[Head, Score]) -> None:
 
 
 def read_csv(path: Path) -> dict[Head, Score]:
-    """Returns what `write_csv` wrote.
+    """Returns the scores that `write_csv` wrote.
 
     Raises:
       UserError: the file is damaged.

@@ -21,7 +21,7 @@ def read_links(path: Path, sizes: Sequence[tuple[int, int]], pairs: str) -> list
 
     Args:
       sizes: how many words each pair has, in its source and in its target.
-      pairs: what holds the pairs, for messages.
+      pairs: the name of the pairs, for messages.
 
     Raises:
       UserError: a link is malformed or points past its sentence, or lines are too few or too many.
@@ -34,7 +34,7 @@ def read_links(path: Path, sizes: Sequence[tuple[int, int]], pairs: str) -> list
     if len(lines) != len(sizes):
         raise UserError(
             f"--links {path} has {len(lines):,} lines, and {pairs} {len(sizes):,} pairs: each pair "
-            "needs its line, a blank one where it has no link"
+            "needs its line, a blank one if it has no link"
         )
     return [
         _parse(line, size, f"--links {path}, line {number}")

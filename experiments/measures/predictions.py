@@ -13,7 +13,7 @@ COLUMNS = 4  # true label, predicted label, its probability, text
 
 
 def read_predictions(folder: Path, scores: dict[str, Any]) -> Texts:
-    """What a run made of its test set; `counts` are 1 of a right label, else 0.
+    """The predictions of a run for its test set; `counts` are 1 of a right label, else 0.
 
     Args:
       folder: the run's.

@@ -40,7 +40,7 @@ class Measure:
         return format(number * self.scale, sign + self.format)
 
     def expand(self, results: Iterable[dict[str, Any]]) -> "list[Measure]":
-        """This measure, or, where it stands for any, those of these results in its place."""
+        """This measure, or, if it stands for any, those of these results in its place."""
         if not self.path.endswith(ANY):
             return [self]
         split, start = self.path.removesuffix(ANY).split(".")
@@ -58,12 +58,12 @@ class Measure:
 
 @dataclasses.dataclass(frozen=True)
 class TextScores:
-    """How runs that keep what they made of each text of the test set are compared by it.
+    """How runs are compared by their outputs for each text of the test set, if they keep them.
 
     Attributes:
       noun: a text.
-      made: what was made of them.
-      length: what counts as length, in words.
+      made: the outputs for them.
+      length: the length of a text, in words.
       read: takes a run's folder and its test scores; raises `texts.UnreadableError`.
       score: the main measure of texts with these counts, as the results have it.
       test: takes the counts of a run and of the baseline's; returns the two-sided p-value of their
@@ -84,20 +84,20 @@ class TextScores:
 
 @dataclasses.dataclass(frozen=True)
 class TaskMeasures:
-    """What a sweep of one task is judged by.
+    """The measures by which a sweep of one task is judged.
 
     Attributes:
       task: its name.
-      main_metric: what settings are ranked and compared by.
+      main_metric: by which settings are ranked and compared.
       panels: metrics of the picture of scores; of another split, `split.name`.
       curves: metrics that are drawn of the validation while training.
       others: columns after the task's metrics: of another split, or `name_*` for all numbers whose
         name starts so.
-      curves_note: what to know of the curves, after "Validation while training".
+      curves_note: about the curves, after "Validation while training".
       other_notes: a sentence for each of `others` that needs one.
       splits: the first that all runs have scores of is the one that is compared.
-      texts: None where a run keeps only sums over all of its text.
-      unit: what speed counts.
+      texts: None if a run keeps only sums over all of its text.
+      unit: that speed counts.
       split: the one that is compared.
     """
 
@@ -115,7 +115,7 @@ class TaskMeasures:
 
     @property
     def main(self) -> Measure:
-        """What settings are ranked and compared by."""
+        """The measure by which settings are ranked and compared."""
         return self._measure(self.main_metric)
 
     @property

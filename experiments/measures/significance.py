@@ -108,7 +108,7 @@ def run_exchange_test(scores: Sequence[float], baseline: Sequence[float]) -> flo
 
     If two systems were equal, each division of all their runs into two groups of these sizes would
     be equally likely. The p-value is the fraction of divisions in which the means differ at least
-    so much: of all, or of `EXCHANGES` random ones where there are more. It is never below
+    so much: of all, or of `EXCHANGES` random ones if there are more. It is never below
     2 / C(2n, n) for n runs each: 0.33 for two, 0.1 for three, 0.03 for four, 0.008 for five.
 
     Source: Fisher 1935, "The Design of Experiments"; Pitman 1937.

@@ -13,12 +13,12 @@ MAX_BUCKETS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """What a run made of the texts of its test set, in their order.
+    """The outputs of a run for the texts of its test set, in their order.
 
     Attributes:
       counts: sums of rows make the main score of any corpus of these texts.
       exact: came out as it should, letter by letter or as its very label.
-      lengths: words of what was put in.
+      lengths: words of the inputs.
       given: a digest of the content that must be equal in all runs, by file.
     """
 
@@ -71,7 +71,7 @@ def read_rows(path: Path, columns: int) -> list[list[str]]:
 
 
 def digest(lines: Iterable[str]) -> str:
-    """What tells lines from others."""
+    """A digest of lines: other lines have another."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

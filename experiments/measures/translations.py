@@ -1,4 +1,4 @@
-"""The translations of a run's test set, and what BLEU and chrF count of them."""
+"""The translations of a run's test set, and their counts for BLEU and chrF."""
 
 import itertools
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def read_files(folder: Path) -> Translated:
 
 
 def read_translations(folder: Path, scores: dict[str, Any]) -> Texts:
-    """What a run made of its test set; `counts` are those of `count_ngrams`.
+    """The translations of a run for its test set; `counts` are those of `count_ngrams`.
 
     Args:
       folder: the run's.

@@ -1,4 +1,4 @@
-"""What training takes of a device: the memory and the seconds of its steps and evaluations."""
+"""The memory and the seconds of the steps and evaluations of a training on this device."""
 
 import dataclasses
 import logging
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What the steps of a run take.
+    """The costs of the steps of a run.
 
     Attributes:
       steps: of the whole run, and `ending` the setting that ends it there.
@@ -69,7 +69,7 @@ class Measured:
         return max(self.step_bytes) + self.state_bytes
 
     def fits(self, free: int) -> bool:
-        """Whether so many bytes of free memory are enough."""
+        """Whether this number of bytes of free memory is enough."""
         return self.needed_bytes <= MEMORY_FRACTION * free
 
 

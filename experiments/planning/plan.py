@@ -1,4 +1,4 @@
-"""The mode `plan`: what a training takes in memory, disk and time, before it is started."""
+"""The mode `plan`: the memory, disk and time that a training takes, before it is started."""
 
 import contextlib
 import json
@@ -146,7 +146,7 @@ def _largest_batch(measured: Measured, shape: Shape, number: int, free: int) -> 
 
 
 def _advice(config: ConfigDict, shape: Shape, tokens: int) -> str:
-    """What to change if the memory is too small for a shape, but enough for so many tokens."""
+    """Advice if the memory is too small for a shape, but enough for this number of tokens."""
     multiple = 1 if config.task == "language_model" else config.data.batch_multiple
     if multiple * shape.length <= tokens < shape.positions:  # the smallest batch of this shape fits
         parts = config.optimizer.gradient_accumulation_steps * math.ceil(shape.positions / tokens)

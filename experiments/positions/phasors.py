@@ -48,8 +48,8 @@ class Phasors(NamedTuple):
 
     Attributes:
       name: a key of REGISTRY.
-      summary: what it says of itself.
-      table: what it adds at positions from zero.
+      summary: a sentence about it.
+      table: the vectors that it adds at positions from zero.
       hands: which dimensions are on one circle.
     """
 

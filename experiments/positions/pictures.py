@@ -17,7 +17,7 @@ MAX_POSITIONS = 128
 
 
 def positions(config: ConfigDict, folder: Path) -> Iterator[Path]:
-    """Draws what every encoding does in a model of this size; yields the files.
+    """Draws every encoding in a model of this size; yields the files.
 
     Encodings that the run's model has are drawn with its parameters; all others, and those of a
     folder without a checkpoint, with parameters as they are initialised. The folder is made if

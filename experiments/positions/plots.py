@@ -58,7 +58,7 @@ def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Pa
 
 
 def added_figure(encoding: Encoding, count: int) -> Figure:
-    """What is added to embeddings, position by dimension, and the products of any two rows."""
+    """The vectors added to embeddings, position by dimension, and the products of any two rows."""
     figure, top, left, right = _three_panels(encoding)
     table = encoding.table(count)
     heat_map(top, table)
@@ -81,7 +81,7 @@ def added_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def rotated_figure(encoding: Encoding, count: int) -> Figure:
-    """The angles by which pairs of dimensions turn, and what that does to a query and a key."""
+    """The angles by which pairs of dimensions turn, and their effect on a query and a key."""
     figure, top, left, right = _three_panels(encoding)
     _draw_angles(top, *turning_angles(encoding, count))
     ones = encoding.rotated(np.ones((1, encoding.config.head_width)), count)[0]
@@ -104,7 +104,7 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def bias_figure(encoding: Encoding, count: int) -> Figure:
-    """What is added to the scores, by distance and as a matrix for each head."""
+    """The numbers added to the scores, by distance and as a matrix for each head."""
     biases = encoding.bias(count)
     shown = biases[:MAX_HEADS]
     across = min(len(shown), 4)
@@ -145,10 +145,10 @@ def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
     square = (distances[0] - 0.5, distances[-1] + 0.5, distances[-1] + 0.5, distances[0] - 0.5)
     _matrix(left, products, "product v(j) · v(k)", "distance k", "distance j", square)
     norms = np.linalg.norm(vectors, axis=-1)
-    alike = np.allclose(norms, norms[0])
-    _curves_of_heads(right, distances, norms[:1] if alike else norms[:MAX_HEADS])
+    equal = np.allclose(norms, norms[0])
+    _curves_of_heads(right, distances, norms[:1] if equal else norms[:MAX_HEADS])
     right.set(xlabel=DISTANCE, ylabel="norm of v(k)", ylim=(0, None))
-    right.set_title("norm by distance" + (", of all heads" if alike else ""))
+    right.set_title("norm by distance" + (", of all heads" if equal else ""))
     return figure
 
 
@@ -208,7 +208,7 @@ def turning_angles(
 def heat_map(
     axes: Axes, table: Real[np.ndarray, "rows columns"], ends: tuple | None = None
 ) -> None:
-    """Draws a table in signed colours, -1 to 1 where that fits its numbers.
+    """Draws a table in signed colours, -1 to 1 if that fits its numbers.
 
     Args:
       ends: left, right, bottom and top of the axes; None counts rows and columns from zero.
@@ -268,7 +268,7 @@ def _matrix(
 
 
 def _limit(values: np.ndarray) -> float:
-    """The end of a scale of both signs: 1, or what the largest number asks for in round figures."""
+    """The end of a scale of both signs: 1, or a round figure that the largest number fits."""
     largest = float(np.abs(values).max())
     if 0.5 < largest <= 1.001 or largest == 0:
         return 1.0
@@ -289,7 +289,7 @@ def _three_panels(encoding: Encoding) -> tuple[Figure, Axes, Axes, Axes]:
 
 
 def _caption(figure: Figure, encoding: Encoding) -> None:
-    """Names the encoding, its place and where its numbers come from, and says what it does."""
+    """Names the encoding, its place and the origin of its numbers, and describes it."""
     told = ", ".join(filter(None, (encoding.place, encoding.origin)))
     name = f"{encoding.name} ({told})" if told else encoding.name
     lines = [name, *textwrap.wrap(encoding.summary, CAPTION)]

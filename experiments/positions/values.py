@@ -31,7 +31,7 @@ class Encoding:
       name: a key of REGISTRY.
       config: of a model that has it.
       params: its parameters there.
-      origin: where these come from; '' where it has none.
+      origin: where these come from; '' if it has none.
       place: where in the model, such as "decoder layer 1"; '' if all places are equal.
       past_only: whether keys stand on one side of their query, as in a decoder's self-attention.
     """
@@ -50,22 +50,22 @@ class Encoding:
 
     @property
     def summary(self) -> str:
-        """The first sentence of what its class says of itself; '' where it says nothing."""
+        """The first sentence of the docstring of its class; '' if it has none."""
         encoding = REGISTRY[self.name]
         text = " ".join((encoding.__doc__ or "").replace("`", "").split("\n\n")[0].split())
         # Of a class without words, a dataclass tells its fields.
         return "" if text.startswith(f"{encoding.__name__}(") else text.split(". ")[0].rstrip(".")
 
     def table(self, count: int) -> Real[np.ndarray, "L D"]:
-        """Returns what is added to the embedding at each position from zero."""
+        """Returns the vectors that are added to the embeddings of positions from zero."""
         return self._call("add", jnp.zeros((1, count, self.config.d_model)), jnp.arange(count))[0]
 
     def bias(self, count: int) -> Real[np.ndarray, "H L L"]:
-        """Returns what is added to the scores of queries (rows) and keys."""
+        """Returns the numbers that are added to the scores of queries (rows) and keys."""
         return self._call("bias", jnp.arange(count), jnp.arange(count))
 
     def rotated(self, vectors: Real[np.ndarray, "N K"], count: int) -> Real[np.ndarray, "N L K"]:
-        """Returns what becomes of queries or keys at each position.
+        """Returns queries or keys as they are rotated at each position.
 
         It is the first head's.
         """
@@ -181,7 +181,7 @@ def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str,
 
     Args:
       path: of a SumOfPositions among the parameters.
-      layer: number from zero, where the path does not tell it.
+      layer: number from zero, if the path does not tell it.
     """
     if path[-1] != "positions":  # of a whole stack, such as "encoder_positions"
         stack = path[-1].removesuffix("_positions")

@@ -43,9 +43,8 @@ def cross_attention(
 ) -> list[AttentionMap | None]:
     """Returns the mean attention of the last layer's heads while translations are written.
 
-    A row is named by the token that is written in it, see `names_of`. There is
-    None of a model without attention, or where a side has more than `MAX_TOKENS` or than the
-    model reads.
+    A row is named by the token that is written in it, see `names_of`. The map is None if the model
+    has no attention, or a side has more than `MAX_TOKENS` or than the model reads.
     """
     predictor = trained.predictor
     maps: list[AttentionMap | None] = [None] * len(sources)
@@ -109,6 +108,6 @@ def _label(token: str) -> str:
 
 
 def _width(text: str) -> float:
-    """What a label takes, at most, in the letters of the picture."""
+    """The maximum width of a label in the letters of the picture."""
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     return LETTER * (len(text) - wide) + WIDE_LETTER * wide

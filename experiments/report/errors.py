@@ -28,8 +28,8 @@ class Sentence(NamedTuple):
     Attributes:
       line: its number, from one.
       chrf: of the translation, from 0 to 100.
-      log_prob: of the translation, in nats; NaN where the run did not keep it.
-      tokens: of the translation, its end included; 0 of a blank line, and where unknown.
+      log_prob: of the translation, in nats; NaN if the run did not keep it.
+      tokens: of the translation, its end included; 0 of a blank line, and if unknown.
     """
 
     line: int
@@ -56,7 +56,7 @@ class Reference(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A sentence, the scores by which the search compares, and what became of it.
+    """A sentence, the scores by which the search compares, and its kind of error.
 
     `found` and `given` are those of the translation and of the reference.
     """
@@ -69,7 +69,7 @@ class Judged(NamedTuple):
 
 @contextlib.contextmanager
 def reading(file: str) -> Iterator[None]:
-    """Says of a run's own file that is not what was written what writes it again."""
+    """Names the command that writes a run's own file again, if that is damaged."""
     try:
         yield
     except (UserError, ValueError):
@@ -77,7 +77,7 @@ def reading(file: str) -> Iterator[None]:
 
 
 def read_sentences(folder: Path, split: str) -> list[Sentence]:
-    """Returns the sentences of a split with what a run made of them.
+    """Returns the sentences of a split with the translations of a run.
 
     Raises:
       UserError: the texts are missing or damaged, or have different numbers of lines.
@@ -145,14 +145,14 @@ def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list
 def judge(
     sentences: Sequence[Sentence], references: Sequence[Reference | None], decode: ConfigDict
 ) -> list[Judged]:
-    """Returns sentences with what became of them.
+    """Returns sentences with their kinds of errors.
 
     Those are left out of which nothing was decoded or whose reference is not known.
 
-    A translation that equals its reference is `EXACT`. Of the others it is a `SEARCH` error where
-    the reference scores higher, by more than rounding may, for the search should have preferred
-    it; otherwise a `MODEL` error, for the model prefers what is wrong. Search errors of which the
-    reference is no witness are not seen: their true number may be higher.
+    A translation that equals its reference is `EXACT`. Of the others it is a `SEARCH` error if the
+    reference scores higher, by more than rounding may, for the search should have preferred it;
+    otherwise a `MODEL` error, for the model prefers a wrong translation. Search errors that the
+    reference does not show are not counted: their true number may be higher.
 
     Args:
       decode: `config.decode` of the search that found the translations.

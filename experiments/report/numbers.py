@@ -44,7 +44,7 @@ def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def main_split(results: dict[str, Any]) -> str:
-    """Returns the split that a run is judged by: the test set, where it has one."""
+    """Returns the split that a run is judged by: the test set, if it has one."""
     splits = splits_of(results)
     return "test" if "test" in splits else next(iter(splits))
 
@@ -64,7 +64,7 @@ def main_score(task: str, results: dict[str, Any]) -> str:
 
 
 def score_table(task: str, results: dict[str, Any]) -> Table:
-    """Returns all numbers of all splits, a row each, what a run is judged by first."""
+    """Returns all numbers of all splits, a row each; first those that a run is judged by."""
     splits = rows_of(results)
     found = {
         name: None
@@ -131,7 +131,7 @@ def decode_of(config: ConfigDict, results: dict[str, Any]) -> Any:
 
 
 def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:
-    """Returns what found the translations that are scored, of a run that translates."""
+    """Returns the settings of the search for the scored translations, of a run that translates."""
     if config.task != "translation":
         return None
     decode = decode_of(config, results)
@@ -141,7 +141,7 @@ def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:
 
 
 def cost_table(results: dict[str, Any], unit: str) -> Table:
-    """Returns what a run took."""
+    """Returns the costs of a run."""
     steps = results["averaged_steps"]
     rows = [
         ["step", f"{results['step']:,}"],
@@ -192,7 +192,7 @@ def split_table(data: dict[str, Any]) -> Table:
 
 
 def corpora_table(data: dict[str, Any]) -> Table | None:
-    """Returns what is read, dropped and drawn of each of several corpora."""
+    """Returns the pairs that are read, dropped and drawn of each of several corpora."""
     if not (corpora := data.get("corpora")):
         return None
     reasons = dict.fromkeys(reason for own in corpora.values() for reason in own["dropped"])
@@ -211,7 +211,7 @@ def corpora_table(data: dict[str, Any]) -> Table | None:
 
 
 def cleaning_table(data: dict[str, Any]) -> Table | None:
-    """Returns what cleaning dropped of the training text and why, where the task cleans."""
+    """Returns the pairs that cleaning dropped, by reason; None if the task does not clean."""
     if not (cleaning := data.get("cleaning")):
         return None
     read = cleaning["read"]
@@ -221,7 +221,7 @@ def cleaning_table(data: dict[str, Any]) -> Table | None:
 
 
 def batch_table(data: dict[str, Any]) -> Table:
-    """Returns what the text was made into."""
+    """Returns the numbers of the tokens and the batches."""
     shapes = ", ".join(f"{rows} × {tokens}" for rows, tokens in data["shapes"])
     rows = [
         [f"vocabulary, {side}", f"{size:,} pieces"] for side, size in data["vocabulary"].items()
@@ -240,7 +240,7 @@ def batch_table(data: dict[str, Any]) -> Table:
 
 
 def differing(config: ConfigDict) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (key, value, default) of what a config does not have from `configs/base.py`."""
+    """Yields (key, value, default) of the keys that differ from `configs/base.py`."""
     defaults = flatten(base.get_config())
     for key, value in flatten(config).items():
         if value != defaults[key]:
@@ -248,7 +248,7 @@ def differing(config: ConfigDict) -> Iterator[tuple[str, Any, Any]]:
 
 
 def config_table(config: ConfigDict) -> Table:
-    """Returns what a config does not have from `configs/base.py`."""
+    """Returns the keys that differ from `configs/base.py`."""
     rows = [[key, _shown(value), _shown(default)] for key, value, default in differing(config)]
     return Table("Keys that differ from configs/base.py", ["key", "value", "default"], rows)
 
@@ -278,7 +278,7 @@ def environment_table(environment: dict[str, Any]) -> Table:
 
 
 def started(folder: Path, environment: dict[str, Any] | None) -> str | None:
-    """Returns when a run's training last started, in UTC; None where no file tells.
+    """Returns when a run's training last started, in UTC; None if no file tells.
 
     Older runs tell it in the names of TensorBoard's files alone.
     """

@@ -1,7 +1,7 @@
 """The report of a run: one page with everything needed to judge it.
 
 It is made of the files in the run's folder and its checkpoint alone, so that it can be made again
-where the data is not.
+if the data is not there.
 """
 
 import base64
@@ -57,7 +57,7 @@ class Picture(NamedTuple):
 
 
 def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
-    """Makes the report of a run again, with what its checkpoint says where that is still there.
+    """Makes the report of a run again, with its checkpoint if that is still there.
 
     Raises:
       UserError: the folder holds no run of this config, or one without results.
@@ -93,9 +93,9 @@ def write(
     """Writes `report.html` into a run's folder; returns it.
 
     Args:
-      results: what `results.json` holds.
-      trained: the model they are of; None where it is not there.
-      missing: says why, to the reader, where it is not there.
+      results: the content of `results.json`.
+      trained: the model they are of; None if it is not there.
+      missing: says why, to the reader, if it is not there.
     """
     environment = records.read_environment(folder / ENVIRONMENT)
     data = records.read_data(folder / DATA)
@@ -141,7 +141,7 @@ def write(
 
 
 def record_data(task: Task, folder: Path) -> None:
-    """Writes what a task made of its text, for reports that are made without it."""
+    """Writes the summary of a task's text, for reports that are made without it."""
     write_json(folder / DATA, task.data_summary())
 
 
@@ -170,7 +170,7 @@ def _data_tables(data: dict[str, Any]) -> list[numbers.Table]:
 
 
 def _curves(metrics: Path) -> Any:
-    """The picture of the training in the page's colours; a line of text where there is none."""
+    """The picture of the training in the page's colours; a line of text if there is none."""
     from experiments.display import training_curves  # matplotlib takes a third of a second
 
     caption = "Loss, scores and learning rate over the steps of the training"
@@ -209,7 +209,7 @@ def _in_natural_order(path: Path) -> list[tuple[int, str]]:
 
 
 def _picture(path: Path, caption: str) -> Picture:
-    """A picture of fewer pixels where it is wide, and 256 colours, a fourth of the bytes of all."""
+    """A picture of 256 colours, and fewer pixels if it is wide: a fourth of the bytes of all."""
     # Of other kinds, whatever a file is called, some are programs: PostScript.
     with Image.open(path, formats=["PNG"]) as image:
         picture = image.convert("RGB")

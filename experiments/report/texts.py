@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A text and what the model made of it; `attention` is None where none is shown."""
+    """A text and the output of the model; `attention` is None if none is shown."""
 
     title: str
     lines: list[Line]
@@ -38,7 +38,7 @@ class Example(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A section of a report: what it says, tables, and examples."""
+    """A section of a report: notes, tables, and examples."""
 
     name: str
     title: str
@@ -53,8 +53,8 @@ def translations(
     """Returns samples, errors of search and model, and the worst and longest translations.
 
     Args:
-      decode: `config.decode` of the search that found what the run keeps.
-      trained: the model whose scores the results are; None where it is not there.
+      decode: `config.decode` of the search that found the translations of the run.
+      trained: the model whose scores the results are; None if it is not there.
       missing: says how to come by it.
     """
     sentences = errors.read_sentences(folder, split)
@@ -135,7 +135,7 @@ def _errors(
 
 
 def _error_examples(judged: Sequence[Judged]) -> list[Example]:
-    """The clearest errors of each kind: where the two scores differ most."""
+    """The clearest errors of each kind: those whose two scores differ most."""
     examples = []
     for kind, name in ((SEARCH, "search error"), (MODEL, "model error")):
         own = [each for each in judged if each.kind == kind]
@@ -188,7 +188,7 @@ def _longest_translations(sentences: Sequence[Sentence]) -> Group:
 def language_model(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
-    """Returns a text that the model writes, and what it predicts worst; see `translations`."""
+    """Returns a text that the model writes, and its worst predictions; see `translations`."""
     title, text = "A text that it writes", None
     notes = [f"Nothing is written: {missing}"]
     if trained:

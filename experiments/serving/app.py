@@ -29,7 +29,7 @@ MEMORY = "the length of the texts"  # or, who runs the server, the size of the b
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """What the routes use."""
+    """The objects that the routes use."""
 
     runs: Sequence[Served]
     batcher: Batcher

@@ -8,11 +8,15 @@ Plans are made in another thread: a mistake is told at once, whatever is being c
 import abc
 import asyncio
 import collections
+import contextlib
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple
+
+logger = logging.getLogger(__name__)
 
 
 class Item(NamedTuple):
@@ -30,7 +34,7 @@ class Plan(NamedTuple):
 
 
 class Work(abc.ABC):
-    """What is computed for a kind of request."""
+    """The computation for a kind of request."""
 
     name: ClassVar[str]
     most: int  # items that are computed together
@@ -131,7 +135,7 @@ class Batcher:
         return job
 
     def cancel(self, job: Job) -> None:
-        """Forgets a job: what of it is not computed yet never is."""
+        """Forgets a job: its items that are not computed yet never are."""
         job.ended = True
         with self._changed:
             if job in self._jobs:
@@ -151,7 +155,7 @@ class Batcher:
         self._planner.shutdown(wait=False, cancel_futures=True)
 
     def run(self) -> None:
-        """Computes what waits until it is closed."""
+        """Computes the items that wait until it is closed."""
         while True:
             with self._changed:
                 self._changed.wait_for(self._has_work)
@@ -160,9 +164,17 @@ class Batcher:
                 aside = None if self._jobs else self._aside.popleft()
                 batch = self._take()
             if aside is not None:
-                aside()
+                self._call(aside)
             elif batch:
                 self._compute(batch)
+
+    def _call(self, aside: Callable[[], None]) -> None:
+        """Calls a function for idle times; its error is logged, and must not end the thread."""
+        try:
+            aside()
+        except Exception:
+            with contextlib.suppress(OSError):  # the log may be closed
+                logger.exception("an error while no request waited:")
 
     def _has_work(self) -> bool:
         """Whether the loop has something to do; requests that are not planned yet come first."""

@@ -5,6 +5,7 @@ The server has no accounts. So that no page of another site can use it through a
 time must be JSON and of no other origin; nothing is answered with CORS headers.
 """
 
+import contextlib
 import ipaddress
 import logging
 import time
@@ -82,7 +83,8 @@ class Guard:
             self._metrics.request(route, status, seconds)
             if route not in POLLED or status not in (200, 503):
                 asked = shorten(one_line(f"{scope['method']} {scope['path']}"), SHOWN)
-                logger.info(f"{asked} {status} {1000 * seconds:.0f} ms")
+                with contextlib.suppress(OSError):  # the log may be closed
+                    logger.info(f"{asked} {status} {1000 * seconds:.0f} ms")
 
     def _refuse(self, method: str, headers: Headers) -> tuple[int, str] | None:
         """Returns status and reason of a request that is not answered; None of the others."""

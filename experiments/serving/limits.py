@@ -17,7 +17,7 @@ DRAINED = 16
 
 
 class Limits(NamedTuple):
-    """What a request may have.
+    """The limits of a request.
 
     Attributes:
       body: bytes.

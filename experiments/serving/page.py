@@ -46,7 +46,7 @@ def write_page(runs: Sequence[Served], characters: int) -> str:
 
 
 def _about(run: dict[str, Any]) -> str:
-    """A line on what a run is."""
+    """A line about a run."""
     *others, last = run["steps"]
     step = f"step {last:,}"
     if others:

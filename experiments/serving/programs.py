@@ -1,5 +1,6 @@
 """Compiles the programs of the common shapes before they are needed."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,7 +35,7 @@ class Programs:
             when_idle(lambda program=program: self._compile(program))
 
     def state(self) -> dict[str, Any]:
-        """Returns what `GET /health` says."""
+        """Returns the answer of `GET /health`."""
         ready = self._compiled >= self._common
         return {
             "status": "ready" if ready else "starting",
@@ -46,8 +47,14 @@ class Programs:
         try:
             program.compile()
         except Exception as error:  # too large for the device: a request of this length is told so
-            logger.warning(f"texts of {program.length} tokens: {one_line(str(error))}")
+            _log(logging.WARNING, f"texts of {program.length} tokens: {one_line(str(error))}")
         finally:
             self._compiled += 1
             if self._compiled == self._common:
-                logger.info("ready")
+                _log(logging.INFO, "ready")
+
+
+def _log(level: int, line: str) -> None:
+    """Logs a line, unless the log is closed."""
+    with contextlib.suppress(OSError):
+        logger.log(level, line)

@@ -78,10 +78,12 @@ ERRORS = {
     400: "a field is missing, unknown or has a wrong value, or the body is not JSON",
     403: "the request is from another site's page",
     404: "there is no such run",
+    405: "the method is not POST",
     408: "the body arrives too slowly",
     413: "the body is too large",
     415: "the body is not application/json",
     421: "Host is not a name of this server",
+    500: "an error of the server, whose log has the traceback",
     503: "too many requests wait: try again after Retry-After seconds",
     504: "the answer takes too long",
 }

@@ -53,7 +53,7 @@ def serve(config: ConfigDict, folder: Path, options: Options) -> None:
 
 
 def name_runs(folders: list[Path]) -> list[str]:
-    """Returns the name of each run: that of its folder, with those above it where two are equal.
+    """Returns the name of each run: that of its folder, with those above it if two are equal.
 
     Raises:
       UserError: a folder is named twice.

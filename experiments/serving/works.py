@@ -1,7 +1,7 @@
-"""What is computed for each kind of request, in batches of few static shapes.
+"""The computations for each kind of request, in batches of few static shapes.
 
 A batch has one row, or `ROWS` with padding. So there are two programs for each static length, and
-they are compiled before they are needed.
+they are compiled before they are needed. Samples are rows of their own, see `Generate`.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from transformer.data.corpora.tags import Tagger, tags_of
 from transformer.data.labelled.encode import read_texts
 from transformer.errors import UserError
 from transformer.inference.generator import Generator
-from transformer.inference.groups import static_length, static_lengths
+from transformer.inference.groups import static_length, static_lengths, static_rows
 from transformer.inference.segments import Segmenter, join
 from transformer.inference.translator import Translator
 from transformer.inference.workers import share
@@ -60,7 +60,7 @@ class RunWork(Work):
                 yield Program(length, lambda rows=rows, length=length: self.prepare(rows, length))
 
     def prepare(self, rows: int, length: int) -> None:
-        """Compiles what it needs for batches of so many rows of a static length."""
+        """Compiles its programs for batches of this number of rows of a static length."""
 
     def best(self, fields: Mapping[str, Any]) -> int:
         """Returns how many results of each text are asked for."""
@@ -77,7 +77,7 @@ class RunWork(Work):
         return [tag(text, f"texts[{number}]") for number, text in enumerate(texts)]
 
     def group(self, tokens: int) -> int:
-        """Returns the static length of a text of so many tokens."""
+        """Returns the static length of a text of this number of tokens."""
         return static_length(min(tokens, self.max_length), self.max_length)
 
     def unread(self, tokens: int) -> int:
@@ -205,12 +205,19 @@ class Generate(RunWork):
     def __init__(self, name: str, run: LoadedRun):
         super().__init__(name, run)
         self.max_length, decode = self.predictor.context, run.config.decode
+        self._counts: Sequence[int] = range(1, ROWS + 1)
         if decode.search == "beam":
-            self.max_best = decode.beam_size
+            self.max_best, self._counts = decode.beam_size, (1, ROWS)
 
     def programs(self) -> Iterator[Program]:
-        """Yields the programs of all lengths at once."""
-        for rows in (1, ROWS):
+        """Yields the programs of all lengths at once, for each number of rows.
+
+        Each sample is a row. So the page, which asks for up to `ROWS` samples of one text, needs
+        all powers of two up to that. Several samples of several texts are compiled when they are
+        asked for: their programs take more memory, and are rarely needed.
+        """
+        size = self.predictor.decode.batch_size
+        for rows in dict.fromkeys(static_rows(count, size) for count in self._counts):
             yield Program(1, lambda rows=rows: self.predictor.prepare(self.variables, rows))
 
     def plan(self, fields: Mapping[str, Any]) -> Plan:
@@ -309,7 +316,7 @@ class Served:
             self.works[Explain.name] = Explain(name, run)
 
     def describe(self) -> dict[str, Any]:
-        """Returns what `GET /api/runs` says of it."""
+        """Returns its description for `GET /api/runs`."""
         writes, tags = next(iter(self.works.values())), tags_of(self.run.config.data)
         return {
             "name": self.name,

@@ -1,4 +1,4 @@
-"""How well each filter of cleaning finds its kind of noise, and what it drops of clean text.
+"""How well each filter of cleaning finds its kind of noise, and how much clean text it drops.
 
     python -m experiments.studies.cleaning --clean=DIR [--pairs=20000] [--noisy=OUT]
 
@@ -34,7 +34,7 @@ FILTERS: Mapping[str, Mapping[str, Any]] = {
     "copied": {"remove_copies": True},
     "numbers": {"match_numbers": True},
     "language": {"languages": ("en", "de")},
-    "script": {"min_script_share": 0.01},
+    "script": {"min_script_fraction": 0.01},
     "duplicate": {"remove_duplicates": True},
     "near_duplicate": {"remove_near_duplicates": True},
 }
@@ -167,8 +167,8 @@ def dropped_by(pairs: Iterable[Pair], names: Sequence[str]) -> np.ndarray:
 def scores(corpus: Noisy, names: Iterable[str] = FILTERS) -> dict[str, dict[str, float]]:
     """Returns precision and recall of each of these filters alone.
 
-    Precision counts as right what has any noise; recall is of the filter's own kind. Of pairs that
-    are equal, or nearly, any may be the first.
+    Precision counts a pair with any noise as right; recall is of the filter's own kind. Of pairs
+    that are equal, or nearly, any may be the first.
     """
     kinds, found = np.array(corpus.kinds), {}
     doubled = {fold(p) for p, kind in zip(*corpus, strict=True) if "duplicate" in kind}
@@ -187,7 +187,7 @@ def scores(corpus: Noisy, names: Iterable[str] = FILTERS) -> dict[str, dict[str,
 
 
 def fold(pair: Pair) -> str:
-    """A pair without case and what is no letter."""
+    """A pair without case, and its letters alone."""
     return "".join(filter(str.isalpha, f"{pair.source}{pair.target}".casefold()))
 
 

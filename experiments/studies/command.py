@@ -34,6 +34,12 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
+def wholes(least: int, most: int) -> Callable[[str], list[int]]:
+    """Returns the parser of a flag whose value is whole numbers, see `whole`, joined by commas."""
+    parse = whole(least, most)
+    return lambda text: [parse(part) for part in text.split(",")]
+
+
 def exit_code(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
     """Returns 0 after a run with these arguments, or 2 after one line on what the user can fix."""
 

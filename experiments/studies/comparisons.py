@@ -1,4 +1,4 @@
-"""How often do the tests of `--mode=compare` find a difference where there is none?
+"""How often do the tests of `--mode=compare` find a difference if there is none?
 
     python -m experiments.studies.comparisons --runs=runs/a --others=runs/b
 
@@ -9,8 +9,8 @@ any correction, and its 95% interval (Clopper and Pearson 1934), for these ways 
 
 - the same model: two runs of `--runs` whose translations of each sentence are exchanged with a
   chance of one half. Neither system is better, so at most 5% may be found.
-- the same setting: runs of `--runs` alone, one or several for each system, none for both. What
-  differs between the systems is the seed.
+- the same setting: runs of `--runs` alone, one or several for each system, none for both. The
+  systems differ in the seed.
 - two settings: runs of `--runs`, and as many of `--others`.
 
 "texts alone" is a control: the bootstrap over texts as if the seeds of a system were one model.
@@ -134,7 +134,7 @@ def fraction_below(p_values: Float[np.ndarray, "pairs"]) -> tuple[float, float, 
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Draws and compares what the command line asks for, and prints the fractions.
+    """Draws and compares the systems of the command line, and prints the fractions.
 
     Raises:
       UserError: a flag is wrong, or see `read_systems`.

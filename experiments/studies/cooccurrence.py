@@ -38,7 +38,6 @@ from jaxtyping import Array, Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from rich.markup import escape
 from rich.table import Table
 
 from experiments.attention.labels import visible
@@ -195,7 +194,7 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
 
 
 def _draw_map(axes: Axes, words, similarity, together, pitch: float):
-    """One heat map, with `pitch` points from one word to the next; returns what the colours are."""
+    """One heat map, with `pitch` points from one word to the next; returns the image."""
     mesh = axes.imshow(similarity, cmap=COLOUR_MAP, vmin=-1, vmax=1)
     rows, columns = np.nonzero(together & ~np.eye(len(words), dtype=bool))
     inks = np.where(np.abs(similarity[rows, columns]) > 0.55, "white", "black")
@@ -212,7 +211,7 @@ def _draw_map(axes: Axes, words, similarity, together, pitch: float):
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Trains the vectors that the command line describes; prints and draws what comes out.
+    """Trains the vectors that the command line describes; prints and draws the results.
 
     Raises:
       UserError: a flag or the text is wrong.
@@ -254,7 +253,7 @@ def _print_table(title: str, first_column: str, rows: Iterable[Sequence[str]]) -
     for column in (first_column, "before training", "after training"):
         table.add_column(column)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     print_table(table)
 
 

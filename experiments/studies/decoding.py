@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 from rich.table import Table
 
-from experiments.studies.command import Parser, exit_code, whole
+from experiments.studies.command import Parser, exit_code, whole, wholes
 from experiments.studies.ctranslate2 import CTranslate2
 from experiments.studies.hugging_face import HuggingFace
 from experiments.studies.peers import Peer, check
@@ -41,7 +41,7 @@ SENTENCES_OF_ONE = 25  # measured at most for each sentence of a batch
 
 
 class Setting(NamedTuple):
-    """What is measured: a beam size, and how many sentences are translated at once."""
+    """A setting: a beam size, and how many sentences are translated at once."""
 
     beam: int
     batch: int
@@ -127,7 +127,7 @@ class Measured(NamedTuple):
 def measure(
     systems: Sequence[System], setting: Setting, lines: Sequence[str], rounds: int
 ) -> Measured:
-    """Returns what all systems make of these lines, in turn; ours compiles before."""
+    """Returns the speeds and translations of all systems, in turn; ours compiles before."""
     lines = lines[: SENTENCES_OF_ONE * setting.batch]
     found = Measured([[] for _ in systems], [[] for _ in systems])
     for system in systems:
@@ -154,7 +154,7 @@ Scorer = Callable[[Sequence[str], Sequence[str]], list[float]]
 
 
 def scorer(run: TrainedRun[Translator], alpha: float) -> Scorer:
-    """Returns what gives the score of each translation of a source, as searches compare them."""
+    """Returns a function that scores each translation of a source, as searches compare them."""
 
     def score(sources: Sequence[str], texts: Sequence[str]) -> list[float]:
         found = run.predictor.score(run.variables, sources, texts)
@@ -184,8 +184,8 @@ def run(arguments: Sequence[str]) -> None:
     parser.add_argument("--workdir", type=Path, required=True, help="the run")
     parser.add_argument("--split", default="test", choices=("validation", "test"))
     parser.add_argument("--sentences", type=whole(1, 100_000), default=1000)
-    parser.add_argument("--beams", default="1,5")
-    parser.add_argument("--batches", default="1,8,64,256")
+    parser.add_argument("--beams", type=wholes(1, 10_000), default="1,5")
+    parser.add_argument("--batches", type=wholes(1, 10_000), default="1,8,64,256")
     parser.add_argument("--rounds", type=whole(1, 100), default=3)
     flags = parser.parse_args(arguments)
     config = load_config(flags.workdir)
@@ -194,11 +194,7 @@ def run(arguments: Sequence[str]) -> None:
     if not isinstance(trained.predictor, Translator):
         raise UserError(f"{flags.workdir} has no translator: name the run of one")
     pairs = held_out.read_pairs(flags.workdir, flags.split)[: flags.sentences]
-    settings = [
-        Setting(int(beam), int(batch))
-        for beam in flags.beams.split(",")
-        for batch in flags.batches.split(",")
-    ]
+    settings = [Setting(beam, batch) for beam in flags.beams for batch in flags.batches]
     last: dict[int, Measured] = {}
     with tempfile.TemporaryDirectory() as folder:
         peers = peers_of(trained, Path(folder))

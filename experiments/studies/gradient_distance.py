@@ -166,7 +166,7 @@ def build_figure(norms: dict[str, Float[np.ndarray, "seeds L"]]) -> Figure:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Measures what the command line asks for; prints and draws what comes out.
+    """Measures the models of the command line; prints and draws the results.
 
     Raises:
       UserError: a flag is wrong.

@@ -100,7 +100,7 @@ def points(axes: Iterable[str]) -> list[Point]:
 
 
 class Curve(NamedTuple):
-    """Seconds or bytes of an axis; NaN where nothing was measured."""
+    """Seconds or bytes of an axis; NaN if nothing was measured."""
 
     values: Sequence[int]
     numbers: Sequence[float]

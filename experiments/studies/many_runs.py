@@ -9,7 +9,6 @@ are measured with all that belongs to them (start, text, compilation, evaluation
 the trials of one sweep and once as separate commands.
 """
 
-import argparse
 import copy
 import itertools
 import subprocess
@@ -24,6 +23,7 @@ import numpy as np
 from rich.table import Table
 
 from configs import quickstart
+from experiments.studies.command import Parser, exit_code, whole, wholes
 from experiments.text_io import print_table
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
@@ -43,21 +43,22 @@ def sweep():
 """
 
 
-def main() -> None:
+def run(arguments: Sequence[str]) -> None:
     """Runs the benchmark that the command line describes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", default="1,4,16", help="sizes of the batch of runs")
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of each run")
-    parser.add_argument("--processes", type=int, default=0, help="whole runs; 0 for none")
-    parser.add_argument("--run-steps", type=int, default=100, help="training steps of a whole run")
-    options = parser.parse_args()
+    parser = Parser(__doc__)
+    sizes, steps = wholes(1, 10_000), whole(1, 1_000_000)
+    parser.add_argument("--runs", type=sizes, default="1,4,16", help="sizes of the batch of runs")
+    parser.add_argument("--steps", type=steps, default=20, help="timed steps of each run")
+    parser.add_argument("--processes", type=whole(0, 10_000), default=0, help="whole runs, or 0")
+    parser.add_argument("--run-steps", type=steps, default=100, help="steps of a whole run")
+    options = parser.parse_args(arguments)
     device = jax.devices()[0]
     title = f"{jax.device_count()} x {device.device_kind}, {options.steps} steps of each run"
     table = Table(title=title)
     for column in ("runs", "vmap, s", "sequential, s", "speed-up", "MB per run"):
         table.add_column(column, justify="right")
     lead = TranslationTask(quickstart.get_config())
-    for count in map(int, options.runs.split(",")):
+    for count in options.runs:
         vmapped, sequential, megabytes = measure_steps(lead, count, options.steps)
         numbers = (f"{vmapped:.2f}", f"{sequential:.2f}", f"{sequential / vmapped:.2f}")
         table.add_row(str(count), *numbers, f"{megabytes:.1f}")
@@ -165,4 +166,4 @@ def measure_runs(count: int, steps: int) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(run, sys.argv[1:]))

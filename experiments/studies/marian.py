@@ -1,6 +1,6 @@
 """The models of Hugging Face's transformers that have our architecture: Marian, and M2M100.
 
-It imports no JAX, so that a process has nothing but what it compares with.
+It imports no JAX, so that a process has nothing but the other library.
 """
 
 from typing import Any

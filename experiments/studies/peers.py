@@ -1,4 +1,4 @@
-"""What all comparisons with other implementations share: their interface, and our weights."""
+"""The parts that all comparisons with other implementations share: interface and weights."""
 
 import importlib
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ def imported(name: str) -> Any:
 
 
 def check(config: ModelConfig) -> None:
-    """Raises UserError if the libraries do not compute what this model does."""
+    """Raises UserError if the libraries cannot compute this model."""
     for key, values in NEEDED.items():
         if (value := getattr(config, key)) not in values:
             wanted = " or ".join(map(repr, values))
@@ -80,7 +80,7 @@ def check(config: ModelConfig) -> None:
 
 
 class Tables:
-    """The embedding tables of both sides and of the output, where they are tied the same array."""
+    """The embedding tables of both sides and of the output; if they are tied, the same array."""
 
     def __init__(self, config: ModelConfig, params: Params):
         self.target = np.asarray(params["target_embedding"]["table"])

@@ -27,12 +27,13 @@ from transformer.data import held_out
 from transformer.errors import UserError
 
 CLIENTS = (1, 8, 64)
+WARM_UP = 5  # a load of this fraction of the requests comes before each number of clients
 PARTS = 6  # of the last load, after each of which the memory is read
 MIB = 2**20
 
 
 class Load(NamedTuple):
-    """What clients saw: the seconds of each request, of all, and how many answers were wrong."""
+    """The seconds of each request, as clients saw them, of all, and the number of wrong answers."""
 
     clients: int
     seconds: list[float]
@@ -111,7 +112,7 @@ class Client:
 
 
 async def load(port: int, texts: Sequence[str], wanted: dict[str, str], clients: int) -> Load:
-    """Returns what clients see that share the texts among them."""
+    """Returns the load of clients that share the texts among them."""
     left, seconds, wrong = iter(texts), [], 0
 
     async def work() -> None:
@@ -152,7 +153,7 @@ def measure(folder: Path, requests: int, total: int) -> tuple[list[Load], dict[i
             return found
 
         for clients in CLIENTS:  # so that no load is the first of its kind
-            send(requests // 5, clients)
+            send(requests // WARM_UP, clients)
         loads = [send(requests, clients) for clients in CLIENTS]
         last, step = [], math.ceil((total - sent) / PARTS)
         while sent < total:
@@ -163,6 +164,16 @@ def measure(folder: Path, requests: int, total: int) -> tuple[list[Load], dict[i
     if server.code:
         raise UserError(f"the server ended with exit code {server.code}, not 0: see its log")
     return loads, memory
+
+
+def check_total(requests: int, total: int) -> None:
+    """Raises UserError if no request is left for the last load of `measure`."""
+    first = len(CLIENTS) * (requests // WARM_UP + requests)
+    if total <= first:
+        raise UserError(
+            f"--total={total} leaves no request after the first {first:,}: raise it, or lower "
+            f"--requests={requests}"
+        )
 
 
 def table(loads: Sequence[Load]) -> list[str]:
@@ -188,6 +199,7 @@ def run(arguments: Sequence[str]) -> None:
     parser.add_argument("--requests", type=whole(10, 10**6), default=600, help="of each load")
     parser.add_argument("--total", type=whole(100, 10**7), default=10_000)
     flags = parser.parse_args(arguments)
+    check_total(flags.requests, flags.total)
     loads, memory = measure(flags.workdir, flags.requests, flags.total)
     print("\n".join(table(loads)))
     print("\n| requests | memory, MiB |\n|---:|---:|")

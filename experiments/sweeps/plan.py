@@ -13,7 +13,14 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments import recipe
-from transformer.config import check, check_model, check_scores, check_text, model_config
+from transformer.config import (
+    check,
+    check_model,
+    check_scores,
+    check_start,
+    check_text,
+    model_config,
+)
 from transformer.errors import UserError
 from transformer.finetuning.source import check_source
 from transformer.keys import assign, flatten, value_of
@@ -139,6 +146,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         own.sweep.storage = ""  # it may hold a password, and says nothing of the run
         check(own)
         check_model(own)
+        check_start(own)
         check_scores(own)
         check_text(own)
         if own.task == "translation":

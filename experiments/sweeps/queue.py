@@ -97,7 +97,7 @@ class Queue:
             return False
 
     def _fits(self, taken: Taken, trial: PlannedTrial) -> bool:
-        """Whether a trial can train with those taken: alike, and as far."""
+        """Whether a trial can train with those taken: of the same program, at the same step."""
         key = structure(trial.config)
         if len(taken) >= self._limits.get(key, self.largest):
             return False

@@ -164,8 +164,8 @@ class Worker:
         """Counts a failure that may be the machine's, as of a broken GPU or a missing disk.
 
         Raises:
-          SweepError: it is the last of so many in a row that the trials are hardly to blame; this
-            one stays open for another worker.
+          SweepError: it is the last of MAX_UNEXPECTED in a row, which are hardly the trials' fault;
+            this one stays open for another worker.
         """
         self._unexpected += 1
         if self._unexpected < MAX_UNEXPECTED:

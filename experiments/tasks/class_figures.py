@@ -108,7 +108,7 @@ def embedding_map(
     See `vector_space.tsne`. Of many texts, `MAX_MAP` drawn at random are shown.
 
     Args:
-      embeddings: what the classifier pooled of each text.
+      embeddings: the vector that the classifier pooled of each text.
       truth: number of each text's class, from zero.
       labels: names of the classes.
       seed: of the draw and of t-SNE.

@@ -12,6 +12,7 @@ from experiments.attention import page
 from experiments.display.figure_files import save_figure
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode
+from transformer.data.corpora.tags import Tagger
 from transformer.data.labels import Labelled
 from transformer.errors import UserError
 from transformer.inference.base import Variables
@@ -51,13 +52,14 @@ def classify(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> 
 
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
-    """Draws what pooling reads of a text, and all heads of all layers; returns the files.
+    """Draws the weights of attention pooling and all heads of all layers; returns the files.
 
     Raises:
-      UserError: the text is missing or blank, a translation is given, an end is to be hidden, or
-        the model has no attention, or not the layer or head that is asked for.
+      UserError: the text is missing or blank, a translation or a tag is given, an end is to be
+        hidden, or the model has no attention, or not the layer or head that is asked for.
     """
     sentence = options.needed_sentence()
+    Tagger(config.data, options.source_tag)
     if options.translation is not None or options.hide_eos:
         raise UserError(
             "--translation and --hide_eos are for translators: a classifier reads one text"
@@ -71,6 +73,11 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     files = []
     if seen.weights:
         files = page.draw_attention(seen, run.steps, place, folder, options)
+    elif options.layer is not None or options.head is not None:
+        raise UserError(
+            "--layer and --head are for models with attention heads: "
+            f"config.model.architecture={config.model.architecture} has none: leave them out"
+        )
     files += draw_reading(
         classifier, run.variables, [Labelled(sentence, "")], place / "reading.png"
     )
@@ -102,7 +109,7 @@ def draw_reading(
 
 
 def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
-    """Prints a few texts of the test set with their classes, and draws what is right and why."""
+    """Prints a few texts of the test set with their classes, and draws the results."""
     classifier, labels = task.predictor, task.predictor.labels
     examples = task.examples("test", EXAMPLES)
     # Of a text that is blank to the tokenizer nothing is predicted.

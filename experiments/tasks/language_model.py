@@ -1,6 +1,7 @@
 """The modes of language models: `generate`, `score` and `attention`."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -9,8 +10,10 @@ from ml_collections import ConfigDict
 from experiments.attention import page
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode, open_output
+from transformer.data.corpora.tags import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
+from transformer.inference.generator import Generator
 from transformer.progress import line_progress
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.workdir import load_trained
@@ -21,7 +24,7 @@ DRAWN = 32  # tokens of a text whose attention is drawn after training
 
 
 def generate(config: ConfigDict, folder: Path, options: Options) -> None:
-    """Writes what follows the prompt, or each line of --input.
+    """Writes a continuation of the prompt, or of each line of --input.
 
     Raises:
       UserError: there are both.
@@ -37,19 +40,24 @@ def generate(config: ConfigDict, folder: Path, options: Options) -> None:
 
 @line_mode
 def generate_lines(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
-    """Writes each line with what the model writes after it; returns the lines written.
+    """Writes each line with its continuation; returns the lines written.
 
-    What is written may hold ends of lines: they stand as `\\n`, so that a text stays a line. With
-    `decode.num_best` over one, each line becomes that many lines, `number<TAB>text`, numbered from
-    one; those of a beam search, best first, have their score between the two.
+    A text may have ends of lines: they are written as `\\n` and `\\r`, so that a text stays a line.
+    With `decode.num_best` over one, each line becomes that many lines, `number<TAB>text`, numbered
+    from one; those of a beam search, best first, have their score between the two.
+
+    Raises:
+      UserError: the model cannot read a line; of a pipe, those before it are answered.
     """
     run = load_trained(folder, config)
     written, numbered = 0, config.decode.num_best > 1
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
+        for first, chunk in lines.chunks(
+            _reader(run.predictor), lambda: run.predictor.prepare(run.variables)
+        ):
             for number, best in enumerate(run.predictor.write(run.variables, chunk, first), first):
                 for text, score in best:
-                    line = text.replace("\\", "\\\\").replace("\n", "\\n")
+                    line = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
                     told = "" if score is None else f"{score:.4f}\t"
                     output.write(f"{number}\t{told}{line}\n" if numbered else f"{line}\n")
                     written += 1
@@ -59,7 +67,7 @@ def generate_lines(config: ConfigDict, folder: Path, lines: Lines, output: TextI
 
 
 def generate_one(config: ConfigDict, folder: Path, prompt: str, output: TextIO) -> None:
-    """Writes a prompt and what follows it while it is made; of a search, when it is."""
+    """Writes a prompt and its continuation token by token; that of a search when it is found."""
     run = load_trained(folder, config)
     if config.decode.search == "beam" or config.decode.num_best > 1:
         [best] = run.predictor.write(run.variables, [prompt])
@@ -75,18 +83,13 @@ def generate_one(config: ConfigDict, folder: Path, prompt: str, output: TextIO) 
 def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
     """Writes for each line the log-probability of it, in nats, and the tokens that is of.
 
-    Both count the end of the line where the model learned ends. Returns the lines written.
+    Both count the end of the line if the model learned ends. Returns the lines written.
 
     Raises:
-      UserError: the model cannot read a line; those before it are answered.
+      UserError: the model cannot read a line; of a pipe, those before it are answered.
     """
     run = load_trained(folder, config)
-
-    def parse(line: str, number: int) -> str:
-        run.predictor.read(line, f"line {number}")
-        return line
-
-    written = 0
+    parse, written = _reader(run.predictor), 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
             for log_prob, tokens in run.predictor.score(run.variables, chunk, first):
@@ -97,14 +100,25 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
     return written
 
 
+def _reader(generator: Generator) -> Callable[[str, int], str]:
+    """Returns a `parse` of `Lines.chunks`, which refuses a line that the model cannot read."""
+
+    def parse(line: str, number: int) -> str:
+        generator.read(line, f"line {number}")
+        return line
+
+    return parse
+
+
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     """Draws all heads of all layers for a text; returns the pictures and their explorer.
 
     Raises:
-      UserError: the text is missing, a translation is given, an end is to be hidden, or the model
-        has no attention, or not the layer or head that is asked for.
+      UserError: the text is missing, a translation or a tag is given, an end is to be hidden, or
+        the model has no attention, or not the layer or head that is asked for.
     """
     sentence = options.needed_sentence()
+    Tagger(config.data, options.source_tag)
     if options.translation is not None or options.hide_eos:
         raise UserError(
             "--translation and --hide_eos are for translators: a language model reads one text"

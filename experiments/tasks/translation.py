@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from experiments.attention import page
 from experiments.heads import alignment
 from experiments.options import Options
-from experiments.text_io import Lines, line_mode, two_columns
+from experiments.text_io import Lines, join_lines, line_mode, two_columns
 from transformer.data.corpora.tags import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
@@ -28,7 +28,8 @@ def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) ->
     """Writes the translation of each line; a blank line stays blank. Returns the lines written.
 
     With `decode.num_best` over one, each line becomes that many lines, `number<TAB>score<TAB>text`,
-    numbered from one. A line of several sentences is split, see `segments.Segmenter`.
+    numbered from one. A line of several sentences is split, see `segments.Segmenter`. A translation
+    may have ends of lines: they are written as blanks.
     """
     run = load_trained(folder, config)
     translator = run.predictor
@@ -40,10 +41,12 @@ def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) ->
             results = translate_lines(translator, run.variables, split, chunk, first, advance)
             for number, best in enumerate(results, first):
                 if config.decode.num_best > 1:
-                    output.writelines(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in best)
+                    output.writelines(
+                        f"{number}\t{t.score:.4f}\t{join_lines(t.text)}\n" for t in best
+                    )
                     written += len(best)
                 else:
-                    output.write(best[0].text + "\n")
+                    output.write(join_lines(best[0].text) + "\n")
                     written += 1
             output.flush()
     return written
@@ -57,7 +60,7 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
     stays blank. Returns the lines written.
 
     Raises:
-      UserError: a line has not two columns; those before it are answered.
+      UserError: a line has not two columns; of a pipe, those before it are answered.
     """
     run = load_trained(folder, config)
 

@@ -16,7 +16,7 @@ statistics = jax.jit(head_statistics, static_argnames="within")
 
 
 def of_map(weights, mask=None) -> dict[str, float]:
-    """The means of one head's map of up to 5 x 5 beside padding, whose last key is an end."""
+    """The means of one head's map of up to 5 x 5 with padding, whose last key is an end."""
     queries, keys = np.shape(weights)
     allowed, padded = np.zeros((1, 5, 5), bool), np.zeros((1, 1, 5, 5), np.float32)
     padded[0, 0, :queries, :keys] = weights

@@ -115,13 +115,18 @@ def tracked(request, cache):
 def test_the_kinds_of_a_task_are_tracked_and_numbers_are_means_over_heads(tracked):
     name, _, _, snapshot = tracked
     of_heads = statistics(snapshot)
-    assert {key.split("/")[0] for key in of_heads} == KINDS[name]
+    named = {key: tuple(key.split("/")) for key in of_heads}
+    assert {kind for kind, _ in named.values()} == KINDS[name]
+    for kind in KINDS[name]:
+        own = {statistic for other, statistic in named.values() if other == kind}
+        assert own >= {"entropy", "relative_entropy", "diagonality"}
+    logged = {pair for pair in named.values() if pair[1] not in ("precision", "recall")}
+    assert snapshot.numbers.keys() == {f"{statistic}_{kind}" for kind, statistic in logged}
     for key, values in of_heads.items():
         assert values.shape == (1, 2), key
-        kind, statistic = key.split("/")
-        if f"{statistic}_{kind}" != "aer_cross" and kind not in ("precision", "recall"):
-            number = snapshot.numbers.get(f"{statistic}_{kind}", values.mean())
-            assert number == pytest.approx(values.mean())
+        kind, statistic = named[key]
+        if statistic not in ("aer", "precision", "recall"):
+            assert snapshot.numbers[f"{statistic}_{kind}"] == pytest.approx(values.mean())
 
 
 def test_what_is_kept_is_what_the_model_attends_to_where_it_may(tracked):
@@ -154,6 +159,7 @@ def test_tokens_are_those_that_the_model_reads(tracked):
     else:
         tokens, empty = (target, source) if name == "language_model" else (source, target)
         assert tokens[0] == "<s>"
+        assert len(tokens) > 1
         assert all(token.startswith("▁") for token in tokens[1:])
         assert len(empty) == 0
 

@@ -1,6 +1,9 @@
 """The Python of the README and of the guides runs as it stands."""
 
+import contextlib
 import re
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -56,13 +59,12 @@ def test_the_pages_with_python_are_found():
     assert {"README.md", "docs/python.md", "docs/articles.md", "docs/new_variant.md"} <= {*PAGES}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_a_page_runs(page, place, monkeypatch):
-    monkeypatch.chdir(place)
-    names = {}
+def run_page(text: str, page: str, place: Path) -> None:
+    """Runs the Python of a page in the order of its blocks, from a folder."""
+    names: dict[str, Any] = {}
     registries = mock.patch.dict(REGISTRY), mock.patch.dict(ACTIVATIONS)  # pages add to them
-    with without_pictures(), registries[0], registries[1]:
-        for block in blocks((ROOT / page).read_text("utf-8")):
+    with contextlib.chdir(place), without_pictures(), registries[0], registries[1]:
+        for block in blocks(text):
             exec(compile(block, page, "exec"), names)
         if "run" in names:
             assert names["run"].trained.steps
@@ -71,8 +73,17 @@ def test_the_python_of_a_page_runs(page, place, monkeypatch):
             read_experiment("theirs.py")
 
 
-def test_wrong_python_would_be_seen(place, monkeypatch):
-    monkeypatch.chdir(place)
-    [block] = blocks("```python\nimport transformer\ntransformer.load('runs/none')\n```\n")
-    with pytest.raises(Exception, match="no run"):
-        exec(block, {})
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_of_a_page_runs(page, place):
+    text = (ROOT / page).read_text("utf-8")
+    assert blocks(text)
+    run_page(text, page, place)
+
+
+def test_wrong_python_would_be_seen(tmp_path):
+    page = "```python\na = 1\n```\nThen:\n\n```python\nassert a == SUM\n```\n"
+    run_page(page.replace("SUM", "1"), "page.md", tmp_path)
+    with pytest.raises(AssertionError):
+        run_page(page.replace("SUM", "2"), "page.md", tmp_path)
+    with pytest.raises(NameError, match="SUM"):
+        run_page(page, "page.md", tmp_path)

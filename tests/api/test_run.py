@@ -245,7 +245,7 @@ def test_further_arguments_are_checked(runs, tmp_path):
         runs["classification"].classify(["a"], num_best=0)
     with pytest.raises(UserError, match="leave it out"):
         runs["translation"].translate(["a"], source_tag="<2de>")
-    with pytest.raises(UserError, match="source_tag=3 is no str"):
+    with pytest.raises(UserError, match="source_tag=3 is not a string"):
         runs["translation"].translate(["a"], source_tag=3)
     with pytest.raises(UserError, match=r"did you mean config\.decode\.beam_size"):
         transformer.load(runs["translation"].folder, {"beam_size": 2})

@@ -165,6 +165,7 @@ def test_a_test_set_is_aligned_without_its_source(tmp_path):
     (tmp_path / "run").mkdir()
     task.save_assets(tmp_path / "run")
     kept = held_out.read_pairs(tmp_path / "run", "test")
+    assert kept
     assert kept == task.examples("test", 4)
     assert all(pair.alignment for pair in kept)
 

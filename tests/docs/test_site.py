@@ -73,6 +73,8 @@ def site(tmp_path_factory) -> Path:
 
 @pytest.mark.browser
 def test_pages_fetch_nothing_from_elsewhere_and_the_search_works_from_files(site, chromium):
+    assert len([*site.rglob("*.html")]) > len([*DOCS.glob("*.md")])
+    assert [*site.rglob("*.css")]
     for file in (*site.rglob("*.html"), *site.rglob("*.css")):
         assert not REMOTE.search(file.read_text("utf-8")), file
     with chromium.new_context(viewport=DESKTOP) as context:
@@ -86,6 +88,7 @@ def test_pages_fetch_nothing_from_elsewhere_and_the_search_works_from_files(site
         page.wait_for_url("**/reference/attention.html*")
         assert page.inner_text("h2 >> nth=0").startswith("transformer.model.attention")
         assert told == []
+        assert asked
         assert all(url.startswith("file:") for url in asked), asked
 
 

@@ -71,7 +71,8 @@ ACTIVATIONS = {
 def test_what_someone_adds_is_met_by_all_tests_over_its_registry(tmp_path):
     (tmp_path / "made_up.py").write_text(MADE_UP)
     files = [f"tests/model/test_{name}.py" for name in FILES]
-    files.append("tests/experiments/positions/test_position_pictures.py")
+    drawn = ("position_pictures", "position_parameters", "phasors")
+    files += [f"tests/experiments/positions/test_{name}.py" for name in drawn]
     # Which cases of a registry are slow depends on what is in it.
     options = ["-q", "-rp", "-m", "", "-p", "made_up", "-p", "no:cacheprovider"]
     # Of all models with such an activation, those with one encoding are enough here.

@@ -44,6 +44,11 @@ sys.exit(run_process(main))
 """
 
 
+# Wider than the buffer of a pipe.
+TABLES = "from experiments.text_io import print_table; from rich.table import Table; "
+TABLES += "print_table(Table('x' * 10**5)); print_table(Table('y'))"
+
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     return shared_run(tmp_path_factory)
@@ -65,6 +70,7 @@ def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
         ("print('x'); print('y', file=sys.stderr)", "2>&-", "0\n"),
         ("print('x' * 10**6)", "| head -c 1", "0\n"),
         ("say('x' * 10**6)", "| head -c 1", "0\n"),
+        (TABLES, "| head -1", "0\n"),
         ("print('x'); signal.raise_signal(signal.SIGINT)", "", "SIGINT: ending\n130\n"),
         ("print('\\udcff'); print('\\udcff', file=sys.stderr)", "", "\\udcff\n0\n"),
         (

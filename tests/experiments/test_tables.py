@@ -28,7 +28,7 @@ def table(repeats: int) -> Table:
 
 
 def printed(capsys, monkeypatch, columns: int | None, show) -> list[str]:
-    """What a terminal of so many columns shows, line by line; with None, a pipe."""
+    """What a terminal of a given number of columns shows, line by line; with None, a pipe."""
     monkeypatch.setenv("COLUMNS", str(columns or 33))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: columns is not None)

@@ -92,11 +92,33 @@ def test_a_file_keeps_its_large_chunks_wherever_it_comes_from(tmp_path, monkeypa
     assert [len(chunk) for _, chunk in text_io.Lines(None).chunks()] == [100, 100, 50]
 
 
-def test_the_lines_before_a_bad_one_come_first(tmp_path):
-    (tmp_path / "text").write_bytes(b"a\nb\n\xff\nc\n")
-    chunks = text_io.Lines(tmp_path / "text").chunks()
-    assert next(chunks) == (1, ["a", "b"])
-    with pytest.raises(UserError, match="line 3"):
+def test_the_lines_of_a_pipe_before_a_bad_one_come_first(monkeypatch):
+    with pipe_as_stdin(monkeypatch) as end:
+        end.write(b"a\nb\n\xff\nc\n")
+        chunks = text_io.Lines(None).chunks()
+        assert next(chunks) == (1, ["a", "b"])
+        with pytest.raises(UserError, match="line 3"):
+            next(chunks)
+
+
+def refuse_six(line, place):
+    if line == "6":
+        raise UserError(f"{place} is 6")
+    return line
+
+
+@pytest.mark.parametrize("bad", ["byte", "tag", "parse", "none"])
+def test_a_bad_line_of_a_file_is_found_before_its_first_chunk(bad, tmp_path, monkeypatch):
+    monkeypatch.setattr(text_io, "LINES_AT_ONCE", 2)
+    sixth = b"\xff" if bad == "byte" else b"6"
+    (tmp_path / "text").write_bytes(b"1\n2\n3\n4\n5\n" + sixth + b"\n7\n")
+    read = text_io.Lines(tmp_path / "text", *([refuse_six] if bad == "tag" else []))
+    chunks = read.chunks(*([lambda line, n: refuse_six(line, f"line {n}")] * (bad == "parse")))
+    assert read.total == 7
+    if bad == "none":  # the control
+        assert next(chunks) == (1, ["1", "2"])
+        return
+    with pytest.raises(UserError, match="line 6"):
         next(chunks)
 
 

@@ -137,6 +137,14 @@ NAMES = ("encoder_layers_0/norm/scale", "encoder_layers_1/norm/scale", "output/k
         ({"init_pattern": "a{99999999999}"}, ("train.init_pattern", "not a regular expression")),
         ({"learning_rate_factors": (("[", 1.0),)}, ("train.learning_rate_factors='['",)),
         ({"learning_rate_factors": (("x", 1.0),)}, ("learning_rate_factors has 'x'", "no para")),
+        (
+            {"freeze": "layers_0", "learning_rate_factors": (("1", 0.5), ("layers_0/norm", 0.1))},
+            ("learning_rate_factors has 'layers_0/norm'", "no effect", "config.train.freeze"),
+        ),
+        (
+            {"learning_rate_factors": (("encoder", 0.5), ("output", 0.2), ("layers_1", 0.1))},
+            ("learning_rate_factors has 'layers_1'", "no effect", "an earlier pattern"),
+        ),
         ({"learning_rate_factors": (("output", 0),)}, ("factor 0", "config.train.freeze")),
         ({"learning_rate_factors": (("output", float("nan")),)}, ("factor nan",)),
         ({"learning_rate_factors": ("output",)}, ("pairs of a pattern and a factor",)),
@@ -155,7 +163,9 @@ def test_a_wrong_pattern_or_factor_is_named_with_the_fix(keys, says):
 
 
 def test_patterns_that_match_are_taken():
-    config = train_keys(freeze="layers_0", learning_rate_factors=(("layers_1", 1),))
+    # Each factor has a parameter of its own, though others are frozen or taken.
+    factors = (("layers_1", 1), ("norm|output", 0.5))
+    config = train_keys(freeze="layers_0", learning_rate_factors=factors)
     check(config)
     assert rules_of(config.train, lambda: dict.fromkeys(NAMES, 1)).is_frozen(NAMES[0])
     assert matching("key", "layers_[01]", NAMES) == list(NAMES[:2])

@@ -127,7 +127,7 @@ def walk(tokens, cache):
 
 
 def walked(rooms):
-    """The texts [2, STEPS] of caches that have room for so many tokens, one after another."""
+    """The texts [2, STEPS] of caches that have room for these numbers of tokens, in turn."""
     prompts = Prompts(jnp.array([[3, 0], [4, 1]]), jnp.array([1, 2]))
     wide = prompts._replace(tokens=jnp.pad(prompts.tokens, ((0, 0), (0, rooms[0] - 2))))
     state = start_sample(Walk(jnp.int32(0), jnp.zeros((2, rooms[0]), int)), wide)
@@ -142,5 +142,5 @@ def walked(rooms):
 def test_a_cache_that_grows_draws_the_same():
     whole = walked([STEPS])
     np.testing.assert_array_equal(walked([2, 3, 7, STEPS]), whole)
-    assert len(np.unique(whole)) > 2  # the control: they are not all alike
+    assert len(np.unique(whole)) > 2  # the control: they are not all the same
     assert (walked([5])[:, :5] == whole[:, :5]).all()

@@ -210,3 +210,9 @@ def test_bigrams_fall_into_all_buckets_alike_and_their_order_counts():
     assert ((counts - expected) ** 2 / expected).sum() < 160
     turned = np.asarray(bigram_hash(pairs[:, ::-1], 101)).ravel()
     assert (buckets == turned).mean() < 0.03
+
+
+def test_the_cost_of_a_token_counts_the_pooling_that_each_token_meets(variables):
+    costs = {name: MODELS[name].weights_per_token(variables[name]["params"]) for name in POOLINGS}
+    assert costs["attention"] - costs["mean"] == D * D  # the hidden layer; the query is no kernel
+    assert costs["first"] == costs["mean"] > 0

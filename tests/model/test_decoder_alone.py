@@ -36,9 +36,7 @@ def logits(model, variables, tokens, mask, segments=None):
     return compute(variables, tokens, mask, segments)
 
 
-@pytest.mark.parametrize(
-    "kind", [k for k in KINDS if k.get("positions", "none") in WRITTEN], ids=str
-)
+@pytest.mark.parametrize("kind", WITH_EQUATIONS, ids=str)
 def test_a_decoder_alone_equals_the_papers_equations_in_float64(kind):
     model, variables = tiny_model(**ALONE, **kind)
     _, target, _, mask = tiny_inputs()

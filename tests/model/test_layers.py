@@ -112,7 +112,7 @@ def test_parameters_start_as_the_docstrings_say():
         np.testing.assert_array_equal(layer["feed_forward"]["outer"]["bias"], 0.0)
     kernels = [layer["self_attention"]["query"]["kernel"] for name, layer in params.items()
                if "layers" in name]  # fmt: skip
-    assert len({float(kernel[0, 0]) for kernel in kernels}) == len(kernels)  # no two alike
+    assert len({float(kernel[0, 0]) for kernel in kernels}) == len(kernels)  # all different
 
 
 # --- dropout

@@ -123,6 +123,8 @@ def test_the_two_directions_of_an_encoder_need_an_even_width():
     text = message(architecture="recurrent", d_model=21)
     assert "d_model=21" in text
     assert "direction" in text
+    # The control: there are no directions without an encoder.
+    build.build_model(tiny_config(architecture="recurrent", d_model=21, num_encoder_layers=0))
 
 
 def test_key_heads_that_do_not_divide_the_heads_are_named_with_those_that_do():
@@ -164,8 +166,13 @@ def test_fewer_buckets_than_a_side_needs_are_refused():
     assert "model.bias_distance=11" in text
 
 
-def test_an_odd_width_is_refused():
-    assert "d_model=21" in message(d_model=21, num_heads=3)
+@pytest.mark.parametrize("positions", ["sinusoidal", "alibi+split"])
+def test_sines_and_cosines_need_an_even_width(positions):
+    text = message(d_model=21, num_heads=3, positions=positions)
+    assert f"model.positions='{positions}'" in text
+    assert "model.d_model=21" in text
+    # The control: other encodings take it.
+    build.build_model(tiny_config(d_model=21, num_heads=3, positions="learned"))
 
 
 def test_a_configuration_has_no_defaults_and_cannot_change():

@@ -249,16 +249,21 @@ def test_a_language_model_steps_from_zeros_whatever_the_source():
         np.testing.assert_allclose(logits[:, 0], expected[:, i], rtol=1e-5, atol=1e-5)
 
 
-def test_an_encoder_alone_encodes_as_the_whole_models_does():
+@pytest.mark.parametrize("tied", ["none", "all"])
+def test_an_encoder_alone_encodes_as_the_whole_models_does(tied):
     model, variables = tiny_recurrent()
-    alone, own = tiny_recurrent(num_decoder_layers=0)
+    # The target has no vocabulary, whatever its size is said to be.
+    changes = {"tied_embeddings": tied, "source_vocab_size": 17, "target_vocab_size": 3}
+    alone, _ = tiny_recurrent(num_decoder_layers=0, **changes)
+    names = "source_embedding", "encoder_layers_0", "encoder_layers_1"
+    own = {"params": {name: variables["params"][name] for name in names}}
     source, _, mask, _ = tiny_inputs()
     encoded = [
         m.apply(v, source, mask, method="encode") for m, v in [(model, variables), (alone, own)]
     ]
     np.testing.assert_array_equal(*encoded)
     tree = jax.eval_shape(lambda k: alone.init(k, source, mask, method="encode"), jax.random.key(0))
-    assert set(tree["params"]) == {"source_embedding", "encoder_layers_0", "encoder_layers_1"}
+    assert set(tree["params"]) == set(names)
 
 
 # --- what it costs, and a whole run

@@ -1,4 +1,4 @@
-"""Each published variant equals its paper's equations, alone and beside the others."""
+"""Each published variant equals its paper's equations, alone and combined."""
 
 import functools
 import itertools

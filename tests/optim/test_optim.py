@@ -1,13 +1,23 @@
 """Schedules and optimizers are those of their papers, on numbers worked out by hand or in loops."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from places import ROOT
 from transformer.optim.optimizers import make_optimizer
-from transformer.optim.schedules import SCHEDULES, learning_rate
+from transformer.optim.schedules import (
+    FALLING,
+    SCHEDULES,
+    describe_unusual_peak,
+    learning_rate,
+    remaining_rate,
+)
 
+CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
 # d_model 16, factor or peak 2, warmup 4, 20 updates in all, of which wsd's last 10 decay.
 HPARAMS = {"learning_rate": 2.0, "warmup_steps": 4, "total_steps": 20, "decay_fraction": 0.5}
 BY_HAND = {
@@ -49,6 +59,15 @@ def test_schedules_rise_to_a_peak_at_the_end_of_warmup(name):
     assert (np.diff(values[3:]) <= 1e-6).all()
 
 
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_rest_of_a_rate_that_falls_to_zero_is_a_fraction_of_its_peak(name):
+    falls = rates(name, [20])[0] < 1e-6
+    assert (name in FALLING) == falls
+    for update, rate in BY_HAND[name].items():
+        expected = rate / 2.0 if falls else 0.0
+        assert remaining_rate(name, update, HPARAMS) == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("fraction", "by_hand"),
     [
@@ -67,6 +86,13 @@ def test_the_papers_base_model_peaks_at_7e_4():
     hparams = {"learning_rate": 1.0, "warmup_steps": 4000}
     peak = learning_rate("noam", 4000, hparams, 512)
     np.testing.assert_allclose(peak, 6.98771e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_no_config_that_comes_with_this_has_an_unusual_peak(path):
+    config = importlib.import_module(f"configs.{path.stem}").get_config()
+    for width in (config.model.d_model, config.model.bag_of_embeddings_width):
+        assert describe_unusual_peak(config.optimizer, width) == ""
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -243,8 +269,8 @@ def test_accumulated_gradients_weigh_as_much_as_their_tokens():
     assert distance(history[5], expected[1]) < 1e-5
     assert distance(history[8], history[5]) == 0.0  # an update of no token moves nothing
     # Control: the mean of the means ends elsewhere.
-    alike = [weighted(steps[:3], [1, 1, 1]), weighted(steps[3:6], [0, 1, 1])]
-    assert distance(by_loop(alike, rates=[0.1] * 2)[-1], expected[-1]) > 0.01
+    separate = [weighted(steps[:3], [1, 1, 1]), weighted(steps[3:6], [0, 1, 1])]
+    assert distance(by_loop(separate, rates=[0.1] * 2)[-1], expected[-1]) > 0.01
 
 
 def test_the_mean_of_accumulated_gradients_is_clipped_not_each():

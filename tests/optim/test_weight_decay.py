@@ -20,8 +20,9 @@ from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 from variants import EACH_VALUE, MODELS, VARIANTS
 
-# A vector in every place: none of these names is a matrix of one layer.
-VECTORS = ("bias", "scale", "query_key_scale")
+# In every place a vector, or not a matrix that a decay would regularise.
+VECTORS = {"bias", "scale", "query_key_scale"}
+VECTORS |= {"relative_bias", "peepholes", "talk_scores", "talk_weights"}
 
 
 def of_one_number(params):
@@ -41,7 +42,7 @@ def decayed(params, stacked, accumulate=1):
 
 
 def vectors(names):
-    return {name for name in names if name.split("/")[-1] in VECTORS}
+    return {name for name in names if VECTORS.intersection(name.split("/"))}
 
 
 def of_model(fields, scan_layers, **options):
@@ -68,6 +69,7 @@ def test_taking_the_axis_of_layers_for_one_of_theirs_would_be_seen():
     assert "encoder_layers/self_attention/query_norm/scale" in seen
     assert "decoder_layers/feed_forward/outer/bias" in seen
     assert vectors({"a/bias", "b/kernel"}) == {"a/bias"}
+    assert vectors({"relative_bias/table", "embedding/table"}) == {"relative_bias/table"}
 
 
 @pytest.mark.slow
@@ -91,7 +93,7 @@ def test_accumulating_and_vmapped_optimizers_decay_the_same():
 
 
 @pytest.mark.parametrize("kind", REGISTRY)
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("cell", ["lstm_peephole", "gru"])
 def test_classifiers_and_recurrent_models_decay_no_vector(kind, cell):
     found = []
     for scan in (False, True):

@@ -236,7 +236,7 @@ TROUBLE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EIO)
 
 
 class Failing:
-    """Stands for a function that fails so many times before it works."""
+    """Stands for a function that fails a given number of times before it works."""
 
     def __init__(self, function, times, error):
         self.function, self.left, self.error = function, times, error

@@ -200,6 +200,7 @@ def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps, said):
     (averaging_helps / "checkpoints" / "2" / "checkpoint.json").write_text("{")
     choice = weights.choose(task, config, averaging_helps)
     assert said[0].startswith("checkpoint 2 is damaged")
+    assert choice["candidates"]
     assert all(2 not in each["steps"] for each in choice["candidates"])
     (averaging_helps / "weights.json").unlink()
     params, steps, _ = used(averaging_helps, config)
@@ -219,6 +220,7 @@ def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_h
     assert (found.steps, said) == (choice["steps"], [])
     assert found.progress == {"fingerprint": task.fingerprint(), "step": 3}
     before = {path: path.read_bytes() for path in averaging_helps.glob("weights.*")}
+    assert {path.name for path in before} >= {"weights.json", "weights.safetensors"}
     assert weights.choose(task, config, averaging_helps)["steps"] == choice["steps"]
     assert all(path.read_bytes() == data for path, data in before.items())
     other = config.copy_and_resolve_references()

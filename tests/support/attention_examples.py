@@ -10,7 +10,7 @@ TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", ".", "▁�
 
 
 def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> AttentionMaps:
-    """Returns maps of an encoder and a decoder of so many layers; an empty side has none."""
+    """Returns maps of an encoder and a decoder with their layers; an empty side has none."""
     rng = np.random.default_rng(seed)
 
     def rows(layers, queries, keys, causal=False):

@@ -35,7 +35,7 @@ DEFAULTS = {
     "remove_near_duplicates": False,
     "languages": ("", ""),
     "min_language_ratio": 0.05,
-    "min_script_share": 0.0,
+    "min_script_fraction": 0.0,
     "remove_copies": False,
     "remove_mojibake": False,
     "match_numbers": False,

@@ -33,8 +33,9 @@ def tests_of(path: Path, tests: dict[Path, str]) -> list[Path]:
     named = [test for test in tests if re.match(rf"test_{module.name}s?(_|$)", test.stem)]
     package, name = map(re.escape, (".".join(module.parts[:-1]), module.name))
     prefix = rf"{package}\." if package else ""
+    names = r"(\([^)]*?|[^(\n]*?)"  # of one statement
     imported = re.compile(
-        rf"^(from|import) {prefix}{name}\b|^from {package or name} import [^)]*?\b{name}\b", re.M
+        rf"^(from|import) {prefix}{name}\b|^from {package or name} import {names}\b{name}\b", re.M
     )
     importing = [test for test, text in tests.items() if imported.search(text)]
     chosen = [test for test in importing if test in named] or importing or named

@@ -95,8 +95,8 @@ def test_the_predictions_of_a_run_are_those_that_were_scored(trained, name):
 
 def test_a_run_knows_what_a_token_costs(trained):
     results = {name: json.loads((f / "results.json").read_text()) for name, f in trained.items()}
-    # Four projections and two feed-forward layers; nothing is multiplied for a token of a bag.
-    assert results["transformer"]["flops_per_token"] == 6 * (4 * 16 * 16 + 2 * 16 * 16)
+    # Four projections, two feed-forward layers and that of the pooling; none of a bag.
+    assert results["transformer"]["flops_per_token"] == 6 * (4 + 2 + 1) * 16 * 16
     assert results["bag_of_embeddings"]["flops_per_token"] == 0
 
 
@@ -336,6 +336,29 @@ def test_balanced_classes_weigh_alike_in_the_loss(trained):
     assert float(losses[1].weight) == len(labels)
     # Over the whole of the training text both classes have half of the weight.
     np.testing.assert_allclose(weights * counts, sum(counts) / 2)
+
+
+def test_the_rate_of_a_bag_does_not_depend_on_the_width_of_other_models(trained):
+    widths = [
+        make_task(trained["transformer"], *changes, ("model.d_model", 2 * width)).d_model
+        for changes in ((("model.architecture", "bag_of_embeddings"),), ())
+        for width in (8, 24)
+    ]
+    assert widths[0] == widths[1] == base.get_config().model.bag_of_embeddings_width
+    assert widths[2:] == [16, 48]  # the control
+
+
+def test_rows_that_fill_up_the_devices_have_no_loss(trained):
+    task = make_task(trained["transformer"], ("model.dropout_residual", 0.0))
+    params, batch, key = task.init_params(jax.random.key(0)), task.plan[0], jax.random.key(1)
+    filled = jax.tree.map(lambda x: np.pad(x, [(0, 3)] + [(0, 0)] * (x.ndim - 1)), batch)
+    assert filled.labels[-1] == 0  # also a class
+    hparams = dict.fromkeys(task.hparams(), 0.0)
+    sums, others = (task.loss(params, each, hparams, key) for each in (batch, filled))
+    np.testing.assert_allclose(others, sums, rtol=1e-5)
+    # The control: such a row with a text counts.
+    filled.tokens[-1, 0] = 2
+    assert task.loss(params, filled, hparams, key).weight == sums.weight + 1
 
 
 def test_the_loss_of_classes_is_smoothed_and_rows_without_a_text_count_for_nothing():

@@ -183,7 +183,7 @@ def test_a_line_of_another_length_is_answered_without_compiling_once_prepared(
     monkeypatch.setattr(groups, "MIN_LENGTH", 4)
     monkeypatch.setattr(writer, "FIRST_ROOM", 4)
     config = workdir.load_config(trained["lines"])
-    config.decode.max_new_tokens = 3
+    config.decode.max_new_tokens = 2 if search == "beam" else 3  # so that a line has 4 tokens
     config.decode.search = "sample" if search == "score" else search
     run = workdir.load_trained(trained["lines"], config)
     predictor = run.predictor
@@ -209,6 +209,40 @@ def test_a_search_finds_the_most_probable_lines(trained):
     workdir_flag = f"--workdir={trained['running']}"
     arguments = "--mode=generate", "--prompt=one", "--config.decode.search=beam"
     refused(workdir_flag, *arguments, says="texts that end")
+
+
+def test_a_search_writes_as_many_new_tokens_as_greedy_sampling(trained):
+    config = workdir.load_config(trained["lines"])
+    config.decode.update({"beam_size": 1, "temperature": 0.0, "length_penalty": "none"})
+    texts = {}
+    for search in ("sample", "beam"):
+        for most in (1, 2, 2**31 - 1):
+            config.decode.update({"search": search, "max_new_tokens": most})
+            run = workdir.load_trained(trained["lines"], config)
+            [[best], *_] = run.predictor.write(run.variables, ["one red", "two"])
+            texts[search, most] = best.text
+    assert len(texts["beam", 1].split()) == 3  # one more than the prompt
+    for most in (1, 2, 2**31 - 1):
+        assert texts["beam", most] == texts["sample", most]
+
+
+def test_a_prompt_that_fills_the_context_cannot_be_searched(trained):
+    line = b"one red cat two blue dog one red cat two blue"  # and begin-of-sentence
+    beam = f"--workdir={trained['lines']}", "--mode=generate", "--config.decode.search=beam"
+    refused(
+        *beam, stdin=b"one\n" + line + b"\n", says="line 2 has 12 tokens, all that data.context"
+    )
+    assert use(trained["lines"], "generate", stdin=line + b"\n").code == 0  # the control
+
+
+def test_the_end_of_a_text_is_shown_even_if_a_character_of_it_is_incomplete(trained, monkeypatch):
+    run = workdir.load_trained(trained["lines"], workdir.load_config(trained["lines"]))
+    predictor = run.predictor
+    texts = {3: "one", 4: "one \ufffd", 5: "one é", 6: "one é\ufffd"}  # by the number of tokens
+    monkeypatch.setattr(predictor.tokenizer, "decode", lambda ids: texts[len(ids)])
+    monkeypatch.setattr(predictor, "read", lambda text, place: [1, 5, 5])
+    monkeypatch.setattr(predictor._writer, "sample", lambda *arguments: iter([[[7]]] * 3))
+    assert list(predictor.stream(run.variables, "one")) == ["one", " é", "\ufffd"]
 
 
 def test_running_text_goes_on_past_what_is_read_at_once(trained):
@@ -277,6 +311,19 @@ def test_a_batch_has_at_most_as_many_sequences_as_are_asked_for(tmp_path):
     assert rows[1] <= 3
     # Held-out text is read as before.
     assert len(next(few.held_out_batches("validation")).tokens) == 13
+
+
+@pytest.mark.parametrize("each_position", [False, True])
+def test_the_shape_of_the_batches_is_the_one_that_is_reported(each_position, tmp_path):
+    changes = {"task": "language_model", "data.context": 16, "train.best_metric": "nll"}
+    changes["data.each_position"] = each_position
+    task = LanguageModelTask(toy_config(tmp_path, **changes))
+    rows, length = task.plan[0].tokens.shape
+    assert (rows % 16 == 0, length) == (each_position, 16)
+    assert task.data_summary()["shapes"] == [[rows, length]]
+    assert any(
+        f"batches per epoch, of {rows} x {length} tokens" in line for line in task.describe()
+    )
 
 
 def test_prompts_that_cannot_be_read_are_refused(trained):

@@ -1,10 +1,7 @@
-"""A run of some devices trains, is used, and goes on as one of any other number of them."""
+"""A run of some devices trains, and goes on as one of any other number of them."""
 
-import hashlib
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -12,41 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_vmapped_runs import seeds
+from device_processes import on_devices
 
 from log_lines import heard
-from places import ROOT
 from runs import Unigrams, lines, newest_state, toy_config, unigram_config
-from transformer import losses, workdir
+from transformer import losses
 from transformer.data.parallel.batches import BatchPlan
 from transformer.devices.placement import SingleRun, VmappedRuns
-from transformer.inference import devices
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import jax
-import jax.numpy as jnp
-import test_device_counts as tests
-assert jax.device_count() == int(sys.argv[1])
-getattr(tests, sys.argv[2])(*map(Path, sys.argv[3:]))
-"""
-
-
-def on_devices(count, function, *paths):
-    """Calls a function of this file in a process with so many devices."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    environment = os.environ | {
-        "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={count}",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
-        "JAX_PLATFORMS": "cpu",
-    }
-    command = [sys.executable, "-c", SCRIPT, str(count), function.__name__, *map(str, paths)]
-    ended = subprocess.run(command, env=environment, cwd=ROOT, text=True, capture_output=True)
-    assert ended.returncode == 0, ended.stderr[-3000:]
 
 
 def train_unigrams(folder, steps=5):
@@ -233,133 +205,8 @@ def test_runs_of_any_number_use_as_many_devices_as_help_and_are_what_they_would_
     on_devices(8, divide_runs, tmp_path)
 
 
-# -- a translator, and several of them together
-
-
-def translator_config(folder, steps=4):
-    changes = {"train.steps": steps, "train.evaluate_every": 4, "evaluate.max_sentences": 1}
-    return toy_config(folder.parent / "cache", **changes, **{"evaluate.checkpoint": "last"})
-
-
-def train_translator(folder, steps=4):
-    config = translator_config(folder, steps)
-    task = TranslationTask(config)
-    folder.mkdir(exist_ok=True)
-    workdir.claim(folder, config)
-    task.save_assets(folder)
-    assert Trainer([Run(task, config, folder)]).run()
-
-
-def train_together(folder):
-    assert seeds(folder.parent, folder.name, count=9, **{"train.steps": 3}).run()
-    for trial in folder.iterdir():
-        config = toy_config(folder.parent / "cache", seed=int(trial.name), **{"train.steps": 3})
-        workdir.claim(trial, config)
-        TranslationTask(config).save_assets(trial)
-
-
-def translate(folder, *outputs):
-    """Writes the translations of a few texts, and the digest of the weights."""
-    config = workdir.load_config(folder)
-    run = workdir.load_trained(folder, config)
-    translator, variables = run.predictor, run.variables
-    found = translator.translate(variables, ["a b c", "d", "e f a"])
-    texts = [(best.text, best.tokens) for [best, *_] in found]  # scores differ by rounding
-    bits = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(variables))
-    outputs[0].write_text(json.dumps([str(texts), hashlib.sha256(bits).hexdigest()]))
-
-
-def divide_batches():
-    variables = {"params": {"w": np.ones((3, 2)), "b": np.ones(2)}}
-    rows = np.arange(8.0).reshape(8, 1)
-    everywhere = devices.on_all_devices(variables)
-    parts = [
-        float(shard.data[0, 0]) for shard in devices.divide(everywhere, rows).addressable_shards
-    ]
-    assert sorted(parts) == [0, 2, 4, 6]
-    for left in (
-        (everywhere, rows[:7]),  # not divisible by four
-        (variables, rows),  # on no device yet
-        (jax.device_put(variables, jax.devices()[1]), rows),
-        (jax.device_put({"w": rows}, VmappedRuns(jax.devices(), 8).by_run), rows),
-    ):
-        assert devices.divide(*left) is left[1]
-
-
-def test_batches_are_divided_among_devices_that_hold_the_same_variables():
-    on_devices(4, divide_batches)
-
-
-def use_everywhere(folder):
-    """Checks that a translator on all devices divides its work, and finds what one device does."""
-    run = workdir.load_trained(folder, workdir.load_config(folder))
-    translator = run.predictor
-    variables = jax.device_put(jax.device_get(run.variables), jax.devices()[0])
-    texts = ["a b c", "d", "e f a", "b", "c c", "f a b e", "d e", "a"]
-    finished, continue_search = [], translator._search._continue
-
-    def spy(*arguments):
-        finished.append(continue_search(*arguments).finished)
-        return continue_search(*arguments)
-
-    translator._search._continue = spy
-    together = translator.translate(run.variables, texts)
-    assert {len(x.sharding.device_set) for x in finished} == {4}
-    assert all(4 * x.addressable_shards[0].data.size == x.size for x in finished), finished
-    alone = translator.translate(variables, texts)
-    assert [best[0].text for best in together] == [best[0].text for best in alone]
-    for a, b in zip(together, alone, strict=True):
-        np.testing.assert_allclose(a[0].score, b[0].score, rtol=1e-5)
-    scores = [list(translator.score(where, texts, texts)) for where in (run.variables, variables)]
-    np.testing.assert_allclose(*scores, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_translator_divides_sentences_among_devices(tmp_path):
-    train_translator(tmp_path / "run")
-    on_devices(4, use_everywhere, tmp_path / "run")
-
-
-def go_on(folder):
-    train_translator(folder, 6)
-
-
-@pytest.mark.slow
-def test_a_translator_of_any_number_of_devices_is_used_and_goes_on_with_any_other(tmp_path):
-    counts = (8, 2, 1)
-    for trained in (8, 1):
-        folder = tmp_path / f"trained_{trained}"
-        on_devices(trained, train_translator, folder)
-        outputs = [tmp_path / f"{trained}_{count}.json" for count in counts]
-        for count, output in zip(counts, outputs, strict=True):
-            on_devices(count, translate, folder, output)
-        assert len({output.read_text() for output in outputs}) == 1
-        weights = []
-        for count in counts:
-            copy = tmp_path / f"copy_{trained}_{count}"
-            shutil.copytree(folder, copy)
-            on_devices(count, go_on, copy)
-            run = workdir.load_trained(copy, translator_config(copy, 6))
-            variables, steps = run.variables, run.steps
-            assert list(steps) == [6]
-            weights.append(jax.tree.leaves(variables))
-        for other in weights[1:]:
-            for a, b in zip(weights[0], other, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_trials_that_trained_together_on_eight_devices_are_used_on_one(tmp_path):
-    on_devices(8, train_together, tmp_path / "together")
-    for number in (0, 8):
-        trial, outputs = tmp_path / "together" / str(number), []
-        for count in (1, 8):
-            outputs.append(tmp_path / f"{number}_{count}.json")
-            on_devices(count, translate, trial, outputs[-1])
-        assert outputs[0].read_text() == outputs[1].read_text()
-
-
 # -- one step
+
 
 DEVICES = """
 import sys

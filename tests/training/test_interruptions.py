@@ -316,6 +316,23 @@ def test_the_host_runs_ahead_by_many_short_steps_and_by_no_long_one(seconds, ahe
             "step 12: train.steps=12; best loss 1 at step 5; the learning rate was still rising, "
             "at update 12 of 13: set config.optimizer.warmup_steps=1, or train longer",
         ),
+        (  # from step 1 to 20 the rate falls to zero: 10 of 19 parts are left
+            {"optimizer.schedule": "linear", "train.steps": 20, "train.patience": 1},
+            [0.5, 2.0],
+            "step 10: train.patience=1 evaluations without a better one; best loss 0.5 at step 5; "
+            "the learning rate was still 53% of its peak: set config.train.steps=10",
+        ),
+        (
+            {"optimizer.schedule": "wsd", "train.minutes": 1e-9},
+            [1.0],
+            "step 1: train.minutes=1e-09; best loss 1 at step 1; the learning rate was still 100% "
+            "of its peak: set config.train.steps=1",
+        ),
+        (
+            {"optimizer.schedule": "linear", "train.epochs": 0.5},
+            [1.0],
+            "step {half}: train.epochs=0.5; best loss 1 at step 5",
+        ),
     ],
 )
 def test_one_line_says_why_the_training_ended(changes, scores, line, tmp_path, said):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from configs import quickstart
+from configs import base, quickstart
 from places import ROOT
 from runs import (
     TOY,
@@ -26,9 +26,13 @@ from runs import (
     toy_config,
     unigram_config,
 )
+from tiny_run import command, shared_run
+from transformer import workdir
 from transformer.analysis.snapshots import Snapshot
+from transformer.errors import UserError
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
 
 
 class Snapshots(Unigrams):
@@ -123,6 +127,44 @@ def test_a_translator_with_dropout_stopped_in_its_second_epoch_ends_as_the_unbro
     assert_same_run(task, config, whole, broken)
     assert saved_steps(broken) == [3, 6, 8]
     assert sorted(snapshots(broken)) == ["00000003.npz", "00000006.npz", "00000008.npz"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "key", "warns"),
+    [
+        ("bleu", "decode.max_extra", True),
+        ("bleu", "evaluate.max_sentences", True),
+        ("bleu", "decode.beam_size", False),  # of the final scores alone
+        ("bleu", "evaluate.bootstrap", False),
+        ("loss", "decode.max_extra", False),  # no translation is made for it
+    ],
+)
+def test_keys_of_evaluations_that_change_are_named_when_a_run_is_resumed(
+    metric, key, warns, tmp_path_factory, tmp_path, monkeypatch
+):
+    copy = shared_run(tmp_path_factory).copy(tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text())
+    config["train"]["best_metric"] = metric
+    (copy / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(Trainer, "run", lambda self: False)  # it trains no further
+    changes = f"train.steps=60 data.cache_dir={tmp_path} {key}=3".split()
+    resumed = command(f"--workdir={copy}", *(f"--config.{change}" for change in changes))
+    assert resumed.code == 0, resumed.err
+    warning = f"warning: {key} changed since the last evaluation: train.patience, the best "
+    assert (warning in resumed.out + resumed.err) is warns
+
+
+def test_a_key_that_had_another_name_in_an_older_run_is_read(tmp_path):
+    saved = json.loads(base.get_config().to_json())
+    del saved["data"]["min_script_fraction"]
+    saved["data"] |= {"min_script_share": 0.5, "corpora": [{"name": "a", "min_script_share": 0.1}]}
+    found = workdir.parse_config(saved, tmp_path, "").data
+    assert found.min_script_fraction == 0.5
+    assert found.corpora[0] == {"name": "a", "min_script_fraction": 0.1}
+    # The control: another name is refused.
+    saved["data"]["min_script_shares"] = 0.5
+    with pytest.raises(UserError, match=r"no key config\.data\.min_script_shares"):
+        workdir.parse_config(saved, tmp_path, "")
 
 
 def test_snapshots_of_steps_that_are_taken_again_go_first(tmp_path):

@@ -102,6 +102,39 @@ def test_a_weight_decay_that_the_optimizer_ignores_is_warned_of(tmp_path, said):
         run.close()
 
 
+PAPER = {"d_model": 512, "schedule": "noam", "learning_rate": 1.0, "warmup_steps": 4000}
+QUICKSTART = {"d_model": 128, "schedule": "cosine", "learning_rate": 3e-3, "warmup_steps": 300}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (PAPER, ()),
+        (QUICKSTART, ()),
+        # A schedule that is changed alone.
+        (PAPER | {"schedule": "cosine"}, ("rises to 1,", "high", "=1 is the peak", "lower")),
+        (QUICKSTART | {"schedule": "noam"}, ("1.5e-05", "low", "=0.003 is a factor", "raise")),
+        (QUICKSTART | {"schedule": "linear", "learning_rate": 0.1}, ()),
+        (QUICKSTART | {"learning_rate": 0.11}, ("rises to 0.11,", "high")),
+        (QUICKSTART | {"learning_rate": 1e-5}, ()),
+        (QUICKSTART | {"learning_rate": 9e-6}, ("rises to 9e-06,", "low")),
+        (QUICKSTART | {"learning_rate": 9e-6, "name": "lion"}, ()),
+        (QUICKSTART | {"learning_rate": 0.03, "name": "lion"}, ("high", "optimizer.name=lion")),
+        (QUICKSTART | {"learning_rate": 1.0, "name": "adafactor"}, ()),
+    ],
+)
+def test_a_learning_rate_of_another_schedule_is_warned_of(settings, says, tmp_path, said):
+    task, changes = Unigrams(), {f"optimizer.{key}": value for key, value in settings.items()}
+    task.d_model = changes.pop("optimizer.d_model")
+    run = Run(task, unigram_config(**changes, **{"train.steps": 9}), tmp_path)
+    said.clear()
+    run.warn()
+    run.close()
+    found = [line for line in said if "the learning rate rises to" in line]
+    assert len(found) == bool(says)
+    assert all(part in line for line in found for part in says)
+
+
 def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_state(tmp_path):
     trained(tmp_path / "good", **{"train.steps": 7})
     # Step 8 is the first bad one; 10 would be the next checkpoint.
@@ -179,6 +212,26 @@ def test_a_score_that_is_not_a_number_is_beaten_by_any():
     for step, value in enumerate([np.nan, 3.0, np.nan, 2.0], 1):
         memory.record(step, "loss", value)
     assert (memory.best, memory.best_step, memory.evaluations_since_best) == (2.0, 4, 0)
+
+
+def test_scores_that_are_not_numbers_use_up_the_patience():
+    memory = RunProgress("x")
+    for step in range(1, 4):
+        memory.record(step, "loss", np.nan)
+    assert memory.evaluations_since_best == 2
+
+
+@pytest.mark.parametrize("key", ["train.steps", "train.epochs", "train.patience", "train.minutes"])
+def test_the_key_that_ended_a_run_is_known(tmp_path, key):
+    changes = {"train.steps": 20, "train.evaluate_every": 1, "train.best_metric": "loss"}
+    own = {"train.epochs": 0.1, "train.patience": 2, "train.minutes": 1e-9}
+    changes |= {name: value for name, value in own.items() if name == key}
+    trained(tmp_path, Unigrams(LOSSES), **changes)
+    step = saved_steps(tmp_path)[-1]
+    assert (step == 20) == (key == "train.steps")
+    run = Run(Unigrams(LOSSES), unigram_config(**changes), tmp_path)
+    assert run.key_that_ended(step) == key
+    run.close()
 
 
 def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(tmp_path):
@@ -274,12 +327,15 @@ def test_a_full_disk_while_an_evaluation_is_recorded_is_no_failed_evaluation(tmp
 
 
 @pytest.mark.parametrize(
-    ("steps", "epochs", "total"),
-    [(100, 0.0, 100), (100, 2.0, 34), (30, 2.0, 30), (100, 0.5, 9), (100, 1.01, 18)],
+    ("steps", "epochs", "length", "total"),
+    [
+        *((100, 0.0, 17, 100), (100, 2.0, 17, 34), (30, 2.0, 17, 30)),
+        *((100, 0.5, 17, 9), (100, 1.01, 17, 18), (1000, 0.07, 100, 7)),  # 0.07 * 100 > 7
+    ],
 )
-def test_the_run_ends_at_the_first_of_steps_and_epochs(steps, epochs, total):
+def test_the_run_ends_at_the_first_of_steps_and_epochs(steps, epochs, length, total):
     config = unigram_config(**{"train.steps": steps, "train.epochs": epochs})
-    assert run_module.total_steps(config.train, epoch_length=17) == total
+    assert run_module.total_steps(config.train, epoch_length=length) == total
 
 
 def test_an_evaluation_interval_of_zero_is_an_epoch(tmp_path):

@@ -92,6 +92,7 @@ def test_runs_differ_from_one_another(tmp_path):
     configs = [toy_config(tmp_path / "cache", seed=seed) for seed in (0, 1)]
     assert together(tmp_path, configs).run()
     first, second = (lines(tmp_path / name, "train") for name in ("0", "1"))
+    assert first
     assert all(a["loss"] != b["loss"] for a, b in zip(first, second, strict=True))
 
 

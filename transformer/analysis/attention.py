@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 END_OF_SENTENCE = "</s>"
-COMES_NEXT = "(next)"  # the token after the last one of a text without end
+COMES_NEXT = "(next)"  # the token after the last one of a text without end, or of a cut one
 # Pages and figures are made with this library, which imports nothing of them: their module is
 # named, and imported when something is shown.
 VIEWER = "experiments.attention.notebook"
@@ -94,10 +94,11 @@ class Attention(NamedTuple):
     def written_tokens(self) -> list[str]:
         """The token that the decoder writes in each row of its attention, after the one it reads.
 
-        A translation ends in end-of-sentence; the token after a language model's text is
-        `COMES_NEXT`.
+        A translation ends in end-of-sentence; the token after a language model's text, or after a
+        translation of which more is `unread`, is `COMES_NEXT`.
         """
-        last = END_OF_SENTENCE if self.source_tokens else COMES_NEXT
+        ends = self.source_tokens and not self.unread[1]
+        last = END_OF_SENTENCE if ends else COMES_NEXT
         return [*self.target_tokens[1:], last][: len(self.target_tokens)]
 
     def names(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:

@@ -87,7 +87,8 @@ class LoadedRun:
     """A trained run, in memory.
 
     Texts are lists of strings, and results are in their order; the result of a text does not depend
-    on the other texts. The first texts of a length wait some seconds for XLA's programs.
+    on the other texts, except for samples, see `generate`. The first texts of a length wait some
+    seconds for XLA's programs.
 
     Attributes:
       folder: of the run.
@@ -116,7 +117,7 @@ class LoadedRun:
         Texts of several sentences are split as by `--mode=translate`.
 
         Args:
-          num_best: makes the result the best translations of each text, at most so many, as
+          num_best: makes the result the best translations of each text, at most this many, as
             (text, score, tokens); `decode.beam_size` or fewer.
           source_tag: put before every text, of a model of several corpora, such as <2de>.
 
@@ -206,11 +207,12 @@ class LoadedRun:
     def generate(self, prompts, num_best=None):
         """Returns each prompt with its continuation, see `decode.search` and the keys after it.
 
-        The same prompts give the same texts; another `decode.seed` gives others.
+        The same prompts give the same texts; another `decode.seed` gives others. A sample depends
+        on its prompt and on the place of the prompt in the list.
 
         Args:
-          num_best: makes the result so many continuations of each prompt, as (text, score), the
-            score None for samples.
+          num_best: makes the result a list of this many continuations of each prompt, as (text,
+            score), the score None for samples.
 
         Raises:
           UserError: the run is not a language model, or it cannot read a prompt.
@@ -230,7 +232,7 @@ class LoadedRun:
         """Returns the most probable class of each text; of a blank text, ''.
 
         Args:
-          num_best: makes the result the most probable classes of each text, at most so many, as
+          num_best: makes the result the most probable classes of each text, at most this many, as
             (label, probability).
 
         Raises:
@@ -308,7 +310,7 @@ class LoadedRun:
     def _tagged(self, texts: Iterable[str], source_tag: Any) -> list[str]:
         """Source texts with their tags, if the model has tags."""
         if not isinstance(source_tag, str | None):
-            raise UserError(f"source_tag={source_tag!r} is no str: give one such as '<2de>'")
+            raise UserError(f"source_tag={source_tag!r} is not a string: give one such as '<2de>'")
         tag = Tagger(self.config.data, source_tag)
         return [tag(text, f"text {number}") for number, text in enumerate(_texts(texts), 1)]
 

@@ -69,11 +69,12 @@ class BucketPlan(Plan[BatchT]):
 
     Args:
       lengths: of the sentences, in tokens.
-      tokens: maximum tokens of a batch, including padding; a batch has at least `multiple` rows.
+      tokens: maximum tokens of a batch, including padding; a batch has at least `multiple` rows, or
+        `sentences` if that is less.
       num_buckets: maximum number of lengths. They minimise padding, given that the sentences of
         each bucket fill at least half a batch.
-      multiple: rows of a batch are a multiple of this.
-      sentences: maximum rows of a batch, unless that is less than `multiple`; 0 for no limit.
+      multiple: rows of a batch are a multiple of this, or of `sentences` if that is less.
+      sentences: maximum rows of a batch; 0 for no limit.
       mixture: of several corpora; None for each sentence once.
     """
 
@@ -88,6 +89,7 @@ class BucketPlan(Plan[BatchT]):
         mixture: Mixture | None = None,
     ):
         self.seed = seed
+        multiple = min(multiple, sentences or multiple)
         weights = None if mixture is None else np.repeat(mixture.factors, mixture.sizes)
 
         def max_sentences(length):
@@ -165,7 +167,7 @@ class BucketPlan(Plan[BatchT]):
         return Place(epoch, number, bucket, place - int(self._ends[number]) + bucket.batches)
 
     def _rows(self, place: Place) -> Int[np.ndarray, "rows"]:
-        """The sentence in each row of a batch, from zero; -1 where there is none."""
+        """The sentence in each row of a batch, from zero; -1 for a row without one."""
         sentences = self._sentences(place)
         rows = np.full(place.bucket.rows, -1)
         rows[: len(sentences)] = sentences

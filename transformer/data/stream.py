@@ -32,7 +32,7 @@ def shuffle(places: Sequence[int], size: int, stream: tuple[int, ...]) -> list[i
 def permute(
     places: Sequence[int] | Int[np.ndarray, "places"], size: int, stream: tuple[int, ...]
 ) -> list[int]:
-    """Returns what `shuffle` does, by another permutation, which is fast for few items too."""
+    """Returns the same as `shuffle`, by another permutation, which is fast for few items too."""
     if size > SMALL:
         return shuffle(np.asarray(places).tolist(), size, stream)
     keys = np.random.SeedSequence(stream).generate_state(size, np.uint64)

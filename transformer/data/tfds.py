@@ -21,7 +21,7 @@ FILE_FORMAT = "array_record"  # TFDS's default needs TensorFlow
 READ_AT_ONCE = 1024  # records
 # TFDS tries ten times, waiting longer each time: minutes until it says that there is no network.
 DOWNLOAD_RETRIES = 4
-# What `tfds_fields` may have to name, in words.
+# The texts that `tfds_fields` may have to name, in words.
 KINDS = {
     ("text",): "one text field",
     ("text", "text"): "two text fields",

@@ -137,7 +137,7 @@ def cached_arrays(
     Args:
       make: creates the arrays, by name; called with a folder, in which it may write some of them
         itself as .npy files, so that they need no memory.
-      done: what was done to the text, for the warning.
+      done: the work on the text, such as "encoded", for the warning.
     """
     if folder.exists():
         if is_whole(folder):

@@ -8,7 +8,7 @@ from typing import Any
 from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer
 from transformer.errors import RunError
 
-NAMED = 10  # of what is lost, the most frequent
+NAMED = 10  # of the lost characters or words, the most frequent
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Cache(Protocol):
         ...
 
     def grow(self, steps: int) -> "Cache":
-        """Returns the cache with room for so many steps."""
+        """Returns the cache with room for a number of steps."""
         ...
 
     def take(self, rows: Int[Array, "n"]) -> "Cache":

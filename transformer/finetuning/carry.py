@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer.errors import UserError
-from transformer.model.parameters import matching
+from transformer.model.parameters import EVERYTHING, matching
 
 Flat = Mapping[str, Any]  # arrays by the names of parameters
 Rows = Mapping[str, Sequence[str]]  # the pieces of a table's first rows, by its name
-EVERYTHING = ".*"  # the default of train.init_pattern
 MAX_LEFT_OUT = 8  # modules that a message's pattern leaves out
 
 

@@ -156,7 +156,7 @@ class TextClassifier(Predictor):
         compile_ahead(lambda length: self.prepare_rows(variables, 1, length), self.max_tokens)
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `predict` needs for batches of so many rows of a static length."""
+        """Compiles what `predict` needs for batches of a number of rows of a static length."""
         self._classify(variables, make_labelled_batch([[]], [NO_LABEL], rows, length).tokens)
 
     def prepare_attention(self, variables: Variables, length: int) -> None:

@@ -136,7 +136,7 @@ class Generator(TokenPredictor):
         compile_ahead(lambda length: self.prepare_scores(variables, 1, length), self.context)
 
     def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `score` needs for batches of so many rows of a static length."""
+        """Compiles what `score` needs for batches of a number of rows of a static length."""
         self._row_nll(variables, _score_batch([], rows, length))
 
     def score_chunks(
@@ -180,12 +180,13 @@ class Generator(TokenPredictor):
             depend only on `decode.seed` and its number.
 
         Raises:
-          UserError: see `stream`; a search needs texts that end.
+          UserError: see `stream`; a beam search needs texts that end, and room for a new token.
         """
         prefixes = [self.read(text, f"line {first_line + i}") for i, text in enumerate(prompts)]
         results: list[list[Continuation]] = []
         size, best = self.decode.batch_size, num_best or self.decode.num_best
         if self.decode.search == "beam":
+            self._check_room(prefixes, first_line)
             for first in range(0, len(prefixes), size):
                 results += self._beam_search(variables, prefixes[first : first + size], best)
             if [] in results:
@@ -209,7 +210,7 @@ class Generator(TokenPredictor):
         return [[Continuation(next(samples), None) for _ in range(best)] for _ in prefixes]
 
     def prepare(self, variables: Variables, prompts: int = 1) -> None:
-        """Compiles what `write` needs for so many prompts, see `compile_ahead`."""
+        """Compiles what `write` needs for a number of prompts, see `compile_ahead`."""
         self._writer.prepare(variables, prompts)
 
     def prepare_attention(self, variables: Variables, length: int) -> None:
@@ -233,6 +234,9 @@ class Generator(TokenPredictor):
             if text.startswith(shown) and not text.endswith("\ufffd"):
                 yield text[len(shown) :]
                 shown = text
+        text = self.tokenizer.decode(ids)
+        if text.startswith(shown) and text != shown:
+            yield text[len(shown) :]
 
     def attention(self, variables: Variables, text: str) -> Attention:
         """Returns the attention over a text, only of the kind `decoder_self`.
@@ -294,6 +298,15 @@ class Generator(TokenPredictor):
     @functools.cached_property
     def _attend(self):
         return jax.jit(self.batch_attention)
+
+    def _check_room(self, prefixes: list[list[int]], first_line: int) -> None:
+        """Raises UserError if a prompt fills the context, which a beam search cannot leave."""
+        for line, ids in enumerate(prefixes, first_line):
+            if len(ids) == self.context:
+                raise UserError(
+                    f"line {line} has {len(ids)} tokens, all that data.context={self.context} has "
+                    "room for: shorten it, or use config.decode.search=sample"
+                )
 
     def _beam_search(
         self, variables: Variables, prefixes: list[list[int]], count: int

@@ -114,7 +114,7 @@ class PairPredictor(TokenPredictor):
         compile_ahead(lambda length: self.prepare_scores(variables, 1, length), self.max_length)
 
     def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `score` needs for batches of so many rows of a static length."""
+        """Compiles what `score` needs for batches of a number of rows of a static length."""
         self._row_nll(variables, make_batch([[]], [[]], rows, length))
 
     def cross_attention(

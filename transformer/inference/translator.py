@@ -92,7 +92,7 @@ class Translator(PairPredictor):
         compile_ahead(search, self.max_length)
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `translate` needs for batches of so many rows of a static length."""
+        """Compiles what `translate` needs for batches of a number of rows of a static length."""
         workers, _ = share(variables, self.decode.batch_size)
         beam_size, max_length = self.decode.beam_size, self._max_target_length(length)
         self._search.prepare(variables, rows, length, beam_size, max_length, workers)

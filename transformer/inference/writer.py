@@ -126,9 +126,13 @@ class Writer:
                 self._grow(state, min(2 * room, self.context))
 
         if self.decode.search == "beam":
-            compile_ahead(compile_search, self.context, min(most, self.context))
+            compile_ahead(compile_search, self.context, min(1 + self._new_tokens(), self.context))
         else:
             compile_ahead(compile_sampling, self.context, self._first_room(1, 1 + most))
+
+    def _new_tokens(self) -> int:
+        """The new tokens of a beam search: as many as are wanted, if the context has room."""
+        return min(self.decode.max_new_tokens, self.context)
 
     def _key(self) -> jax.Array:
         return jax.random.key(self.decode.seed)
@@ -193,13 +197,14 @@ class Writer:
     def beam_search(self, variables: Variables, prefixes: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts with these prompts, without the first token of each."""
         rows = static_rows(len(prefixes), self.decode.batch_size)
-        max_length = max(map(len, prefixes)) - 1 + self.decode.max_new_tokens
+        max_length = max(map(len, prefixes)) + self._new_tokens()
         room = static_length(min(max_length, self.context), self.context)
         return jax.device_get(self._search(variables, self._prompts(prefixes, rows, room)))
 
     def _search_rows(self, variables: Variables, prompts: Prompts):
         beam_size, room = self.decode.beam_size, prompts.tokens.shape[1]
-        max_lengths = jnp.minimum(prompts.lengths - 1 + self.decode.max_new_tokens, self.context)
+        # Hypotheses have no begin-of-sentence, as prompts do, and an end.
+        max_lengths = jnp.minimum(prompts.lengths + self._new_tokens(), self.context)
         # A row without a prompt takes no step.
         max_lengths = jnp.where(prompts.lengths > 0, max_lengths, 0)
         return beam_search(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.model.architecture import Architecture, Network
+from transformer.model.architecture import Architecture, Network, count_kernels
 from transformer.model.attention import masked_softmax
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
@@ -112,7 +112,8 @@ class Classifier(Network):
 
     @nn.nowrap
     def weights_per_token(self, params: Any) -> int:
-        return self._architecture().weights_per_token(params["encoder"])
+        pooling = count_kernels(params.get("attention_pooling", {}))
+        return self._architecture().weights_per_token(params["encoder"]) + pooling
 
     @nn.nowrap
     def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:

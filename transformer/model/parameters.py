@@ -20,11 +20,12 @@ from transformer.errors import UserError, shorten
 from transformer.storage.checkpoint_files import named_leaves
 
 KINDS_OF_PAIR = ([str, float], [str, int])
+EVERYTHING = ".*"  # the default of train.init_pattern
 
 
 @dataclasses.dataclass(frozen=True)
 class ParameterRules:
-    """Which parameters a training moves, and at what part of its learning rate.
+    """The parameters that a training moves, and the factors of their learning rates.
 
     Attributes:
       freeze: pattern of those that stay as they are; '' matches none.
@@ -42,14 +43,14 @@ class ParameterRules:
         return bool(self.freeze) and re.search(self.freeze, name) is not None
 
     def factor(self, name: str) -> float:
-        """Returns what the learning rate of a parameter is multiplied by."""
+        """Returns the factor of the learning rate of a parameter."""
         return next((factor for pattern, factor in self.factors if re.search(pattern, name)), 1.0)
 
     def split(self, tree: Any) -> tuple[Any, Any]:
         """Returns the leaves that move, and those that do not, each with None for the others.
 
         None is a node without leaves: a gradient or an optimizer of the first tree has nothing of
-        what is frozen. `merge` is the inverse.
+        the frozen leaves. `merge` is the inverse.
         """
         leaves, structure = jax.tree.flatten(tree)
         frozen = list(map(self.is_frozen, named_leaves(tree)))
@@ -58,14 +59,22 @@ class ParameterRules:
         return jax.tree.unflatten(structure, moving), jax.tree.unflatten(structure, staying)
 
     def check(self, names: Collection[str]) -> None:
-        """Raises UserError where a pattern matches no parameter, or all are frozen."""
+        """Raises UserError if a pattern has no effect, or all parameters are frozen."""
         if self.freeze and len(matching("train.freeze", self.freeze, names)) == len(names):
             raise UserError(
                 f"config.train.freeze={self.freeze!r} matches all parameters: nothing is left to "
                 "train"
             )
+        left = [name for name in names if not self.is_frozen(name)]
         for pattern, _ in self.factors:
-            matching("train.learning_rate_factors", pattern, names)
+            matches = matching("train.learning_rate_factors", pattern, names)
+            if not set(left).intersection(matches):
+                raise UserError(
+                    f"config.train.learning_rate_factors has {shorten(pattern)!r}, which has no "
+                    "effect, since config.train.freeze or an earlier pattern matches its "
+                    "parameters: put it before that pattern, or leave it out"
+                )
+            left = [name for name in left if name not in matches]
 
 
 def merge(moving: Any, staying: Any) -> Any:
@@ -108,7 +117,7 @@ def rules_of(train: ConfigDict, shapes: Callable[[], Any] | None = None) -> Para
 
 
 def check_pattern(key: str, pattern: str) -> None:
-    """Raises UserError where the value of a key is not a regular expression."""
+    """Raises UserError if the value of a key is not a regular expression."""
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:

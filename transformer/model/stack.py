@@ -165,7 +165,7 @@ class LayerKVCache:
         )
 
     def grow(self, slots: int) -> "LayerKVCache":
-        """Returns the cache with so many slots more."""
+        """Returns the cache with this many further slots."""
         return dataclasses.replace(
             self,
             keys=pad_axis(self.keys, -1, slots),

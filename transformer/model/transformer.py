@@ -177,8 +177,6 @@ class Transformer(Architecture):
     @classmethod
     def check(cls, config: ModelConfig) -> None:
         _check_heads(config)
-        if config.d_model % 2:
-            raise UserError(f"model.d_model={config.d_model} must be even: sines pair with cosines")
         check_encodings(config)
         if config.attention_implementation == "flash":
             flash.check_config(config)

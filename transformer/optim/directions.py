@@ -22,7 +22,7 @@ def make_direction(
     momentum: float,
     stacked: Collection[str],
 ) -> optax.GradientTransformation:
-    """Returns what makes the direction of a step, to be subtracted, from a gradient.
+    """Returns a transformation of a gradient into the direction of a step, to be subtracted.
 
     Args:
       name: "adam" and "adamw" share one (Kingma and Ba 2015, algorithm 1) | "lion" (Chen et al.

@@ -14,6 +14,10 @@ from jaxtyping import Array, Float, Int
 
 from transformer.optim.directions import count_own_axes, make_direction
 
+# Parts of the names of parameters that have two axes and are not decayed either: biases of
+# attention scores, weights of single units, and mixtures of heads, which start as the identity.
+NOT_DECAYED = frozenset({"relative_bias", "peepholes", "talk_scores", "talk_weights"})
+
 
 def make_optimizer(
     name: str,
@@ -111,11 +115,14 @@ def _descend(
 ) -> optax.GradientTransformationExtraArgs:
     """Turns a direction into a step: -learning_rate * (direction + weight_decay * parameter)."""
 
+    def decays(path, param):
+        # Vectors (biases, norms) are not decayed: pulling them to zero does not regularise.
+        is_matrix = count_own_axes(path, param, stacked) > 1
+        return is_matrix and NOT_DECAYED.isdisjoint(key.key for key in path)
+
     def update(directions, state, params=None, *, learning_rate, weight_decay=0.0, **_):
         def step(path, direction, param):
-            # Vectors (biases, norms) are not decayed: pulling them to zero does not regularise.
-            is_matrix = count_own_axes(path, param, stacked) > 1
-            decayed = weight_decay * param if decay and is_matrix else 0.0
+            decayed = weight_decay * param if decay and decays(path, param) else 0.0
             own = factor(jax.tree_util.keystr(path, simple=True, separator="/"))
             rate = learning_rate if own == 1.0 else own * learning_rate
             return -rate * (direction + decayed)

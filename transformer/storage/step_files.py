@@ -173,7 +173,7 @@ def write_snapshot(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) ->
 
 
 def snapshot_files(folder: Path) -> list[Path]:
-    """Returns the snapshots of a run's folder by their steps, and none of the files beside them."""
+    """Returns the snapshots of a run's folder by their steps, and none of the other files there."""
     named = [
         path for path in folder.glob(f"{SNAPSHOTS}/*.npz") if re.fullmatch(r"\d{8,}", path.stem)
     ]

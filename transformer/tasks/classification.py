@@ -44,7 +44,7 @@ from transformer.tasks.numbers import (
 TOKENIZER = "tokenizer.model"
 CLASS_WEIGHTS = ("none", "balanced")
 SPLITS = ("validation", "test")
-# Stands for what float32 rounds to zero, as in class_scores.
+# Stands for a probability that float32 rounds to zero, as in class_scores.
 MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 
@@ -67,7 +67,7 @@ class LabelledText(NamedTuple):
 class ClassificationTask(Task):
     """Trains and scores a classifier; see `tasks.base.Task` for the rest of it.
 
-    This task counts texts where others count tokens.
+    This task counts texts; others count tokens.
     """
 
     unit = "texts"
@@ -160,6 +160,12 @@ class ClassificationTask(Task):
         if self.config.train.class_weights == "none":
             return np.ones(len(counts), np.float32)
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
+
+    @property
+    def d_model(self) -> int:
+        model = self.config.model
+        bag = model.architecture == BAG
+        return model.bag_of_embeddings_width if bag else model.d_model
 
     def loss(
         self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array

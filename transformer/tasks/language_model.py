@@ -200,13 +200,13 @@ class LanguageModelTask(TokenTask):
         tokens = len(text.store.tokens)
         what = "running text" if text.whole else f"{text.documents:,} documents"
         others = ", ".join(f"{len(t.store.tokens):,} {s}" for s, t in self.text.held_out.items())
-        ids = text.store.tokens[:24]
+        ids, (rows, length) = text.store.tokens[:24], plan.shape
         return [
             f"{what}: {tokens:,} tokens to train on, {others}; {text.unknown / tokens:.3%} "
             f"unknown; vocabulary {self.text.tokenizer.vocab_size}, {text.bytes / tokens:.2f} "
             "bytes per token",
             *text.lost.describe(),
-            f"{plan.epoch_length} batches per epoch, of {plan.rows} x {plan.context} tokens",
+            f"{plan.epoch_length} batches per epoch, of {rows} x {length} tokens",
             f"  {' '.join(self.text.tokenizer.pieces(ids))} ...".replace("\n", "⏎"),
         ]
 
@@ -226,7 +226,7 @@ class LanguageModelTask(TokenTask):
             "oov_rate": text.unknown / len(text.store.tokens),
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
             "batches_per_epoch": plan.epoch_length,
-            "shapes": [[plan.rows, plan.context]],
+            "shapes": [list(plan.shape)],
         }
 
 

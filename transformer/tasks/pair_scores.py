@@ -131,8 +131,12 @@ def given_segmenter(
     return Segmenter(config, folder, encode, translator.max_length, keep_whole=True)
 
 
-def cut_line(given: GivenPairs, translator: Translator) -> str:
-    """Returns a line about pairs of which the loss counts only the beginning; '' for none."""
+def cut_line(given: GivenPairs, translator: Translator, split: str = "") -> str:
+    """Returns a line about pairs of which the loss counts only the beginning; '' for none.
+
+    Args:
+      split: the name of the split that they are.
+    """
     limit, pairs = translator.max_length - 1, given.pairs
     sides = (
         translator.source_tokenizer.encode([pair.source for pair in pairs]),
@@ -141,9 +145,10 @@ def cut_line(given: GivenPairs, translator: Translator) -> str:
     cut = sum(max(map(len, ids)) > limit for ids in zip(*sides, strict=True))
     if not cut:
         return ""
+    name = f" of {split}" if split else ""
     return (
-        f"warning: {cut:,} of {len(pairs):,} pairs have a side of more than {limit:,} tokens, of "
-        f"which the loss counts the first (model.max_length={translator.max_length})"
+        f"warning: {cut:,} of {len(pairs):,} pairs{name} have a side of more than {limit:,} "
+        f"tokens, of which the loss counts the first (model.max_length={translator.max_length})"
     )
 
 

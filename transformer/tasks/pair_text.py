@@ -1,4 +1,4 @@
-"""What a translation task says about its training text."""
+"""The lines and statistics of a translation task about its training text."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

@@ -279,7 +279,14 @@ class TranslationTask(TokenTask):
         trained_on.save(workdir, self._corpus.hashes, self.text.earlier)
 
     def describe(self) -> list[str]:
-        return pair_text.describe(self.config, self.text.pairs, self._corpus, self.plan)
+        pairs = self.text.pairs
+        cut = [
+            cut_line(GivenPairs(list(pairs[split])), self.predictor, split) for split in self.splits
+        ]
+        return [
+            *pair_text.describe(self.config, pairs, self._corpus, self.plan),
+            *filter(None, cut),
+        ]
 
     def data_summary(self) -> dict[str, Any]:
         text = self.text.pairs, self._corpus, self.plan

@@ -240,7 +240,7 @@ def _multi30k(result: Any, results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _spread(course: Sequence[Any], count: int = 10) -> list[Any]:
-    """Up to so many of the evaluations, evenly spread, the last one among them."""
+    """Up to `count` of the evaluations, evenly spread, the last one among them."""
     every = -(-len(course) // count) or 1
     return list(course[::-1][::every][::-1])
 

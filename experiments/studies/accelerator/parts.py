@@ -1,4 +1,4 @@
-"""The parts of the accelerator study: their order, what they are asked, and their records."""
+"""The parts of the accelerator study: their sequence, their orders, and their records."""
 
 import json
 import time
@@ -66,7 +66,7 @@ def read_record(folder: Path, name: str, conditions: Mapping[str, Any]) -> dict[
 
 
 class Order(NamedTuple):
-    """What a part is asked to do.
+    """An order to a part.
 
     Attributes:
       folder: of the study.

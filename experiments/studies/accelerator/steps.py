@@ -53,7 +53,7 @@ def settings(toy: bool) -> list[Setting]:
 
 
 def measure(order: Order) -> Iterator[dict[str, Any]]:
-    """Yields what a step takes, of each setting, see `measure_setting`."""
+    """Yields the costs of a step of each setting, see `measure_setting`."""
     for setting in within(order.seconds, settings(order.toy)):
         yield {**setting._asdict(), **_tried(setting, order.toy)}
 
@@ -68,7 +68,7 @@ def measure_chunks(order: Order) -> Iterator[dict[str, Any]]:
 
 
 def _tried(setting: Setting, toy: bool) -> dict[str, Any]:
-    """What a step takes, or the line `error` if it does not fit."""
+    """The costs of a step, or the line `error` if it does not fit."""
     try:
         found = measure_setting(setting, toy)
     except Exception as error:  # which also comes of a compiler, or of memory that is too small
@@ -78,7 +78,7 @@ def _tried(setting: Setting, toy: bool) -> dict[str, Any]:
 
 
 def measure_setting(setting: Setting, toy: bool) -> dict[str, Any]:
-    """Returns what `measure_step` does of a model of the paper."""
+    """Returns the result of `measure_step` for a model of the paper."""
     config = paper_config(setting.model, setting.dtype, toy)
     return measure_step(config, setting.length, TOY_STEPS if toy else STEPS)
 

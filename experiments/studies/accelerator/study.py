@@ -109,7 +109,7 @@ def source_digest() -> str:
 
 
 def conditions_of(device: Mapping[str, Any], toy: bool) -> dict[str, Any]:
-    """Returns what must be equal for a record to hold, and names and versions for the page."""
+    """Returns the conditions for a record to hold, and names and versions for the page."""
     return {
         "device": device["devices"],
         "jax": device["packages"].get("jax"),

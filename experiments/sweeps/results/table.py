@@ -59,7 +59,7 @@ def _escape(text: str) -> str:
 
 
 def short_names(keys: list[str]) -> dict[str, str]:
-    """The last name of each dotted key; the whole key where two end alike."""
+    """The last name of each dotted key; the whole key if two end in the same name."""
     last = [key.split(".")[-1] for key in keys]
     return {
         key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)

@@ -48,7 +48,7 @@ function search(table, query) {
     const rank = text === query ? 0 : text.length === query.length ? 1 : place === 0 ? 2 : 3;
     groups[rank].push(token);
   });
-  // Of two spelt alike, the one that begins a word.
+  // Of two that are spelt the same, the one that begins a word.
   groups[0].sort((a, b) => table.pieces[b].startsWith("▁") - table.pieces[a].startsWith("▁"));
   return groups.flat();
 }

@@ -33,7 +33,7 @@ function largest() {
   return largestOf.get(key);
 }
 
-/** Changes what is shown, by name. */
+/** Changes parts of the choice, by name. */
 function choose(changes) {
   const before = choice;
   choice = existing({ ...choice, ...changes });
@@ -93,7 +93,7 @@ function showRow(matrix, row) {
   writeRow(matrix, row, choice, largest(), VALUES[choice.values]);
 }
 
-/** Shows a line beside the pointer. */
+/** Shows a line next to the pointer. */
 function tell(event, text) {
   const tip = byId("tip");
   tip.hidden = text === null;
@@ -199,7 +199,7 @@ function readAddress() {
   show();
 }
 
-/** Shows the checkpoints one after another, from the first where the last is shown. */
+/** Shows the checkpoints one after another, from the first if the last is shown. */
 function play() {
   const isLast = () => choice.frame === counts(choice).frame - 1;
   playing = setInterval(() => {
@@ -216,7 +216,7 @@ function stop() {
   showPlaying();
 }
 
-/** Shows what the button does next; nothing is read out while the checkpoints play. */
+/** Shows the next action of the button; nothing is read out while the checkpoints play. */
 function showPlaying() {
   const button = byId("play");
   button.textContent = playing === null ? "▶" : "❚❚";
@@ -254,7 +254,7 @@ function steer(event) {
 
 // -- the console
 
-/** What the page is asked for in the console, counted from one, as a choice. */
+/** A request in the console, counted from one, as a choice. */
 function asked(changes = {}) {
   const found = { ...choice, ...changes };
   for (const name of COUNTED) if (name in changes) found[name] -= 1;

@@ -6,7 +6,7 @@ const [NUMBERS, GAP] = [44, 6]; // pixels: the layers' numbers, and between maps
 
 /**
  * Draws all heads into an empty element.
- * matrixOf(layer, head): what `headMatrix` returns. open(layer, head): called for one clicked.
+ * matrixOf(layer, head): the result of `headMatrix`. open(layer, head): called for one clicked.
  */
 function drawHeads(place, [layers, heads], now, matrixOf, largest, colours, open) {
   const first = matrixOf(0, 0).rows;

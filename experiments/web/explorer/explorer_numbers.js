@@ -48,7 +48,7 @@ function renormalise(rows, cut) {
   });
 }
 
-/** Weights times the length of what each key hands on. */
+/** Weights times the length of the vector that each key hands on. */
 function timesNorms(rows, norms) {
   return rows.map((row) => row.map((weight, key) => weight * norms[key]));
 }
@@ -104,7 +104,7 @@ function headMatrix(example, kind, choice) {
   if (choice.end === "hidden" && canHideEnd(example, kind)) {
     const square = kind.queries === kind.keys;
     if (square) rows = rows.slice(0, -1);
-    // Lengths are no shares: they stay what they are.
+    // Lengths are not fractions: they stay as they are.
     if (norms) rows = rows.map((row) => row.slice(0, -1));
     else rows = renormalise(rows, example.omitted[kind.keys] > example.unread[kind.keys]);
     keys = keys.slice(0, -1);
@@ -121,7 +121,7 @@ function headMatrix(example, kind, choice) {
   return { queries, keys, after, rows };
 }
 
-/** The mean over the rows: what a head reads altogether. */
+/** The mean over the rows: the weights of a head over all of the text. */
 function meanRow(rows) {
   return rows[0].map((_, key) => sum(rows.map((row) => row[key])) / rows.length);
 }

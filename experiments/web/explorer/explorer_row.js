@@ -1,9 +1,9 @@
 "use strict";
-// The chosen row in words and numbers: beside the picture, above it, and for screen readers.
+// The chosen row in words and numbers: next to the picture, above it, and for screen readers.
 
 const SAID = 3; // keys that are read out
 
-/** Writes which picture this is and what its rows and columns are. */
+/** Names this picture, its rows and its columns. */
 function writeMeaning(place, choice, kind, matrix, [layers, heads]) {
   const where = choice.view === "heads"
     ? `: all ${heads} heads of all ${layers} layers. Click, tap or Enter opens one.`

@@ -32,7 +32,7 @@ function decodeAll(arrays) {
   return Object.fromEntries(decoded);
 }
 
-/** What the page opens at: counts from zero; `frame` null for the last, `row` null for none. */
+/** The first choice: counts from zero; `frame` null for the last, `row` null for none. */
 function firstChoice() {
   return {
     example: 0, frame: null, kind: data.open.kind, layer: data.open.layer - 1,
@@ -58,7 +58,7 @@ function counts(choice) {
   };
 }
 
-/** The choice with everything that does not exist brought back to what does. */
+/** The choice with every part that does not exist replaced by one that does. */
 function existing(choice) {
   const found = { ...choice };
   found.example = Math.min(found.example, examples.length - 1);
@@ -83,7 +83,7 @@ function toAddress(choice) {
   return parts.toString();
 }
 
-/** Reads an address: [choice, what in it does not exist, as sentences]. */
+/** Reads an address: [choice, sentences on its parts that do not exist]. */
 function fromAddress(address) {
   const asked = firstChoice();
   const strange = [];

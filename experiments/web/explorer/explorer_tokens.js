@@ -30,7 +30,7 @@ function nameNodes(token) {
   return [element("span", { class: "mark" }, WORD_MARK), name.slice(WORD_MARK.length)];
 }
 
-/** An element that is a token's name, whole when pointed at where there is no room for it. */
+/** An element that is a token's name, whole when pointed at if there is no room for it. */
 function nameElement(tag, token, attributes = {}) {
   return element(tag, { class: "name", title: visible(token), ...attributes }, ...nameNodes(token));
 }

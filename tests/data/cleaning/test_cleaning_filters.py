@@ -133,7 +133,7 @@ def test_the_script_is_that_of_most_letters():
 def test_a_script_that_few_sentences_of_a_side_have_is_dropped_there_alone():
     pairs = [Pair(f"Привет {i}", f"hello {i}") for i in range(97)]
     pairs += [Pair("hello", "hello"), Pair("Привет", "Привет"), Pair("5", "5")]
-    rules = dataclasses.replace(RULES, min_script_share=0.02)
+    rules = dataclasses.replace(RULES, min_script_fraction=0.02)
     found, known = survey(pairs, rules)
     names = [FAULTS[number] for number in found.faults]
     assert names == [""] * 97 + ["script", "script", ""]

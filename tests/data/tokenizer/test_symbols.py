@@ -53,7 +53,7 @@ def test_symbols_are_one_piece_and_come_back_within_words_too(kind, tmp_path):
 @pytest.mark.parametrize(
     ("symbols", "says"),
     [(("",), "empty"), (("a", "a"), "twice"), (("a b",), "blank"), (("<pad>",), "needs itself"),
-     (("<s>",), "needs itself"), ((3,), "no text")],
+     (("<s>",), "needs itself"), ((3,), "not text")],
 )  # fmt: skip
 def test_a_symbol_that_cannot_be_is_refused_in_one_line(symbols, says, tmp_path):
     with pytest.raises(UserError) as error:

@@ -12,7 +12,7 @@ def write(order, turn):
 
 
 def fill(order, turn):
-    """Holds so many bytes."""
+    """Holds a given number of bytes."""
     held = bytearray(order["bytes"])
     held[::4096] = b"x" * len(held[::4096])
     while True:

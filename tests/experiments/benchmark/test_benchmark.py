@@ -391,7 +391,8 @@ def test_peers_are_chosen_by_name_or_by_what_is_installed(monkeypatch):
     monkeypatch.setattr(comparison.importlib.util, "find_spec", there.get)
     assert comparison.choose(None) == ["torch", "torch_keep"]
     assert comparison.choose("") == []
-    assert comparison.choose("torch_compile") == ["torch_compile"]
+    named = "torch_compile", "torch_bfloat16"
+    assert comparison.choose(",".join(named)) == list(named)
     with pytest.raises(UserError, match="--peers=hugging_face needs transformers: pip install"):
         comparison.choose("hugging_face")
     assert Setting().peers == ()

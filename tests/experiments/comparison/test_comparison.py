@@ -335,6 +335,7 @@ def test_the_texts_that_changed_most_are_listed_in_both_directions(copies):
     assert texts["base"] == lines[number]
     assert texts["good"] == better[number]
     assert texts["reference"] == REFERENCES[number]
+    assert changes.worse
     assert all(float(change.difference.split()[0]) < 0 for change in changes.worse)
 
 

@@ -176,10 +176,10 @@ def test_a_token_is_found_by_its_piece_or_by_the_word_that_it_is(tokenizers):
 @pytest.mark.parametrize(
     ("kind", "token", "says"),
     [
-        ("word", "house", "no token of this model: close to it: ▁House, ▁houses, ▁mouse"),
+        ("word", "house", "not a token of this model: close to it: ▁House, ▁houses, ▁mouse"),
         ("word", "Mouses", "close to it: ▁mouse, ▁houses"),
-        ("word", "中", "--token=中 is no token of this model: name another"),
-        ("word", "", "--token= is no token of this model: name another"),
+        ("word", "中", "--token=中 is not a token of this model: name another"),
+        ("word", "", "--token= is not a token of this model: name another"),
         ("word", "mouse the", "name one of its pieces: ▁mouse, ▁the"),
         ("char", "homes", "name one of its pieces: h, o, m, e, s"),
     ],
@@ -234,7 +234,7 @@ def test_the_terminal_shows_the_nearest_neighbours_and_draws_nothing(tmp_path_fa
     distances = [np.linalg.norm(table[7] - table[other]) for other in expected]
     np.testing.assert_allclose([float(row[4]) for row in rows], distances, atol=6e-4)
     assert not (folder / "figures" / "embeddings").exists()
-    refused(f"--workdir={folder}", "--mode=embeddings", "--token=xylophone", says="no token of")
+    refused(f"--workdir={folder}", "--mode=embeddings", "--token=xylophone", says="not a token of")
 
 
 # -- maps

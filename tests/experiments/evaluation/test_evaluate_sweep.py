@@ -107,6 +107,7 @@ def test_another_text_of_that_name_is_refused_before_any_run_is_scored(sweep, ne
 
 def test_other_settings_are_scored_on_the_held_out_text_and_own_results_are_kept(sweep):
     own = {path: path.read_bytes() for path in sweep.glob("trials/*/results.json")}
+    assert len(own) == len(SEEDS)
     evaluate(sweep, "--config.decode.beam_size=1")
     before = stamps(sweep, "beam_size=1")
     assert len(before) == len(SEEDS)

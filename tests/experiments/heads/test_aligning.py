@@ -143,6 +143,20 @@ def test_files_of_pairs_and_links_take_the_place_of_the_test_set(aligned, tmp_pa
     assert out.read_text().splitlines() == lines
 
 
+def test_files_of_the_home_folder_are_read_and_written_again(aligned, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "pairs.tsv").write_text("a b\tb\n")
+    (tmp_path / "gold.txt").write_text("1-0\n")
+    arguments = "--mode=align", f"--workdir={aligned[0]}", "--input=~/pairs.tsv"
+    for _ in range(2):  # the second time, the output is there
+        ended = command(*arguments, "--links=~/gold.txt", "--output=~/out.txt")
+        assert ended.code == 0, ended
+        assert ended.out.splitlines()[-1] == str(tmp_path / "out.txt")
+    assert len((tmp_path / "out.txt").read_text().splitlines()) == 1
+    says = "gold.txt is a file that is read"
+    refused(*arguments, "--links=~/gold.txt", "--output=~/gold.txt", says=says)
+
+
 def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
     (tmp_path / "pairs").write_text("a b\tc\nd\te\n")
     (tmp_path / "bad").write_text("a b\tc\nd\n")

@@ -87,7 +87,7 @@ def test_a_head_off_changes_the_loss_by_what_its_rows_of_zeros_do(ranked, losses
     changes = [losses(*head, 0.0).sum() / tokens - whole for head in HEADS]
     found = [scores_of(numbers, *head)["loss"] for head in HEADS]
     np.testing.assert_allclose(found, changes, atol=1e-4)
-    # Controls: the heads count, and not alike.
+    # Controls: the heads count, and not equally.
     assert min(np.abs(changes)) > 1e-3
     assert min(np.abs(np.diff(changes))) > 1e-3
 
@@ -177,7 +177,7 @@ def test_rank_correlations_by_hand():
     assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
 
 
-@pytest.mark.parametrize(("count", "says"), [(2, "none: too few"), (5, "none: all heads are al")])
+@pytest.mark.parametrize(("count", "says"), [(2, "none: too few"), (5, "none: all heads are eq")])
 def test_a_rank_correlation_that_is_missing_says_why(count, says, capsys):
     heads = [HeadScores("cross", 1, n + 1, 0.0, 0.0, 0.0, 0.0, None) for n in range(count)]
     print_ranking(Ranking("test", "tokens", 7, 0, 1.0, 0.5, None, None, None, None, tuple(heads)))

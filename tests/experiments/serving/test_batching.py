@@ -190,6 +190,20 @@ def test_what_is_for_idle_times_waits_for_requests_that_are_not_planned_yet():
     assert order == [1]  # after the batch
 
 
+def test_an_error_while_no_request_waits_does_not_end_the_thread(said):
+    def fail():
+        raise OSError("the log is closed")
+
+    async def scenario(batcher, work):
+        batcher.when_idle(fail)
+        while not said:
+            await asyncio.sleep(0.001)
+        assert await batcher.submit(work, {"texts": ["ab"]}).future == b'["AB"]'
+
+    run(scenario)
+    assert said == ["an error while no request waited:"]
+
+
 def test_a_full_queue_refuses_and_then_takes_again():
     async def scenario(batcher, work):
         jobs = [await held(batcher, work)]

@@ -42,6 +42,7 @@ def opened(chromium, site, **context):
         yield page
         # Errors of requests that the page shows itself are also lines of the console.
         assert [line for line in told if "Failed to load resource" not in line] == []
+        assert asked
         assert all(url.startswith(own) for url in asked)
 
 

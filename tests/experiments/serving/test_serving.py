@@ -1,21 +1,28 @@
 """The page and the API of runs: answers are those of the runs."""
 
 import base64
+import contextlib
+import copy
+import http.client
+import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from serving import SMALL, gated, is_one_line, planned, serving, wait_until
+from serving import PATIENCE, SMALL, gated, is_one_line, planned, serving, wait_until
 
 import transformer
 from experiments.attention import page
 from experiments.serving.limits import FIELDS
 from experiments.serving.page import policy
 from experiments.serving.programs import Programs
-from experiments.serving.works import ROWS, Served, Translate
+from experiments.serving.schema import ERRORS
+from experiments.serving.works import ROWS, Generate, Program, Served, Translate
 from places import ROOT
 from transformer.data import held_out
+from transformer.errors import RunError
 
 # -- answers
 
@@ -222,13 +229,54 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
     assert body["application/json"]["schema"]["required"] == ["texts"]
 
 
-def test_it_is_ready_once_the_programs_of_common_lengths_are_compiled(runs):
-    calls = []
+def test_each_status_of_an_error_is_in_the_schema_and_in_the_guide():
+    guide = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    [told] = re.findall(r"^An error is .*?\. A request", guide, re.DOTALL | re.MULTILINE)
+    statuses = {400, 403, 404, 405, 408, 413, 415, 421, 500, 503, 504}
+    assert set(ERRORS) == set(map(int, re.findall(r"\b[45]\d\d\b", told))) == statuses
+
+
+def test_it_is_ready_once_the_programs_of_common_lengths_are_compiled(runs, monkeypatch):
+    monkeypatch.setattr("experiments.serving.programs.COMMON", 16)
+    lengths = [each.length for work in runs[0].works.values() for each in work.programs()]
+    common, calls = lengths.count(16), []
+    assert 0 < common < len(lengths)
     programs = Programs(runs[:1], calls.append)
-    assert programs.state() == {"status": "starting", "compiled": 0, "programs": len(calls)}
+    assert programs.state() == {"status": "starting", "compiled": 0, "programs": len(lengths)}
+    *first, last = calls[:common]
+    for call in first:
+        call()
+    assert programs.state()["status"] == "starting"
+    last()
+    assert programs.state() == {"status": "ready", "compiled": common, "programs": len(lengths)}
+
+
+class ClosedLog(logging.Handler):
+    """A log that nobody reads any more, and the lines that were to be written to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+        raise BrokenPipeError
+
+
+@pytest.mark.usefixtures("said")  # which has all lines logged
+def test_programs_are_compiled_though_the_log_is_closed(runs, monkeypatch):
+    def refuse():
+        raise RunError("too large")
+
+    log, served, calls = ClosedLog(), copy.copy(runs[0]), []
+    monkeypatch.setattr(logging.getLogger("experiments.serving.programs"), "handlers", [log])
+    made = [Program(16, lambda: None), Program(32, refuse)]
+    served.works = {"translate": SimpleNamespace(programs=lambda: made)}
+    programs = Programs([served], calls.append)
     for call in calls:
         call()
-    assert programs.state() == {"status": "ready", "compiled": len(calls), "programs": len(calls)}
+    assert programs.state() == {"status": "ready", "compiled": 2, "programs": 2}
+    assert log.lines == ["texts of 32 tokens: too large", "ready"]
 
 
 def test_programs_that_were_compiled_ahead_are_those_of_requests(runs, loaded):
@@ -245,6 +293,34 @@ def test_programs_that_were_compiled_ahead_are_those_of_requests(runs, loaded):
     assert [each._cache_size() for each in programs] == counts
     work.run.trained.predictor.translate(work.variables, ["a", "b", "c"] * 2, rows=3)
     assert search._start._cache_size() > counts[0]  # the control
+
+
+@pytest.mark.usefixtures("said")
+def test_a_connection_stays_open_though_the_log_is_closed(site, monkeypatch):
+    log, connection = ClosedLog(), http.client.HTTPConnection("127.0.0.1", site.port, PATIENCE)
+    monkeypatch.setattr(logging.getLogger("experiments.serving.guard"), "handlers", [log])
+    with contextlib.closing(connection):
+        for _ in range(2):
+            connection.request("GET", "/openapi.json")
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()[:1]) == (200, b"{")
+    assert log.lines  # the first request's, at least: it is written after the answer
+
+
+def test_samples_that_the_page_asks_for_were_compiled_ahead(loaded):
+    folder = loaded["language_model"].folder
+    work = Generate("own", transformer.load(folder, {"decode.batch_size": 16}))
+    for program in work.programs():
+        program.compile()
+    writer = work.predictor._writer
+    programs = writer._start, writer._sample, writer._grow
+    counts = [each._cache_size() for each in programs]
+    for count in (1, 2, 3, work.max_best):
+        [item] = work.plan({"texts": ["one"], "num_best": count}).items
+        assert len(work.compute(item.group, [item.payload])[0]) == count
+    assert [each._cache_size() for each in programs] == counts
+    work.predictor.write(work.variables, ["one"], num_best=9)
+    assert writer._start._cache_size() > counts[0]  # the control
 
 
 def test_the_page_runs_only_its_own_scripts(site):

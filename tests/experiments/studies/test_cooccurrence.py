@@ -173,17 +173,19 @@ def test_the_maps_show_the_cosines_on_one_scale_and_name_the_words():
 
 def test_the_command_takes_a_text_and_prints_and_draws(tmp_path, capsys):
     text = tmp_path / "my text.txt"
-    text.write_text("\ufeffred [apple]\n\ngrün $apple$\r\nred 苹果 pear\n", encoding="utf-8")
+    lines = "\ufeffred [apple]\n\ngrün $apple$\r\nred 苹果 pear\nred a[b]c\n"
+    text.write_text(lines, encoding="utf-8")
     output = tmp_path / "new" / "folder"
     arguments = [f"--sentences={text}", f"--output={output}", "--steps=3", "--width=2"]
     assert exit_code(run, arguments) == 0
     printed = capsys.readouterr().out
     assert "grün" in printed
+    assert "a[b]c" in printed
     assert "in one sentence" in printed
     assert printed.splitlines()[-1] == str(output / "cooccurrence.png")
     assert imread(output / "cooccurrence.png").std() > 0.01
     saved = np.load(output / "cooccurrence.npz")
-    assert saved["words"].tolist() == ["red", "apple", "grün", "苹果", "pear"]
+    assert saved["words"].tolist() == ["red", "apple", "grün", "苹果", "pear", "a[b]c"]
 
 
 @pytest.mark.parametrize(

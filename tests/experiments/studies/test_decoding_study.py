@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.studies import decoding, peers
+from experiments.studies import decoding, many_runs, peers
+from experiments.studies.command import exit_code
 from experiments.studies.ctranslate2 import CTranslate2
 from experiments.studies.decoding import Measured, Ours, Setting, System, measure, quality_rows
 from experiments.studies.hugging_face import HuggingFace
@@ -47,6 +48,21 @@ def test_the_table_of_positions_is_that_of_the_paper():
 def test_a_missing_package_is_named_with_what_installs_it():
     with pytest.raises(UserError, match=r"no_such_package cannot .*requirements-peers\.txt"):
         peers.imported("no_such_package")
+
+
+@pytest.mark.parametrize(
+    ("run", "arguments"),
+    [
+        (decoding.run, ["--workdir=nothing", "--beams=1,x"]),
+        (decoding.run, ["--workdir=nothing", "--batches=8,x"]),
+        (many_runs.run, ["--runs=1,x"]),
+    ],
+)
+def test_a_list_of_numbers_is_read_before_anything_is_loaded(run, arguments, capsys):
+    assert exit_code(run, arguments) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    flag, _, _ = arguments[-1].partition("=")
+    assert f"{flag}: 'x' is not a whole number between 1 and 10,000" in line
 
 
 def test_systems_take_turns_after_ours_has_compiled():

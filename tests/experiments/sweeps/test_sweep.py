@@ -60,6 +60,7 @@ def test_a_finished_sweep_trains_nothing_again(finished):
     ended = command(f"--config={config}", f"--workdir={folder}")
     assert "2 done" in ended.out
     assert rows(folder) == before
+    assert len(stamps) == 2
     assert stamps == [p.stat().st_mtime_ns for p in sorted(folder.glob("trials/*/metrics.jsonl"))]
 
 

@@ -228,7 +228,7 @@ def test_of_many_settings_the_best_and_the_baseline_are_told_apart(tmp_path):
     assert len(set(told_apart)) == MAX_TOLD_APART
     names = [text.get_text() for text in legend.get_texts()]
     assert names[-2:] == ["architecture=k11 (baseline)", "4 other settings"]
-    # All have a name beside their scores.
+    # All have a name next to their scores.
     assert len(figures["scores"].axes[0].get_yticklabels()) == 12
     # The control: eight stand in no one's shadow.
     few = build_figures(read_sweep("translation", trials[:8]))["curves"].axes[0]
@@ -260,7 +260,7 @@ def test_a_map_is_drawn_where_two_numbers_and_nothing_else_are_swept(tmp_path):
         write_trial(
             tmp_path,
             n,
-            # What all have alike is not swept.
+            # What all have in common is not swept.
             {"model.d_model": d, "train.steps": 10, "optimizer.learning_rate": rate},
             0.1 + 0.05 * n,
         )

@@ -1,7 +1,7 @@
 """The Transformer a second time, from the paper's equations, in NumPy float64 and loops.
 
 Independent of the package: no jax, one sentence at a time, nothing batched, no mask arrays but
-lists of the positions that may be read. Slow, and meant to be read beside Vaswani et al. 2017 and,
+lists of the positions that may be read. Slow, and meant to be read next to Vaswani et al. 2017 and,
 for the variants, the papers named where they stand. Parameters come as Flax's nested dict;
 `parameters` writes its names and shapes out by hand.
 """
@@ -338,7 +338,8 @@ def parameter_shapes(config):
         return (n, *shapes)
 
     tree = {"target_embedding": {"table": (config.target_vocab_size, config.d_model)}}
-    if config.tied_embeddings != "all" and config.num_encoder_layers:
+    both = config.num_encoder_layers and config.num_decoder_layers
+    if config.num_encoder_layers and not (both and config.tied_embeddings == "all"):
         tree["source_embedding"] = {"table": (config.source_vocab_size, config.d_model)}
     if config.tied_embeddings == "none":
         tree["output_embedding"] = {"table": (config.target_vocab_size, config.d_model)}

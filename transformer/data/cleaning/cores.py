@@ -24,7 +24,7 @@ def ordered_map(
     """Yields the result of each item, in their order, whatever the number of processes.
 
     Few items are ahead of the one that is yielded, so that little memory is taken. If a process
-    ends early, such as one killed for its memory, this one does what is left.
+    ends early, such as one killed for its memory, this one does the rest.
 
     Args:
       function: pure, and one that can be pickled.

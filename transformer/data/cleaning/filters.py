@@ -31,7 +31,7 @@ def is_copied(source: str, target: str) -> bool:
     """Whether the target repeats all or most words of the source, whatever their case.
 
     Texts of up to `COPY_LETTERS` letters are not counted as copies, and of others with different
-    letters names of files, options and the like are no words.
+    letters names of files, options and the like are not words.
     """
     texts = source.casefold(), target.casefold()
     if texts[0] != texts[1]:  # a quick answer for most pairs, which have few words in common

@@ -4,7 +4,7 @@ import dataclasses
 
 from transformer.errors import UserError
 
-# The faults of a pair and what they are called, in the order in which they are looked for. The last
+# The faults of a pair and their names, in the order in which they are looked for. The last
 # two are found when the pairs are encoded; before them, pairs in the held-out text of any corpus.
 REASONS = {
     "empty": "with an empty side",
@@ -21,7 +21,7 @@ REASONS = {
     "too_many_tokens": "over config.data.max_tokens",
     "token_ratio": "over config.data.max_token_ratio",
 }
-# What may be wrong if more than half of the pairs have a fault.
+# Likely causes if more than half of the pairs have a fault.
 HINTS = {
     "length_ratio": "is line n of one side the translation of line n of the other?",
     "copied": "are the two sides in two languages?",

@@ -31,9 +31,10 @@ class CleaningRules:
       languages: codes of the languages of source and target as they are read; '' is any.
       min_language_ratio: smallest probability of a side's language that is kept, over that of the
         most probable one, from 0 to 1.
-      min_script_share: of the sentences of a side, that a script must have to be kept; 0 keeps all.
+      min_script_fraction: of the sentences of a side, that a script must have to be kept; 0 keeps
+        all.
       remove_copies, remove_mojibake, match_numbers: whether to look for these, see `filters`.
-      usual_scripts: of each side, those that have such a share, known once the text was read; None
+      usual_scripts: of each side, those that have this fraction, known once the text was read; None
         before.
 
     Raises:
@@ -46,7 +47,7 @@ class CleaningRules:
     remove_near_duplicates: bool = False
     languages: tuple[str, str] = ("", "")
     min_language_ratio: float = 0.05
-    min_script_share: float = 0.0
+    min_script_fraction: float = 0.0
     remove_copies: bool = False
     remove_mojibake: bool = False
     match_numbers: bool = False

@@ -71,7 +71,7 @@ def survey(
     judge = functools.partial(_judge, rules, seed)
     parts = list(ordered_map(judge, _sides(pairs), processes))
     found = Survey(*(np.concatenate(arrays) for arrays in zip(EMPTY, *parts, strict=True)))
-    if rules.min_script_share:
+    if rules.min_script_fraction:
         rules = _with_usual_scripts(rules, found)
         for side, usual in enumerate(rules.usual_scripts or ()):
             strange = [SCRIPT_NUMBER[script] for script in SCRIPTS if script not in usual]
@@ -142,7 +142,7 @@ def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) ->
         found.exact[i] = pair_hash(source, target) + (source > target)
         if rules.remove_near_duplicates:
             found.near[i] = _hash(folded(source), folded(target))
-        if rules.min_script_share:
+        if rules.min_script_fraction:
             found.scripts[i] = [SCRIPT_NUMBER[script_of(text)] for text in (source, target)]
     return found
 
@@ -151,7 +151,7 @@ def _with_usual_scripts(rules: CleaningRules, found: Survey) -> CleaningRules:
     usual = []
     for numbers in found.scripts[found.faults == 0].T:
         counts = np.bincount(numbers, minlength=len(SCRIPTS))
-        enough = counts >= max(1, rules.min_script_share * counts[1:].sum())
+        enough = counts >= max(1, rules.min_script_fraction * counts[1:].sum())
         usual.append(frozenset({"", *itertools.compress(SCRIPTS, enough)}))
     return dataclasses.replace(rules, usual_scripts=tuple(usual))
 

@@ -34,7 +34,7 @@ class TextPlan(Plan[TextBatch]):
     one row of padding. A document that is cut continues in another row without the preceding text.
 
     Args:
-      rows: of a batch, at most.
+      rows: of a batch, at most, before `each_position`.
       context: tokens of a row.
       each_position: whether each position is a row of its own, see `spread_positions`.
     """
@@ -47,6 +47,11 @@ class TextPlan(Plan[TextBatch]):
         self.slack = length - self.windows * context
         self.epoch_length = -(-self.windows // rows)
         self.rows = -(-self.windows // self.epoch_length)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The rows of a batch and the tokens of a row."""
+        return self.rows * (self.context if self.each_position else 1), self.context
 
     def __getitem__(self, i: int) -> TextBatch:
         epoch, place = divmod(i, self.epoch_length)

@@ -173,7 +173,7 @@ def text_file(path: Path, settings: ConfigDict) -> TextFile:
     """Returns the documents of a file.
 
     Args:
-      settings: `config.data`, which says what a document is, and the field of rows.
+      settings: `config.data`, for the unit of a document and the field of rows.
 
     Raises:
       UserError: the field of rows has no name.

@@ -115,7 +115,7 @@ def _labels(schema: Any, path: str) -> list[str]:
 
 @contextlib.contextmanager
 def _open(file: Path) -> Iterator[tuple[Any, Any]]:
-    """The schema of a file, and what gives its batches of rows with some columns."""
+    """The schema of a file, and a function that yields its batches of rows with some columns."""
     import pyarrow
 
     try:
@@ -188,7 +188,7 @@ def data_files(path: Path) -> list[Path]:
 
 
 def _split_of(name: str) -> str:
-    """Returns what a file's name says before its number."""
+    """Returns the part of a file's name before its number."""
     match = SHARD.fullmatch(name) or re.match(r"(\D*)", name)
     assert match is not None, "the second matches any name"
     return match[1]

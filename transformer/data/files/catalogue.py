@@ -2,7 +2,7 @@
 
 A checksum is one that somebody published: of TensorFlow Datasets (its `checksums.tsv` and
 `url_checksums`), of torchtext 0.9 (Multi30k, MD5 alone), or of the Git LFS file of the Hugging Face
-hub (Europarl v10). Where none is, that of the first fetch is kept and holds for later ones.
+hub (Europarl v10). If there is none, that of the first fetch is kept and holds for later ones.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ class Download(NamedTuple):
     """A file to download.
 
     Attributes:
-      name: of the file; where it is no archive, also of what is kept.
+      name: of the file; if it is not an archive, also of the file that is kept.
       urls: its addresses, of which the first that answers is taken.
       checksum: `sha256:` or `md5:` and hexadecimal digits; '' if none is published.
       size: bytes; 0 if that is not published.

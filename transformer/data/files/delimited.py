@@ -11,7 +11,7 @@ from transformer.data.files.rows import Broken, Fields, Row, listed
 from transformer.data.files.text import read_lines
 from transformer.errors import UserError, shorten
 
-# What a header line, not text, may have in the columns of these fields.
+# Names that a header line may have for the columns of these fields, and no text has.
 HEADERS = {
     "label_field": ("label", "labels", "class", "category", "target", "sentiment"),
     "source_field": ("source", "src"),
@@ -45,12 +45,12 @@ def read_csv(path: Path, fields: Fields) -> Iterator[Row | Broken]:
 
 
 def describe_tsv(path: Path) -> str:
-    """Returns what the columns of the first line hold, for messages."""
+    """Returns the columns of the first line, for messages."""
     return _describe(_tsv_records(read_lines(path), True))
 
 
 def describe_csv(path: Path) -> str:
-    """Returns what the columns of the first record hold, for messages."""
+    """Returns the columns of the first record, for messages."""
     return _describe(_csv_records(read_lines(path), _separator(path)))
 
 
@@ -148,21 +148,21 @@ def _tsv_records(lines: Iterable[str], skip_blank: bool) -> Iterator[tuple[int, 
 def _separator(path: Path) -> str:
     """Returns the one of `SEPARATORS` by which most of the first records have equal columns.
 
-    Spreadsheets write semicolons where the comma is a decimal point. Of equally good ones it is the
+    Spreadsheets write semicolons if the comma is a decimal point. Of equally good ones it is the
     first, and a comma if there is no second column.
     """
 
-    def alike(separator: str) -> int:
+    def count_equal(separator: str) -> int:
         """How many records have as many columns as the first one."""
         records = itertools.islice(_csv_records(read_lines(path), separator), SHOWN)
         widths = [0 if isinstance(cells, csv.Error) else len(cells) for _, cells in records]
         return widths.count(widths[0]) if widths and widths[0] > 1 else 0
 
-    return max(SEPARATORS, key=alike)
+    return max(SEPARATORS, key=count_equal)
 
 
 def _csv_records(lines: Iterable[str], separator: str) -> Iterator[tuple[int, Cells]]:
-    """Yields the number of each record's first line, and its cells, or what is wrong with it."""
+    """Yields the number of each record's first line, and its cells, or the fault in it."""
     reader = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=separator)
     while True:
         number = reader.line_num + 1

@@ -11,7 +11,7 @@ from transformer.data.files.text import read_lines
 
 
 def read_jsonl(path: Path, fields: Fields) -> Iterator[Row | Broken]:
-    """Yields the rows of a file of JSON lines. Blank lines are no rows.
+    """Yields the rows of a file of JSON lines. Blank lines are not rows.
 
     A field is a key of an object, or of an object inside it after a dot (`translation.en`), or the
     number of an element of a list, from zero.

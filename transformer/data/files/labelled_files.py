@@ -34,7 +34,7 @@ def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Lab
 
     Args:
       settings: `config.data`, for the fields.
-      name: of what names the file, for messages.
+      name: of the key that names the file, for messages.
 
     Raises:
       UserError: the file is of no known format, or a field is missing or named twice.
@@ -43,7 +43,7 @@ def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Lab
     if kind not in FORMATS:
         raise UserError(
             f"{name}={path.name!r} is none of {', '.join(FORMATS)}: name a file of labelled texts, "
-            "and let its name say what it is"
+            "and give it the ending of its format"
         )
     keys = ("text_field", "label_field")
     fields = Fields(keys, (settings.text_field, settings.label_field), exact=True)

@@ -1,4 +1,4 @@
-"""Where the files are that a config names."""
+"""The places of the files that a config names."""
 
 import difflib
 import os

@@ -1,4 +1,4 @@
-"""A row of a file of many, what is wrong with a broken one, and the fields that are read of it."""
+"""A row of a file of many, the fault of a broken one, and the fields that are read of it."""
 
 import difflib
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ class Fields(NamedTuple):
       keys: of `config.data`, that name them.
       names: their names, or numbers of columns, from zero.
       exact: whether all lines of a table must have as many columns as its first, and blank lines
-        are no rows; otherwise a line needs no more than the columns that are read.
+        are not rows; otherwise a line needs no more than the columns that are read.
     """
 
     keys: tuple[str, ...]

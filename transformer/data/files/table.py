@@ -22,8 +22,8 @@ class Format(NamedTuple):
 
     Attributes:
       read: yields the rows of a file.
-      describe: returns what fields the file has, for messages.
-      unit: what the place of a row is.
+      describe: returns the fields of the file, for messages.
+      unit: of the place of a row, such as "line".
     """
 
     read: Callable[[Path, Fields], Iterator[Row | Broken]]
@@ -85,11 +85,11 @@ class TableFile(Generic[Item]):
 
     @property
     def unit(self) -> str:
-        """Returns what the place of a row is: its line, or its number."""
+        """The unit of the place of a row: its line, or its number."""
         return FORMATS[self.format].unit
 
     def records(self) -> Iterator[Item | Broken]:
-        """Yields what each row is, broken ones in their places."""
+        """Yields the item of each row, and the broken rows in their places."""
         for row in FORMATS[self.format].read(self.source, self.fields):
             if isinstance(row, Broken):
                 yield row
@@ -100,7 +100,7 @@ class TableFile(Generic[Item]):
                 yield Broken(row.place, str(error))
 
     def describe(self) -> str:
-        """Returns what fields the file has, for messages."""
+        """Returns the fields of the file, for messages."""
         return FORMATS[self.format].describe(self.source)
 
     def count_broken(self) -> int:
@@ -141,7 +141,7 @@ def text_value(name: str, value: Any) -> str:
     """Returns a value that is a text.
 
     Args:
-      name: what the value is, for the message.
+      name: of the value, for the message.
 
     Raises:
       BrokenError: it is not one.

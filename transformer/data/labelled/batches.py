@@ -57,6 +57,6 @@ class LabelledPlan(BucketPlan[LabelledBatch]):
         return 1.0 - len(self.texts.store.tokens) / self.positions
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
-        """Returns what `make_labelled_batch` does."""
+        """Returns the same as `make_labelled_batch`."""
         labels = np.where(numbers < 0, NO_LABEL, self.texts.labels[numbers])
         return LabelledBatch(self.texts.store.gather(numbers, length)[0], labels.astype(np.int32))

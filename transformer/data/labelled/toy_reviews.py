@@ -91,7 +91,7 @@ class Template(NamedTuple):
     """A review with places for a word of each side and for `FILLERS`.
 
     `yes` is what the review says of the film, and decides; `no` is of the other side, and is
-    denied, outweighed or said of others. `other` is another `part`. Where an "a" stands before one
+    denied, outweighed or said of others. `other` is another `part`. If an "a" stands before one
     of the two, it stands before both, so that twins have equally many "an".
     """
 

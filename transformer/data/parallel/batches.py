@@ -86,7 +86,7 @@ class BatchPlan(BucketPlan[Batch]):
         return 1.0 - self.epoch_sum(source + target + 2) / (2 * self.positions)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Batch:
-        """Returns what `make_batch` does, of deterministic segmentations."""
+        """Returns the same as `make_batch`, of deterministic segmentations."""
         columns = np.arange(length)
         source, source_lengths = self.source.gather(numbers, length)
         labels, label_lengths = self.target.gather(numbers, length)

@@ -46,7 +46,7 @@ class TrainingText(NamedTuple):
 
     Attributes:
       pairs: restartable, without white space around them.
-      report: counts of what cleaning dropped.
+      report: counts of the pairs that cleaning dropped.
       fingerprints: of the sources and the targets.
       max_tokens: of a side, with its end; longer pairs will be dropped.
       max_token_ratio: of the tokens of both sides, see `_balanced`; other pairs will be dropped.

@@ -1,4 +1,4 @@
-"""Where sentence pairs come from: generated, read from text files, or from TensorFlow Datasets.
+"""Sources of sentence pairs: generated, read from text files, or from TensorFlow Datasets.
 
 Every source returns the splits 'train', 'validation' and 'test' as iterables of pairs that can be
 read repeatedly. Text and TFDS are streamed, however large. Errors in files or names are raised when

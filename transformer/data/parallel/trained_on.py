@@ -97,7 +97,7 @@ def read_earlier(init_from: str, folder: Path | None) -> Earlier | None:
 
 
 def save(folder: Path, pairs: Hashes, earlier: Earlier | None) -> None:
-    """Writes what a run is trained on to its folder, in addition to what it was trained on before.
+    """Adds the pairs that a run is trained on to those of its earlier trainings, in its folder.
 
     Raises:
       UserError: the file is there and is damaged.

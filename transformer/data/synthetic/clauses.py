@@ -30,7 +30,7 @@ from transformer.data.synthetic.inflection import (
     adjective_ending,
 )
 
-Word = tuple[str, tuple[int, ...]]  # text, and the keys of what it expresses
+Word = tuple[str, tuple[int, ...]]  # text, and the keys of its meaning
 Sentence = tuple[list[Word], list[Word]]  # in English and in German
 
 # A piece of meaning is (constituent's key) + (role in it); constituents are numbered by STEP.
@@ -55,7 +55,7 @@ class Phrase(NamedTuple):
 class NounPhrase(NamedTuple):
     """A noun with what agrees with it; `gender` is "p" in the plural, whatever the noun's.
 
-    `owner` is a genitive: a name ("Anna's"), or a noun phrase, with 's or, where `of`, with "of".
+    `owner` is a genitive: a name ("Anna's"), or a noun phrase, with 's or, if `of`, with "of".
     """
 
     key: int

@@ -6,7 +6,7 @@ agreement inside the noun phrase, verb-second and verb-final order, separable ve
 bracket of perfect and modals, nicht against kein, case from verbs and prepositions, genitives.
 
 Alignment. Each word carries the keys of the pieces of meaning it expresses; two words are linked
-where they share one. So an article links to its article, "does" to the finite German verb, "has" to
+if they share one. So an article links to its article, "does" to the finite German verb, "has" to
 "hat", a simple past ("bought") to both "hat" and "gekauft", "calls" to both parts of "ruft ... an",
 the particle of "picks up" to the prefix ("ab"), "not" to "nicht" or "kein", which also links to "a"
 or "any", "wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article that
@@ -59,7 +59,7 @@ class Composer:
         self.keys = itertools.count(clauses.STEP, clauses.STEP)
         self.brief = False  # in sentences of two clauses
         self.used: list[object] = []
-        self.pronoun: Pronoun | None = None  # the subject, where it is one
+        self.pronoun: Pronoun | None = None  # the subject, if it is one
 
     def chance(self, probability: float) -> bool:
         return self.uniform() < probability
@@ -142,7 +142,7 @@ class Composer:
     def object(
         self, kinds: tuple[str, ...], case: str, negation: int | None = None, definite: bool = False
     ) -> Phrase:
-        """A phrase in `case`; `negation` is the clause's key for it, where kein may express it."""
+        """A phrase in `case`; `negation` is the clause's key for it, if kein may express it."""
         draw = self.uniform() if "person" in kinds else 1.0
         if draw < 0.22:
             pronoun = self.pick(lx.PRONOUNS)

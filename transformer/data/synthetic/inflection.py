@@ -183,7 +183,7 @@ class Verb:
     """A verb and the frame it heads.
 
     `present[person]` is its finite form without `prefix`, the separable prefix if any. `particle`
-    follows the English verb; where `splits`, a pronoun object comes between. `frame` says which
+    follows the English verb; if `splits`, a pronoun object comes between. `frame` says which
     complements it takes (see `grammar`), `auxiliary` forms its perfect (None: present tense only).
     """
 

@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 
 
 def check_models(settings: ConfigDict, init_from: str) -> None:
-    """Checks `tokenizer.model` and `tokenizer.target_model` with what else they depend on.
+    """Checks `tokenizer.model` and `tokenizer.target_model` with the keys that they depend on.
 
     Args:
       settings: `config.tokenizer`.
       init_from: `config.train.init_from`.
 
     Raises:
-      UserError: there is a second model for one vocabulary, or a model where a run's tokenizer
-        is kept or grows.
+      UserError: there is a second model for one vocabulary, or a model although a run's
+        tokenizer is kept or grows.
     """
     if settings.joint and settings.target_model:
         raise UserError(

@@ -172,7 +172,7 @@ def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether the tokenizer of a run's folder is what was written there, of whatever origin."""
+    """Whether the tokenizer of a run's folder is as it was written, of whatever origin."""
     note = _read_note(path) if path.exists() else None
     return isinstance(note, dict) and note.get("model") == digest_of(path.read_bytes())
 

@@ -64,14 +64,14 @@ def strength_of(settings: ConfigDict, kind: str) -> float:
 
 
 def strengths_of(settings: ConfigDict, tokenizers: Sequence[Tokenizer]) -> tuple[float, float]:
-    """Returns what `strength_of` does for source and target, 0 for a side that is not sampled."""
+    """Returns `strength_of` the source and the target, 0 for a side that is not sampled."""
     source, target = (strength_of(settings, t.kind) for t in (tokenizers[0], tokenizers[-1]))
     sides = settings.sampling_sides
     return source * (sides != "target"), target * (sides != "source")
 
 
 def cache_key(settings: ConfigDict) -> tuple[object, ...]:
-    """Returns what the arrays of `SampledTexts` depend on; nothing if no text is sampled."""
+    """Returns the settings behind the arrays of `SampledTexts`; none if no text is sampled."""
     strengths = tuple(settings[key] for key in KEYS.values())
     return (*strengths, settings.sampling_sides) if any(strengths) else ()
 
@@ -83,7 +83,7 @@ class SampledTexts:
       name: of the side.
       tokenizer: of the side.
       strength: see `strength_of`.
-      folder: where the texts are written as they come, so that they need no memory.
+      folder: in which the texts are written as they come, so that they need no memory.
     """
 
     def __init__(self, name: str, tokenizer: Tokenizer, strength: float, folder: Path):
@@ -106,7 +106,7 @@ class SampledTexts:
         self._drawn.append(np.array(drawn, np.int32))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what `make_samplers` reads, by name."""
+        """Returns the arrays that `make_samplers` reads, by name."""
         return {
             f"{self._name}_text": self._text.finish(),
             f"{self._name}_text_offsets": np.cumsum(np.concatenate(self._lengths), dtype=np.int64),

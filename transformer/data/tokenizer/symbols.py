@@ -77,7 +77,7 @@ def refuse_broken_symbols(
 
 def _fault(symbol: object, seen: set[str]) -> str:
     if not isinstance(symbol, str):
-        return "which is no text"
+        return "which is not text"
     if not symbol:
         return "which is empty"
     if re.search(r"\s", symbol):

@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.positions.base import NoPositions
 
@@ -16,7 +17,18 @@ def sinusoid_angles(positions: Int[Array, "*B L"], width: int) -> Float[Array, "
     return positions[..., None].astype(jnp.float32) * frequencies
 
 
-class SinusoidalPositions(NoPositions):
+class Sinusoids(NoPositions):
+    """What the two orders of sines and cosines share."""
+
+    @classmethod
+    def check(cls, config: ModelConfig, setting: str) -> None:
+        if config.d_model % 2:
+            raise UserError(
+                f"{setting} pairs sines with cosines: model.d_model={config.d_model} must be even"
+            )
+
+
+class SinusoidalPositions(Sinusoids):
     """Interleaved sines and cosines: dimension 2i is a sine, 2i + 1 the cosine of the same angle.
 
     It is defined for any position, but need not generalise beyond the training length.
@@ -30,7 +42,7 @@ class SinusoidalPositions(NoPositions):
         return embeddings + pairs.reshape(*positions.shape, -1).astype(embeddings.dtype)
 
 
-class SplitPositions(NoPositions):
+class SplitPositions(Sinusoids):
     """The same numbers in another order: all sines, then all cosines.
 
     The order of tensor2tensor, fairseq and many tutorials. Those two also divide the exponent by

@@ -42,7 +42,7 @@ class RecurrentModel(Architecture):
         encodes, decodes = config.num_encoder_layers, config.num_decoder_layers
         width, tied = config.d_model, config.tied_embeddings
         self.target_embedding = Embedding(config.target_vocab_size, config)
-        if tied != "all":
+        if not config.one_table:
             self.source_embedding = Embedding(config.source_vocab_size, config)
         if tied == "none":
             self.output_embedding = Embedding(config.target_vocab_size, config)
@@ -66,9 +66,7 @@ class RecurrentModel(Architecture):
         source_mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
-        table = (
-            self.target_embedding if self.config.tied_embeddings == "all" else self.source_embedding
-        )
+        table = self.target_embedding if self.config.one_table else self.source_embedding
         x = self._embed(table, source, rates)
         for layer in self.encoder_layers:
             x = self.layer_dropout(layer(x, source_mask), rates.residual)
@@ -138,7 +136,7 @@ class RecurrentModel(Architecture):
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
-        if config.d_model % 2:
+        if config.has_encoder and config.d_model % 2:
             raise UserError(
                 f"model.d_model={config.d_model} must be even: each direction of a bidirectional "
                 "encoder has half"

@@ -2,67 +2,14 @@
 
 import json
 import math
-import shutil
 from pathlib import Path
 
 import pytest
-import sacrebleu
+from given_texts import content, evaluated, given, held_out, written
 
-from task_runs import train_runs
-from tiny_run import command, refused, translators_once
+from tiny_run import command, refused
 from transformer import load
-from transformer.data.held_out import path_of
-from transformer.errors import UserError
 from transformer.tasks.pair_scores import given_segmenter
-
-REFERENCES = "x y"  # of every sentence, as a reference that is never right
-
-
-@pytest.fixture(scope="module", autouse=True)
-def once():
-    with translators_once():
-        yield
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """A copy of the run of each task, which is evaluated, by its task."""
-    place = tmp_path_factory.mktemp("runs")
-    return {
-        task: Path(shutil.copytree(folder, place / task))
-        for task, folder in train_runs(tmp_path_factory).items()
-    }
-
-
-@pytest.fixture(scope="module")
-def translator(folders):
-    return folders["translation"]
-
-
-def held_out(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in path_of(folder, "test").read_text().splitlines()]
-
-
-def written(path: Path, lines) -> Path:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
-
-
-def given(path: Path, *lines) -> str:
-    """The flag that names a file of these lines."""
-    return f"--input={written(path, lines)}"
-
-
-def evaluated(folder: Path, name: str, *flags) -> dict:
-    """The results of an evaluation, which must be in a folder of this name."""
-    ended = command("--mode=evaluate", f"--workdir={folder}", *flags)
-    assert ended.code == 0, ended.err
-    return json.loads((folder / "evaluations" / name / "results.json").read_text())
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def without_evaluations(folder: Path) -> dict[str, bytes]:
@@ -153,61 +100,6 @@ def test_a_translation_and_its_score_do_not_depend_on_the_other_sentences(transl
     assert losses == pytest.approx(losses[:1] * 4, rel=1e-6)
     for own in scores:
         assert own == pytest.approx(scores[0], abs=2e-4)
-
-
-# -- several references
-
-
-def test_scores_of_several_references_are_those_of_sacrebleu(translator, tmp_path):
-    items = held_out(translator)
-    sources, first = ([item[side] for item in items] for side in ("source", "target"))
-    found = load(translator).translate(sources)
-    lists = [first, [REFERENCES] * len(items), [*found[:3], *first[3:]]]
-    files = [written(tmp_path / f"reference{i}", own) for i, own in enumerate(lists)]
-    results = evaluated(
-        translator,
-        "news",
-        f"--input={written(tmp_path / 'news.en', sources)}",
-        f"--references={','.join(map(str, files))}",
-        "--name=news",
-    )
-    scores = results["test"]
-    for name, metric in (("bleu", "BLEU"), ("chrf", "CHRF"), ("ter", "TER")):
-        one, several = (
-            getattr(sacrebleu, metric)().corpus_score(found, own) for own in ([first], lists)
-        )
-        assert scores[name] == several.score
-        assert scores[name] != one.score  # a control
-        assert "nrefs:3|" in scores[f"{name}_signature"]
-        assert scores[f"{name}_ci"] >= 0
-    matches = sum(map(lambda text, *right: text in right, found, *lists))
-    assert scores["exact_match"] == pytest.approx(100 * matches / len(items))
-    assert matches >= 3
-    lines = translator / "evaluations/news/translations"
-    for name, own in zip(("", ".1", ".2"), lists, strict=True):
-        assert (lines / f"test.reference{name}.txt").read_text().splitlines() == own
-    # The loss is of the first alone.
-    own = json.loads((translator / "results.json").read_text())["test"]
-    assert scores["loss"] == own["loss"]
-    assert "|reference:first|" in scores["perplexity_signature"]
-    assert scores["perplexity_ci"] > 0
-
-
-def test_python_has_the_same_scores(translator, tmp_path):
-    items = held_out(translator)
-    sources, first = ([item[side] for item in items] for side in ("source", "target"))
-    second = [REFERENCES] * len(items)
-    files = [written(tmp_path / f"reference{i}", own) for i, own in enumerate((first, second))]
-    flags = given(tmp_path / "python.en", *sources), f"--references={files[0]},{files[1]}"
-    expected = evaluated(translator, "python", *flags)["test"]
-    expected.pop("seconds")
-    run, before = load(translator), content(translator)
-    assert run.evaluate(sources, first, second) == expected
-    assert run.evaluate(sources, first)["bleu"] == run.results["test"]["bleu"]
-    assert content(translator) == before
-    for wrong in ([], [first[1:]], [first, second[1:]]):
-        with pytest.raises(UserError, match=f"evaluate has {len(items)} texts and "):
-            run.evaluate(sources, *wrong)
 
 
 # -- names
@@ -316,102 +208,3 @@ def test_a_classifier_is_scored_on_other_texts(folders, tmp_path):
     assert scores["test"]["accuracy"] == sum(right) / 2
     assert 0 <= scores["test"]["macro_f1"] <= 1
     assert scores["test"]["accuracy_signature"].startswith("classes:2|texts:2|")
-
-
-# -- what is refused
-
-
-def bad_input(place: Path, name: str, text: str | bytes) -> Path:
-    path = place / name
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
-
-
-BAD = {
-    "other number": (("a", "a\nb\n"), ("b", "a\n"), ("a: 2 and", "b: 1")),
-    "empty": (("a", ""), ("b", ""), "is empty"),
-    "empty rows": (("a.tsv", ""), None, "is empty"),
-    "one column": (("a.tsv", "a\nb\n"), None, ("no tab in its first line", "--references")),
-    "sources alone": (("a.txt", "a\nb\n"), None, ("no tab in its first line", "--references")),
-    "broken row": (("a.tsv", "a\tb\nc\n"), None, ("line 2", "1 column(s)")),
-    "not UTF-8": (("a", b"a\xff\n"), ("b", "a\n"), ("line 1", "not UTF-8")),
-    "blank source": (("a", "a\n \n"), ("b", "a\nb\n"), "sentence 2 is blank"),
-    "blank reference": (("a", "a\nb\n"), ("b", "a\n\n"), "sentence 2, its reference is blank"),
-    "rows": (("a", "a\n"), ("b.jsonl", "{}\n"), "b.jsonl is a file of rows"),
-    "rows and references": (("a.jsonl", "{}\n"), ("b", "a\n"), "a.jsonl is a file of rows"),
-    "no such field": (("a.jsonl", '{"x": 1}\n'), None, ("no field '0'", "data.source_field")),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_scored_is_named_in_one_line(case, translator, tmp_path):
-    source, reference, says = BAD[case]
-    flags = [f"--input={bad_input(tmp_path, *source)}"]
-    flags += [f"--references={bad_input(tmp_path, *reference)}"] if reference else []
-    before = content(translator)
-    refused("--mode=evaluate", f"--workdir={translator}", *flags, says=says)
-    assert content(translator) == before
-
-
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (["--input=none.tsv"], "--input=none.tsv: there is no such file"),
-        (["--input="], "--input=: there is no such file"),
-        (["--input=FILE", "--references=none,FILE"], "--references=none: there is no such file"),
-        (["--references=FILE"], ("--references=", "name it with --input")),
-        (["--name=x"], ("--name=x is for another text", "--input")),
-        (["--input=FILE", "--source_tag=<2de>"], "source_tag=<2de> is for runs with tags"),
-        (["--input=FILE", "--config.model.d_model=8"], "another config: model.d_model"),
-        (["--input=sacrebleu:wmt14/full"], ("names no languages", "sacrebleu:wmt14/full,en-de")),
-        (["--input=sacrebleu:wmt41,en-de"], ("no test set 'wmt41'", "did you mean wmt")),
-        (["--input=sacrebleu:wmt14/full,en-xx"], ("languages of wmt14/full are", "en-de")),
-        (["--input=sacrebleu:wmt14/full,en-de", "--references=FILE"], "leave out --references"),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused_in_one_line(flags, says, translator, tmp_path):
-    file = str(written(tmp_path / "set.tsv", ["a\tb"]))
-    flags = [flag.replace("FILE", file) for flag in flags]
-    refused("--mode=evaluate", f"--workdir={translator}", *flags, says=says)
-
-
-def test_the_third_reference_is_checked_as_the_first_is(translator, tmp_path):
-    lists = ["a", "b"], ["a", "b"], ["a", ""]
-    files = [written(tmp_path / f"r{i}", own) for i, own in enumerate(lists)]
-    flags = f"--input={files[0]}", f"--references={','.join(map(str, files))}"
-    run = "--mode=evaluate", f"--workdir={translator}"
-    refused(*run, *flags, says=("r2, sentence 2 is blank", "on all sides"))
-    written(files[2], ["a", "b", "c"])
-    refused(*run, *flags, says=("r0: 2 and", "r2: 3"))
-
-
-@pytest.mark.parametrize("task", ["language_model", "classification"])
-def test_flags_of_translators_are_refused_for_other_tasks(task, folders, tmp_path):
-    run = "--mode=evaluate", f"--workdir={folders[task]}"
-    empty = f"--input={written(tmp_path / 'empty.tsv', [])}"
-    refused(*run, empty, "--references=x", says=("--references=x is for config.task=translation",))
-    refused(*run, empty, says="is empty")
-
-
-def test_a_label_that_the_classifier_never_saw_is_named(folders, tmp_path):
-    rows = ["label\ttext", "good\tthe plot", "mixed\tthe cast", "mixed\tthe film"]
-    file = written(tmp_path / "reviews.tsv", rows)
-    says = "the classifier never saw: 'mixed' of 2 texts", "its classes are 'bad', 'good'"
-    run = "--mode=evaluate", f"--workdir={folders['classification']}"
-    refused(*run, f"--input={file}", says=says)
-
-
-def test_a_run_that_is_not_finished_is_not_scored(translator, tmp_path):
-    folder = Path(shutil.copytree(translator, tmp_path / "copy"))
-    file = given(tmp_path / "unfinished.tsv", "a b\ta b")
-    run = "--mode=evaluate", f"--workdir={folder}", file
-    results = json.loads((folder / "results.json").read_text())
-    (folder / "results.json").write_text(json.dumps(results | {"step": 20}))  # trained further
-    refused(*run, says=("is not finished", "resume its training"))
-    (folder / "results.json").unlink()
-    refused(*run, says="is not finished")
-    refused(run[0], f"--workdir={tmp_path / 'none'}", file, says="has no run")
-    # Checkpoints are not needed.
-    (folder / "results.json").write_text(json.dumps(results))
-    shutil.rmtree(folder / "checkpoints")
-    assert evaluated(folder, "unfinished", file)["step"] == results["step"]

@@ -1,0 +1,89 @@
+"""Fields that are not there and rows that are broken are named, or passed over and counted."""
+
+import pyarrow
+import pytest
+from format_examples import END, FORMATS, HEAD, NAMES, jsonl, parquet_bytes, unit
+
+from source_settings import refused
+from transformer.data.documents.sources import open_documents
+from transformer.data.pairs import Pair
+from transformer.data.parallel.sources import open_source
+
+
+@pytest.mark.parametrize("name", ["header.tsv", "header.csv", "nested.jsonl", "memory.tmx",
+                                  "nested.parquet"])  # fmt: skip
+def test_another_schema_lists_the_fields_there_are(write, name):
+    content, _ = FORMATS[name]
+    keys = {**NAMES, "source_field": "nl"}
+    with refused(name, "'nl'", "en", "config.data.source_field"):
+        open_source(write({name: content}, **keys))
+
+
+@pytest.mark.parametrize(
+    ("content", "keys", "says"),
+    [
+        ("source\ttarget\na\tb\n", {}, "looks like a header (source, target)"),
+        ("en\tpt_BR\na\tb\n", {}, "looks like a header (en, pt_BR)"),
+        ("a\tb\n", {"target_field": "2"}, "line 1: 2 column(s), and data.target_field='2'"),
+    ],
+)
+def test_numbers_that_do_not_fit_a_table_are_refused(write, content, keys, says):
+    with refused(says, "config.data.source_field and config.data.target_field"):
+        open_source(write({"a.tsv": content}, **keys))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place", "why"),
+    [
+        ("a.tsv", "de\ten\na\tb\nc\nd\te\n", "line 3", "1 column(s)"),
+        ("a.csv", 'de,en\na,b\n"c"x,d\nd,e\n', "line 3", "not CSV"),
+        ("a.jsonl", jsonl([{"de": "a", "en": "b"}, {"de": 1, "en": "c"}, {"de": "d", "en": "e"}]),
+         "line 2", "the source is not a string but 1"),
+        ("a.tmx", HEAD + unit("ab") + unit("cd", ("de", "fr")) + unit("de") + END, "line 5",
+         "no field 'en'; its fields are 'de', 'fr'"),
+        ("a.parquet", parquet_bytes(pyarrow.table({"de": ["a", "c", "d"], "en": ["b", None, "e"]})),
+         "row 2", "the target is not a string but null"),
+    ],
+)  # fmt: skip
+def test_a_broken_row_of_pairs_is_named_or_passed_over_and_counted(
+    write, tmp_path, caplog, name, content, place, why
+):
+    with refused(f"{tmp_path / name}, {place}: {why}", "config.data.skip_broken=True"):
+        open_source(write({name: content}, **NAMES))
+    train = open_source(write({name: content}, **NAMES, skip_broken=True))["train"]
+    assert list(train) == [Pair("a", "b"), Pair("d", "e")]
+    unit = place.split()[0]
+    assert caplog.messages == [f"{tmp_path / name}: skipped 1 broken {unit}s"]
+
+
+def test_a_row_of_csv_with_a_comma_that_no_quotes_protect_is_refused_and_not_cut(pairs, write):
+    text = 'en,de\nNo.,Nein.\n"Yes, I do.","Ja, gern."\n'
+    assert pairs({"a.csv": text}, **NAMES)[1] == Pair("Ja, gern.", "Yes, I do.")
+    with refused("line 3: 4 column(s), where the first line has 2: put quotes around a cell"):
+        pairs({"a.csv": text.replace('"', "")}, **NAMES)
+    settings = {"documents": "line", "validation_fraction": 0.0, "test_fraction": 0.0}
+    documents = write({"b.csv": "text\nOne, two.\n"}, text_field="text", **settings)
+    with refused("line 2: 2 column(s), where the first line has 1"):
+        list(open_documents(documents)["train"])
+
+
+def test_a_field_with_a_near_name_is_told_it(write):
+    keys = {"source_field": "source", "target_field": "english"}
+    with refused("'english' (did you mean 'English'?)"):
+        open_source(write({"a.tsv": "source\tEnglish\na\tb\n"}, **keys))
+    with refused("'english' (did you mean 'English'?)"):
+        open_source(write({"a.jsonl": jsonl([{"source": "a", "English": "b"}])}, **keys))
+
+
+def test_skipping_is_not_offered_if_the_first_rows_are_broken_alike(write):
+    rows = [{"de": "a"}, {"de": "b"}, {"de": "c", "en": "d"}]
+    with refused("line 1: no field 'en'") as error:
+        open_source(write({"a.jsonl": jsonl(rows)}, **NAMES))
+    assert "skip_broken" not in str(error.value)
+    with refused("line 1: no field 'en'", "skip_broken"):  # a control
+        open_source(write({"a.jsonl": jsonl(rows[1:])}, **NAMES))
+
+
+def test_a_file_of_broken_rows_alone_is_refused_with_the_first(write):
+    with refused("only broken lines, 2 of them; line 1: no field 'de'", "'a'"):
+        open_source(write({"a.jsonl": '{"a": 1}\n{"b": 1}\n'}, **NAMES, skip_broken=True))

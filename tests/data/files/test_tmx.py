@@ -1,0 +1,74 @@
+"""Translation memories: the text of their segments alone, no entities, and errors by line."""
+
+import pytest
+from format_examples import END, HEAD, NAMES, PAIRS, memory, unit
+
+from source_settings import refused
+from transformer.data.files import tmx
+from transformer.data.pairs import Pair
+from transformer.data.parallel.sources import open_source
+
+
+def test_the_code_inside_a_segment_is_no_text(pairs):
+    inner = 'A <bpt i="1">&lt;b&gt;<sub>x</sub></bpt>house<ept i="1"/> <hi>so</hi><ph>y</ph>.'
+    content = HEAD + unit(("Ein Haus", "@")).replace("@", inner) + END
+    assert pairs({"a.tmx": content}, **NAMES) == [Pair("Ein Haus", "A house so.")]
+
+
+def test_the_exact_language_goes_before_one_of_a_region(pairs):
+    content = memory([("a", "b", "c", "d")], ("en-US", "en", "de-AT", "de-DE"))
+    assert pairs({"a.tmx": content}, **NAMES) == [Pair("c", "b")]
+
+
+SECRET = "secret of another file"
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        '<!ENTITY x SYSTEM "{path}">',
+        '<!ENTITY % x SYSTEM "{path}"> %x;',
+        '<!ENTITY a "ha"><!ENTITY x "&a;&a;&a;&a;">',
+        '<!ENTITY x "harmless">',
+    ],
+)
+def test_entities_are_refused_before_they_are_used(write, tmp_path, declaration):
+    (tmp_path / "secret.txt").write_text(SECRET)
+    declared = declaration.format(path=(tmp_path / "secret.txt").as_uri())
+    content = memory([("&x;", "b")]).replace("&amp;", "&")
+    content = content.replace('SYSTEM "tmx14.dtd">', f"[{declared}]>")
+    with refused("a.tmx, line 2: the entity", "is declared") as error:
+        open_source(write({"a.tmx": content}, **NAMES))
+    assert SECRET not in str(error.value)
+
+
+def test_what_the_file_of_a_dtd_declares_is_never_read(write, tmp_path):
+    (tmp_path / "tmx14.dtd").write_text(f'<!ENTITY x "{SECRET}">')
+    content = memory([("&x; a", "b"), ("c", "d")]).replace("&amp;", "&")
+    with refused("line 4: the entity &x; is not declared", "skip_broken"):
+        open_source(write({"a.tmx": content}, **NAMES))
+    train = open_source(write({"a.tmx": content}, **NAMES, skip_broken=True))["train"]
+    assert list(train) == [Pair("c", "d")]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (HEAD + unit(PAIRS[0]), "line 5: broken XML (no element found)"),
+        (HEAD + unit(PAIRS[0]) + "<tu></tuv>", "line 5: broken XML (mismatched tag)"),
+        (HEAD + unit(("a", "b")).replace("a", "\x01"), "line 4: broken XML"),
+        ("no XML", "line 1: broken XML"),
+        (memory([("x" * (tmx.MAX_UNIT + 1), "b")]), "line 4: a unit of more than"),
+    ],
+)
+@pytest.mark.parametrize("skip", [False, True])
+def test_broken_xml_is_named_by_its_line(write, content, says, skip):
+    with refused("a.tmx, ", says, "fix the file"):
+        open_source(write({"a.tmx": content}, **NAMES, skip_broken=skip))
+
+
+@pytest.mark.parametrize("encoding", ["GB2312", "utf-88"])
+def test_a_memory_in_an_encoding_that_cannot_be_read_says_what_to_do(pairs, encoding):
+    content = memory(PAIRS).replace('"1.0"', f'"1.0" encoding="{encoding}"')
+    with refused("a.tmx", "convert the file to UTF-8"):
+        pairs({"a.tmx": content}, **NAMES)

@@ -1,0 +1,22 @@
+"""The shared run, and a training that must be refused."""
+
+import pytest
+
+from tiny_run import refused, shared_run
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture
+def refuse(tiny, tmp_path):
+    """Checks that training with these arguments is refused before the workdir is touched."""
+
+    def check(*arguments, says):
+        workdir = tmp_path / "workdir"
+        refused(f"--config={tiny.config}", f"--workdir={workdir}", *arguments, says=says)
+        assert not workdir.exists()
+
+    return check

@@ -1,0 +1,169 @@
+"""A wrong key, value or config file ends in one line that names it, before anything is written."""
+
+import pytest
+
+from configs import base
+from experiments.config import override, read_experiment
+from places import ROOT
+from tiny_run import refused
+from transformer.config import RANGES, check
+from transformer.errors import UserError
+from transformer.keys import flatten
+
+CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("model.num_head=4", ("config.model.num_head:", "did you mean config.model.num_heads?")),
+        ("num_heads=4", "did you mean config.model.num_heads?"),
+        ("zzz=4", "configs/base.py lists all keys"),
+        ("model.num_heads=four", ("'four'", "int")),
+        ("model.num_heads=2.0", ("'2.0'", "int")),
+        ("model.num_heads=", ("''", "int")),
+        ("model.attention_bias=yes", ("'yes'", "bool")),
+        ("sweep.trials=a,b", ("'a,b'", "int")),
+        ("train.epochs=nan", ("config.train.epochs=nan", "from 0")),
+        ("train.steps=0", ("config.train.steps=0", "from 1")),
+        ("seed=-1", ("config.seed=-1", "from 0")),
+        ("model.dropout_residual=1.5", ("1.5", "0.999999")),
+        ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise config.decode.beam_size")),
+        ("model.num_heads=3", ("num_heads=3", "d_model=16", "1, 2, 4, 8, 16")),
+        ("model.positions=sinus", ("'sinus'", "learned, none, relative_bias,")),
+        ("model.architecture=rnn", ("'rnn'", "recurrent", "transformer")),
+        ("model.cell=elman", ("'elman'", "gru, lstm, lstm_peephole, rnn")),
+        ("model.recurrent_attention=dot", ("'dot'", "additive, multiplicative, none")),
+        (
+            "model.architecture=recurrent model.num_encoder_layers=0",
+            ("num_encoder_layers=0", "config.model.num_encoder_layers"),
+        ),
+        ("model.activation=quux", ("'quux'", "gelu", "swiglu")),
+        ("model.norm_position=mid", ("'mid'", "post, pre")),
+        ("model.tied_embeddings=some", ("'some'", "all, decoder, none")),
+        ("optimizer.schedule=noma", ("'noma'", "constant, cosine, inverse_sqrt, linear")),
+        ("optimizer.epsilon=0", ("optimizer.epsilon=0.0", "from 1e-15 to 1")),
+        ("optimizer.name=sgd", ("'sgd'", "adafactor, adam, adamw, lion, muon")),
+        ("model.pooling=max", ("'max'", "attention, first, mean")),
+        ("data.holdout=start", ("'start'", "end, hash")),
+        ("sweep.search=tpes", ("'tpes'", "grid, random, tpe")),
+        ("sweep.parallel=turns", ("'turns'", "auto, sequential, vmap")),
+        ("decode.length_penalty=google", ("'google'", "average, gnmt, none")),
+        ("data.source=file", ("'file'", "grammar, copy, reverse, files, tfds")),
+        ("task=lm", ("'lm'", "translation")),
+        ("tokenizer.kind=sp", ("'sp'", "bpe, unigram, word, char")),
+        ("tokenizer.normalization=nfd", ("'nfd'", "nmt_nfkc")),
+        ("evaluate.checkpoint=newest", ("'newest'", "best, last")),
+        ("evaluate.sacrebleu_tokenizer=14a", ("'14a'", "13a, intl")),
+        ("evaluate.moses=xx", ("'xx'", "de,", "en,")),
+        ("train.best_metric=blue", ("'blue'", "bleu")),
+        ("train.best_metric=ter", ("'ter'", "bleu")),
+        ("train.best_metric=bleu_moses_lowercase", "set config.evaluate.moses"),
+        ("train.init_pattern=^encoder", ("'^encoder'", "set config.train.init_from")),
+        ("tokenizer.initial=grow", ("tokenizer.initial=grow", "set config.train.init_from")),
+        (
+            "task=language_model data.documents=file decode.search=beam",
+            ("texts that end", "use config.decode.search=sample"),
+        ),
+        ("data.test_size=0", ("test set is empty", "set config.data.test_size")),
+        (
+            "model.max_length=5 model.positions=learned",
+            ("max_length=5", "raise config.model.max_length", "lower config.data.max_tokens"),
+        ),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_before_anything_is_written(refuse, argument, says):
+    refuse(*(f"--config.{part}" for part in argument.split()), says=says)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("num_heads=3", "num_heads=3"),
+        ("activation=quux", "'quux'"),
+        ("cell=elman", "'elman'"),
+        ("encoder_positions=sinus", "'sinus'"),
+        ("norm=batch", "'batch'"),
+        ("architecture=bag_of_embeddings", "model.architecture=bag_of_embeddings"),
+        ("num_heads=2", "/nowhere"),  # a control
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_the_text_is_read(refuse, model, says):
+    text = ("--config.data.source=files", "--config.data.path=/nowhere")
+    refuse(*text, f"--config.model.{model}", says=says)
+
+
+def test_every_number_of_the_config_has_one_range():
+    numbers = [
+        key
+        for key, value in flatten(base.get_config()).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    assert sorted(" ".join(keys for *_, keys in RANGES).split()) == sorted(numbers)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_that_comes_with_this_passes_the_check(path):
+    check(read_experiment(str(path)).config)
+
+
+def test_pages_of_configs_are_found_from_every_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_experiment("configs/quickstart.py").config.name == "quickstart"
+    assert read_experiment("configs/imdb.py:bigrams").config.model.bigram_buckets > 0
+    assert read_experiment("configs/sweeps/heads.py").is_sweep
+    for name in ("quickstart.py", "pages/quickstart.py", "configs/none.py"):
+        with pytest.raises(UserError, match="is not a file: configs/ holds"):
+            read_experiment(name)
+    (tmp_path / "configs").mkdir()
+    own = "from configs import own_text\nget_config = own_text.get_config\n"
+    (tmp_path / "configs" / "quickstart.py").write_text(own)
+    assert read_experiment("configs/quickstart.py").config.name == "own_text"
+
+
+def test_an_override_has_the_type_of_its_key():
+    config = base.get_config()
+    for key, text in [
+        ("model.num_heads", "4"),
+        ("train.epochs", "3"),
+        ("tokenizer.joint", "False"),
+        ("data.source_field", "3"),
+        ("data.tfds_fields", "('ru', en)"),
+        ("data.path", "a=b"),
+    ]:
+        override(config, key, text)
+    assert config.model.num_heads == 4
+    assert (config.train.epochs, type(config.train.epochs)) == (3.0, float)
+    assert config.tokenizer.joint is False
+    assert config.data.source_field == "3"
+    assert config.data.tfds_fields == ("ru", "en")
+    assert config.data.path == "a=b"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def get_config(:\n", ("SyntaxError", "line 1")),
+        ("def get_config():\n  return nope\n", ("NameError", "'nope'")),
+        ("def get_config():\n  return 1 / 0\n", "ZeroDivisionError"),
+        ("x = 1\n", "get_config"),
+        ("from configs import bsae\n", "bsae"),
+        ("def get_config():\n  return {}\n", ("dict", "return base.get_config()")),
+        ("def get_config():\n  pass\n", ("NoneType", "return base.get_config()")),
+        ("c.model.num_head = 4", ("num_head", 'Did you mean "num_heads"')),
+        ("c.model.num_heads = 'four'", ("num_heads", "int")),
+        ("c.unlock(); c.model.num_head = 4", "did you mean config.model.num_heads?"),
+        ("c.model = 3", "model"),
+    ],
+)
+def test_a_config_file_that_cannot_be_used_is_named_with_the_reason(tmp_path, text, says):
+    if text.startswith("c."):
+        lines = ["from configs import base", "def get_config():", "  c = base.get_config()"]
+        text = "\n".join([*lines, f"  {text}", "  return c", ""])
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    says = (says,) if isinstance(says, str) else says
+    ended = refused(f"--config={path}", f"--workdir={tmp_path / 'w'}", says=(str(path), *says))
+    assert len(ended.err.splitlines()) == 1
+    assert "Other fields" not in ended.err
+    assert not (tmp_path / "w").exists()

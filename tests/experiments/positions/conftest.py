@@ -1,0 +1,29 @@
+"""A trained run, and figures that are built and not drawn."""
+
+import dataclasses
+
+import pytest
+from matplotlib.figure import Figure
+
+from tiny_run import shared_run
+from transformer.workdir import load_config, load_trained
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures are built, but their files are empty: drawing takes most of the time."""
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: file.write(b""))
+
+
+@pytest.fixture(scope="module")  # so that it is made while pictures are drawn
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny):
+    """Makes a trained run of parameters and the steps that they are the mean of."""
+    run = load_trained(tiny.workdir, load_config(tiny.workdir))
+    return lambda params, *steps: dataclasses.replace(
+        run, variables={"params": params}, steps=steps
+    )

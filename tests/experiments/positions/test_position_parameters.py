@@ -1,0 +1,162 @@
+"""Encodings that someone adds are drawn, and parameters as trained at each of their places."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from position_examples import COUNT, SIZES, WITH_PARAMETERS, all_of, keep_only
+
+from experiments.positions import phasors, plots
+from experiments.positions.values import AS_INITIALISED, encodings
+from reference_positions import WRITTEN
+from tiny_models import tiny_config
+from tiny_run import command
+from transformer.model.positions.base import NoPositions
+from transformer.model.positions.registry import REGISTRY
+from transformer.model.transformer import Transformer
+
+# -- what someone adds
+
+
+class Everything(NoPositions):
+    """Acts in every place. Nobody needs to know of it."""
+
+    def add(self, embeddings, positions):
+        return embeddings + positions[:, None]
+
+    def bias(self, query_positions, key_positions):
+        shape = (self.config.num_heads, len(query_positions), len(key_positions))
+        return jnp.broadcast_to(key_positions - query_positions[:, None], shape)
+
+    def rotate(self, heads, positions):
+        return heads * (1 + positions[:, None, None])
+
+    def score(self, queries, query_positions, key_positions):
+        return jnp.einsum("BLHK,M->BHLM", queries, key_positions)
+
+    def value_bias(self, weights, query_positions, key_positions):
+        read = jnp.einsum("BHLM,M->BLH", weights, key_positions)
+        return jnp.repeat(read[..., None], self.config.head_width, axis=-1)
+
+
+def test_an_encoding_that_someone_adds_has_a_picture_of_each_hook(tmp_path, undrawn, monkeypatch):
+    monkeypatch.setitem(REGISTRY, "everything", Everything)
+    keep_only(monkeypatch, ["everything"])
+    found = list(encodings(SIZES, 0, None))[-2:]  # after none
+    assert found[0].summary == "Acts in every place"
+    files = list(plots.draw(found[:1], COUNT, tmp_path))
+    hooks = ("add", "bias", "rotate", "score", "value_bias")
+    assert [path.stem for path in files] == [f"everything_{hook}_encoder" for hook in hooks]
+    distances, vectors = found[0].vectors("score", COUNT)
+    assert distances.tolist() == [-3, -2, -1, 0, 1, 2, 3]
+    expected = np.broadcast_to(np.arange(COUNT)[:, None], (3, COUNT, 10))
+    np.testing.assert_allclose(vectors, expected)
+    np.testing.assert_allclose(found[0].vectors("value_bias", COUNT)[1], expected)
+
+
+class Tuned(NoPositions):
+    """Adds a trained number times the distance."""
+
+    def setup(self):
+        self.slopes = self.param("slopes", nn.initializers.ones_init(), (self.config.num_heads,))
+
+    def bias(self, query_positions, key_positions):
+        return self.slopes[:, None, None] * (key_positions - query_positions[:, None])
+
+
+class Compact(NoPositions):
+    """Adds a trained number times the key's position and the query's sum."""
+
+    @nn.compact
+    def score(self, queries, query_positions, key_positions):
+        slopes = self.param("slopes", nn.initializers.ones_init(), (self.config.num_heads,))
+        sums = jnp.einsum("BLHK,H->BHL", queries, slopes)
+        return sums[..., None] * key_positions
+
+
+@pytest.mark.parametrize("scan_layers", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kind", "pictures"), [(Tuned, 2), (Compact, 4)])
+def test_parameters_that_someone_s_encoding_has_are_drawn(
+    kind, pictures, scan_layers, trained, tmp_path, undrawn, monkeypatch
+):
+    monkeypatch.setitem(REGISTRY, "someones", kind)
+    keep_only(monkeypatch, ["someones"])
+    new = [one for one in encodings(SIZES, 0, None) if one.name == "someones"]
+    assert {one.origin for one in new} == {AS_INITIALISED}
+    files = list(plots.draw(new, COUNT, tmp_path))
+    assert len(files) == {Tuned: 2, Compact: 1}[kind]  # a bias has one for each stack
+    assert all(path.exists() for path in files)
+    own = dataclasses.replace(SIZES, positions="someones", scan_layers=scan_layers)
+    tokens, mask = jnp.ones((1, 2), int), jnp.ones((1, 2), bool)
+    params = Transformer(own).init(jax.random.key(0), tokens, tokens, mask, mask)["params"]
+    params = jax.tree.map(lambda x: 3 * x, params)
+    found = list(encodings(own, 0, trained(params, 20)))
+    used = [one for one in found if one.name == "someones"]
+    assert len(used) == pictures
+    for one in used:
+        np.testing.assert_array_equal(one.params["slopes"], 3 * np.ones(3))
+    files = list(plots.draw(used, COUNT, tmp_path / "trained"))
+    assert len(files) == pictures
+    assert all(path.exists() for path in files)
+
+
+def test_the_mode_draws_what_someone_adds(tiny, tmp_path, undrawn, monkeypatch):
+    monkeypatch.setitem(REGISTRY, "tuned", Tuned)
+    monkeypatch.setitem(REGISTRY, "compact", Compact)
+    keep_only(monkeypatch, ["sinusoidal", "tuned", "compact"])
+    monkeypatch.setattr(phasors, "POSITIONS", 3)
+    ended = command("--mode=positions", f"--workdir={tiny.copy(tmp_path / 'run')}")
+    assert ended.code == 0, ended.err
+    for name in ("tuned_bias_encoder.png", "tuned_bias_decoder.png", "compact_score.png"):
+        assert name in ended.out
+
+
+# -- trained parameters
+
+
+@pytest.mark.parametrize("layers", ["each its own", "scanned", "shared"])
+def test_parameters_of_a_run_are_drawn_at_each_of_their_places(layers, trained, monkeypatch):
+    keep_only(monkeypatch, WITH_PARAMETERS)
+    fields = {"scan_layers": layers == "scanned", "share_layers": layers == "shared"}
+    names = "learned+relative_bias+relative_shaw"
+    sizes = {"d_model": 26, "num_heads": 3, "head_size": 10, **fields}
+    own = tiny_config(positions=names, cross_positions="relative_shaw", **sizes)
+    model = Transformer(own)
+    tokens, mask = jnp.ones((1, 2), int), jnp.ones((1, 2), bool)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens, mask, mask)
+    rng = np.random.default_rng(5)
+    params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), shapes["params"])
+    found = list(encodings(own, 0, trained(params, 20, 1040)))
+    found.pop()  # none
+    assert {one.origin for one in found} == {"trained, mean of steps 20, 1,040"}
+    at = {(one.name, one.place): one for one in found}
+    numbers = [", all layers"] if layers == "shared" else [" layer 1", " layer 2"]
+    stacks = [f"{stack}{n}" for stack in ("encoder", "decoder") for n in numbers]
+    cross = [f"decoder{n}, cross-attention" for n in numbers]
+    expected = {("relative_shaw", place) for place in (*stacks, *cross)}
+    expected |= {(name, s) for name in ("learned", "relative_bias") for s in ("encoder", "decoder")}
+    assert set(at) == expected
+    assert {p for (_, p), one in at.items() if one.past_only} == {
+        "decoder", *(place for place in stacks if "decoder" in place)
+    }  # fmt: skip
+    for stack in ("encoder", "decoder"):
+        table = params[f"{stack}_positions"]["learned"]["table"]
+        np.testing.assert_array_equal(at["learned", stack].table(COUNT), table[:COUNT])
+    last = at["relative_shaw", stacks[-1]].vectors("score", COUNT)
+    module = {"scanned": "decoder_layers", "shared": "decoder_layers_0"}
+    layer = params[module.get(layers, "decoder_layers_1")]
+    kept = layer["self_attention"]["positions"]["relative_shaw"]["keys"]
+    kept = kept[-1] if layers == "scanned" else kept
+    # Distances 0 to 3 back; those of 4 to 6 are clipped.
+    np.testing.assert_allclose(last[1][0], kept[[0, 0, 0, 0, 1, 2, 3]], atol=1e-6)
+    assert last[0].tolist() == [-6, -5, -4, -3, -2, -1, 0]
+
+
+def test_without_a_run_parameters_are_as_initialised():
+    found = all_of(SIZES)
+    assert {one.name for one in found if one.params} & set(WRITTEN) == WITH_PARAMETERS
+    for one in found:
+        assert one.origin == (AS_INITIALISED if one.params else "")

@@ -1,0 +1,36 @@
+"""The shared run as a translator, for commands and for Python."""
+
+import pytest
+
+from experiments.tasks import translation as translating
+from tiny_run import command, loading_once, shared_run
+from transformer import workdir
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once():
+    with loading_once(translating):
+        yield
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny):
+    """A translator and its parameters."""
+    config = workdir.load_config(tiny.workdir)
+    run = workdir.load_trained(tiny.workdir, config)
+    translator, params = run.predictor, run.variables
+    return translator, params
+
+
+@pytest.fixture
+def translate(tiny):
+    def run(text, *arguments):
+        text = text if isinstance(text, bytes) else text.encode()
+        return command("--mode=translate", f"--workdir={tiny.workdir}", *arguments, stdin=text)
+
+    return run

@@ -1,0 +1,119 @@
+"""Text in, text out: whatever the lines hold, whoever their neighbours are."""
+
+import contextlib
+
+import pytest
+
+from experiments.tasks import translation as translating
+from tiny_run import command, refused
+
+# -- lines
+
+
+def test_every_line_has_its_line_and_blank_ones_stay_blank(translate):
+    lines = ["a b c", "", "  ", "\u200b", "d e", "😀 a", "שלום עולם", "\x00", "e\u2028f\x0cg\x85h"]
+    ended = translate("\n".join(lines))  # without a newline at the end
+    assert (ended.code, ended.err) == (0, "")
+    translations = ended.out.split("\n")
+    assert translations.pop() == ""
+    assert len(translations) == len(lines)
+    for line, translation in zip(lines, translations, strict=True):
+        if line in ("", "  ", "\u200b"):
+            assert translation == ""
+    assert translations[0] != ""
+    assert translations[4] != ""
+
+
+def test_windows_line_ends_and_a_byte_order_mark_change_nothing(translate):
+    assert translate("\ufeffa b\r\nc d\r\n\r\n").out == translate("a b\nc d\n\n").out
+
+
+@pytest.mark.parametrize("text", ["", "\n\n \n"])
+def test_input_without_a_sentence_has_output_without_one(translate, text):
+    ended = translate(text)
+    assert (ended.code, ended.err, ended.out) == (0, "", text.replace(" ", ""))
+
+
+def test_a_line_that_is_not_utf8_is_named(translate, tiny, tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"a b\n\xff\xfe\n")
+    arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
+    refused(*arguments, stdin=path.read_bytes(), says=("standard input, line 2", "UTF-8"))
+    refused(*arguments, f"--input={path}", says=(f"{path}, line 2", "UTF-8"))
+
+
+def test_input_of_wide_characters_is_told_its_encoding(tiny, tmp_path):
+    path = tmp_path / "wide"
+    path.write_text("a b\nc d\n", encoding="utf-16")
+    arguments = "--mode=translate", f"--workdir={tiny.workdir}"
+    says = "line 1: the text is not UTF-8 but UTF-16", "`iconv -f UTF-16 -t UTF-8`"
+    refused(*arguments, f"--input={path}", says=(str(path), *says))
+    refused(*arguments, stdin=path.read_bytes(), says=("standard input", *says))
+
+
+# -- files
+
+
+def test_input_and_output_may_be_files(translate, tmp_path):
+    (tmp_path / "in").write_text("a b\nc\n")
+    (tmp_path / "out").write_text("old")
+    files = [f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}"]
+    ended = translate("", *files)
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err == f"wrote 2 lines to {tmp_path / 'out'}\n"
+    assert (tmp_path / "out").read_text() == translate("a b\nc\n").out
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
+
+
+def test_output_that_was_there_survives_a_mistake(tiny, tmp_path):
+    (tmp_path / "in").write_text("a b\n")
+    (tmp_path / "bad").write_bytes(b"\xff\n")
+    (tmp_path / "out").write_text("precious")
+    for files, says in [
+        (("none", "out"), ("none", "is not a file")),
+        ((".", "out"), "is not a file"),
+        (("bad", "out"), "is not UTF-8"),
+        (("in", "in"), ("is a file that is read", "name another file")),
+        (("in", "."), "is a folder"),
+        (("in", "nowhere/out"), ("there is no folder", "nowhere")),
+    ]:
+        refused(
+            "--mode=translate",
+            f"--workdir={tiny.workdir}",
+            f"--input={tmp_path / files[0]}",
+            f"--output={tmp_path / files[1]}",
+            says=says,
+        )
+    assert (tmp_path / "out").read_text() == "precious"
+    assert (tmp_path / "in").read_text() == "a b\n"
+
+
+def test_a_device_given_as_output_stays_a_device(translate, tmp_path):
+    ended = translate("a\n", "--output=/dev/null")
+    assert ended.code == 0
+    with open("/dev/null") as file:
+        assert file.read() == ""
+
+
+@pytest.mark.parametrize("mode", ["translate", "score"])
+def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
+    told = []
+
+    @contextlib.contextmanager
+    def recorded(total, hidden):
+        told.append(total)
+        yield told.append
+
+    monkeypatch.setattr(translating, "line_progress", recorded)
+    monkeypatch.setattr("experiments.text_io.LINES_AT_ONCE", 20)
+    lines = ["Bab dad. Gag!\tc", "", "d\te f"] * 11
+    (tmp_path / "in").write_text("\n".join(lines))
+    arguments = [f"--mode={mode}", f"--workdir={tiny.workdir}"]
+    ended = command(*arguments, f"--input={tmp_path / 'in'}")
+    assert (ended.code, len(ended.out.splitlines())) == (0, 33)
+    total, *counts = told
+    assert (total, sum(counts)) == (33, 33)
+    assert len(counts) > 4  # and not only at the end
+    told.clear()
+    command(*arguments, stdin=b"a\tb\n")
+    assert told[0] is None

@@ -1,0 +1,58 @@
+"""The score of a translation is what the search found, whatever the other lines hold."""
+
+import numpy as np
+import pytest
+from letter_sentences import sentences
+from ml_collections import ConfigDict
+
+from tiny_run import command, refused
+from transformer.inference.search import BeamSearch
+
+
+def test_the_score_of_a_translation_is_what_the_search_found(loaded, monkeypatch):
+    translator, params = loaded
+    decode = ConfigDict({**translator.decode, "length_penalty": "none"})
+    monkeypatch.setattr(translator, "_search", BeamSearch(translator.model, decode))
+    lines = sentences(6, seed=2)
+    best = [found[0] for found in translator.translate(params, lines)]
+    scores = list(translator.score(params, lines, [t.text for t in best]))
+    np.testing.assert_allclose([s for s, _ in scores], [t.score for t in best], rtol=1e-4)
+    tokens = translator.target_tokenizer.encode([t.text for t in best])
+    assert [count for _, count in scores] == [len(ids) + 1 for ids in tokens]
+    [(other, _)] = translator.score(params, lines[:1], ["p p p"])
+    assert other != pytest.approx(best[0].score, rel=1e-2)
+
+
+def test_scores_do_not_depend_on_the_other_lines(loaded):
+    translator, params = loaded
+    pairs = list(zip(sentences(9, 3), sentences(9, 4), strict=True))
+    together = list(translator.score(params, *map(list, zip(*pairs, strict=True))))
+    for pair, (log_prob, count) in list(zip(pairs, together, strict=True))[::4]:
+        [(alone, alone_count)] = translator.score(params, *([text] for text in pair))
+        assert alone == pytest.approx(log_prob, rel=1e-4)
+        assert alone_count == count
+
+
+def test_score_writes_a_line_for_each_pair_and_names_one_with_wrong_columns(tiny):
+    arguments = ["--mode=score", f"--workdir={tiny.workdir}"]
+    ended = command(*arguments, stdin=b"a b\ta b\n\t\nc\td\n")
+    rows = [line.split("\t") for line in ended.out.splitlines()]
+    assert [row[1] for row in rows] == ["3", "1", "2"]
+    assert all(float(row[0]) < 0 for row in rows)
+    ended = refused(
+        *arguments, stdin=b"a\tb\nc\n", says="line 2 has 1 column: score reads source<TAB>target"
+    )
+    assert len(ended.out.splitlines()) == 1
+    refused(*arguments, stdin=b"a\tb\tc\n", says="line 1 has 3 columns")
+
+
+def test_score_keeps_blank_lines_blank_and_the_others_as_they_were(tiny):
+    arguments = ["--mode=score", f"--workdir={tiny.workdir}"]
+    ended = command(*arguments, stdin="\na b\ta b\n  \n\u200b\nc\td\n".encode())
+    assert (ended.code, ended.err) == (0, "")
+    rows = ended.out.splitlines()
+    assert [rows.pop(i) for i in (3, 2, 0)] == [""] * 3
+    alone = command(*arguments, stdin=b"a b\ta b\nc\td\n").out.splitlines()
+    found, expected = ([row.split("\t") for row in lines] for lines in (rows, alone))
+    assert [row[1] for row in found] == [row[1] for row in expected] == ["3", "2"]
+    np.testing.assert_allclose(*([float(row[0]) for row in x] for x in (found, expected)), 1e-3)

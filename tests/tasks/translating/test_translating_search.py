@@ -1,0 +1,129 @@
+"""The search finds the same in any batch, sorted, within the limits and without unknown words."""
+
+import collections
+
+import jax
+import numpy as np
+import pytest
+from letter_sentences import sentences
+
+from transformer import workdir
+from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID
+from transformer.inference import search
+from transformer.inference.search import BeamSearch
+from transformer.tasks.translation import load_tokenizers, make_translator
+
+# -- several translations
+
+
+def test_several_translations_are_numbered_and_sorted_by_score(translate):
+    ended = translate("a b c\n\nd e\n", "--config.decode.num_best=3")
+    rows = [line.split("\t") for line in ended.out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1", "2", "3", "3", "3"]
+    assert rows[3] == ["2", "0.0000", ""]
+    for first in (0, 4):
+        scores = [float(row[1]) for row in rows[first : first + 3]]
+        assert scores == sorted(scores, reverse=True)
+        assert len({row[2] for row in rows[first : first + 3]}) == 3
+    best = translate("a b c\n\nd e\n").out.splitlines()
+    assert best == [rows[0][2], "", rows[4][2]]
+
+
+def test_a_decoding_key_is_changed_from_the_folder_alone(translate):
+    ended = translate("a b c\n", "--config.decode.beam_size=5", "--config.decode.num_best=5")
+    assert (ended.code, len(ended.out.splitlines())) == (0, 5)
+
+
+def test_translations_do_not_depend_on_batches_order_or_neighbours(loaded):
+    translator, params = loaded
+    lines = [*sentences(13), "", "a"]
+    expected = translator.translate(params, lines)
+    alone = [translator.translate(params, [line])[0] for line in lines[::5]]
+    results = {"alone": (alone, expected[::5])}
+    order = np.random.default_rng(1).permutation(len(lines))
+    mixed = translator.translate(params, [lines[i] for i in order])
+    results["mixed"] = (mixed, [expected[i] for i in order])
+    before = translator.decode.batch_size
+    try:
+        for size in (1, 3, 64):
+            translator.decode.batch_size = size
+            results[size] = (translator.translate(params, lines), expected)
+    finally:
+        translator.decode.batch_size = before
+    for found, wanted in results.values():
+        assert [[t.text for t in best] for best in found] == [
+            [t.text for t in best] for best in wanted
+        ]
+        np.testing.assert_allclose(
+            [best[0].score for best in found], [best[0].score for best in wanted], rtol=1e-4
+        )
+    assert len({best[0].text for best in expected}) > 3  # the control: they are not all the same
+
+
+@pytest.mark.slow
+def test_a_search_that_grows_and_shrinks_finds_the_same(loaded, monkeypatch):
+    translator, params = loaded
+    lines = sentences(13)
+    expected = translator.translate(params, lines)
+    for name, value in {
+        "FIRST_ROOM": 1,
+        "MIN_ROWS": 1,
+        "MANY": 0,
+    }.items():
+        monkeypatch.setattr(search, name, value)
+    monkeypatch.setattr(translator, "_search", BeamSearch(translator.model, translator.decode))
+    changes = []
+    for name in ("_grow", "_take"):
+        made = getattr(translator._search, name)
+
+        def counted(*arguments, name=name, made=made):
+            changes.append(name)
+            return made(*arguments)
+
+        monkeypatch.setattr(translator._search, name, counted)
+    found = translator.translate(params, lines)
+    assert {*changes} == {"_grow", "_take"}
+    assert [[t.text for t in best] for best in found] == [[t.text for t in b] for b in expected]
+    np.testing.assert_allclose(
+        [t.score for best in found for t in best], [t.score for b in expected for t in b], rtol=1e-4
+    )
+
+
+# -- limits
+
+
+def test_learned_positions_are_never_overrun_in_use(tiny, said):
+    config = workdir.load_config(tiny.workdir)
+    config.model.positions = "learned"
+    config.decode.max_extra = 500
+    config.decode.beam_size = 1
+    translator = make_translator(config, *load_tokenizers(tiny.workdir))
+    variables = {"params": jax.jit(translator.init_params)(jax.random.key(0))}
+    [[best]] = translator.translate(variables, ["a b c d " * 30])
+    assert len(translator.target_tokenizer.encode([best.text])[0]) <= 32
+    [(log_prob, tokens)] = translator.score(variables, ["a " * 90], ["b " * 90])
+    assert (np.isfinite(log_prob), tokens) == (True, 32)
+    assert len(said) == 3
+    assert all("model.max_length=32" in line for line in said)
+
+
+def test_no_search_writes_unknown_padding_or_begin_however_probable(tiny, loaded, monkeypatch):
+    translator, variables = loaded
+    lines, size = sentences(20), translator.target_tokenizer.vocab_size
+    written = [best[0].text for best in translator.translate(variables, lines)]
+    letters = collections.Counter("".join(written).replace(" ", ""))
+    [favourite] = translator.target_tokenizer.encode([letters.most_common(1)[0][0]])[0]
+    # All that is tied has one table: where the favourite is likely, these are far more so.
+    params = jax.tree.map(np.array, variables["params"])
+    [table] = [leaf for leaf in jax.tree.leaves(params) if len(leaf) == size]
+    table[[PAD_ID, UNK_ID, BOS_ID]] = 30 * table[favourite]
+
+    def unknown(beam):
+        config = workdir.load_config(tiny.workdir)
+        own = make_translator(config, *load_tokenizers(tiny.workdir))
+        found = own.translate({"params": params}, lines, beam)
+        return sum("⁇" in best[0].text for best in found)
+
+    assert (unknown(1), unknown(3)) == (0, 0)
+    monkeypatch.setattr(search, "NEVER_WRITTEN", (PAD_ID,))
+    assert unknown(1) > 0  # the control: it would

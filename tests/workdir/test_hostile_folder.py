@@ -1,0 +1,230 @@
+"""A run's folder that a stranger sent reads, writes and runs nothing outside of itself."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs import base
+from experiments import modes
+from experiments.command import safety
+from places import ROOT
+from tiny_run import command, refused
+from transformer.inference import segments
+from transformer.inference.segments import source_language
+
+
+def change_config(folder: Path, change) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+
+
+WATCHED = """
+import json, os, sys
+seen = []
+def watch(event, arguments):
+    if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.listdir", "os.scandir"):
+        for each in arguments[:2]:
+            if isinstance(each, str | bytes | os.PathLike):
+                seen.append(os.path.abspath(os.fsdecode(each)))
+sys.addaudithook(watch)
+sys.path[:0] = [{root!r}, {tests!r}]
+from tiny_run import command
+for arguments in {commands!r}:
+    del seen[:]
+    ended = command(*arguments, stdin=b"a b\\ta b\\n")
+    near = sorted({{path for path in seen if path.startswith({outside!r})}})
+    print(json.dumps([arguments[0], ended.code, ended.out + ended.err, near]))
+"""
+MODES = [
+    mode
+    for mode in modes.TABLE
+    if mode.fits("translation") and mode.workdir and mode.name not in modes.READ_TEXT
+]
+
+
+@pytest.fixture
+def hostile(copy, tmp_path):
+    """A run whose config names places of the reader's machine, which `outside` stands for."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name in ("train.en", "train.de"):
+        (outside / name).write_text("secret\n" * 40)
+
+    def change(config):
+        config["name"] = "<script>alert(1)</script>$\\frac{[/b]"
+        config["sweep"]["storage"] = f"sqlite:///{outside}/study.db"
+        config["data"] |= {
+            "source": "files",
+            "path": str(outside),
+            "cache_dir": str(outside / "cache"),
+            "tfds_dir": str(outside / "tfds"),
+            "validation_source": f"{outside}/train.en",
+            "validation_target": f"{outside}/train.de",
+        }
+
+    change_config(copy, change)
+    # What some programs that open pictures take for a program.
+    (copy / "figures" / "map.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    text = (copy / "held_out" / "test.jsonl").read_text()
+    marked = text.replace('"source": "', '"source": "<script>alert(2)</script> ', 1)
+    (copy / "held_out" / "test.jsonl").write_text(marked)
+    return copy
+
+
+@pytest.mark.slow
+def test_no_mode_reads_or_writes_where_a_stranger_s_config_says(hostile, tmp_path):
+    outside = tmp_path / "outside"
+    before = sorted(outside.rglob("*"))
+    commands = [
+        [f"--mode={mode.name}", f"--workdir={hostile}"]
+        + ["--sentence=a b"] * ("sentence" in mode.flags)
+        for mode in MODES
+    ]
+    commands.append(
+        ["--mode=train", f"--workdir={hostile}", "--config.train.steps=41"]
+    )  # a control
+    program = WATCHED.format(
+        root=str(ROOT),
+        tests=str(ROOT / "tests" / "support"),
+        commands=commands,
+        outside=str(outside),
+    )
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {**os.environ, "HOME": str(home), "JAX_PLATFORMS": "cpu"}
+    environment["JAX_COMPILATION_CACHE_DIR"] = str(home / "xla")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    *uses, train = map(json.loads, done.stdout.splitlines())
+    for mode, code, said, near in uses:
+        assert (code, near) == (0, []), (mode, said)
+    assert sorted(outside.rglob("*")) == before
+    # Training reads its text, and says so; the cache is the reader's own.
+    assert f"reads {outside}/train.en, {outside}/train.de" in train[2]
+    assert str(outside / "train.en") in train[3]
+    assert str(outside / "cache") not in train[3]
+    page = (hostile / "report.html").read_text(encoding="utf-8")
+    assert "alert(1)" in page
+    assert "alert(2)" in page
+    assert "<script>alert" not in page
+    assert "map.png (cannot be read)" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "language"),
+    [
+        ({"train_source": "/secret/x.de", "train_target": "/secret/x.en"}, "de"),
+        ({"train_source": "../x.fr.gz", "train_target": "x.en"}, "fr"),
+        ({"train_source": "/secret/x.en", "train_target": "", "source_field": "ru"}, "ru"),
+        ({"train_source": "/secret.de/text", "train_target": "x.en"}, ""),
+    ],
+)
+def test_a_run_used_by_its_folder_alone_knows_the_language_but_no_place(changes, language):
+    config = base.get_config()
+    config.data.update({"source": "files", "path": "/secret", **changes})
+    assert source_language(config) == language
+    assert "/" in str(config.data.to_dict())  # the control
+    safety.forget_places(config, training=False)
+    assert source_language(config) == language
+    assert "/" not in str(config.data.to_dict())
+
+
+def test_translate_splits_by_the_rules_of_the_training_file_s_language(copy, monkeypatch):
+    files = {"source": "files", "train_source": "x.de", "train_target": "x.en"}
+    change_config(copy, lambda config: config["data"].update(files))
+    languages = set()
+    split = segments.split_sentences
+
+    def spy(text, language):
+        languages.add(language)
+        return split(text, language)
+
+    monkeypatch.setattr(segments, "split_sentences", spy)
+    ended = command("--mode=translate", f"--workdir={copy}", stdin=b"a b. c d.\n")
+    assert (ended.code, languages) == (0, {"de"}), ended.err
+
+
+@pytest.mark.parametrize("name", ["results.json", "figures", "held_out/test.jsonl", "translations"])
+def test_a_link_out_of_the_folder_is_refused_and_nothing_is_written_through_it(
+    copy, tmp_path, name
+):
+    outside = tmp_path / "outside"
+    shutil.move(copy / name, outside)
+    (copy / name).symlink_to(outside)
+    before = outside.stat().st_mtime_ns
+    for mode in ("evaluate", "report", "translate", "positions"):
+        says = (str(copy / name), "is a symbolic link out of the run's folder", str(outside))
+        refused(f"--mode={mode}", f"--workdir={copy}", says=says, stdin=b"a\n")
+    assert outside.stat().st_mtime_ns == before
+
+
+def test_the_folder_itself_its_checkpoints_and_links_within_may_be_links(copy, tmp_path):
+    shutil.move(copy / "checkpoints", tmp_path / "large")
+    (copy / "checkpoints").symlink_to(tmp_path / "large")
+    (copy / "again.json").symlink_to("results.json")
+    (tmp_path / "link").symlink_to(copy)
+    ended = command("--mode=translate", f"--workdir={tmp_path / 'link'}", stdin=b"a b\n")
+    assert ended.code == 0, ended.err
+
+
+def test_a_score_that_fetches_a_model_is_not_a_stranger_s_to_choose(copy):
+    change_config(copy, lambda config: config["evaluate"].update(sacrebleu_tokenizer="flores200"))
+    says = ("sacrebleu_tokenizer='flores200'", "from the network")
+    refused("--mode=evaluate", f"--workdir={copy}", says=says)
+
+
+UNPICKLING = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+
+
+def unpickled(source: str) -> list[str]:
+    """The lines of a program that could run what an array or a file of a stranger contains."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        names: list[str | None] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name.partition(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(node.module or "").partition(".")[0], *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Attribute):
+            names = [node.attr]
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            never = isinstance(node.value, ast.Constant) and node.value.value is False
+            names = [] if never else ["pickle"]
+        if {*names} & {*UNPICKLING, "read_pickle"}:
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_nothing_is_unpickled():
+    paths = [*(ROOT / "transformer").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")]
+    assert len(paths) > 100
+    found = {str(path): unpickled(path.read_text("utf-8")) for path in paths}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"import {module}" for module in sorted(UNPICKLING)),
+        *(f"from {module} import load" for module in sorted(UNPICKLING)),
+        "import json, pickle as p",
+        "from six.moves import cloudpickle",
+        "np.load(file, allow_pickle=True)",
+        "np.load(file, allow_pickle=trusted)",
+        "pandas.read_pickle(file)",
+        "from pandas import read_pickle",
+    ],
+)
+def test_what_unpickles_would_be_seen(line):
+    assert len(unpickled(f"def read(file):\n    {line}\n")) == 1
+    assert unpickled("import json\nnp.load(file, allow_pickle=False)\nnp.load(file)") == []

@@ -1,0 +1,97 @@
+"""A run goes on only with the text and the tokenizer that it began with."""
+
+import re
+
+import pytest
+from run_folders import content, steps
+
+from configs import base
+from runs import without_search
+from tiny_run import command, refused, without_pictures
+from transformer import tasks, workdir
+from transformer.data.tokenizer import load_tokenizer
+from transformer.errors import UserError
+from transformer.tasks.translation import TranslationTask
+
+
+def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny, copy, tmp_path):
+    config = workdir.load_config(copy)
+    config.data.seed = 1
+    other = TranslationTask(config)
+    assert other.fingerprint() != TranslationTask(workdir.load_config(copy)).fingerprint()
+    before = content(copy)
+    # As if the files of the text had been edited: the config is the same, the text is not.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            TranslationTask, "__init__", lambda self, *_, **__: vars(self).update(vars(other))
+        )
+        says = ("were trained with the tokenizer", "restore the original text")
+        refused(f"--config={tiny.config}", f"--workdir={copy}", says=says)
+    assert content(copy) == before
+    with pytest.raises(UserError, match=r"validation.jsonl is not the validation text of this"):
+        other.save_assets(copy)
+    refused("--mode=translate", f"--workdir={copy}", says="restore the original text or tokenizer")
+
+
+@pytest.mark.slow
+def test_another_text_with_the_same_tokenizer_is_refused_and_replaces_nothing(tiny, tmp_path):
+    adopted = tiny.workdir / "tokenizer.model"
+    words = [piece for piece in load_tokenizer(adopted).pieces(range(4, 12)) if piece.strip("▁")]
+    lines = [f"{a} {b} {c}\n" for a in words for b in words for c in words[:3]]
+    files = {"train": lines[20:], "validation": lines[:10], "test": lines[10:20]}
+    arguments = [
+        f"--config={tiny.config}",
+        f"--workdir={tmp_path / 'run'}",
+        "--config.data.source=files",
+        f"--config.data.path={tmp_path}",
+        f"--config.tokenizer.model={adopted}",
+        "--config.train.steps=4",
+        "--config.train.evaluate_every=2",
+    ]
+    for split, own in files.items():
+        (tmp_path / split).write_text("".join(own))
+        arguments += [f"--config.data.{split}_{side}={split}" for side in ("source", "target")]
+    with without_pictures(), without_search():
+        assert (ended := command(*arguments)).code == 0, ended.err
+        before = content(tmp_path / "run")
+        (tmp_path / "train").write_text("".join(lines[21:]))
+        says = (f"the run in {tmp_path / 'run'} was trained on text with", "restore the original")
+        refused(*arguments, "--config.train.steps=6", says=says)
+        assert content(tmp_path / "run") == before
+        # The control: with its own text, from elsewhere, it goes on.
+        (tmp_path / "moved").mkdir()
+        for split, own in files.items():
+            (tmp_path / "moved" / split).write_text("".join(own))
+        cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
+        place = f"--config.data.path={tmp_path / 'moved'}"
+        ended = command(*arguments, place, cache, "--config.train.steps=6")
+        assert ended.code == 0, ended.err
+    assert max(steps(tmp_path / "run")) == 6
+
+
+SOURCES = {"translation": "copy", "language_model": "copy", "classification": "toy_reviews"}
+SMALL = {
+    "tokenizer.kind": "word",
+    "tokenizer.vocab_size": 60,
+    "data.max_oov_rate": 1.0,
+    "data.context": 16,
+    "model.d_model": 8,
+    "model.num_heads": 2,
+}
+
+
+@pytest.mark.parametrize("task", ["translation", "language_model", "classification"])
+def test_the_digest_of_a_text_is_that_of_its_tokens(tmp_path, task):
+    def digest(changes, cache="cache"):
+        config = base.get_config()
+        config.task, config.data.source = task, SOURCES[task]
+        config.data.cache_dir = str(tmp_path / cache)
+        config.data.train_size, config.data.validation_size, config.data.test_size = 300, 20, 20
+        config.update_from_flattened_dict({**SMALL, **changes})
+        return tasks.REGISTRY[task](config).text_digest()
+
+    own = digest({})
+    assert re.fullmatch("[0-9a-f]{24}", own)
+    assert digest({}) == digest({}, "another cache") == own
+    assert digest({"seed": 5, "data.batch_tokens": 512}) == own
+    assert digest({"data.seed": 7}) != own

@@ -1,0 +1,131 @@
+"""A run is resumed in its folder by the same command, by one process at a time, or left alone."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from run_folders import content, corrupt_file, steps, translate
+
+from places import ROOT
+from tiny_run import STEPS, command, refused
+from transformer import workdir
+from transformer.storage.checkpoint import Checkpoints
+from transformer.storage.step_files import MetricsWriter
+from transformer.train import Trainer
+
+
+def test_a_finished_run_says_so_and_does_not_train_again(tiny, copy):
+    before = content(copy)
+    ended = command(f"--config={tiny.config}", f"--workdir={copy}")
+    assert ended.code == 0
+    assert f"{copy} is finished, {STEPS} steps" in ended.out
+    assert "It ended by config.train.steps: raise it" in ended.out
+    assert "validation at step" not in ended.out
+    assert content(copy) == before
+
+
+def test_a_run_of_another_config_is_left_alone_and_the_keys_that_differ_are_named(tiny, copy):
+    before = content(copy)
+    ended = refused(
+        f"--config={tiny.config}",
+        f"--workdir={copy}",
+        "--config.model.num_heads=4",
+        "--config.data.source=reverse",
+        "--config.decode.beam_size=2",
+        says=("model.num_heads (there 2, here 4)", "(there 'copy', here 'reverse')", "folder"),
+    )
+    assert "beam_size" not in ended.err  # it may differ
+    assert content(copy) == before
+    refused(
+        "--mode=translate",
+        f"--workdir={copy}",
+        "--config.model.d_model=32",
+        says="model.d_model (there 16, here 32)",
+    )
+
+
+def test_a_key_newer_than_the_run_has_its_default(copy):
+    path = copy / "config.json"
+    saved = json.loads(path.read_text())
+    del saved["optimizer"]["clip_norm"]
+    path.write_text(json.dumps(saved))
+    assert workdir.load_config(copy).optimizer.clip_norm == 0.0
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monkeypatch):
+    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
+    write = MetricsWriter.write
+
+    def interrupt(self, step, split, values):
+        write(self, step, split, values)
+        if step == 50:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsWriter, "write", interrupt)
+        handler = signal.getsignal(signal.SIGTERM)
+        ended = command(*arguments)
+        assert signal.getsignal(signal.SIGTERM) is handler
+    assert ended.code == 143, ended.err
+    assert "resuming from step 40" in ended.out
+    assert "SIGTERM: saved step 50; start the same command again to resume" in ended.out
+    assert 50 in steps(copy)
+    assert json.loads((copy / "results.json").read_text())["step"] == STEPS
+
+    corrupt_file(copy / "checkpoints" / "50")
+    ended = command(*arguments)
+    assert ended.code == 0, ended.err
+    assert re.search(r"checkpoint \S+/50 is damaged .*going back to the one before", ended.out)
+    assert "resuming from step 40" in ended.out
+    assert json.loads((copy / "results.json").read_text())["step"] == 60
+    assert 60 in steps(copy)
+    assert 50 not in steps(copy)
+    [aside] = copy.glob("unreadable_50_*")
+    assert any(aside.iterdir())
+    logged = [json.loads(line)["step"] for line in (copy / "metrics.jsonl").open()]
+    assert logged == sorted(logged)
+    assert logged.count(50) == 1
+
+
+def test_an_interrupted_training_ends_with_the_code_of_its_signal(tiny, copy, monkeypatch):
+    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
+    monkeypatch.setattr(Trainer, "_log", lambda self, *_: signal.raise_signal(signal.SIGINT))
+    ended = command(*arguments)
+    assert ended.code == 130, ended.err
+    assert "SIGINT: saved step 50" in ended.out
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from transformer import workdir
+
+with workdir.locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_folder_has_one_training_at_a_time_and_a_killed_one_leaves_it_free(tiny, copy):
+    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=41"]
+    command_line = [sys.executable, "-c", HOLD, copy]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command_line, cwd=ROOT, text=True, **pipes)
+    assert process.stdout.readline() == "locked\n"
+    before = content(copy)
+    refused(*arguments, says=(f"another process trains in {copy}", "another folder"))
+    assert content(copy) == before
+    assert translate(copy).code == 0  # reading is free
+    process.kill()
+    process.communicate()
+    ended = command(*arguments)
+    assert ended.code == 0
+    metric = workdir.load_config(copy).train.best_metric
+    with Checkpoints(copy / "checkpoints", best_metric=metric, read_only=True) as checkpoints:
+        best = checkpoints.best_step()  # 40 or 41, by rounding
+    assert steps(copy) == {40: [20, 40, 41], 41: [40, 41]}[best]  # two up to it, and the newest
