@@ -11,7 +11,7 @@ from experiments.attention import snapshot_figures
 from experiments.display import training_curves
 from experiments.report import page
 from runs import lines
-from tiny_run import command, shared_run, without_pictures
+from tiny_run import command, without_pictures
 from tiny_sweep import rows, write_config
 from transformer import workdir
 from transformer.storage.checkpoint import Checkpoints
@@ -22,17 +22,6 @@ RAISED = 48
 
 class Killed(BaseException):
     """Ends a command without its leave."""
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
-
-
-@pytest.fixture
-def copy(tiny, tmp_path):
-    """A copy of the run's folder, to be changed."""
-    return tiny.copy(tmp_path / "copy")
 
 
 def results(folder) -> dict:
