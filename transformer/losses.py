@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Shaped
 
-# float32 logits that a device holds at a time for each run, by platform. On a CPU 4 MiB, which stay
-# in its cache: over 10,002 tokens the loss and its gradient took half the time that they take with
-# 16 MiB. An accelerator has none, and each chunk reads and writes the gradient of the whole
-# table: with 256 MiB, a batch of 25,000 tokens and 32,000 subwords is 12 chunks.
-CHUNK_LOGITS = {"cpu": 2**20, "gpu": 2**26, "tpu": 2**26}
+# float32 logits that a device holds at a time for each run, by platform. On a CPU 8 MiB: with more,
+# they leave its cache, and with less, the gradient of the whole table is read and written more
+# often, as for each chunk. An accelerator has no such cache: with 256 MiB, a batch of 25,000 tokens
+# and 32,000 subwords is 12 chunks.
+CHUNK_LOGITS = {"cpu": 2**21, "gpu": 2**26, "tpu": 2**26}
 ROWS = "data"  # axis of the mesh of devices that divide the rows of a batch
 
 
@@ -186,8 +186,8 @@ def _row_nll(features, table, labels, weights, smoothing, r_drop):
     chunks = _cut(features, table, labels, weights, r_drop)
 
     def body(i, nll):
-        _, log_normalizer, label_logits = _logits(*chunks.take(i)[:2], table)
-        return nll.at[i].set(log_normalizer - label_logits)
+        logits, label_logits = _logits(*chunks.take(i)[:2], table)
+        return nll.at[i].set(jax.nn.logsumexp(logits, axis=-1) - label_logits)
 
     nll = jax.lax.fori_loop(0, chunks.turns, body, jnp.zeros(chunks.labels.shape, jnp.float32))
     return (), (chunks.restore(nll, labels.shape) * weights).sum(axis=1)
@@ -215,14 +215,16 @@ def _sums_and_gradients(features, table, labels, weights, smoothing, r_drop):
         new, d_logits = _chunk_sums(chunk, table, smoothing, r_drop)
         d_logits = d_logits.astype(features.dtype)
         own = jnp.einsum("PNV,VD->PND", d_logits, table.astype(features.dtype))
-        d_table += jnp.einsum("PNV,PND->VD", d_logits, chunk[0], preferred_element_type=jnp.float32)
+        d_table += jnp.einsum("PNV,PND->DV", d_logits, chunk[0], preferred_element_type=jnp.float32)
         return (jax.tree.map(jnp.add, sums, new), d_table), d_features.at[i].set(own)
 
     zero = jnp.zeros((), jnp.float32)
-    start = (zero, zero, zero), jnp.zeros(table.shape, jnp.float32)
+    # Transposed: otherwise, a CPU would transpose the gradient by the logits, not the features.
+    start = (zero, zero, zero), jnp.zeros(table.shape[::-1], jnp.float32)
     zeros = jnp.zeros_like(chunks.features)
     totals, d_features = jax.lax.fori_loop(0, chunks.turns, body, (start, zeros))
-    return totals, chunks.restore(d_features, features.shape)
+    sums, d_table = totals
+    return (sums, d_table.T), chunks.restore(d_features, features.shape)
 
 
 def _backward(residuals, cotangents):
@@ -289,25 +291,29 @@ def _cut(features, table, labels, weights, r_drop):
 
 
 def _logits(features, labels, table):
-    """Returns the logits of one chunk in float32, their logsumexp, and those of the labels."""
+    """Returns the logits of one chunk in float32, and those of the labels."""
     logits = jnp.einsum(
         "PND,VD->PNV", features, table.astype(features.dtype), preferred_element_type=jnp.float32
     )
-    label_logits = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    return logits, jax.nn.logsumexp(logits, axis=-1), label_logits
+    return logits, jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
 
 
 def _chunk_sums(chunk, table, smoothing, r_drop):
     """Returns (loss, nll, correct) of one chunk, and the gradient of loss by its logits."""
     features, labels, weights = chunk
-    logits, log_normalizer, label_logits = _logits(features, labels, table)
+    logits, label_logits = _logits(features, labels, table)
+    largest = logits.max(axis=-1)
+    # The logsumexp, written out: its exponentials are those of the gradient.
+    exponentials = jnp.exp(logits - largest[..., None])
+    normalizer = exponentials.sum(axis=-1)
+    log_normalizer = largest + jnp.log(normalizer)
     nll = log_normalizer - label_logits
     uniform = log_normalizer - logits.mean(axis=-1)
     loss = (1.0 - smoothing) * nll + smoothing * uniform
-    correct = label_logits >= logits.max(axis=-1)
+    correct = label_logits >= largest
     is_label = jnp.arange(table.shape[0]) == labels[..., None]
     target = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / table.shape[0]
-    d_logits = jnp.exp(logits - log_normalizer[..., None]) - target
+    d_logits = exponentials * (1.0 / normalizer)[..., None] - target
     if r_drop is not None:
         divergence, gradient = _divergences(logits - log_normalizer[..., None])
         loss += 0.5 * r_drop * divergence
