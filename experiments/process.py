@@ -27,6 +27,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of glibc's mallopt, se
 COMPILED = "/jax/core/compile/backend_compile_duration"  # jax's name of the event
 LONG_COMPILATION = 0.1  # seconds; the many short ones free little
 BROKEN_PIPE = 0  # the exit code where nobody reads on, as in `| head`: what was asked for was given
+CLOSED = "nobody reads standard output any more: the command goes on without it, until Ctrl-C"
 INTERRUPTED = 130
 
 
@@ -85,15 +86,17 @@ def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
         line = explain(error, place, memory)
         if line is None:
             raise
-        print(f"error: {line}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the code says so, too
+            print(f"error: {line}", file=sys.stderr)
         return 2
 
 
 class _Lines(logging.Handler):
     """Prints lines to a stream of `sys`, as it is then: a progress bar takes its place.
 
-    A line that cannot be printed ends the command, as an answer that cannot. It is written at once
-    with its end, so that lines of several loggers and threads do not mix.
+    If nobody reads them any more, as after `| head` or Ctrl-C with `| tee`, the work goes on
+    without them. Any other error of the stream ends the command, as that of an answer does. A line
+    is written at once with its end, so that lines of several loggers and threads do not mix.
     """
 
     def __init__(self, stream: str):
@@ -102,8 +105,18 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         stream = getattr(sys, self._stream)
-        stream.write(f"{self.format(record)}\n")
-        stream.flush()
+        try:
+            stream.write(f"{self.format(record)}\n")
+            stream.flush()
+        except BrokenPipeError:
+            _discard(stream)
+            if self._stream == "stdout":
+                _Lines("stderr").emit(logging.makeLogRecord({"msg": CLOSED}))
+
+
+def _discard(stream: Any) -> None:
+    """Sends nowhere what a stream has in its buffer and what it still gets."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextlib.contextmanager
@@ -195,8 +208,8 @@ def share_freed_memory() -> None:
 def run_process(main: Callable[[], int]) -> int:
     """Returns the exit code of a command that has the process to itself.
 
-    A pipe that nobody reads any more (`| head`) and Ctrl-C end it without a word. Streams that are
-    closed are those of the null device, so that no file gets their descriptors.
+    An answer to a pipe that nobody reads any more (`| head`) and Ctrl-C end it without a word.
+    Streams that are closed are those of the null device, so that no file gets their descriptors.
     """
     _open_streams()
     try:
@@ -218,7 +231,7 @@ def run_process(main: Callable[[], int]) -> int:
         try:
             stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            _discard(stream)
     return code
 
 

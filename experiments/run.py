@@ -86,6 +86,10 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
             trainer.on_start = functools.partial(_score_start, task, config, folder)
         if not trainer.run():
             return trainer.stop_signal
+        if workdir.is_scored(folder, workdir.newest_step(folder)):
+            # The last evaluation had failed, so weights were chosen without it.
+            for name in ("results.json", weights.CHOICE):
+                (folder / name).unlink(missing_ok=True)
     if workdir.is_scored(folder, workdir.newest_step(folder)):
         results = workdir.known_results(folder)
     else:
@@ -226,7 +230,8 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
 
     # The task's own, which is compiled.
     trained = dataclasses.replace(trained, predictor=task.predictor)
-    print_results(results, config.task)
+    with contextlib.suppress(BrokenPipeError):  # as lines of the log, which nobody reads either
+        print_results(results, config.task)
     logger.info("drawing ...")
     with _picture("the examples", folder):
         modes.show(task, trained.variables, folder)

@@ -65,7 +65,8 @@ class Progress:
 
     def __init__(self, total: int, start: int, unit: str):
         self._unit, self._total = unit, total
-        self._terminal = sys.stderr.isatty()
+        # The bar prints what is logged meanwhile above itself, where a log file would miss it.
+        self._terminal = sys.stderr.isatty() and sys.stdout.isatty()
         self._bar = RichProgress(
             TextColumn("step"),
             MofNCompleteColumn(),

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, which get a printed answer at once, even while XLA compiles."""
+"""SIGINT, SIGTERM and SIGHUP, which get a printed answer at once, even while XLA compiles."""
 
 import contextlib
 import logging
@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 logger = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME = 1.0  # seconds within which a second signal counts as a copy of the first
 GRACE = 3.0  # seconds that an interrupted program may take to end by itself
 
@@ -38,6 +38,9 @@ class _Answering:
 
     Python runs its handlers between two instructions of the main thread, which may take a minute
     while XLA compiles. So a separate thread reads each signal from a pipe.
+
+    SIGHUP says that the terminal is closed, as by a lost connection: nothing is written to it from
+    then on, since that would fail. It stays ignored if it is, as with `nohup`.
     """
 
     answer = ""
@@ -52,7 +55,11 @@ class _Answering:
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(readable,), daemon=True)
         self._watcher.start()
-        self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        self._terminals = [number for number in range(3) if os.isatty(number)]
+        numbers = [
+            n for n in SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN
+        ]
+        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
         self._previous_pipe = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
         return self
 
@@ -75,9 +82,15 @@ class _Answering:
                 first = time.monotonic()
                 with contextlib.suppress(OSError, ValueError):  # nobody reads any more
                     self._say(f"{name(byte[0])}: {self.answer}")
+                if byte[0] == signal.SIGHUP:
+                    self._leave_terminal()
                 self._said.set()
                 self._answered(byte[0])
         os.close(pipe)
+
+    def _leave_terminal(self) -> None:
+        for number in self._terminals:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
 
     def _say(self, line: str) -> None:
         """Is called in the watching thread."""
@@ -90,7 +103,7 @@ class _Answering:
 
 
 class StopSignals(_Answering):
-    """A context in which SIGINT and SIGTERM are stored in `received` and do not end the program."""
+    """A context in which a signal is stored in `received` and does not end the program."""
 
     answer = "saving, then stopping; repeat it to stop at once"
 
@@ -149,7 +162,7 @@ class StopSignals(_Answering):
 
 
 class EndSignals(_Answering):
-    """A context in which SIGINT and SIGTERM raise `Interrupted`; soon after, the process ends."""
+    """A context in which a signal raises `Interrupted`; soon after, the process ends."""
 
     answer = "ending"
 

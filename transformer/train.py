@@ -83,7 +83,7 @@ class Trainer:
     def run(self) -> bool:
         """Trains from the newest checkpoints; returns whether the end was reached.
 
-        On SIGINT or SIGTERM all states are saved and the training ends early.
+        On SIGINT, SIGTERM or SIGHUP all states are saved and the training ends early.
 
         Raises:
           RunError: the loss of the only run is not finite in too many steps.
@@ -179,8 +179,10 @@ class Trainer:
                         self._save(state, step, self._trained if by_clock else due)
                         self._unsaved = 0.0
                     wanted = not due or self._evaluate(state, step, due, progress)
-                    # If the time is up only since then, one more step is due.
+                    # By the time that was recorded: if it is up only since then, a step is due.
                     over += [i for i in due if self.runs[i].ended(step)]
+                    if due:
+                        self._spend()
                     active = [i for i in self._trained if i not in over]
                     if self.stop_signal is not None or not (wanted and active):
                         break
@@ -274,7 +276,6 @@ class Trainer:
                     run.give_up_evaluation(step)
             raise
         progress.note(step, mean_of(numbers))
-        self._spend()
         return not self.on_evaluation(step, numbers[0])
 
     def _try(self, work: Callable[[], Any], what: str, progress: Progress) -> Any:

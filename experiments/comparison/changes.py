@@ -11,6 +11,7 @@ from jaxtyping import Float
 from experiments.comparison.outputs import TASKS
 from experiments.comparison.systems import System
 from experiments.display.web_page import shortened
+from experiments.measures.significance import ROUNDING
 from transformer.metrics.registry import find
 
 SHOWN = 10  # texts of each direction
@@ -58,8 +59,8 @@ def find_changes(task: str, systems: Sequence[System]) -> list[Changes]:
     for system in systems[1:]:
         gained = sign * (_text_scores(task, system) - before)
         order = np.argsort(-gained, kind="stable")
-        better = [int(i) for i in order[:SHOWN] if gained[i] > 0]
-        worse = [int(i) for i in order[::-1][:SHOWN] if gained[i] < 0]
+        better = [int(i) for i in order[:SHOWN] if gained[i] > ROUNDING]
+        worse = [int(i) for i in order[::-1][:SHOWN] if gained[i] < -ROUNDING]
 
         def change(i: int, system: System = system, gained: np.ndarray = gained) -> Change:
             amount = format(sign * gained[i] * metric.scale, f"+{metric.format}")

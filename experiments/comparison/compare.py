@@ -19,6 +19,7 @@ from experiments.comparison.training import (
     draw_training,
     parse_levels,
     read_training,
+    stopped_notes,
     training_table,
 )
 from experiments.display import web_page
@@ -62,7 +63,7 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
         for c in comparisons
     ]
     training, more = read_training(task, systems, [c.measure.name for c in comparisons], levels)
-    about = notes(task, systems, comparisons) + more
+    about = notes(task, systems, comparisons) + stopped_notes(systems) + more
     trained = [] if training is None else [training_table(systems, training)]
     signed = signatures(task, systems)
     title = "Comparison" + (f" on {options.set}" if options.set else "")

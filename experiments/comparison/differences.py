@@ -13,6 +13,7 @@ from experiments.comparison.systems import System
 from experiments.measures.significance import (
     EQUAL,
     RESAMPLES,
+    ROUNDING,
     holm,
     resample,
     run_exchange_test,
@@ -158,6 +159,8 @@ def _difference(
     """A difference before the correction; `drawn` are differences on resamples of the texts."""
     ours, theirs = ([measure.score(own) for own in runs] for runs in (counts, baseline))
     mean = float(np.mean(ours) - np.mean(theirs))
+    if abs(mean) <= ROUNDING:  # the means of three and of two equal scores may differ by it
+        mean = 0.0
     half, p_bootstrap = t_test(mean, float(drawn.var()), len(counts[0]), ours, theirs)
     if len(ours) == len(theirs) == 1:
         p_exchange = measure.test(counts[0], baseline[0], draws)

@@ -148,7 +148,7 @@ def read_likelihoods(folder: Path, scores: dict[str, Any], config: ConfigDict) -
     """The scores of a language model for the segments that it keeps; see `Task.read`.
 
     Its texts are comparable if they are the same, whatever their tokens: bits per byte count the
-    bytes of a segment and one for its end.
+    bytes of a segment, and one for its end unless the text is one document, whose end is not read.
     """
     path = folder / LIKELIHOODS
     rows = read_rows(path, FIELDS)
@@ -160,8 +160,9 @@ def read_likelihoods(folder: Path, scores: dict[str, Any], config: ConfigDict) -
     if not np.isfinite(nats).all() or (tokens < 1).any():
         raise UnreadableError(path, "a number is not finite, or a segment has no tokens")
     texts = [row[2] for row in rows]
+    end = config.data.documents != "file"
     # A line end is one byte.
-    size = np.array([len(text.replace("⏎", "\n").encode()) + 1 for text in texts], np.float64)
+    size = np.array([len(text.replace("⏎", "\n").encode()) + end for text in texts], np.float64)
     return Outputs(
         given={LIKELIHOODS: texts},
         shown={"text": texts},

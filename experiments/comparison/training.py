@@ -14,6 +14,7 @@ from experiments.comparison.table import title_of
 from experiments.display.text_table import NO_NUMBER
 from experiments.display.training_curves import WIDTH, light_grid, new_figure, read_curves
 from experiments.environment import ENVIRONMENT
+from experiments.evaluation.ended import stopped_runs
 from experiments.measures.registry import REGISTRY
 from experiments.report.numbers import Table
 from transformer import workdir
@@ -113,6 +114,12 @@ def read_training(
     if len(machines) > 1:
         notes.append(f"The minutes are of different machines: {'; '.join(sorted(machines))}.")
     return Training(metric, courses, list(levels) or [shared]), notes
+
+
+def stopped_notes(systems: Sequence[System]) -> list[str]:
+    """Returns a note if some runs were interrupted, and scored before the end of their training."""
+    stopped = stopped_runs(run.folder for system in systems for run in system.runs)
+    return [f"Scored before the end of the training: {', '.join(stopped)}."] if stopped else []
 
 
 def training_table(systems: Sequence[System], training: Training) -> Table:

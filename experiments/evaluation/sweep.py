@@ -7,6 +7,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from experiments import run
+from experiments.evaluation.ended import stopped_runs
 from experiments.evaluation.evaluate import is_finished, prepare_evaluation
 from experiments.options import Options
 from experiments.report.numbers import main_split
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 def finished_runs(folder: Path) -> list[Path]:
     """Returns the folders of a sweep's finished runs, by number; says which are not finished.
 
+    Runs that were scored before the end of their training are among them, and named.
+
     Raises:
       UserError: none is finished, or a file of a run is damaged.
     """
@@ -32,6 +35,8 @@ def finished_runs(folder: Path) -> list[Path]:
         )
     if left := [own.name for own in runs if own not in finished]:
         logger.warning(f"left out, as they are not finished: {', '.join(left)} of {folder}/trials")
+    if stopped := stopped_runs(finished):
+        logger.warning(f"scored before the end of the training: {', '.join(stopped)}")
     return finished
 
 

@@ -53,8 +53,7 @@ def fetch(config: ConfigDict, folder: Path) -> Iterator[Path]:
 
 def _fetch_one(download: Download, corpus: Corpus, place: Path) -> None:
     """Makes the files of a download, if they are not there as they were fetched."""
-    record = _read_record(place)
-    known = record.get(download.name)
+    known = _read_record(place).get(download.name)
     there = {name: _sha256(place / name) for name in download.outputs}
     if known and there == known["files"]:
         print(f"{', '.join(download.outputs)}: there since an earlier fetch", flush=True)
@@ -71,32 +70,38 @@ def _fetch_one(download: Download, corpus: Corpus, place: Path) -> None:
     try:
         if not download.checksum:
             _check_first(download, known, sha256, place)
-        _keep(download, part, place, url)
+        _keep(download, part, place, url, sha256)
     except UserError:
         if url != BY_HAND:  # which may be the user's only copy
             _forget(part)
         raise
     _forget(part)
-    files = {name: _sha256(place / name) for name in download.outputs}
-    record[download.name] = {"url": url, "sha256": sha256, "files": files}
-    write_json(place / RECORD, record)
 
 
-def _keep(download: Download, part: Path, place: Path, url: str) -> None:
-    """Gives the files of a download their names."""
-    if download.outputs == (download.name,):
-        part.replace(place / download.name)
-        return
+def _keep(download: Download, part: Path, place: Path, url: str, sha256: str) -> None:
+    """Records the files of a download, and gives them their names."""
     # None gets its name before the archive has been read to its end, and found whole.
     with tempfile.TemporaryDirectory(prefix=".unpacked", dir=place) as unpacked:
-        try:
-            unpack(part, download, Path(unpacked))
-        except UserError as error:
-            if url != BY_HAND:
-                raise
-            raise UserError(f"{error}; {part} was {BY_HAND}: replace or delete it") from None
-        for name in download.outputs:
-            Path(unpacked, name).replace(place / name)
+        made = {name: Path(unpacked, name) for name in download.outputs}
+        if download.outputs == (download.name,):
+            made = {download.name: part}
+        else:
+            _unpack(part, download, Path(unpacked), url)
+        files = {name: _sha256(path) for name, path in made.items()}
+        # First, since a later command takes a file that is not recorded for the user's own.
+        entry = {"url": url, "sha256": sha256, "files": files}
+        write_json(place / RECORD, {**_read_record(place), download.name: entry})
+        for name, path in made.items():
+            path.replace(place / name)
+
+
+def _unpack(part: Path, download: Download, folder: Path, url: str) -> None:
+    try:
+        unpack(part, download, folder)
+    except UserError as error:
+        if url != BY_HAND:
+            raise
+        raise UserError(f"{error}; {part} was {BY_HAND}: replace or delete it") from None
 
 
 def _read_record(place: Path) -> dict[str, Any]:

@@ -1,14 +1,20 @@
 """The end of a sweep: writes the results, and reports which trials are missing."""
 
+import contextlib
+import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from experiments.sweeps.listing import fixed_keys, list_differences
 from experiments.sweeps.plan import trial_folder
 from experiments.sweeps.results.outcomes import Trial
 from experiments.sweeps.results.page import write_results
 from experiments.sweeps.saved import command_of
 from experiments.sweeps.study import Study
+from transformer import workdir
+from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +39,7 @@ def summarise(study: Study, folder: Path) -> None:
         again = "--config.sweep.retry_failed=True tries them again"
         logger.info(f"trials {numbers_of(failed)} failed; {again}")
     trials = [
-        Trial(number, values, trial_folder(folder, number), states[number], notes[number])
+        _trial(study, number, values, states[number], notes[number])
         for number, values in study.values().items()
         if number in states
     ]
@@ -50,3 +56,20 @@ def summarise(study: Study, folder: Path) -> None:
     ):
         logger.info(f"wrote {path}")
     logger.info((folder / "results.md").read_text(encoding="utf-8"))
+
+
+def _trial(study: Study, number: int, values: Mapping[str, Any], state: str, note: str) -> Trial:
+    """A trial for the results; one that was trained further by itself is not complete."""
+    if state == "complete" and (changed := _changes(study, number)):
+        state, note = "changed", f"trained again apart from the sweep: {changed}"
+    return Trial(number, dict(values), trial_folder(study.folder, number), state, note)
+
+
+def _changes(study: Study, number: int) -> str:
+    """The keys in which the config of a trial's run is not that of its sweep, with both values."""
+    with contextlib.suppress(UserError):  # a folder whose config was lost has its scores still
+        trial = study.trial(number)
+        own = workdir.load_config(trial.folder)
+        keys = (json.loads(json.dumps(fixed_keys(each))) for each in (trial.config, own))
+        return list_differences(*keys)
+    return ""

@@ -251,13 +251,13 @@ class Worker:
         trainer = Trainer([Run(task, trial.config, trial.folder)], train_step=step, snapshots=False)
         self._steps[key] = trainer.train_step
         _prepare([trial], trainer.runs)
-        pruned, total_steps = False, trainer.runs[0].total_steps
+        pruned, [training] = False, trainer.runs
 
         # It must not name the trainer: in a cycle its states would stay for the next trial.
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
             unpromising = self.study.report(attempt, numbers[trial.config.train.best_metric], step)
-            pruned = unpromising and step < total_steps
+            pruned = unpromising and not training.ended(step)
             return pruned
 
         trainer.on_evaluation = report

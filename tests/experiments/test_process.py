@@ -21,7 +21,7 @@ from jax._src import monitoring
 from matplotlib.figure import Figure
 
 from experiments.display.figure_files import save_figure
-from experiments.process import explain, keep_program_memory, logging_to
+from experiments.process import CLOSED, explain, keep_program_memory, logging_to
 from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
@@ -47,6 +47,10 @@ sys.exit(run_process(main))
 # Wider than the buffer of a pipe.
 TABLES = "from experiments.text_io import print_table; from rich.table import Table; "
 TABLES += "print_table(Table('x' * 10**5)); print_table(Table('y'))"
+LOG = "say('x' * 10**6); say('y'); print('z'); print('worked', file=sys.stderr)"
+# Answered when nobody reads it any more.
+MISTAKE = "import time; time.sleep(0.5); from experiments.process import exit_code; "
+MISTAKE += "return exit_code(lambda: len(open('/missing').read()), '', '')"
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,10 @@ def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
         ("print('x')", ">&- 2>&-", "0\n"),
         ("print('x'); print('y', file=sys.stderr)", "2>&-", "0\n"),
         ("print('x' * 10**6)", "| head -c 1", "0\n"),
-        ("say('x' * 10**6)", "| head -c 1", "0\n"),
+        # The log is not the answer: the work goes on.
+        (LOG, "| head -c 1", f"{CLOSED}\nworked\n0\n"),
+        (LOG, "2>&1 | head -c 1", "0\n"),
+        (MISTAKE, "2>&1 | true", "2\n"),
         (TABLES, "| head -1", "0\n"),
         ("print('x'); signal.raise_signal(signal.SIGINT)", "", "SIGINT: ending\n130\n"),
         ("print('\\udcff'); print('\\udcff', file=sys.stderr)", "", "\\udcff\n0\n"),

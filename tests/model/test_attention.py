@@ -192,6 +192,26 @@ def test_softmax_is_in_float32_whatever_the_compute_type():
     assert np.abs(rounded.sum(-1) - 1.0).max() > 1e-4
 
 
+def test_bfloat16_scores_are_divided_by_the_root_in_float32():
+    width, found = 48, []
+    queries, keys = (random(B, n, H, width, seed=n).astype(jnp.bfloat16) for n in (L, M))
+    scaled_dot_product_attention(
+        queries,
+        keys,
+        keys,
+        jnp.ones((1, 1, 1, M), bool),
+        score_mod=lambda scores, _: found.append(scores) or scores,
+    )
+    wide = (np.asarray(x, np.float64) for x in (queries, keys))
+    products = np.einsum("BLHK,BMHK->BHLM", *wide)
+    [scores] = found
+    assert scores.dtype == jnp.float32
+    root = (products**2).sum() / (products * scores).sum()
+    assert abs(root / width**0.5 - 1.0) < 5e-4  # queries are rounded, up and down
+    # Control: the root that bfloat16 has.
+    assert abs(float(jnp.bfloat16(width**0.5)) / width**0.5 - 1.0) > 1e-3
+
+
 @pytest.mark.parametrize(("heads", "shared"), [(2, 2), (4, 2)], ids=["each its own", "in groups"])
 def test_value_norms_are_of_each_value_times_its_heads_rows_of_the_output(heads, shared):
     config = tiny_config(num_heads=heads, num_kv_heads=shared, head_size=K)

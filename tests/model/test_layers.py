@@ -70,6 +70,17 @@ def test_embeddings_are_rows_of_the_table_times_the_root_of_the_width():
     np.testing.assert_allclose(vectors[0], [2.0 * table[16], 2.0 * table[0]], rtol=1e-6)
 
 
+def test_embeddings_of_bfloat16_are_rounded_once():
+    config = tiny_config(d_model=300, dtype="bfloat16")
+    table = random(17, 300)
+    [vectors] = Embedding(17, config).apply({"params": {"table": table}}, jnp.arange(17)[None])
+    expected = (table * 300**0.5).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(vectors, expected)
+    # Control: what a root of bfloat16 would give.
+    twice = table.astype(jnp.bfloat16) * jnp.bfloat16(300**0.5)
+    assert np.mean(np.asarray(twice != expected)) > 0.5
+
+
 def test_residual_connections_norm_after_or_before():
     x = random(B, L, D)
     for position in ("post", "pre"):
@@ -126,6 +137,17 @@ def test_dropout_keeps_its_share_and_the_expectation(rate):
     assert abs(kept.mean() - (1 - rate)) < 4 * (rate * (1 - rate) / n) ** 0.5
     np.testing.assert_allclose(out[kept], 1 / (1 - rate), rtol=1e-6)
     assert abs(out.mean() - 1.0) < 4 * (rate / (1 - rate) / n) ** 0.5
+
+
+def test_bfloat16_keeps_the_expectation():
+    x = random(*LARGE).astype(jnp.bfloat16)
+    out = drop(x, 0.1)
+    assert out.dtype == jnp.bfloat16
+    kept, wide = np.asarray(out != 0), np.asarray(x, np.float32)
+    scale = (np.asarray(out, np.float32) * wide)[kept].sum() / (wide**2)[kept].sum()
+    assert abs(scale * 0.9 - 1.0) < 1e-4
+    # Control: what a factor of bfloat16 would give.
+    assert abs(float(jnp.bfloat16(1 / 0.9)) * 0.9 - 1.0) > 1e-3
 
 
 def test_dropout_with_rate_zero_is_not_there():

@@ -220,6 +220,22 @@ def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
     assert 1e-4 < error < 0.05  # bfloat16 has 8 bits: it is used, and near
 
 
+def test_bfloat16_sums_multiplicative_scores_in_float32():
+    config = tiny_config(architecture="recurrent", dtype="bfloat16")
+    module = recurrent_attention.MultiplicativeAttention(config)
+    rng, width = np.random.default_rng(0), config.d_model
+    states, values = (jnp.asarray(rng.normal(size=(B, n, width)), jnp.bfloat16) for n in (L, M))
+    mask = jnp.ones((B, M), bool)
+    memory = recurrent_attention.EncoderMemory(values, values, mask)
+    _, weights = module.apply({}, states, memory, method="attend")
+    wide = (np.asarray(x, np.float32) for x in (states, values))
+    scores = jnp.asarray(np.einsum("BLD,BMD->BLM", *wide))
+    np.testing.assert_allclose(weights[:, 0], jax.nn.softmax(scores), rtol=1e-4, atol=1e-7)
+    # Control: scores of bfloat16 give other weights.
+    rounded = jax.nn.softmax(scores.astype(jnp.bfloat16).astype(jnp.float32))
+    assert np.abs(weights[:, 0] - rounded).max() > 1e-3
+
+
 # --- a token at a time
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+import types
 
 import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps
@@ -14,6 +15,7 @@ from transformer.devices.placement import StepQueue
 from transformer.errors import UserError
 from transformer.run import Run
 from transformer.signals import StopSignals
+from transformer.storage.checkpoint import Checkpoints
 from transformer.train import Trainer
 
 
@@ -173,6 +175,26 @@ def test_a_run_saved_at_every_step_and_killed_at_each_has_the_same_lines_and_bit
     assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
+def test_a_line_whose_sums_are_still_saved_is_not_there_twice(unbroken, tmp_path):
+    config, _ = unbroken
+
+    def killed_at_7(**changes):
+        def kill(i):
+            if i == 7:
+                raise Killed
+
+        task = Snapshots(bad=[6], on_read=kill)
+        assert not ended(task, with_changes(config, **changes), tmp_path)
+        assert saved_steps(tmp_path)[-1] == 7
+
+    killed_at_7(**{"train.save_minutes": 1e-9})
+    assert [line["step"] for line in lines(tmp_path, "train")] == [3, 5, 6]
+    killed_at_7(**{"train.log_every": 1})  # where it has written the line of the saved sums
+    assert [line["step"] for line in lines(tmp_path, "train")] == [3, 5, 6, 7]
+    assert ended(Snapshots(bad=[6]), with_changes(config, **{"train.log_every": 1}), tmp_path)
+    assert [line["step"] for line in lines(tmp_path, "train")] == [3, 5, *range(6, 13)]
+
+
 def test_lines_differ_where_the_sums_of_an_interval_are_forgotten(unbroken, tmp_path, monkeypatch):
     config, whole = unbroken
     often = with_changes(config, **{"train.save_minutes": 1e-9})
@@ -203,6 +225,26 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
     assert some == sorted(some)
     assert len(some) >= 3
     assert some[-1] == 12
+
+
+def test_a_run_whose_time_is_up_while_its_evaluation_is_recorded_ends_as_recorded(
+    tmp_path, monkeypatch
+):
+    now, record = 0.0, Checkpoints.record_evaluation
+
+    def slowed(*arguments):  # as by a slow disk
+        nonlocal now
+        record(*arguments)
+        now += 60.0
+
+    monkeypatch.setattr("transformer.progress.time", types.SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(Checkpoints, "record_evaluation", slowed)
+    config = unigram_config(**{"train.steps": 99, "train.minutes": 0.5})
+    assert ended(Snapshots(), config, tmp_path)
+    assert saved_steps(tmp_path)[-1] == 6  # one after the first evaluation
+    run = Run(Snapshots(), config, tmp_path)
+    assert run.finished()
+    run.close()
 
 
 # -- signals

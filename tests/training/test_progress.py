@@ -1,12 +1,14 @@
 """What a person sees before and while a command runs."""
 
 import io
+import logging
 import re
 import sys
 
 import numpy as np
 import pytest
 
+from experiments.process import logging_to
 from tiny_models import tiny_model
 from transformer import progress
 from transformer.progress import Progress, line_progress, parameter_table
@@ -90,6 +92,7 @@ def test_a_terminal_s_bar_moves_at_every_step_and_says_compiling_only_meanwhile(
 ):
     terminal, seen = Terminal(), 0
     monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
 
@@ -134,6 +137,7 @@ def test_a_narrow_terminal_s_bar_is_one_line_without_what_matters_least(
 ):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
     with Progress(76_000, 54_000, "tokens") as bar:
@@ -146,6 +150,21 @@ def test_a_narrow_terminal_s_bar_is_one_line_without_what_matters_least(
     assert re.split("[━╸╺]+ +", last)[-1] == shown
     assert len(last) <= columns
     assert said == []
+
+
+def test_a_log_file_gets_all_lines_though_errors_go_to_a_terminal(clock, monkeypatch):
+    terminal, file = Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", file)
+    monkeypatch.setenv("TERM", "xterm")
+    with logging_to("stdout"), Progress(9, 0, "tokens") as lines:
+        lines.update(3, NUMBERS)
+        lines.note(3, {"loss": 1.5})
+        logging.getLogger("transformer.x").warning("a warning")
+    step, *others = file.getvalue().splitlines()
+    assert step.startswith("step 3/9  loss 2.500")
+    assert others == ["validation at step 3: loss 1.5", "a warning"]
+    assert terminal.getvalue() == ""
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -1,17 +1,20 @@
 """A signal is answered within a second and obeyed within a few, in processes of their own."""
 
+import fcntl
 import logging
 import os
 import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from experiments.process import CLOSED
 from places import ROOT
 from transformer.signals import StopSignals
 
@@ -129,6 +132,77 @@ def test_a_signal_ends_a_process_that_is_busy_in_xla(program, number, tmp_path):
     assert len([line for _, line in process.lines if line.startswith(f"{number.name}: ")]) == (
         2 if program is EVALUATING else 1  # what it has saved
     )
+
+
+TRAINING = (
+    BUSY
+    + """
+import os, signal, time
+from experiments.process import logging_to, run_process
+from runs import Unigrams, unigram_config
+from transformer.run import Run
+from transformer.train import Trainer
+
+def main():
+    def stop(i):
+        if i == 7:
+            {}
+
+    with logging_to("stdout"):
+        trainer = Trainer([Run(Unigrams(on_read=stop), unigram_config(), Path(sys.argv[1]))])
+        return 0 if trainer.run() else 128 + trainer.stop_signal
+
+sys.exit(run_process(main))
+"""
+)
+# Ctrl-C with `| tee` ends `tee` at once.
+UNREAD = TRAINING.format("signal.raise_signal(signal.SIGINT)")
+# Its terminal is no terminal any more once it is closed.
+ON_TERMINAL = TRAINING.format(
+    "print(7, flush=True)\n            while os.isatty(2): time.sleep(0.01)"
+)
+
+
+def test_a_training_whose_terminal_closes_is_saved(tmp_path):
+    ours, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_TERMINAL, tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(terminal)
+    seen = b""
+    while b"7\r\n" not in seen:
+        seen += os.read(ours, 1024)
+    os.close(ours)
+    assert process.wait(60) == 128 + signal.SIGHUP
+    assert (tmp_path / "checkpoints" / "8").is_dir()
+
+
+def test_a_terminal_that_closes_says_nothing_to_a_command_of_nohup():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop.received is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_training_whose_output_nobody_reads_is_saved_by_a_signal(tmp_path):
+    command = [sys.executable, "-c", UNREAD, tmp_path]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert process.returncode == 130, errors
+    assert (tmp_path / "checkpoints" / "8").is_dir()
+    assert errors == f"{CLOSED}\n"
 
 
 def test_a_second_signal_ends_the_process_at_once_and_one_passed_on_does_not(tmp_path):

@@ -16,6 +16,7 @@ from tiny_sweep import rows, write_config
 from transformer import workdir
 from transformer.storage.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
+from transformer.train import Trainer
 
 RAISED = 48
 
@@ -120,6 +121,22 @@ def test_what_is_scored_is_not_scored_again_for_the_sake_of_the_report(tiny, cop
     assert (copy / "results.json").read_bytes() == before
 
 
+@pytest.mark.slow
+def test_a_run_whose_last_evaluation_had_failed_is_scored_again_with_it(tiny, copy, monkeypatch):
+    flags = f"--config.train.steps={RAISED}", "--config.evaluate.checkpoint=best"
+
+    def fail(*_):
+        raise RuntimeError("no room")
+
+    chosen = []
+    for scores in (fail, lambda *_: [{"loss": 0.0}]):
+        monkeypatch.setattr(Trainer, "_scores", scores)
+        assert train(tiny, copy, *flags).code == 0
+        chosen += results(copy)["averaged_steps"]
+    assert chosen[0] <= 40
+    assert chosen[1:] == [RAISED]
+
+
 @pytest.fixture
 def one_picture(monkeypatch):
     """Of a run's pictures, that of its training alone; of its texts none."""
@@ -151,6 +168,13 @@ def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(
     assert "no picture of the training (RuntimeError: no fonts)" in ended.out
     assert (copy / "report.html").exists()
     assert "is finished" in train(tiny, copy).out
+
+
+def test_a_table_that_nobody_reads_does_not_cost_the_report(tiny, copy, one_picture, monkeypatch):
+    (copy / "report.html").unlink()
+    ended = broken_off(monkeypatch, run, "print_results", tiny, copy, error=BrokenPipeError())
+    assert ended.code == 0, ended.err
+    assert (copy / "report.html").exists()
 
 
 @pytest.mark.slow

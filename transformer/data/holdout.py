@@ -121,10 +121,10 @@ def check_room(text: Text, sizes: Mapping[str, int], count: int, full: bool = Tr
     Args:
       sizes: of the splits to take, in items.
       count: of its items.
-      full: whether each split could be filled.
+      full: whether each split could be filled, and something is left to train on.
 
     Raises:
-      TooFewError: it has not, or they could not.
+      TooFewError: it has not, or not so.
     """
     if full and count > sum(sizes.values()):
         return

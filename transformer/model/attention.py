@@ -48,8 +48,11 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. 2017, equation 1.
     """
-    root = jnp.sqrt(queries.shape[-1])
-    queries = queries / root.astype(queries.dtype) if scale is None else queries * scale
+    if scale is None:
+        # The root stays float32: as bfloat16, that of K = 48 would be 0.13% too large.
+        queries = (queries / jnp.sqrt(jnp.float32(queries.shape[-1]))).astype(queries.dtype)
+    else:
+        queries = queries * scale
     scores = jnp.einsum("BLHK,BMHK->BHLM", queries, keys, preferred_element_type=jnp.float32)
     scores = scores if score_mod is None else score_mod(scores, queries)
     weights = masked_softmax(scores if bias is None else scores + bias, mask)

@@ -182,8 +182,9 @@ def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
 
         def direct(path, g, row, column, param):
             if is_matrix(path, g):
-                # Two factors, because the product of two small moments would be zero.
-                row = (row / row.mean(-1, keepdims=True))[..., None]
+                # Two factors, because the product of two small moments would be zero; as would the
+                # first of a row without a gradient, if those of others are large.
+                row = jnp.maximum(row / row.mean(-1, keepdims=True), tiny)[..., None]
                 g = g * jax.lax.rsqrt(column)[..., None, :]
             direction = g * jax.lax.rsqrt(row)
             axes = tuple(range(-count_own_axes(path, g, stacked), 0))

@@ -55,10 +55,10 @@ class _Board:
 
     Args:
       workdir: the run's folder.
-      purge_step: the step from which TensorBoard hides the events of earlier files; None for all.
+      purge_step: the step from which TensorBoard hides the events of earlier files.
     """
 
-    def __init__(self, workdir: Path, purge_step: int | None):
+    def __init__(self, workdir: Path, purge_step: int):
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
         self._path = workdir / name
         self._file: RecordWriter | None = None
@@ -66,9 +66,8 @@ class _Board:
         with self._or_without():
             self._file = RecordWriter(str(self._path))
         self._write(file_version=BOARD_VERSION)
-        if purge_step is not None:
-            self._write(step=purge_step, file_version=BOARD_VERSION)
-            self._write(step=purge_step, session_log=SessionLog(status=SessionLog.START))
+        self._write(step=purge_step, file_version=BOARD_VERSION)
+        self._write(step=purge_step, session_log=SessionLog(status=SessionLog.START))
         self._flush()
 
     def write(self, name: str, value: float, step: int) -> None:
@@ -125,7 +124,8 @@ class MetricsWriter:
     def __init__(self, workdir: Path, step: int, evaluated: bool = True, logged: bool = True):
         self._path = workdir / "metrics.jsonl"
         self._drop_after(step, evaluated, logged)
-        self._board = _Board(workdir, purge_step=step + 1 if step else None)
+        # From the first step too: a run may have been killed before it had a checkpoint.
+        self._board = _Board(workdir, purge_step=step + 1)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Writes the numbers of one step; NaN becomes null, as JSON has no NaN."""

@@ -24,6 +24,12 @@ def notes(sweep: Sweep) -> list[str]:
             f"left out: they are means over tokens, and {sweep.vocabularies} have different "
             "vocabularies. results.csv has them, with their signatures."
         )
+    if repeats := sorted(o.trial.number for setting in sweep.settings for o in setting.repeats):
+        numbers = ", ".join(map(str, repeats))
+        lines.append(
+            f"Trials that repeat an earlier one with the same seed are left out: {numbers}. They "
+            "are the same training again; results.csv has their scores."
+        )
     if any(setting.lost for setting in sweep.settings):
         lines.append(
             "In brackets: means over the remaining seeds of settings with pruned or failed seeds. "
@@ -81,7 +87,7 @@ def _test_notes(sweep: Sweep, found: list[Comparison]) -> list[str]:
     if (tested := sum(c.p_value is not None for c in found)) > 1:
         lines.append(
             f"All p are corrected for the {tested} comparisons of this table by Holm's method: if "
-            "the settings are equal, one in twenty such tables has any p < 0.05. results.csv also "
-            "has p before the correction (p_raw)."
+            "the settings are equal, at most one in twenty such tables has a p < 0.05. "
+            "results.csv also has p before the correction (p_raw)."
         )
     return lines

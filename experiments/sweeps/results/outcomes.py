@@ -31,8 +31,9 @@ class Trial:
       number: from 0, in the order of the plan.
       values: what it sets, by dotted config key: `{"model.positions": "split", "seed": 1}`.
       folder: its run's folder.
-      state: complete, failed, pruned, waiting or running.
-      note: why it failed.
+      state: complete, failed, pruned, waiting, running, or changed, if its run was trained again
+        with other settings.
+      note: why it failed, or what changed.
     """
 
     number: int
@@ -110,13 +111,20 @@ class Setting:
     """The trials whose values are equal but for the seed, of which at least one is complete.
 
     Attributes:
-      outcomes: of the complete ones.
-      others: those that are not complete.
+      outcomes: of the complete ones, one of each seed.
+      others: those of other seeds, which are not complete.
+      repeats: outcomes of complete trials with the seed of an earlier one, as a search draws them:
+        the same training again, which says nothing of the spread over seeds.
     """
 
     values: dict[str, Any]
     outcomes: list[Outcome]
     others: list[Trial] = dataclasses.field(default_factory=list)
+    repeats: list[Outcome] = dataclasses.field(default_factory=list)
+
+    def has_seed(self, seed: Any) -> bool:
+        """Whether a trial with this seed is complete."""
+        return any(outcome.trial.seed == seed for outcome in self.outcomes)
 
     @property
     def lost(self) -> list[Trial]:

@@ -70,12 +70,14 @@ def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) 
         _check_score(outcome, measures)
         # A value may be a list, which has no hash.
         if same := [setting for setting in settings if setting.values == trial.setting]:
-            same[0].outcomes.append(outcome)
+            [setting] = same
+            repeated = setting.has_seed(trial.seed)
+            (setting.repeats if repeated else setting.outcomes).append(outcome)
         else:
             settings.append(Setting(trial.setting, [outcome]))
-    for trial in trials:
+    for trial in (trial for trial in trials if trial.state != "complete"):
         for setting in settings:
-            if trial.state != "complete" and setting.values == trial.setting:
+            if setting.values == trial.setting and not setting.has_seed(trial.seed):
                 setting.others.append(trial)
     chosen = next((setting for setting in settings if [setting.values] == marked), None)
     return Sweep(list(trials), settings, chosen, measures, unlike[0].trials if unlike else "")

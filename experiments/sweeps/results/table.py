@@ -148,7 +148,8 @@ def to_csv(sweep: Sweep) -> str:
     tells in lists and tables, as a confusion matrix, is left to its `results.json`. Text that a
     spreadsheet would take for a formula has a single quote before it.
     """
-    outcomes = {outcome.trial.number: outcome.results for outcome in sweep.outcomes}
+    complete = (outcome for s in sweep.settings for outcome in (*s.outcomes, *s.repeats))
+    outcomes = {outcome.trial.number: outcome.results for outcome in complete}
     keys = dict.fromkeys(key for trial in sweep.trials for key in trial.values)
     parts = (name for results in outcomes.values() for name in results if is_split(name))
     scores = dict.fromkeys(

@@ -39,6 +39,14 @@ def test_every_dropped_pair_is_counted_under_its_first_reason():
     )
 
 
+@pytest.mark.parametrize("blank", ["\u200b", "\ufeff", "\u00ad", "\u200b \u2060", "\x00"])
+def test_a_side_without_a_character_that_is_seen_is_empty(blank):
+    good = Pair("Guten Tag", f"Good{blank}day")
+    kept, report = cleaned([Pair("Guten Tag", blank), Pair(blank, "Good day"), good])
+    assert kept == [good]
+    assert report == CleaningReport(total=3, kept=1, empty=2)
+
+
 def test_white_space_around_sentences_goes_and_alignment_stays():
     [pair], _ = cleaned([Pair("  ein  Haus\r", "\u00a0a  house \t", ((0, 0), (1, 1)))])
     assert pair == Pair("ein  Haus", "a  house", ((0, 0), (1, 1)))

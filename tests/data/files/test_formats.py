@@ -74,6 +74,25 @@ def test_a_target_file_with_a_source_of_rows_is_refused(write, name):
         open_source(write({name: FORMATS[name][0]}, train_target="train.en"))
 
 
+def test_text_of_parquet_that_is_not_utf8_is_refused(write, tmp_path):
+    def content(word):
+        sides = pyarrow.array([b"Tee", word], pyarrow.binary()).view(pyarrow.string())
+        return parquet_bytes(pyarrow.table({"de": sides, "en": ["tea", "coffee"]}))
+
+    open_source(write({"a.parquet": content(b"Kaffee")}, **NAMES))  # the control
+    with refused(tmp_path / "a.parquet", r"not UTF-8 (b'Caf\xe9')", "convert it"):
+        open_source(write({"a.parquet": content(b"Caf\xe9")}, **NAMES))
+
+
+@pytest.mark.parametrize("field", ["en", "2"])
+def test_a_column_of_parquet_whose_name_is_there_twice_is_refused(write, tmp_path, field):
+    columns = [pyarrow.array([text]) for text in "abc"]
+    content = parquet_bytes(pyarrow.Table.from_arrays(columns, ["de", "en", "en"]))
+    keys = {"source_field": "de" if field == "en" else "0", "target_field": field}
+    with refused(tmp_path / "a.parquet", "several columns 'en': rename all but one"):
+        open_source(write({"a.parquet": content}, **keys))
+
+
 # Documents.
 
 

@@ -103,8 +103,9 @@ def test_only_splits_without_a_file_are_held_out(files):
     [
         (corpus(18), "lower the sizes, or"),
         (corpus(1, 40), "lower the sizes, for example to 4 each"),
+        ("\n".join([corpus(18)] * 3), "for example to 5 each"),
     ],
-    ids=["few pairs", "one source"],
+    ids=["few pairs", "one source", "repetitions"],
 )
 def test_a_text_too_small_to_hold_out_from_is_refused(files, tmp_path, text, fix):
     with refused(

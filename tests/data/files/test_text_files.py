@@ -1,10 +1,12 @@
 """Text files give their pairs however they were written, or one line says what is wrong."""
 
+import bz2
 import gzip
 import random
+import shutil
 import tracemalloc
 import unicodedata
-import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -201,14 +203,25 @@ def test_text_in_another_encoding_is_refused_with_its_line(files, tmp_path, enco
         files({"train.de": GERMAN.encode(encoding), "train.en": ENGLISH})
 
 
-def test_other_encodings_of_one_byte_and_archives_are_not_guessed(files, tmp_path):
+def test_other_encodings_of_one_byte_are_not_guessed(files):
     cyrillic = "\n".join(["Привіт, світе!"] * len(GERMAN.splitlines())) + "\n"
     with refused("train.de, line 1:", "Western European", "WINDOWS-1251"):
         files({"train.de": cyrillic.encode("cp1251"), "train.en": ENGLISH})
-    with zipfile.ZipFile(tmp_path / "texts", "w") as archive:
-        archive.writestr("train.de", GERMAN)
-    with refused("train.de is a zip archive: unpack it"):
-        files({"train.de": (tmp_path / "texts").read_bytes(), "train.en": ENGLISH})
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "gztar", "bzip2"])
+def test_archives_are_named_and_not_read(files, tmp_path, kind):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "train.de").write_text(GERMAN, encoding="utf-8")
+    if kind == "bzip2":
+        content = bz2.compress(GERMAN.encode())
+    else:
+        archive = shutil.make_archive(str(tmp_path / "texts"), kind, tmp_path / "in", "train.de")
+        content = Path(archive).read_bytes()
+    with refused(f"train.de is a {kind.removeprefix('gz')} archive: unpack it"):
+        files({"train.de": content, "train.en": ENGLISH})
+    gustar = f"{'Ä' * 127}  gustar\n"  # "ustar" where it is in a tar archive
+    files({"train.de": gustar, "train.en": f"{'A' * 99} please\n"})  # the control
 
 
 WIDE = {

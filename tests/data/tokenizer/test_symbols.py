@@ -50,6 +50,15 @@ def test_symbols_are_one_piece_and_come_back_within_words_too(kind, tmp_path):
             assert tokenizer.decode(ids) == TEXT.lower().replace("<url>", "<URL>")
 
 
+def test_any_character_has_an_id_of_the_vocabulary_beside_symbols(tmp_path):
+    given = settings(kind="unigram", symbols=SYMBOLS)
+    tokenizer = train_tokenizer(TEXTS, given, tmp_path, "texts")
+    text = "a \U0010ffff {name} \U0010ffff b"  # which Unicode keeps free
+    [ids] = tokenizer.encode([text])
+    assert max(ids) < tokenizer.vocab_size
+    assert tokenizer.decode(ids) == text
+
+
 @pytest.mark.parametrize(
     ("symbols", "says"),
     [(("",), "empty"), (("a", "a"), "twice"), (("a b",), "blank"), (("<pad>",), "needs itself"),

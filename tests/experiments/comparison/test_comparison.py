@@ -1,12 +1,15 @@
 """`--mode=compare` joins seeds, refuses what is not comparable, and writes its tables."""
 
 import json
+import math
 import shutil
 
 import pytest
 import sacrebleu
 
+from configs import base
 from experiments.comparison.changes import find_changes, mark
+from experiments.comparison.outputs import read_likelihoods
 from experiments.comparison.systems import read_systems
 from sweeps import classifier, language_model, sentences, translator
 from tiny_run import command, refused
@@ -192,6 +195,16 @@ def test_language_models_are_compared_on_the_segments_that_they_keep(tmp_path):
     assert {measure for measure, _ in table(tmp_path / "bytes")} == {bits}
 
 
+@pytest.mark.parametrize(("documents", "size"), [("line", 7), ("paragraph", 7), ("file", 6)])
+def test_the_end_of_a_segment_is_a_byte_only_if_the_model_reads_ends(documents, size, tmp_path):
+    (tmp_path / "likelihoods").mkdir()
+    (tmp_path / "likelihoods/test.tsv").write_text("-3.0\t3\tthé a\n", encoding="utf-8")
+    config = base.get_config()
+    config.data.documents = documents
+    counts = read_likelihoods(tmp_path, {}, config).counts["bits_per_byte"]
+    assert counts.tolist() == [[pytest.approx(3 / math.log(2)), size]]
+
+
 def test_texts_of_language_models_may_have_tabs(tmp_path):
     folders = [language_model(tmp_path, n, nats) for n, nats in enumerate((2.0, 1.9))]
     compare(*folders, output=tmp_path / "blanks")
@@ -337,6 +350,17 @@ def test_the_texts_that_changed_most_are_listed_in_both_directions(copies):
     assert texts["reference"] == REFERENCES[number]
     assert changes.worse
     assert all(float(change.difference.split()[0]) < 0 for change in changes.worse)
+
+
+def test_texts_that_no_seed_changed_are_not_listed(runs):
+    task, [base, good] = read_systems(f"{runs['base_s0']},{runs['good_s0']}", None)
+    [run], better = base.runs, good.runs[0]
+    # The means of three and of two scores that are equal may differ by rounding.
+    [same] = find_changes(task, [base._replace(runs=[run] * 3), base._replace(runs=[run] * 2)])
+    assert same.better == same.worse == []
+    # The control: one seed changed.
+    [changed] = find_changes(task, [base, base._replace(runs=[run, better])])
+    assert changed.better
 
 
 def test_names_that_are_the_same_are_told_apart_by_their_folders(runs, tmp_path):

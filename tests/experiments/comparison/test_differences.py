@@ -192,6 +192,17 @@ def test_a_difference_that_never_varies_has_no_interval():
     assert compared([means([1.0, 1.0, 0.9])], [theirs]).has_interval
 
 
+@pytest.mark.parametrize("right", [5, 9, 18])
+def test_equal_outputs_of_three_and_of_two_seeds_do_not_differ(right):
+    counts = means([1.0] * right + [0.0] * (50 - right))
+    # Their means do, by rounding.
+    assert np.mean([right / 50] * 3) != np.mean([right / 50] * 2)
+    found = compared([counts] * 3, [counts] * 2)
+    assert found.mean == 0
+    assert found.p_bootstrap == found.p_exchange == 1
+    assert found.low <= 0 <= found.high < 1e-9
+
+
 def test_p_values_are_corrected_for_all_systems_if_some_have_none():
     runs = [[means([score])] for score in (30.0, 31.0)]
     several = [means([score]) for score in (35.0, 36.0, 37.0)]

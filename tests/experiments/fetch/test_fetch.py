@@ -314,6 +314,25 @@ def test_fetched_json_says_what_came_from_where(server, get):
     }
 
 
+@pytest.mark.parametrize("members", [{}, {"d/x": "x"}], ids=["file", "archive"])
+def test_a_file_of_a_fetch_that_was_interrupted_is_not_taken_for_the_users(
+    server, get, monkeypatch, members
+):
+    content = tar({"d/x": TEXT}) if members else TEXT
+    server.files["/a.txt"] = content, '"1"'
+
+    def interrupt(part):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetch, "_forget", interrupt)  # when the files have their names
+        with pytest.raises(KeyboardInterrupt):
+            get(sha256(content), members=members)
+    folder = get(sha256(content), members=members)
+    assert (folder / ("x" if members else "a.txt")).read_bytes() == TEXT
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("name", ["multi30k", "tutorial_en_de", "char_shakespeare", "imdb", "ted"])
 def test_a_config_reads_the_corpus_that_it_fetches_as_it_is(name):
     text = "ted_ru_en.py:files" if name == "ted" else f"{name}.py"

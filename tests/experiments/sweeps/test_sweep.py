@@ -10,11 +10,13 @@ import time
 
 import pytest
 
+from experiments.sweeps.study import Study
 from places import ROOT
 from runs import without_search
 from tiny_run import CONFIG, command, refused, without_pictures
 from tiny_sweep import rows, write_config
 from transformer import workdir
+from transformer.trials import find_trials
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +164,37 @@ def sweep():
     assert "seed=3, learning_rate=0.0) is pruned" in ended.out
     states = [row["state"] for row in rows(tmp_path / "sweep")]
     assert states == ["complete", "complete", "complete", "pruned"]
+
+
+def test_a_trial_that_was_trained_further_by_itself_is_not_compared(finished, tmp_path):
+    config, folder, _ = finished
+    folder = shutil.copytree(folder, tmp_path / "sweep")
+    path = folder / "trials/001/config.json"
+    own = json.loads(path.read_text())
+    path.write_text(json.dumps({**own, "train": {**own["train"], "steps": 16}}))
+    assert command(f"--config={config}", f"--workdir={folder}").code == 0
+    assert [row["state"] for row in rows(folder)] == ["complete", "changed"]
+    assert rows(folder)[1]["test_bleu"] == ""
+    text = (folder / "results.md").read_text().replace("\\_", "_")
+    line = "trial 1, changed: seed=1 (trained again apart from the sweep: train.steps was 8 and "
+    assert f"{line}is 16)" in text
+
+
+@pytest.mark.parametrize(("patience", "state"), [(1, "complete"), (2, "pruned")])
+def test_a_trial_that_patience_ends_is_not_pruned(patience, state, tmp_path, monkeypatch):
+    monkeypatch.setattr(Study, "report", lambda self, attempt, value, step: step == 8)
+    changes = f"""
+    config.train.steps, config.train.patience = 16, {patience}
+    config.optimizer.learning_rate = 0.0  # no evaluation is better than the first
+"""
+    config = write_config(tmp_path, changes=changes, count=1)
+    folder = tmp_path / "sweep"
+    with without_pictures(), without_search():
+        command(f"--config={config}", f"--workdir={folder}", "--config.sweep.prune=True")
+    assert workdir.newest_step(folder / "trials/000") == 8
+    assert (folder / "trials/000/results.json").exists() == (state == "complete")
+    [trial] = find_trials(folder)
+    assert (trial.score is not None) == (state == "complete")
 
 
 BAD = {

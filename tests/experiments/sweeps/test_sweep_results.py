@@ -15,6 +15,7 @@ from scipy import stats
 
 from experiments.measures.texts import length_buckets
 from experiments.measures.translations import bleu, count_ngrams
+from experiments.sweeps.results.notes import notes
 from experiments.sweeps.results.outcomes import Trial, compare, spread
 from experiments.sweeps.results.reading import read_sweep
 from experiments.sweeps.results.table import build_table, label, to_csv, to_markdown
@@ -106,6 +107,27 @@ def test_settings_stand_in_order_of_first_appearance_and_hold_their_seeds(tmp_pa
     assert sweep.baseline is sweep.settings[1]
     assert read_sweep("translation", trials, None).baseline is None
     assert read_sweep("translation", trials, None).comparisons == [None, None]
+
+
+def test_a_setting_that_a_search_draws_again_is_no_second_seed(tmp_path):
+    values = {"model.positions": "split"}
+    texts = translations(sentences(40), 0.2, 0)
+    drawn = [write_trial(tmp_path, n, values, hypotheses=texts) for n in (0, 1)]
+    drawn.append(write_trial(tmp_path, 2, values, state="pruned"))
+    sweep = read_sweep("translation", drawn)
+    row = dict(zip(build_table(sweep).titles, build_table(sweep).rows[0], strict=True))
+    assert row["n"].text == "1"
+    assert row["95% interval"].text == "-"
+    assert "±" not in row["BLEU"].text
+    assert not sweep.settings[0].lost  # the pruned one is the same training, too
+    assert any("same seed are left out: 1." in line for line in notes(sweep))
+    first, again, _ = csv.DictReader(io.StringIO(to_csv(sweep)))
+    assert again["test_bleu"] == first["test_bleu"] != ""
+    # The control: seeds are counted.
+    seeds = write_seeds(tmp_path / "seeds", {"split": 0.2}, seeds=(0, 1))
+    sweep = read_sweep("translation", seeds)
+    assert build_table(sweep).rows[0][1].text == "2"
+    assert not any("left out" in line for line in notes(sweep))
 
 
 def test_a_baseline_that_failed_leaves_the_others_without_comparison(tmp_path):

@@ -25,6 +25,12 @@ WORD = re.compile(r"[^\W\d_]+")
 # Names of files, options and identifiers, which stay as they are in a translation.
 CODE = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
 NOT_A_LETTER = re.compile(r"[\W\d_]+")
+INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")  # categories: control and format characters, blanks
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text has a character that is seen, unlike a zero-width space."""
+    return any(unicodedata.category(character) not in INVISIBLE for character in text)
 
 
 def is_copied(source: str, target: str) -> bool:

@@ -5,7 +5,13 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer.data.cleaning.filters import is_copied, is_mojibake, numbers_differ, script_of
+from transformer.data.cleaning.filters import (
+    is_copied,
+    is_mojibake,
+    is_visible,
+    numbers_differ,
+    script_of,
+)
 from transformer.data.cleaning.languages import check_language, likeliness
 from transformer.errors import UserError
 
@@ -16,6 +22,8 @@ SHORT_SENTENCE = 10
 @dataclasses.dataclass(frozen=True)
 class CleaningRules:
     """The conditions for a pair to be trained on. In any case, no side may be empty.
+
+    Nor may it have only characters that are not seen, of which a tokenizer makes no tokens.
 
     The length ratio is the longer side over the shorter one, with ten added to both so that short
     sentences are kept. It is computed in characters and in UTF-8 bytes, and the smaller ratio is
@@ -70,7 +78,7 @@ class CleaningRules:
           source, target: without white space around them.
         """
         sides = source, target
-        if not source or not target:
+        if not all(map(is_visible, sides)):
             return "empty"
         if max(map(len, sides)) > self.max_characters:
             return "too_long"

@@ -85,6 +85,8 @@ class _Column:
             self._name, self._inner = group, inner
         else:
             raise UserError(f"{file} has {fields.missing(name, _names(schema))}")
+        if schema.names.count(self._name) > 1:
+            raise UserError(f"{file} has several columns {self._name!r}: rename all but one")
         self.path = name if self._inner else self._name
         self._labels = _labels(schema, self.path)
 
@@ -121,6 +123,11 @@ def _open(file: Path) -> Iterator[tuple[Any, Any]]:
     try:
         with contextlib.ExitStack() as stack:
             yield _open_parquet(file) if _is_parquet(file) else _open_arrow(file, stack)
+    except UnicodeDecodeError as error:  # pyarrow does not check the text that it reads
+        raise UserError(
+            f"{file} has a text that is not UTF-8 ({error.object[:40]!r}): convert it, and write "
+            "the file again"
+        ) from None
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise UserError(f"{file} cannot be read ({error.strerror}): check the file") from None

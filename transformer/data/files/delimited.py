@@ -162,7 +162,11 @@ def _separator(path: Path) -> str:
 
 
 def _csv_records(lines: Iterable[str], separator: str) -> Iterator[tuple[int, Cells]]:
-    """Yields the number of each record's first line, and its cells, or the fault in it."""
+    """Yields the number of each record's first line, and its cells.
+
+    Of a record that is not CSV, it yields the number of each line and the fault: a quote that is
+    never closed takes in lines that would be records.
+    """
     reader = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=separator)
     while True:
         number = reader.line_num + 1
@@ -171,6 +175,7 @@ def _csv_records(lines: Iterable[str], separator: str) -> Iterator[tuple[int, Ce
         except StopIteration:
             return
         except csv.Error as error:
-            cells = error
+            yield from ((line, error) for line in range(number, reader.line_num + 1))
+            continue
         if cells:
             yield number, cells

@@ -8,7 +8,8 @@ from transformer.data.files.compression import open_unpacked
 from transformer.errors import UserError
 
 HEAD = 4096  # bytes that show an encoding
-ZIP = b"PK\x03\x04"
+# Archives and compressions that are not read, and the bytes that show them from their places on.
+PACKED = {"zip": (0, b"PK\x03\x04"), "tar": (256, b"\0ustar"), "bzip2": (4, b"1AY&SY")}
 # Byte order marks; the longer first, since one begins with another.
 WIDE = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -40,11 +41,12 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
       number: of the line, from one; before the first there may be a byte order mark.
 
     Raises:
-      UserError: it has another encoding, which is named if the bytes reveal it, or the file is a
-        zip archive.
+      UserError: it has another encoding, which is named if the bytes reveal it, or the file is
+        an archive.
     """
-    if number == 1 and line.startswith(ZIP):
-        raise UserError(f"{name} is a zip archive: unpack it, and name a file of it")
+    for kind, (place, magic) in PACKED.items() if number == 1 else ():
+        if line.startswith(magic, place):
+            raise UserError(f"{name} is a {kind} archive: unpack it, and name a file of it")
     encoding = _wide_encoding(line[:HEAD]) if number == 1 else ""
     try:
         if not encoding:

@@ -162,6 +162,8 @@ def _read(
     known = among(found.ranks, _known_ranks(found, earlier)) & usable
     try:
         numbers = choose(text, found.ranks, usable & ~known, sizes, settings)
+        count = sum(map(len, numbers.values()))
+        check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
     except TooFewError as error:
         reasons = [f"{n:,} {reason}" for reason, n in count_faults(faults).dropped.items()]
         told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
@@ -181,7 +183,7 @@ def _read(
     train = clean(_without(text, gone), rules, scored, rest)
     notes = {
         "skipped": skipped,
-        "taken": sum(map(len, numbers.values())),
+        "taken": count,
         "held": {split: [pair[:2] for pair in splits[split]] for split in taken},
         "report": dataclasses.asdict(train.report),
         "fingerprints": train.fingerprints,

@@ -42,7 +42,7 @@ class HeldOutReport:
         lines = []
         if dropped := self.faults.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
-            where = f"; empty in line {', '.join(map(str, self.blank))}" if self.blank else ""
+            where = f"; empty in pair {', '.join(map(str, self.blank))}" if self.blank else ""
             more = ", ..." if self.faults.empty > len(self.blank) else ""
             lines.append(
                 f"{split}: all {self.size:,} pairs are scored, though cleaning would drop {reasons}"

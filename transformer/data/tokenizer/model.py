@@ -24,7 +24,8 @@ from transformer.storage.files import write_bytes, write_json
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
 KINDS = ("bpe", "unigram", "word", "char")
-NO_CHARACTER = "\U0010ffff"  # which Unicode keeps free
+# Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.
+NO_TEXT = "\U0010ffff "
 SYMBOL_SCORE = 1000.0  # for each character of a symbol
 
 
@@ -130,11 +131,11 @@ def _bind(model: bytes) -> bytes:
     """A unigram model that never splits its symbols, with the same ids.
 
     sentencepiece scores a symbol, for each of its characters, by the best score of any other
-    piece, which a segmentation of fewer pieces may beat; so one more piece, of a character that is
-    none, has a score that nothing beats.
+    piece, which a segmentation of fewer pieces may beat; so one more piece, which no text has, has
+    a score that nothing beats.
     """
     proto = ModelProto.FromString(model)
-    proto.pieces.add(piece=NO_CHARACTER, score=SYMBOL_SCORE)
+    proto.pieces.add(piece=NO_TEXT, score=SYMBOL_SCORE)
     return proto.SerializeToString()
 
 

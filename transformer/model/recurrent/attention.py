@@ -110,7 +110,8 @@ class MultiplicativeAttention(nn.Module):
         self, states: Float[Array, "B L D"], memory: EncoderMemory
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
         """Returns each state's attention context, and its weights, float32."""
-        return _average(jnp.einsum("BLD,BMD->BLM", states, memory.keys), memory)
+        scores = jnp.einsum("BLD,BMD->BLM", states, memory.keys, preferred_element_type=jnp.float32)
+        return _average(scores, memory)
 
     def features(
         self,
