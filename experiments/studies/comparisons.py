@@ -144,6 +144,9 @@ def run(arguments: Sequence[str]) -> None:
     parser.add_argument("--others", required=True, help="seeds of another setting")
     parser.add_argument("--pairs", type=whole(2, 10_000), default=200, help="of each kind")
     options = parser.parse_args(arguments)
+    for flag in ("runs", "others"):
+        if "," in (folders := getattr(options, flag)):
+            raise UserError(f"--{flag}={folders} names several systems: join seeds by +")
     task, (first, second) = read_systems(f"{options.runs},{options.others}", None)
     if len(first.runs) < 2:
         raise UserError(f"--runs={options.runs} is one run: name two seeds or more")

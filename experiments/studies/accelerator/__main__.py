@@ -4,8 +4,8 @@
 
 Each part has a process of its own and leaves DIR/PART.json and DIR/PART.log. A later start skips
 the parts that are there for this device, version of jax and code. The page is
-DIR/docs/results/accelerator.md; `cp -r DIR/docs .` takes it over. `--toy` measures tiny models,
-on a CPU in about three minutes.
+DIR/docs/results/accelerator.md; `cp -r DIR/docs .` and a line in `nav` of mkdocs.yml take it over.
+`--toy` measures tiny models, on a CPU in about three minutes.
 """
 
 import logging
@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.process import logging_to
+from experiments.process import logging_to, run_process
 from experiments.studies.accelerator import multi30k, page
 from experiments.studies.accelerator.parts import NAMES, PARTS, Order, Part
 from experiments.studies.accelerator.study import DEVICE, conditions_of, measure, measure_all
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> None:
     parts, data = choose(flags.parts), flags.data
     if data or not flags.toy:
         data = multi30k.find_data(data)
-    folder = flags.out.absolute()
+    folder = flags.out.expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with logging_to("stdout"):
         order = Order(folder, flags.toy, DEVICE.seconds, "", data)
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> None:
         if order.platform == "cpu" and not flags.toy:
             raise UserError(
                 f"JAX finds no accelerator but a CPU, see {folder / DEVICE.name}.log: install JAX "
-                'for it, such as `pip install "jax[cuda12]"`, or try the study with --toy'
+                'for it, such as `pip install "jax[cuda13]"`, or try the study with --toy'
             )
         logger.info(f"{conditions['device']['count']} x {conditions['device']['kind']}")
         measure_all(parts, order, conditions, deadline)
@@ -70,4 +70,5 @@ def run(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(run, sys.argv[1:]))
+    # A signal ends the part, too, which would go on and slow down those of a later start.
+    sys.exit(run_process(lambda: exit_code(run, sys.argv[1:])))

@@ -40,7 +40,7 @@ PYTEST = (
     "import signal, sys, pytest; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "sys.exit(pytest.main(sys.argv[1:]))"
 )
-WORKERS = 4  # processes on one GPU; no other accelerator can be shared
+MAX_WORKERS = 8  # processes on one GPU; no other accelerator can be shared
 
 
 def measure(order: Order) -> Iterator[dict[str, Any]]:
@@ -50,10 +50,12 @@ def measure(order: Order) -> Iterator[dict[str, Any]]:
       RunError: a test failed, or the time was over before the last one.
     """
     files = TOY_FILES if order.toy else FILES
-    shared = ["-n", str(WORKERS)] if order.platform == "gpu" else []
+    workers = min(MAX_WORKERS, os.cpu_count() or 1)  # most of the time they compile
+    shared = ["-n", str(workers)] if order.platform == "gpu" else []
     with tempfile.TemporaryDirectory() as name:
         report = Path(name) / "report.xml"
-        options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", *shared]
+        # Another version of JAX or a plugin may warn, which says nothing of the numbers.
+        options = ["-q", "-W", "default", "-p", "no:cacheprovider", f"--junitxml={report}", *shared]
         # A process that takes most of the memory at its start leaves none for the others.
         environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         command = [sys.executable, "-c", PYTEST, *options, *files]

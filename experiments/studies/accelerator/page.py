@@ -223,7 +223,8 @@ def _multi30k(result: Any, results: Mapping[str, Any]) -> Iterator[str]:
     if best:
         yield (
             f"Best BLEU on validation {best['bleu']:.2f}, after {best['step']:,} steps and "
-            f"{best['seconds']:.0f} s, compilation and evaluations included; {limit}."
+            f"{best['seconds']:.0f} s, compilation and evaluations included; {limit}. BLEU on "
+            "validation is that of greedy search on the first 500 sentences."
         )
         yield ""
     if "test" in found:

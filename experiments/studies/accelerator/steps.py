@@ -1,5 +1,6 @@
 """The parts `step` and `chunks`: the training step of the paper's models."""
 
+import functools
 import itertools
 import logging
 import math
@@ -19,6 +20,7 @@ from experiments.studies.accelerator.parts import Order, within
 from experiments.studies.accelerator.synthetic import MODELS, SyntheticTask, paper_config
 from transformer import losses
 from transformer.errors import one_line
+from transformer.inference.base import Params
 from transformer.run import Run
 from transformer.train import Trainer
 
@@ -79,8 +81,19 @@ def _tried(setting: Setting, toy: bool) -> dict[str, Any]:
 
 def measure_setting(setting: Setting, toy: bool) -> dict[str, Any]:
     """Returns the result of `measure_step` for a model of the paper."""
-    config = paper_config(setting.model, setting.dtype, toy)
-    return measure_step(config, setting.length, TOY_STEPS if toy else STEPS)
+    config, steps = paper_config(setting.model, setting.dtype, toy), TOY_STEPS if toy else STEPS
+    return measure_step(config, setting.length, steps, params=initial_params(setting.model, toy))
+
+
+@functools.cache
+def initial_params(model: str, toy: bool) -> Params:
+    """Returns the parameters of a model, on the host.
+
+    The program that draws them takes seconds to compile, and they are those of all settings.
+    """
+    config = paper_config(model, DTYPES[0], toy)
+    drawn = SyntheticTask(config, LENGTHS).init_params(jax.random.key(config.seed))
+    return jax.device_get(drawn)
 
 
 def measure_step(
@@ -89,6 +102,7 @@ def measure_step(
     steps: int,
     min_seconds: float = 0.0,
     max_bytes: float = math.inf,
+    params: Params | None = None,
 ) -> dict[str, Any]:
     """Returns seconds, memory and FLOPs of the training step for one batch.
 
@@ -101,13 +115,14 @@ def measure_step(
       steps: of a round.
       min_seconds: of all rounds together.
       max_bytes: a program that needs more is not run and has no times.
+      params: those to start with; None draws them.
     """
     task = SyntheticTask(config, [length])
     with tempfile.TemporaryDirectory() as name:  # a run has a folder, and this one leaves none
         run = Run(task, config, Path(name))
         try:
             trainer = Trainer([run])
-            state = trainer.fresh_state()
+            state = trainer.placement.put([run.fresh_state(params)])
             batch = trainer.placement.put_batch(task.plan[0])
             start = time.monotonic()
             program = trainer.train_step.lower(state, batch, trainer.hparams).compile()

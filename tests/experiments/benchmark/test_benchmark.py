@@ -3,11 +3,14 @@
 import copy
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
+import psutil
 import pytest
 
 from experiments.benchmark import (
@@ -412,3 +415,22 @@ def test_a_whole_benchmark_of_a_tiny_config(tmp_path):
     starts = numbers["start"]
     assert starts["warm"]["seconds"]["median"] < starts["cold"]["seconds"]["median"]
     assert "whole loop" in done.stdout
+
+
+def test_a_signal_ends_the_standard_workloads_and_what_they_have_started(tmp_path):
+    flags = [f"--out={tmp_path}", "--parts=tiny", "--peers="]
+    with psutil.Popen(
+        [sys.executable, "-m", "experiments.benchmark", *flags],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not (workers := [p for p in process.children() if rotation.WORKER in p.cmdline()]):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate()[1] == "SIGTERM: ending\n"
+        assert process.returncode == 143
+    assert psutil.wait_procs(workers, timeout=20)[1] == []

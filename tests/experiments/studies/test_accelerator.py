@@ -342,7 +342,9 @@ def test_a_machine_without_an_accelerator_is_told_before_anything_is_measured(
     device |= {"platform": "cpu", "python": "3", "processor": "an abacus"}
     monkeypatch.setattr(__main__, "measure", lambda *_: {"result": device})
     monkeypatch.setattr(__main__, "measure_all", None)
-    assert exit_code(__main__.run, [f"--out={tmp_path}"]) == 2
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert exit_code(__main__.run, ["--out=~/own"]) == 2
+    assert (tmp_path / "own").is_dir()
     line = capsys.readouterr().err
     assert "no accelerator but a CPU" in line
     assert "--toy" in line

@@ -1,14 +1,31 @@
 """The parts of the accelerator study that start tests and a training keep what these have done."""
 
 import json
+import os
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
+import numpy as np
+import psutil
 import pytest
 
-from experiments.studies.accelerator import multi30k, numeric_tests, page, worker
+from configs import multi30k as multi30k_config
+from experiments.config import override
+from experiments.studies.accelerator import (
+    multi30k,
+    numeric_tests,
+    page,
+    steps,
+    study,
+    synthetic,
+    worker,
+)
+from transformer.config import check
 from transformer.errors import UserError
 
 RESULTS = {"step": 26, "wall_seconds": 55.0, "tokens_per_second": 9.0, "parameters": 7}
@@ -45,6 +62,13 @@ def test_a_failed_test_is_named_and_the_part_is_not_done(order, tmp_path, monkey
     assert (row["passed"], row["failed"]) == (1, 1)
     assert row["failures"][0]["test"] == "test_own::test_b"
     assert error == "1 tests failed, see tests.log"
+
+
+def test_a_warning_is_no_failure_of_a_test_of_numbers(order, tmp_path, monkeypatch):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    content = "import warnings\ndef test_a(): warnings.warn('old', DeprecationWarning)\n"
+    [row], error = rows_of(order, tmp_path, monkeypatch, content)
+    assert (row["passed"], row["failed"], error) == (1, 0, "")
 
 
 def test_tests_that_take_too_long_keep_what_was_tested(order, tmp_path, monkeypatch):
@@ -98,6 +122,18 @@ def test_a_training_that_is_not_scored_in_time_keeps_its_course(order, monkeypat
     assert ("| bleu | 29 |" in text) is scored
 
 
+@pytest.mark.parametrize("toy", [True, False])
+def test_what_the_training_changes_is_taken_by_its_config(order, toy):
+    config = multi30k_config.get_config()
+    for setting in multi30k.settings(order._replace(toy=toy, data=Path("text")), 90.0):
+        key, _, text = setting.partition("=")
+        override(config, key, text)
+    check(config)
+    assert config.train.minutes == 1.5
+    # Of the 8,000 steps of the whole training, fewer than 20 are followed by an evaluation.
+    assert toy or 0 < 8000 / config.train.evaluate_every < 20
+
+
 def test_the_tests_to_run_are_there():
     for name in (*numeric_tests.FILES, *numeric_tests.TOY_FILES):
         file, _, test = name.partition("::")
@@ -119,8 +155,37 @@ def test_the_course_of_a_training_is_that_of_its_evaluations():
     assert multi30k.read_course([])["best"] is None
 
 
-def test_a_text_that_is_given_must_be_there(tmp_path):
+def test_a_text_that_is_given_must_be_there(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"has no train\.en: name a folder"):
         multi30k.find_data(tmp_path)
     (tmp_path / "train.en.gz").write_bytes(b"")
     assert multi30k.find_data(tmp_path) == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert multi30k.find_data(Path("~")) == tmp_path
+
+
+def test_the_parameters_of_a_model_are_those_of_all_its_settings():
+    config = synthetic.paper_config("base", "float32", toy=True)
+    task = synthetic.SyntheticTask(config, [5])
+    own = task.init_params(jax.random.key(config.seed))
+    given = steps.initial_params("base", toy=True)
+    jax.tree.map(np.testing.assert_array_equal, given, own)
+    assert not any(isinstance(x, jax.Array) for x in jax.tree.leaves(given))
+
+
+def test_a_signal_that_ends_the_study_ends_its_part(tmp_path):
+    flags = [f"--out={tmp_path}", "--toy"]
+    with psutil.Popen(
+        [sys.executable, "-m", "experiments.studies.accelerator", *flags],
+        cwd=study.ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not (parts := [p for p in process.children() if study.WORKER in p.cmdline()]):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate()[1] == "SIGTERM: ending\n"
+        assert process.returncode == 143
+    assert psutil.wait_procs(parts, timeout=20)[1] == []

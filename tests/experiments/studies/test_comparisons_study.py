@@ -92,3 +92,12 @@ def test_the_study_prints_its_table_and_refuses_one_seed(flags, capsys):
     assert "the same setting" in capsys.readouterr().out
     assert exit_code(run, [flags[0].split("+")[0], flags[1], "--pairs=2"]) == 2
     assert "name two seeds or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_study_refuses_seeds_that_are_joined_by_commas(flags, capsys, place):
+    flags = [flag.replace("+", ",", n == place) for n, flag in enumerate(flags)]
+    assert exit_code(run, flags) == 2
+    error = capsys.readouterr().err
+    assert f"{flags[place]} names several systems: join seeds by +" in error
+    assert error.count("\n") == 1
