@@ -9,6 +9,7 @@ import numpy as np
 
 from configs import base
 from experiments.sweeps.results.outcomes import Trial
+from tiny_run import command, refused
 from transformer.metrics.text import corpus_scores
 
 WORDS = "the old letter on this chair was read by a friend who never came home again"
@@ -191,3 +192,16 @@ def language_model(root: Path, number: int, nats: float, words: int = 1, **score
         lines.append(f"{-nats * tokens * (1 + 0.01 * (i % 7)):.4f}\t{tokens}\t{text}⏎\n")
     (folder / "likelihoods/test.tsv").write_text("".join(lines))
     return add_config(folder, "language_model", number)
+
+
+def compare(*systems, **flags):
+    """The end of the command that compares systems."""
+    flags = [f"--{name}={value}" for name, value in flags.items()]
+    return command("--mode=compare", f"--runs={','.join(map(str, systems))}", *flags)
+
+
+def refuse(*systems, says, **flags):
+    """Checks that it refuses them, and what it says."""
+    flags = [f"--{name}={value}" for name, value in flags.items()]
+    runs = ",".join(map(str, systems))
+    return refused("--mode=compare", f"--runs={runs}", *flags, says=says)

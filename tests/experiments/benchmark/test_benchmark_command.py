@@ -1,0 +1,127 @@
+"""The command of the benchmark: its flags, its exit code, and what it leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from experiments.benchmark import __main__, baseline, comparison, rotation
+from experiments.benchmark import benchmark as command
+from experiments.benchmark.numbers import timed_numbers
+from experiments.benchmark.parts import Setting
+from places import ROOT
+from tiny_run import CONFIG, refused
+from transformer.errors import UserError
+
+ENVIRONMENT = {
+    **{"devices": {"count": 1, "kind": "cpu"}, "cores": 2, "processor": "a slide rule"},
+    **{"packages": {"jax": "0.0.1"}, "code": {"commit": "0123456789", "changed": False}},
+}
+
+
+def test_a_misspelt_part_is_refused_in_one_line(tmp_path, capsys):
+    (tmp_path / "config.py").write_text(CONFIG.replace("CACHE", str(tmp_path / "cache")))
+    flags = ("--mode=benchmark", f"--config={tmp_path / 'config.py'}")
+    refused(*flags, "--parts=start,trianing", says="'trianing': choose from training,decoding")
+    refused(*flags, "--peers=tensorflow", says="'tensorflow': choose from torch,")
+    refused(*flags, "--baseline=nowhere.json", says="--baseline=nowhere.json is not a benchmark")
+    assert __main__.main([f"--out={tmp_path / 'out'}", "--parts=tine"]) == 2
+    error = capsys.readouterr().err
+    assert error == "error: --parts has 'tine': choose from tiny,tutorial,decoding,start,text\n"
+    assert not (tmp_path / "out").exists()
+    assert command.choose("start,training", ["training", "decoding", "start"]) == [
+        "training",
+        "start",
+    ]
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A function that runs the command, and the parts that were measured."""
+    cost, names = {"step": 1.0}, []
+
+    def measure(workload, setting):
+        names.append(workload)
+        return {"workload": "w", "numbers": {"decoding": timed_numbers([cost["step"]], [1e12])}}
+
+    monkeypatch.setitem(__main__.KINDS, "decoding", measure)
+    monkeypatch.setattr(__main__, "BASELINE", tmp_path / "speed.json")
+    monkeypatch.setattr(__main__, "show", lambda found, before, name: judge(found, before))
+    monkeypatch.setattr(__main__.environment, "describe", lambda: ENVIRONMENT)
+
+    def judge(found, before):
+        changes = baseline.compare(before, found) if before else []
+        return any(change.worse for change in changes)
+
+    def run(*flags, seconds=1.0):
+        cost["step"] = seconds
+        names.clear()
+        return __main__.main([f"--out={tmp_path / 'out'}", "--parts=decoding", *flags]), len(names)
+
+    return run
+
+
+def test_the_exit_code_says_that_something_became_slower(measured, tmp_path):
+    assert measured() == (0, 1)
+    (tmp_path / "out" / "benchmark.json").rename(tmp_path / "speed.json")
+    assert measured(seconds=1.2) == (0, 0)  # there since the first start
+    assert measured("--rounds=2", seconds=1.02) == (0, 1)
+    assert measured("--rounds=3", seconds=1.2) == (1, 1)
+
+
+def test_what_was_measured_with_changed_code_is_measured_again(measured, monkeypatch):
+    changed = {**ENVIRONMENT, "code": {"commit": "0123456789", "changed": True}}
+    monkeypatch.setattr(__main__.environment, "describe", lambda: changed)
+    assert [measured()[1], measured()[1]] == [1, 1]
+
+
+def test_peers_are_chosen_by_name_or_by_what_is_installed(monkeypatch):
+    there = {"torch": True}
+    monkeypatch.setattr(comparison.importlib.util, "find_spec", there.get)
+    assert comparison.choose(None) == ["torch", "torch_keep"]
+    assert comparison.choose("") == []
+    named = "torch_compile", "torch_bfloat16"
+    assert comparison.choose(",".join(named)) == list(named)
+    with pytest.raises(UserError, match="--peers=hugging_face needs transformers: pip install"):
+        comparison.choose("hugging_face")
+    assert Setting().peers == ()
+
+
+@pytest.mark.slow
+def test_a_whole_benchmark_of_a_tiny_config(tmp_path):
+    (tmp_path / "config.py").write_text(CONFIG.replace("CACHE", str(tmp_path / "cache")))
+    command = [sys.executable, "launch.py", "--mode=benchmark", "--peers="]
+    command += [f"--config={tmp_path / 'config.py'}", f"--output={tmp_path / 'found.json'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    numbers = {name: part["numbers"] for name, part in found["parts"].items()}
+    assert numbers["training"].keys() == {"matmul", "step", "loop"}
+    assert numbers["decoding"]["decoding"]["seconds"]["median"] > 0
+    starts = numbers["start"]
+    assert starts["warm"]["seconds"]["median"] < starts["cold"]["seconds"]["median"]
+    assert "whole loop" in done.stdout
+
+
+def test_a_signal_ends_the_standard_workloads_and_what_they_have_started(tmp_path):
+    flags = [f"--out={tmp_path}", "--parts=tiny", "--peers="]
+    with psutil.Popen(
+        [sys.executable, "-m", "experiments.benchmark", *flags],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not (workers := [p for p in process.children() if rotation.WORKER in p.cmdline()]):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate()[1] == "SIGTERM: ending\n"
+        assert process.returncode == 143
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
