@@ -146,9 +146,8 @@ class Lines:
             if sys.stdin is None:
                 raise UserError("standard input is closed: name a file with --input")
             self.typed = sys.stdin.isatty()
-        elif path.is_file():
-            with path.open("rb") as file:
-                self.total = sum(1 for _ in file)
+        if path.is_file() if path else _is_file(sys.stdin.buffer):
+            self.total = sum(1 for _ in self._ahead())
 
     def chunks(
         self,
@@ -168,10 +167,10 @@ class Lines:
         Raises:
           UserError: a line is bad or not UTF-8, or standard input cannot be read.
         """
-        if self.total is not None:
-            self._check(parse)
         first = 1
         with self._open() as stream:
+            if self.total is not None:
+                self._check(parse)
             descriptor = _descriptor(stream)
             if descriptor is None:
                 raw = _batched(stream)
@@ -196,9 +195,19 @@ class Lines:
 
     def _check(self, parse: Callable[[str, int], object]) -> None:
         """Raises the UserError of the first bad line of a file."""
-        with self._open() as file:
-            for number, line in enumerate(file, 1):
-                parse(self._text(line, number), number)
+        for number, line in enumerate(self._ahead(), 1):
+            parse(self._text(line, number), number)
+
+    def _ahead(self) -> Iterator[bytes]:
+        """Yields the lines of a file, which can be read again after the last one."""
+        with self._named():
+            if self.path is not None:
+                with self.path.open("rb") as file:
+                    yield from file
+                return
+            first = sys.stdin.buffer.tell()  # the program before may have read some lines
+            yield from sys.stdin.buffer
+            sys.stdin.buffer.seek(first)
 
     def _open(self) -> BinaryIO:
         if self.path is not None:
@@ -206,8 +215,14 @@ class Lines:
         return sys.stdin.buffer
 
     def _next(self, raw: Iterator[list[bytes]]) -> list[bytes]:
-        try:
+        with self._named():
             return next(raw, [])
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Within it, an OSError names what is read."""
+        try:
+            yield
         except OSError as error:
             error.filename = error.filename or str(self.path or "standard input")
             raise
@@ -257,13 +272,17 @@ class Lines:
         return self.tag(text, f"line {number}")
 
 
+def _is_file(stream: BinaryIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except io.UnsupportedOperation:  # bytes in memory
+        return False
+
+
 def _descriptor(stream: BinaryIO) -> int | None:
     """The descriptor of a stream whose content arrives bit by bit; None of a file."""
-    try:
-        descriptor = stream.fileno()
-    except io.UnsupportedOperation:  # bytes in memory
-        return None
-    return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else descriptor
+    in_memory = isinstance(stream, io.BytesIO)
+    return None if in_memory or _is_file(stream) else stream.fileno()
 
 
 def _batched(stream: BinaryIO) -> Iterator[list[bytes]]:

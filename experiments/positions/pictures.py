@@ -2,13 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
 from experiments.positions import phasors, plots, rotation
-from experiments.positions.values import encodings
+from experiments.positions.values import Encoding, encodings
 from transformer.model.build import check_names, has_heads
 from transformer.model.config import ModelConfig
 from transformer.workdir import check_same_run, load_trained
@@ -35,6 +35,16 @@ def positions(config: ConfigDict, folder: Path) -> Iterator[Path]:
     place = folder / "figures" / "positions"
     found = list(encodings(model, config.seed, trained))
     yield from plots.draw(found, count, place)
+    if model.d_model % 2 == 0:  # dimensions turn in pairs
+        yield _draw_rotation(found, count, place / "rotation_by_offset.png")
+    drawn = phasors.phasors_of(model)
+    for phasor in drawn:
+        yield phasors.draw_gif(phasor, place / f"phasors_{phasor.name}.gif")
+    yield phasors.write_phasors(drawn, place / "positions.html")
+
+
+def _draw_rotation(found: Sequence[Encoding], count: int, picture: Path) -> Path:
+    """Draws the errors of the map by an offset, and prints them; returns `picture`."""
     offset = min(rotation.OFFSET, count - 1)
     tables = {
         " ".join((encoding.name, encoding.place)).strip(): encoding.table(count)
@@ -44,11 +54,7 @@ def positions(config: ConfigDict, folder: Path) -> Iterator[Path]:
     errors = rotation.errors_of(tables, offset)
     for line in rotation.describe(errors, offset):
         print(line)
-    yield rotation.draw(errors, offset, place / "rotation_by_offset.png")
-    drawn = phasors.phasors_of(model)
-    for phasor in drawn:
-        yield phasors.draw_gif(phasor, place / f"phasors_{phasor.name}.gif")
-    yield phasors.write_phasors(drawn, place / "positions.html")
+    return rotation.draw(errors, offset, picture)
 
 
 def model_config(config: ConfigDict) -> ModelConfig:

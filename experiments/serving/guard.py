@@ -118,7 +118,7 @@ class Guard:
         if not origin.startswith(("http://", "https://")):
             return False
         own = _name_of(origin) in self._names - set(LOCAL)
-        return own or urlsplit(origin).netloc.lower() == host.lower()
+        return own or origin.partition("://")[2].lower() == host.lower()
 
 
 def _name_of(url: str) -> str:

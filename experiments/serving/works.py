@@ -84,18 +84,18 @@ class RunWork(Work):
         """Returns how many of a text's tokens the model does not read."""
         return max(0, tokens - self.max_length)
 
-    def read(self, texts: Sequence[str]) -> list[int]:
-        """Returns how many tokens a language model reads of each text.
-
-        Raises:
-          UserError: see `Generator.read`.
-        """
-        read = self.predictor.read
-        return [len(read(text, f"texts[{number}]")) for number, text in enumerate(texts)]
-
     def answer(self, **values: Any) -> bytes:
         """Returns an answer as JSON."""
         return json.dumps({"run": self.run_name, **values}, ensure_ascii=False).encode()
+
+
+def count_tokens(read: Callable[[str, str], Sequence[int]], texts: Sequence[str]) -> list[int]:
+    """Returns how many tokens a language model reads of each text.
+
+    Args:
+      read: `Generator.read` or `read_prompt`, whose errors name the text.
+    """
+    return [len(read(text, f"texts[{number}]")) for number, text in enumerate(texts)]
 
 
 def padded(payloads: list[Any]) -> list[Any]:
@@ -160,6 +160,7 @@ class Score(RunWork):
         self.max_length = self.predictor.max_length if self._pairs else self.predictor.context
 
     def prepare(self, rows: int, length: int) -> None:
+        rows = static_rows(rows, self.predictor.decode.batch_size)
         self.predictor.prepare_scores(self.variables, rows, length)
 
     def plan(self, fields: Mapping[str, Any]) -> Plan:
@@ -181,7 +182,7 @@ class Score(RunWork):
             if targets is not None:
                 raise UserError("targets is for translators: leave it out")
             payloads = [(text,) for text in sources]
-            lengths = [(0, length) for length in self.read(texts)]
+            lengths = [(0, length) for length in count_tokens(self.predictor.read, texts)]
         unread = [dict(zip(page.SIDES, map(self.unread, pair), strict=True)) for pair in lengths]
 
         def finish(results: list[Any]) -> bytes:
@@ -207,7 +208,9 @@ class Generate(RunWork):
         self.max_length, decode = self.predictor.context, run.config.decode
         self._counts: Sequence[int] = range(1, ROWS + 1)
         if decode.search == "beam":
-            self.max_best, self._counts = decode.beam_size, (1, ROWS)
+            self.max_best = decode.beam_size
+            # Padded prompts are searched a batch at a time; the last one may have fewer.
+            self._counts = (1, min(ROWS, decode.batch_size), ROWS % decode.batch_size or 1)
 
     def programs(self) -> Iterator[Program]:
         """Yields the programs of all lengths at once, for each number of rows.
@@ -218,11 +221,11 @@ class Generate(RunWork):
         """
         size = self.predictor.decode.batch_size
         for rows in dict.fromkeys(static_rows(count, size) for count in self._counts):
-            yield Program(1, lambda rows=rows: self.predictor.prepare(self.variables, rows))
+            yield Program(1, lambda rows=rows: self.predictor.prepare(self.variables, rows, 1))
 
     def plan(self, fields: Mapping[str, Any]) -> Plan:
         texts, count = fields["texts"], self.best(fields)
-        lengths = self.read(texts)
+        lengths = count_tokens(self.predictor.read_prompt, texts)
 
         def finish(results: list[Any]) -> bytes:
             return self.answer(continuations=[[each._asdict() for each in own] for own in results])
@@ -247,6 +250,7 @@ class Classify(RunWork):
         self.max_length, self.max_best = self.predictor.max_tokens, len(self.predictor.labels)
 
     def prepare(self, rows: int, length: int) -> None:
+        rows = static_rows(rows, self.predictor.batch_size)
         self.predictor.prepare_rows(self.variables, rows, length)
 
     def plan(self, fields: Mapping[str, Any]) -> Plan:

@@ -13,7 +13,6 @@ from experiments.text_io import Lines, line_mode, open_output
 from transformer.data.corpora.tags import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.inference.generator import Generator
 from transformer.progress import line_progress
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.workdir import load_trained
@@ -52,9 +51,8 @@ def generate_lines(config: ConfigDict, folder: Path, lines: Lines, output: TextI
     run = load_trained(folder, config)
     written, numbered = 0, config.decode.num_best > 1
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(
-            _reader(run.predictor), lambda: run.predictor.prepare(run.variables)
-        ):
+        parse = _reader(run.predictor.read_prompt)
+        for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare(run.variables)):
             for number, best in enumerate(run.predictor.write(run.variables, chunk, first), first):
                 for text, score in best:
                     line = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
@@ -89,7 +87,7 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
       UserError: the model cannot read a line; of a pipe, those before it are answered.
     """
     run = load_trained(folder, config)
-    parse, written = _reader(run.predictor), 0
+    parse, written = _reader(run.predictor.read), 0
     with line_progress(lines.total, output.isatty() or lines.typed) as advance:
         for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
             for log_prob, tokens in run.predictor.score(run.variables, chunk, first):
@@ -100,11 +98,11 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
     return written
 
 
-def _reader(generator: Generator) -> Callable[[str, int], str]:
-    """Returns a `parse` of `Lines.chunks`, which refuses a line that the model cannot read."""
+def _reader(read: Callable[[str, str], object]) -> Callable[[str, int], str]:
+    """Returns a `parse` of `Lines.chunks`, which refuses a line that `read` does."""
 
     def parse(line: str, number: int) -> str:
-        generator.read(line, f"line {number}")
+        read(line, f"line {number}")
         return line
 
     return parse

@@ -245,6 +245,11 @@ def test_further_arguments_are_checked(runs, tmp_path):
         runs["classification"].classify(["a"], num_best=0)
     with pytest.raises(UserError, match="leave it out"):
         runs["translation"].translate(["a"], source_tag="<2de>")
+    with pytest.raises(UserError, match="leave it out"):
+        runs["language_model"].score(["one"], source_tag="<2de>")
+    for run in runs.values():
+        with pytest.raises(UserError, match="leave it out"):
+            run.attention("one", source_tag="<2de>")
     with pytest.raises(UserError, match="source_tag=3 is not a string"):
         runs["translation"].translate(["a"], source_tag=3)
     with pytest.raises(UserError, match=r"did you mean config\.decode\.beam_size"):

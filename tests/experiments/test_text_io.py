@@ -107,12 +107,16 @@ def refuse_six(line, place):
     return line
 
 
+@pytest.mark.parametrize("source", ["input", "stdin"])
 @pytest.mark.parametrize("bad", ["byte", "tag", "parse", "none"])
-def test_a_bad_line_of_a_file_is_found_before_its_first_chunk(bad, tmp_path, monkeypatch):
+def test_a_bad_line_of_a_file_is_found_before_its_first_chunk(bad, source, tmp_path, monkeypatch):
     monkeypatch.setattr(text_io, "LINES_AT_ONCE", 2)
     sixth = b"\xff" if bad == "byte" else b"6"
     (tmp_path / "text").write_bytes(b"1\n2\n3\n4\n5\n" + sixth + b"\n7\n")
-    read = text_io.Lines(tmp_path / "text", *([refuse_six] if bad == "tag" else []))
+    if source == "stdin":
+        monkeypatch.setattr(sys, "stdin", (tmp_path / "text").open(encoding="utf-8"))
+    path = tmp_path / "text" if source == "input" else None
+    read = text_io.Lines(path, *([refuse_six] if bad == "tag" else []))
     chunks = read.chunks(*([lambda line, n: refuse_six(line, f"line {n}")] * (bad == "parse")))
     assert read.total == 7
     if bad == "none":  # the control
@@ -120,6 +124,25 @@ def test_a_bad_line_of_a_file_is_found_before_its_first_chunk(bad, tmp_path, mon
         return
     with pytest.raises(UserError, match="line 6"):
         next(chunks)
+
+
+def test_a_file_on_standard_input_is_read_from_where_the_program_before_left_it(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "text").write_text("read before\na\nb\n")
+    monkeypatch.setattr(sys, "stdin", (tmp_path / "text").open(encoding="utf-8"))
+    assert sys.stdin.buffer.readline() == b"read before\n"
+    read = text_io.Lines(None)
+    assert read.total == 2
+    assert list(read.chunks()) == [(1, ["a", "b"])]
+
+
+def test_standard_input_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    descriptor = os.open(tmp_path / "text", os.O_WRONLY | os.O_CREAT)  # as of `0> text`
+    with os.fdopen(descriptor, encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        with pytest.raises(OSError, match="standard input"):
+            text_io.Lines(None)
 
 
 def start(*arguments, **streams):

@@ -226,13 +226,16 @@ def test_a_search_writes_as_many_new_tokens_as_greedy_sampling(trained):
         assert texts["beam", most] == texts["sample", most]
 
 
-def test_a_prompt_that_fills_the_context_cannot_be_searched(trained):
+def test_a_prompt_that_fills_the_context_cannot_be_searched(trained, tmp_path, monkeypatch):
     line = b"one red cat two blue dog one red cat two blue"  # and begin-of-sentence
     beam = f"--workdir={trained['lines']}", "--mode=generate", "--config.decode.search=beam"
     refused(
         *beam, stdin=b"one\n" + line + b"\n", says="line 2 has 12 tokens, all that data.context"
     )
     assert use(trained["lines"], "generate", stdin=line + b"\n").code == 0  # the control
+    monkeypatch.delattr("transformer.inference.generator.Generator.write")  # found before that
+    (tmp_path / "in").write_bytes(b"one\n" + line + b"\n")
+    refused(*beam, f"--input={tmp_path / 'in'}", says="line 2 has 12 tokens")
 
 
 def test_the_end_of_a_text_is_shown_even_if_a_character_of_it_is_incomplete(trained, monkeypatch):

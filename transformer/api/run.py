@@ -152,14 +152,15 @@ class LoadedRun:
             run is a classifier; a language model cannot read a text.
         """
         predictor = self._predictor("score", Translator | Generator)
+        sources = self._tagged(texts, source_tag)
         if isinstance(predictor, Generator):
             if targets is not None:
                 raise UserError("score of a language model has no targets: leave them out")
-            found = predictor.score(self.trained.variables, _texts(texts))
+            found = predictor.score(self.trained.variables, sources)
         else:
             if targets is None:
                 raise UserError("score of a translator needs targets: score(sources, targets)")
-            sources, targets = self._tagged(texts, source_tag), _texts(targets)
+            targets = _texts(targets)
             if len(sources) != len(targets):
                 raise UserError(f"score has {len(sources)} sources and {len(targets)} targets")
             found = predictor.score(self.trained.variables, sources, targets)
@@ -259,12 +260,10 @@ class LoadedRun:
             model has no attention.
         """
         predictor = self.trained.predictor
-        if isinstance(predictor, Translator):
-            [text] = self._tagged([text], source_tag)
-        elif target is not None:
+        if target is not None and not isinstance(predictor, Translator):
             raise UserError(f"attention of config.task={self.config.task} has no target")
         targets = [] if target is None else _texts([target])
-        [text] = _texts([text])
+        [text] = self._tagged([text], source_tag)
         if not isinstance(predictor, Generator) and predictor.is_blank(text):
             raise UserError("the text is blank: give one whose attention is to be seen")
         seen = predictor.attention(self.trained.variables, text, *targets)

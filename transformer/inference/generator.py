@@ -182,11 +182,12 @@ class Generator(TokenPredictor):
         Raises:
           UserError: see `stream`; a beam search needs texts that end, and room for a new token.
         """
-        prefixes = [self.read(text, f"line {first_line + i}") for i, text in enumerate(prompts)]
+        prefixes = [
+            self.read_prompt(text, f"line {first_line + i}") for i, text in enumerate(prompts)
+        ]
         results: list[list[Continuation]] = []
         size, best = self.decode.batch_size, num_best or self.decode.num_best
         if self.decode.search == "beam":
-            self._check_room(prefixes, first_line)
             for first in range(0, len(prefixes), size):
                 results += self._beam_search(variables, prefixes[first : first + size], best)
             if [] in results:
@@ -209,9 +210,9 @@ class Generator(TokenPredictor):
         samples = iter(texts)
         return [[Continuation(next(samples), None) for _ in range(best)] for _ in prefixes]
 
-    def prepare(self, variables: Variables, prompts: int = 1) -> None:
+    def prepare(self, variables: Variables, prompts: int = 1, num_best: int | None = None) -> None:
         """Compiles what `write` needs for a number of prompts, see `compile_ahead`."""
-        self._writer.prepare(variables, prompts)
+        self._writer.prepare(variables, prompts, num_best or self.decode.num_best)
 
     def prepare_attention(self, variables: Variables, length: int) -> None:
         """Compiles what `attention` needs for texts of a static length."""
@@ -293,20 +294,25 @@ class Generator(TokenPredictor):
             )
         return ids
 
+    def read_prompt(self, text: str, place: str) -> list[int]:
+        """Returns the tokens of a prompt that `write` continues.
+
+        Raises:
+          UserError: see `read`; or it fills the context, which a beam search cannot leave.
+        """
+        ids = self.read(text, place)
+        if self.decode.search == "beam" and len(ids) == self.context:
+            raise UserError(
+                f"{place} has {len(ids)} tokens, all that data.context={self.context} has room "
+                "for: shorten it, or use config.decode.search=sample"
+            )
+        return ids
+
     # -- inside
 
     @functools.cached_property
     def _attend(self):
         return jax.jit(self.batch_attention)
-
-    def _check_room(self, prefixes: list[list[int]], first_line: int) -> None:
-        """Raises UserError if a prompt fills the context, which a beam search cannot leave."""
-        for line, ids in enumerate(prefixes, first_line):
-            if len(ids) == self.context:
-                raise UserError(
-                    f"line {line} has {len(ids)} tokens, all that data.context={self.context} has "
-                    "room for: shorten it, or use config.decode.search=sample"
-                )
 
     def _beam_search(
         self, variables: Variables, prefixes: list[list[int]], count: int

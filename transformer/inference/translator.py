@@ -137,7 +137,9 @@ class Translator(PairPredictor):
         """
         numbers: Sequence[int] | None = [1]
         if target is None:
-            target, numbers = self.translate(variables, [source])[0][0].text, None  # has warned
+            # With rows, for which a server has compiled the programs.
+            [[best, *_]] = self.translate(variables, [source], rows=1)
+            target, numbers = best.text, None  # has warned
         return self._seen(variables, source, target, numbers)
 
     # -- inside

@@ -108,11 +108,14 @@ class Writer:
                     raise not_finite(line, "text")
             yield [self._take(ids, left, i) for i, ids in enumerate(new)]
 
-    def prepare(self, variables: Variables, prompts: int = 1) -> None:
-        """Compiles `sample` or `beam_search` for this number of prompts, see `compile_ahead`."""
+    def prepare(self, variables: Variables, prompts: int, samples: int) -> None:
+        """Compiles `beam_search` for this number of prompts, or `sample` for samples of each.
+
+        See `compile_ahead`.
+        """
         most = self.decode.max_new_tokens
         rows = static_rows(prompts, self.decode.batch_size)
-        copies = static_rows(prompts * self.decode.num_best, self.decode.batch_size)
+        copies = static_rows(prompts * samples, self.decode.batch_size)
 
         def compile_search(room: int) -> None:
             self._search(variables, self._prompts([], rows, room))

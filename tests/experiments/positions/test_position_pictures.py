@@ -131,6 +131,15 @@ def test_the_mode_draws_with_and_without_a_trained_run(tiny, tmp_path, two_encod
     )
 
 
+def test_a_model_of_an_odd_width_has_all_pictures_but_that_of_pairs(tiny, tmp_path, two_encodings):
+    settings = {"d_model": 9, "num_heads": 3, "positions": "learned"}
+    flags = [f"--config.model.{key}={value}" for key, value in settings.items()]
+    ended = command("--mode=positions", f"--config={tiny.config}", f"--workdir={tmp_path}", *flags)
+    assert ended.code == 0, ended.err
+    found = {path.name for path in (tmp_path / "figures" / "positions").iterdir()}
+    assert found == {"none.png", "phasors_sinusoidal.gif", "positions.html"}
+
+
 @pytest.mark.slow
 def test_every_picture_of_a_model_shows_something(tmp_path):
     config = ROOT / "configs" / "quickstart.py"

@@ -143,7 +143,15 @@ def test_only_posts_are_translated(site):
 def test_another_site_cannot_post_or_read(site):
     own = f"http://127.0.0.1:{site.port}"
     assert site.post("translate", SINGLE, Origin=own).status == 200
-    for origin in ("http://evil.example", "null", "http://127.0.0.1:1", f"{own}.evil.example", ""):
+    others = (
+        "http://evil.example",
+        "http://127.0.0.1:1",
+        f"{own}.evil.example",
+        "http://[",
+        "null",
+        "",
+    )
+    for origin in others:
         is_one_line(site.post("translate", SINGLE, Origin=origin), 403, "another site")
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         is_one_line(site.post("translate", SINGLE, Content_Type=kind), 415, "application/json")

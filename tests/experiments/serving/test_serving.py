@@ -19,10 +19,11 @@ from experiments.serving.limits import FIELDS
 from experiments.serving.page import policy
 from experiments.serving.programs import Programs
 from experiments.serving.schema import ERRORS
-from experiments.serving.works import ROWS, Generate, Program, Served, Translate
+from experiments.serving.works import ROWS, WORKS, Explain, Generate, Program, Served, Translate
 from places import ROOT
+from runs import count_programs
 from transformer.data import held_out
-from transformer.errors import RunError
+from transformer.errors import RunError, UserError
 
 # -- answers
 
@@ -295,6 +296,17 @@ def test_programs_that_were_compiled_ahead_are_those_of_requests(runs, loaded):
     assert search._start._cache_size() > counts[0]  # the control
 
 
+def test_attention_compiles_nothing_after_many_sentences(loaded, monkeypatch):
+    run = transformer.load(loaded["translation"].folder)
+    works = Translate("own", run), Explain("own", run)
+    for program in (program for work in works for program in work.programs()):
+        program.compile()
+    monkeypatch.setattr("transformer.inference.search.MANY", 0)
+    with count_programs() as programs:
+        works[1].compute(None, [{"text": "a b"}])
+    assert programs == []
+
+
 @pytest.mark.usefixtures("said")
 def test_a_connection_stays_open_though_the_log_is_closed(site, monkeypatch):
     log, connection = ClosedLog(), http.client.HTTPConnection("127.0.0.1", site.port, PATIENCE)
@@ -309,7 +321,8 @@ def test_a_connection_stays_open_though_the_log_is_closed(site, monkeypatch):
 
 def test_samples_that_the_page_asks_for_were_compiled_ahead(loaded):
     folder = loaded["language_model"].folder
-    work = Generate("own", transformer.load(folder, {"decode.batch_size": 16}))
+    settings = {"decode.batch_size": 16, "decode.num_best": 2}
+    work = Generate("own", transformer.load(folder, settings))
     for program in work.programs():
         program.compile()
     writer = work.predictor._writer
@@ -321,6 +334,44 @@ def test_samples_that_the_page_asks_for_were_compiled_ahead(loaded):
     assert [each._cache_size() for each in programs] == counts
     work.predictor.write(work.variables, ["one"], num_best=9)
     assert writer._start._cache_size() > counts[0]  # the control
+
+
+SMALL_BATCHES = {
+    "translate": ("translation", {"texts": ["a"] * 8}, {}),
+    "score": ("translation", {"texts": ["a"] * 8, "targets": ["b"] * 8}, {}),
+    "score of a text": ("language_model", {"texts": ["one"] * 8}, {}),
+    "generate": ("language_model", {"texts": ["one"] * 8}, {}),
+    "generate by beam search": (
+        "language_model",
+        {"texts": ["one"] * 8},
+        {"decode.search": "beam", "decode.beam_size": 2},
+    ),
+    "classify": ("classification", {"texts": ["a film"] * 8}, {}),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_BATCHES)
+def test_nothing_is_compiled_for_requests_of_a_run_with_smaller_batches(name, loaded):
+    task, fields, settings = SMALL_BATCHES[name]
+    run = transformer.load(loaded[task].folder, settings | {"decode.batch_size": 6})
+    work = WORKS[name.split()[0]]("own", run)
+    for program in work.programs():
+        program.compile()
+    for count in (8, 1):
+        plan = work.plan({key: texts[:count] for key, texts in fields.items()})
+        group, payloads = plan.items[0].group, [item.payload for item in plan.items]
+        with count_programs() as programs:
+            work.compute(group, payloads)
+        assert programs == []
+
+
+def test_a_prompt_that_leaves_a_search_no_room_is_refused_by_its_place(loaded):
+    folder, texts = loaded["language_model"].folder, ["one", "one " * 11]
+    work = Generate("own", transformer.load(folder, {"decode.search": "beam"}))
+    with pytest.raises(UserError, match=r"^texts\[1\] has 12 tokens, all that data\.context=12 "):
+        work.plan({"texts": texts})
+    sampling = Generate("own", loaded["language_model"])
+    assert len(sampling.plan({"texts": texts}).items) == 2  # the control
 
 
 def test_the_page_runs_only_its_own_scripts(site):
