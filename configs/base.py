@@ -68,7 +68,7 @@ def _model() -> ConfigDict:
     model.attention_bias = False  # the paper's projections have none [3.2.2]
     # plain: equation 1 as it stands | chunked: some queries at a time, so that memory grows with
     # the length, not its square | flash: cuDNN's (Dao et al. 2022), for NVIDIA GPUs and bfloat16,
-    # without dropout or encodings that change scores or weights
+    # without dropout of weights or encodings that change scores or weights
     model.attention_implementation = "plain"
     model.pooling = "mean"  # mean | first | attention (Yang et al. 2016): of a classifier
     model.bag_of_embeddings_width = 16  # of the embeddings
