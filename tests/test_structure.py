@@ -25,10 +25,11 @@ BASE = ("transformer.errors", "transformer.storage")
 ALLOWED = {
     "transformer": (),
     "transformer.storage": ("transformer.errors", "transformer.metrics.registry"),
-    "transformer.model": BASE,
+    "transformer.products": (),
+    "transformer.model": (*BASE, "transformer.products"),
     "transformer.model.config": BASE,  # and no registry, so that every part of a model can read it
     "transformer.data": BASE,
-    "transformer.losses": (),
+    "transformer.losses": ("transformer.products",),
     "transformer.decoding": BASE,
     "transformer.optim": BASE,
     "transformer.metrics": ("transformer.losses",),

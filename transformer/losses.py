@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Shaped
 
+from transformer.products import product, product_nt, product_tn
+
 # float32 logits that a device holds at a time for each run, by platform. On a CPU 8 MiB: with more,
 # they leave its cache, and with less, the gradient of the whole table is read and written more
 # often, as for each chunk. An accelerator has no such cache: with 256 MiB, a batch of 25,000 tokens
@@ -214,9 +216,11 @@ def _sums_and_gradients(features, table, labels, weights, smoothing, r_drop):
         chunk = chunks.take(i)
         new, d_logits = _chunk_sums(chunk, table, smoothing, r_drop)
         d_logits = d_logits.astype(features.dtype)
-        own = jnp.einsum("PNV,VD->PND", d_logits, table.astype(features.dtype))
-        d_table += jnp.einsum("PNV,PND->DV", d_logits, chunk[0], preferred_element_type=jnp.float32)
-        return (jax.tree.map(jnp.add, sums, new), d_table), d_features.at[i].set(own)
+        d_logits, own = (x.reshape(-1, x.shape[-1]) for x in (d_logits, chunk[0]))
+        by_own = product(d_logits, table.astype(features.dtype)).reshape(chunk[0].shape)
+        d_table += product_tn(own, d_logits)
+        d_features = d_features.at[i].set(by_own.astype(features.dtype))
+        return (jax.tree.map(jnp.add, sums, new), d_table), d_features
 
     zero = jnp.zeros((), jnp.float32)
     # Transposed: otherwise, a CPU would transpose the gradient by the logits, not the features.
@@ -292,9 +296,9 @@ def _cut(features, table, labels, weights, r_drop):
 
 def _logits(features, labels, table):
     """Returns the logits of one chunk in float32, and those of the labels."""
-    logits = jnp.einsum(
-        "PND,VD->PNV", features, table.astype(features.dtype), preferred_element_type=jnp.float32
-    )
+    flat = features.reshape(-1, features.shape[-1])
+    logits = product_nt(flat, table.astype(features.dtype))
+    logits = logits.reshape(*features.shape[:-1], -1)
     return logits, jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
 
 

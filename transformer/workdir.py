@@ -52,8 +52,9 @@ PLACES = re.compile(
     r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage|train\.init_from"
     r"|tokenizer\.\w*model"
 )
-# How attention is computed, not what: a run that was trained with cuDNN's is used without it, too.
-IMPLEMENTATION = "model.attention_implementation"
+# How the model is computed, not what: a run that was trained with cuDNN's attention, or with
+# products that only some processors are fast at, is used without them, too.
+IMPLEMENTATION = ("model.attention_implementation", "model.matmul_dtype")
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
 MAY_BE_LINKED = "checkpoints"
 EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
@@ -206,11 +207,11 @@ def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
     """The values of a config that must be a run's own.
 
     Args:
-      training: whether the paths of the text and the form of attention must be, too.
+      training: whether the paths of the text and how the model is computed must be, too.
     """
 
     def fixed(key: str) -> bool:
-        in_use = key == IMPLEMENTATION or PLACES.fullmatch(key)
+        in_use = key in IMPLEMENTATION or PLACES.fullmatch(key)
         return not key.startswith(FREE_KEYS) and (training or not in_use)
 
     values = {key: value for key, value in flatten(config).items() if fixed(key)}

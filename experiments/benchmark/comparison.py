@@ -1,5 +1,6 @@
 """What the peers are asked: the sizes and numbers of our model, and its batches as a file."""
 
+import copy
 import dataclasses
 import importlib.util
 import logging
@@ -17,6 +18,7 @@ from experiments.studies.peers import check
 from transformer.data.parallel.batches import Batch
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
+from transformer.keys import assign
 from transformer.model.layers import DropoutRates
 from transformer.storage.files import write_arrays
 from transformer.tasks.base import Task
@@ -69,6 +71,7 @@ def check_comparable(workload: Workload, task: Task) -> None:
         "model.dropout_layer": (model.dropout_layer, 0.0),
         "model.dropout_word": (model.dropout_word, 0.0),
         "model.dtype": (model.dtype, "float32"),
+        "model.matmul_dtype": (model.matmul_dtype or "float32", "float32"),
         "optimizer.name": (optimizer.name, "adamw" if optimizer.name == "adamw" else "adam"),
         "optimizer.gradient_accumulation_steps": (optimizer.gradient_accumulation_steps, 1),
         "train.r_drop": (config.train.r_drop, 0.0),
@@ -84,19 +87,22 @@ def peer_systems(
 ) -> dict[str, System]:
     """Returns the systems of some peers, which train on the first batches of a task.
 
-    If they do not compute what the workload does, there are none, and a line says why.
+    If others do not compute what the workload does, they are left out, and a line says why.
 
     Args:
       steps: of a round.
       folder: gets the file of batches.
     """
+    own = [name for name in names if PEERS[name].keys]
+    systems = {name: _own_system(name, workload, steps, folder) for name in own}
+    names = [name for name in names if name not in own]
     if not names:
-        return {}
+        return systems
     try:
         check_comparable(workload, task)
     except UserError as error:
         logger.info(f"without {', '.join(names)}: {error}")
-        return {}
+        return systems
     path, config = folder / "batches.npz", workload.config
     write_arrays(path, _arrays([task.plan[i] for i in range(steps * rounds)]))
     rates = {name: config.model[f"dropout_{name}"] for name in DropoutRates._fields}
@@ -110,12 +116,21 @@ def peer_systems(
         "arrays": Batch._fields,
         "steps": steps,
     }
-    return {
+    return systems | {
         name: System(
             PEERS[name].function, order | {"keep_memory": PEERS[name].keeps_memory}, optional=True
         )
         for name in names
     }
+
+
+def _own_system(name: str, workload: Workload, steps: int, folder: Path) -> System:
+    """Our step with other keys."""
+    config = copy.deepcopy(workload.config)
+    for key, value in PEERS[name].keys.items():
+        assign(config, key, value)
+    order = {**workload._replace(config=config).order(), "steps": steps}
+    return System(PEERS[name].function, {**order, "folder": str(folder / name)}, optional=True)
 
 
 def _arrays(batches: Sequence[Batch]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The systems that others have made: training steps in PyTorch, on the batches of ours.
+"""The systems that are compared with our training step, and PyTorch's steps on the same batches.
 
 Each gets an order, see `comparison.peer_systems`, and `turn`, see `worker`. No JAX is imported.
 """
@@ -8,6 +8,7 @@ import importlib
 import itertools
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -19,11 +20,12 @@ from transformer.model.config import ModelConfig
 
 
 class Peer(NamedTuple):
-    """A system of others: its title, its function, and the packages that it needs.
+    """A system to compare with: its title, its function, and the packages that it needs.
 
     Attributes:
       keeps_memory: whether its process keeps freed memory, as that of our trainings does.
       by_default: whether it is measured unless others are named.
+      keys: of the config, with their values: of a system that is ours.
     """
 
     title: str
@@ -31,6 +33,7 @@ class Peer(NamedTuple):
     packages: tuple[str, ...]
     keeps_memory: bool = False
     by_default: bool = True
+    keys: Mapping[str, str] = MappingProxyType({})
 
 
 PEERS = {
@@ -51,6 +54,13 @@ PEERS = {
         "Hugging Face",
         "experiments.benchmark.peers.hugging_face_step",
         ("torch", "transformers"),
+    ),
+    "ours_bfloat16": Peer(
+        "compiled step, factors of bfloat16",
+        "experiments.benchmark.ours.step",
+        (),
+        by_default=False,  # of a lower precision
+        keys={"model.matmul_dtype": "bfloat16"},
     ),
 }
 PEERS |= {

@@ -132,7 +132,7 @@ def losses(model, variables, batch):
 
     def run(module):
         features = module.decode(tokens, None, None, segments > 0, segments=segments)
-        return features, module.output_table()
+        return module.output_factors(features)
 
     features, table = model.apply(variables, method=run)
     return cross_entropy(features, table, labels, (labels != 0).astype(jnp.float32), 0.1)

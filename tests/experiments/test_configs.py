@@ -149,6 +149,7 @@ CHOICES = {
     "model.attention_implementation": set(model_config.ATTENTION_IMPLEMENTATIONS),
     "model.tied_embeddings": set(model_config.TIED_EMBEDDINGS),
     "model.dtype": set(model_config.DTYPES),
+    "model.matmul_dtype": set(model_config.DTYPES),
     "model.positions": set(positions.REGISTRY),
     "data.source": {"any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY},
     "data.documents": set(documents.DOCUMENTS),

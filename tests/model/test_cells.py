@@ -7,6 +7,7 @@ import pytest
 
 import reference_recurrent as reference
 from reference import float64
+from transformer.model.config import FLOAT32
 from transformer.model.recurrent.cells import REGISTRY, orthogonal, run_cell
 
 INPUTS, WIDTH, STEPS = 5, 2, 3
@@ -15,7 +16,7 @@ INPUTS, WIDTH, STEPS = 5, 2, 3
 def a_cell(name):
     """A cell, random parameters, inputs of a sentence and a state to start from."""
     rng = np.random.default_rng(1)
-    cell = REGISTRY[name](INPUTS, WIDTH, "float32")
+    cell = REGISTRY[name](INPUTS, WIDTH, FLOAT32)
     params = reference.parameters(reference.cell_shapes(name, INPUTS, WIDTH))
     x = rng.normal(size=(STEPS, INPUTS)).astype(np.float32)
     state = tuple(rng.normal(size=(cell.states, WIDTH)).astype(np.float32))
@@ -95,7 +96,7 @@ def test_each_peephole_matters_and_without_them_the_lstm_is_left():
     plain = {name: array for name, array in params.items() if name != "peepholes"}
     np.testing.assert_array_equal(
         along_sequence(cell, without, x, state),
-        along_sequence(REGISTRY["lstm"](INPUTS, WIDTH, "float32"), plain, x, state),
+        along_sequence(REGISTRY["lstm"](INPUTS, WIDTH, FLOAT32), plain, x, state),
     )
 
 
@@ -116,7 +117,7 @@ def test_the_comparison_sees_a_unit_that_resets_after_the_product():
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_cells_start_orthogonal_and_keeping_what_they_have(name):
-    cell = REGISTRY[name](5, 3, "float32", context=7)
+    cell = REGISTRY[name](5, 3, FLOAT32, context=7)
     x, state = jnp.zeros(5), tuple(jnp.zeros((cell.states, 3)))
     init = jax.jit(
         lambda key: cell.init(key, cell.init_with_output(key, x, method="project")[0], state)

@@ -16,6 +16,7 @@ from transformer.model.classifier import (
     bigram_hash,
     masked_mean,
 )
+from transformer.model.config import Dtypes
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 B, M, D, C, E = 3, 7, 22, 5, 11
@@ -129,7 +130,7 @@ def test_logits_are_a_linear_map_of_what_is_pooled_of_the_encoder(variables, poo
 
 def test_attention_weights_are_sown_and_sum_to_one_over_the_tokens():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(B, M, D)), jnp.bfloat16)
-    pooling = AttentionPooling("bfloat16")
+    pooling = AttentionPooling(Dtypes("bfloat16", "bfloat16"))
     params = {"params": pooling.init(jax.random.key(1), x, MASK)["params"]}
     pooled, sown = pooling.apply(params, x, MASK, mutable=["intermediates"])
     [weights] = sown["intermediates"]["weights"]

@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 import reference
 from tiny_models import tiny_config, tiny_inputs, tiny_model
+from transformer.model.config import FLOAT32
 from transformer.model.layers import (
     ACTIVATIONS,
     NO_DROPOUT,
@@ -55,7 +56,7 @@ def test_feed_forward_is_equation_2_with_any_activation(activation):
 
 
 def test_a_linear_map_is_the_same_for_any_number_of_axes():
-    linear = Linear(features=5, dtype="float32", use_bias=True)
+    linear = Linear(features=5, dtypes=FLOAT32, use_bias=True)
     variables = {"params": {"kernel": random(22, 5), "bias": random(5, seed=1)}}
     x = random(2, 3, 7, 22, seed=2)
     expected = np.asarray(x) @ np.asarray(random(22, 5)) + np.asarray(random(5, seed=1))

@@ -35,6 +35,7 @@ CHOICES = {
     "attention_implementation": ATTENTION_IMPLEMENTATIONS,
     "tied_embeddings": TIED_EMBEDDINGS,
     "dtype": DTYPES,
+    "matmul_dtype": DTYPES,
 }
 NEEDS = {"flash": {"dtype": "bfloat16", "head_size": 8}}  # what some choices need of other fields
 

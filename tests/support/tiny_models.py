@@ -31,6 +31,7 @@ TINY = {
     "attention_bias": True,
     "attention_implementation": "plain",
     "dtype": "float32",
+    "matmul_dtype": "",
     # The variants, none of them on.
     "encoder_positions": "",
     "decoder_positions": "",

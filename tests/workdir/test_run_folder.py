@@ -75,12 +75,21 @@ def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optim
     assert {key.split(".")[0] for key in allowed} >= {"decode", "evaluate", "sweep"}
 
 
-def test_a_run_is_used_with_another_form_of_attention_but_not_trained_on_with_it(tmp_path):
+@pytest.mark.parametrize(
+    ("key", "value", "difference"),
+    [
+        ("model.attention_implementation", "chunked", "there 'plain', here 'chunked'"),
+        ("model.matmul_dtype", "bfloat16", "there '', here 'bfloat16'"),
+    ],
+)
+def test_a_run_is_used_but_not_trained_on_if_it_is_computed_otherwise(
+    tmp_path, key, value, difference
+):
     workdir.claim(tmp_path, base.get_config())
     config = base.get_config()
-    config.model.attention_implementation = "chunked"
+    assign(config, key, value)
     workdir.check_same_run(tmp_path, config)
-    with pytest.raises(UserError, match="there 'plain', here 'chunked'"):
+    with pytest.raises(UserError, match=difference):
         workdir.check_same_run(tmp_path, config, training=True)
 
 

@@ -33,7 +33,7 @@ METHODS = {
 }
 
 # What `load` sets; other keys of a trained run are what they are, or without effect.
-SETTINGS = re.compile(rf"(decode|evaluate)\..+|{re.escape(workdir.IMPLEMENTATION)}")
+SETTINGS = re.compile("|".join((r"(decode|evaluate)\..+", *map(re.escape, workdir.IMPLEMENTATION))))
 SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
 
 
@@ -62,7 +62,7 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
     Args:
       folder: the `--workdir` of its training.
       settings: keys of `decode` and `evaluate` to use in place of the run's, such as
-        {"decode.beam_size": 1}; and `model.attention_implementation`.
+        {"decode.beam_size": 1}, and `model.attention_implementation` and `model.matmul_dtype`.
 
     Raises:
       UserError: there is no trained run, or a file of it is missing or damaged, or a setting is
@@ -74,9 +74,10 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
         assign(config, key, value)
         if not SETTINGS.fullmatch(key):
             raise UserError(
-                f"load sets keys of decode and evaluate (configs/base.py lists them) and "
-                f"{workdir.IMPLEMENTATION}, not {key}={value!r}: to change another key, train a "
-                f"run with it: experiments.train(config, folder, {{{key!r}: {value!r}}})"
+                f"load sets keys of decode and evaluate (configs/base.py lists them), "
+                f"{' and '.join(workdir.IMPLEMENTATION)}, not {key}={value!r}: to change "
+                f"another key, train with it: experiments.train(config, folder, "
+                f"{{{key!r}: {value!r}}})"
             )
     check(config)
     check_scores(config)

@@ -26,7 +26,7 @@ from transformer.tasks.numbers import initial_folder
 KEY = "config.train.init_from"
 HEAD = "output/"  # the module of a classifier with a column for each class
 # Keys of a model that a run may change without a word: its parameters mean the same.
-FREE = ("dropout_", "dtype", "remat", "attention_implementation", "max_length")
+FREE = ("dropout_", "dtype", "matmul_dtype", "remat", "attention_implementation", "max_length")
 
 logger = logging.getLogger(__name__)
 

@@ -98,7 +98,7 @@ class Generator(TokenPredictor):
         def run(model):
             mask = segments > 0
             features = model.decode(batch.tokens, None, None, mask, rates, segments)
-            return features, model.output_table()
+            return model.output_factors(features)
 
         rngs = {} if key is None else {"dropout": key}
         return self.model.apply(variables, method=run, rngs=rngs)

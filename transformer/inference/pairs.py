@@ -196,7 +196,7 @@ class PairPredictor(TokenPredictor):
         rngs = {} if key is None else {"dropout": key}
 
         def run(model):
-            return model.features(*_inputs(batch), rates), model.output_table()
+            return model.output_factors(model.features(*_inputs(batch), rates))
 
         return self.model.apply(variables, method=run, rngs=rngs)
 

@@ -164,14 +164,21 @@ class Architecture(Network):
             memory = self.encode(source, source_mask, rates)
         return self.decode(target, memory, source_mask, target_mask, rates, segments)
 
-    def output_table(self) -> Float[Array, "V D"]:
-        """Returns the matrix whose product with a hidden state gives the logits [3.4]."""
+    def output_factors(
+        self, features: Float[Array, "B L D"]
+    ) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
+        """Returns the factors of the logits: hidden states and the output matrix [3.4].
+
+        The product is that of the first factor's dtype; the matrix is still float32.
+        """
         untied = self.config.tied_embeddings == "none"
-        return self.output_embedding.table if untied else self.target_embedding.table
+        table = self.output_embedding.table if untied else self.target_embedding.table
+        return features.astype(self.config.dtypes.factors), table
 
     def logits(self, features: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
         """Returns float32 scores over the target vocabulary."""
-        table = self.output_table().astype(features.dtype)
+        features, table = self.output_factors(features)
+        table = table.astype(features.dtype)
         return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
 
     @nn.nowrap

@@ -107,10 +107,10 @@ class MultiHeadAttention(nn.Module):
         width, shared = (
             heads * config.head_width for heads in (config.num_heads, config.key_value_heads)
         )
-        self.query = Linear(width, config.dtype, config.attention_bias)
-        self.key = Linear(shared, config.dtype, config.attention_bias)
-        self.value = Linear(shared, config.dtype, config.attention_bias)
-        self.output = Linear(config.d_model, config.dtype, config.attention_bias)
+        self.query = Linear(width, config.dtypes, config.attention_bias)
+        self.key = Linear(shared, config.dtypes, config.attention_bias)
+        self.value = Linear(shared, config.dtypes, config.attention_bias)
+        self.output = Linear(config.d_model, config.dtypes, config.attention_bias)
         self.positions = SumOfPositions(config, names=self.encodings, hooks=LAYER_HOOKS)
         self.dropout = Dropout()
         if config.query_key_norm == "layer":

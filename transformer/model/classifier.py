@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.model.architecture import Architecture, Network, count_kernels
 from transformer.model.attention import masked_softmax
 from transformer.model.build import build_model
-from transformer.model.config import ModelConfig
+from transformer.model.config import FLOAT32, Dtypes, ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
 from transformer.model.masks import padding_mask
 
@@ -41,12 +41,12 @@ class AttentionPooling(nn.Module):
     Source: Yang et al. 2016, "Hierarchical Attention Networks", equations 5 to 7.
     """
 
-    dtype: str
+    dtypes: Dtypes
 
     @nn.compact
     def __call__(self, x: Float[Array, "B M D"], mask: Bool[Array, "B M"]) -> Float[Array, "B D"]:
         width = x.shape[-1]
-        hidden = nn.tanh(Linear(width, self.dtype, True, name="hidden")(x)).astype(jnp.float32)
+        hidden = nn.tanh(Linear(width, self.dtypes, True, name="hidden")(x)).astype(jnp.float32)
         query = self.param("query", nn.initializers.normal(width**-0.5), (width,))
         scores = jnp.einsum("BMD,D->BM", hidden, query)
         weights = masked_softmax(scores[:, None, None], padding_mask(mask))[:, 0, 0]
@@ -71,9 +71,9 @@ class Classifier(Network):
     def setup(self):
         self.encoder = build_model(self.config)
         if self.pooling == "attention":
-            self.attention_pooling = AttentionPooling(self.config.dtype)
+            self.attention_pooling = AttentionPooling(self.config.dtypes)
         self.dropout = Dropout()
-        self.output = Linear(self.num_classes, "float32", True)
+        self.output = Linear(self.num_classes, FLOAT32, True)
 
     def __call__(
         self,
@@ -167,8 +167,8 @@ class BagOfEmbeddings(Network):
         vectors = Dropout(whole=True, name="word_dropout")(table[tokens], rates.word)
         embedding = masked_mean(vectors, mask)
         x = Dropout()(embedding, rates.embedding)
-        x = nn.relu(Linear(self.hidden, "float32", True, name="inner")(x))
-        return Classified(Linear(self.num_classes, "float32", True, name="output")(x), embedding)
+        x = nn.relu(Linear(self.hidden, FLOAT32, True, name="inner")(x))
+        return Classified(Linear(self.num_classes, FLOAT32, True, name="output")(x), embedding)
 
     @nn.nowrap
     def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:

@@ -1,6 +1,7 @@
 """The architecture's numbers and names, validated once."""
 
 import dataclasses
+from typing import NamedTuple
 
 from transformer.errors import UserError
 
@@ -19,6 +20,16 @@ RANGES: tuple[tuple[float, float, str], ...] = (
     (2, MAX_NUMBER, "max_length"),
     (4, MAX_NUMBER, "bias_buckets"),
 )
+
+
+class Dtypes(NamedTuple):
+    """Of activations, and of the factors of their products with parameters."""
+
+    activations: str
+    factors: str
+
+
+FLOAT32 = Dtypes("float32", "float32")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +81,7 @@ class ModelConfig:
     attention_bias: bool
     attention_implementation: str
     dtype: str
+    matmul_dtype: str
 
     def __post_init__(self):
         vocabularies = (1, MAX_NUMBER, "source_vocab_size target_vocab_size")
@@ -91,6 +103,7 @@ class ModelConfig:
         )
         check_choice("model.tied_embeddings", self.tied_embeddings, TIED_EMBEDDINGS)
         check_choice("model.dtype", self.dtype, DTYPES)
+        check_choice("model.matmul_dtype", self.dtypes.factors, DTYPES)
         if self.one_table and self.source_vocab_size != self.target_vocab_size:
             raise UserError(
                 "model.tied_embeddings='all' needs one vocabulary: set tokenizer.joint=True, or "
@@ -121,6 +134,11 @@ class ModelConfig:
     def key_value_heads(self) -> int:
         """The number of key-value heads: `num_kv_heads`, or `num_heads` if that is 0."""
         return self.num_kv_heads or self.num_heads
+
+    @property
+    def dtypes(self) -> Dtypes:
+        """The dtypes of linear maps: `dtype`, and `matmul_dtype`, or `dtype` if that is ''."""
+        return Dtypes(self.dtype, self.matmul_dtype or self.dtype)
 
     @property
     def encoder_names(self) -> str:

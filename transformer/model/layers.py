@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
-from transformer.model.config import ModelConfig
+from transformer.model.config import Dtypes, ModelConfig
 from transformer.model.norms import Norm
+from transformer.products import linear
 
 
 class DropoutRates(NamedTuple):
@@ -54,17 +55,18 @@ class Linear(nn.Module):
     """
 
     features: int
-    dtype: str
+    dtypes: Dtypes
     use_bias: bool
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
         shape = (x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.xavier_uniform(), shape)
-        y = x.reshape(-1, x.shape[-1]).astype(self.dtype) @ kernel.astype(self.dtype)
+        dtype = self.dtypes.activations
+        y = linear(x.reshape(-1, x.shape[-1]), kernel, self.dtypes.factors, dtype)
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
-            y = y + bias.astype(self.dtype)
+            y = y + bias.astype(dtype)
         return y.reshape(*x.shape[:-1], self.features)
 
 
@@ -133,11 +135,11 @@ class FeedForward(nn.Module):
     ) -> Float[Array, "B L D"]:
         config = self.config
         activate, gated = ACTIVATIONS[config.activation]
-        inner = activate(Linear(config.d_ff, config.dtype, True, name="inner")(x))
+        inner = activate(Linear(config.d_ff, config.dtypes, True, name="inner")(x))
         if gated:
-            inner = inner * Linear(config.d_ff, config.dtype, True, name="gate")(x)
+            inner = inner * Linear(config.d_ff, config.dtypes, True, name="gate")(x)
         inner = Dropout()(inner, rates.activation)
-        return Linear(config.d_model, config.dtype, True, name="outer")(inner)
+        return Linear(config.d_model, config.dtypes, True, name="outer")(inner)
 
 
 class Embedding(nn.Module):

@@ -14,7 +14,7 @@ import pytest
 
 from experiments.benchmark import comparison
 from experiments.benchmark.peers import make_step
-from experiments.benchmark.workloads import Shape, Workload, make_task
+from experiments.benchmark.workloads import Shape, Workload, make_task, read_workload
 from experiments.studies.marian import make_model
 from runs import toy_config
 from tiny_models import tiny_config
@@ -145,6 +145,7 @@ def test_hugging_faces_model_has_as_many_parameters_and_trains(tmp_path, positio
         ("optimizer.name", "muon"),
         ("optimizer.gradient_accumulation_steps", 2),
         ("model.dtype", "bfloat16"),
+        ("model.matmul_dtype", "bfloat16"),
         ("train.r_drop", 1.0),
     ],
 )
@@ -156,6 +157,18 @@ def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog, ke
         found = comparison.peer_systems(["torch"], workload, task, 2, 3, tmp_path)
         assert len(found) == (not changes)
     assert f"without torch: {key}=" in caplog.text
+
+
+def test_our_own_step_is_compared_with_itself_with_another_key(tmp_path):
+    workload = workload_of(tmp_path, **{"optimizer.name": "muon"})  # which PyTorch has not
+    task = make_task(workload)
+    found = comparison.peer_systems(["torch", "ours_bfloat16"], workload, task, 2, 3, tmp_path)
+    [order] = [system.order for system in found.values()]
+    config = read_workload(order).config
+    assert (workload.config.model.matmul_dtype, config.model.matmul_dtype) == ("", "bfloat16")
+    config.model.matmul_dtype = ""
+    assert config.to_dict() == workload.config.to_dict()
+    assert order["steps"] == 2
 
 
 def test_peers_get_our_batches_without_rows_of_padding(tmp_path):

@@ -41,11 +41,11 @@ class AdditiveAttention(nn.Module):
     config: ModelConfig
 
     def setup(self):
-        width, dtype = self.config.d_model, self.config.dtype
-        self.query = Linear(width, dtype, use_bias=False)
-        self.key = Linear(width, dtype, use_bias=False)
-        self.score = Linear(1, dtype, use_bias=False)
-        self.output = Linear(2 * width, dtype, use_bias=True)
+        width, dtypes = self.config.d_model, self.config.dtypes
+        self.query = Linear(width, dtypes, use_bias=False)
+        self.key = Linear(width, dtypes, use_bias=False)
+        self.score = Linear(1, dtypes, use_bias=False)
+        self.output = Linear(2 * width, dtypes, use_bias=True)
 
     def encoder_memory(
         self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]
@@ -96,9 +96,9 @@ class MultiplicativeAttention(nn.Module):
     config: ModelConfig
 
     def setup(self):
-        width, dtype = self.config.d_model, self.config.dtype
-        self.key = Linear(width, dtype, use_bias=False)
-        self.output = Linear(width, dtype, use_bias=False)
+        width, dtypes = self.config.d_model, self.config.dtypes
+        self.key = Linear(width, dtypes, use_bias=False)
+        self.output = Linear(width, dtypes, use_bias=False)
 
     def encoder_memory(
         self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]

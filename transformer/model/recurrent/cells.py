@@ -14,6 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from transformer.model.config import Dtypes
+from transformer.products import linear
+
 State = tuple[Float[Array, "*batch width"], ...]
 POLAR_STEPS = 48  # of Newton-Schulz: enough for singular values a millionth of the largest
 
@@ -46,7 +49,7 @@ class Cell(nn.Module):
     Args:
       inputs: width of the inputs.
       width: of the output, and of each vector of the state.
-      dtype: of the products; gates and states are float32.
+      dtypes: of projected inputs and of products; gates and states are float32.
       context: width of a second input that is computed at each step, see `project_context`; 0 for
         none.
 
@@ -61,7 +64,7 @@ class Cell(nn.Module):
 
     inputs: int
     width: int
-    dtype: str
+    dtypes: Dtypes
     context: int = 0
 
     def setup(self):
@@ -78,7 +81,7 @@ class Cell(nn.Module):
     def project(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch columns"]:
         """Returns the contribution of the inputs to all gates, with the biases."""
         y = self._product(x, self.input_kernel) + self.bias
-        return y.astype(self.dtype)
+        return y.astype(self.dtypes.activations)
 
     def project_context(self, context: Float[Array, "*batch D"]) -> Float[Array, "*batch columns"]:
         """Returns the contribution of the second input, to be added to a step's projected input."""
@@ -89,9 +92,8 @@ class Cell(nn.Module):
         return (jnp.zeros((*batch, self.width)),) * self.states
 
     def _product(self, x, kernel) -> Float[Array, "*batch columns"]:
-        """The product in the compute dtype, summed in float32; flat as in `layers.Linear`."""
-        flat = x.reshape(-1, x.shape[-1]).astype(self.dtype)
-        y = jnp.matmul(flat, kernel.astype(self.dtype), preferred_element_type=jnp.float32)
+        """The product, summed in float32; flat as in `layers.Linear`."""
+        y = linear(x.reshape(-1, x.shape[-1]), kernel, self.dtypes.factors, "float32")
         return y.reshape(*x.shape[:-1], -1)
 
     def _sums(self, projected, output) -> list[Float[Array, "*batch width"]]:
@@ -281,12 +283,12 @@ class BidirectionalLayer(nn.Module):
 
     cell: str
     features: int
-    dtype: str
+    dtypes: Dtypes
 
     def setup(self):
         make = REGISTRY[self.cell]
-        self.forward = make(self.features, self.features // 2, self.dtype)
-        self.backward = make(self.features, self.features // 2, self.dtype)
+        self.forward = make(self.features, self.features // 2, self.dtypes)
+        self.backward = make(self.features, self.features // 2, self.dtypes)
 
     def __call__(self, x: Float[Array, "B L D"], mask: Bool[Array, "B L"]) -> Float[Array, "B L D"]:
         halves = run_cell(self.forward, x, mask), run_cell(self.backward, x, mask, reverse=True)

@@ -49,16 +49,16 @@ class RecurrentModel(Architecture):
         self.embedding_dropout, self.word_dropout = Dropout(), Dropout(whole=True)
         self.layer_dropout = Dropout()
         self.encoder_layers = [
-            BidirectionalLayer(config.cell, width, config.dtype) for _ in range(encodes)
+            BidirectionalLayer(config.cell, width, config.dtypes) for _ in range(encodes)
         ]
         attention = recurrent_attention.REGISTRY[config.recurrent_attention]
         self.attention = attention(config) if attention and encodes else None
         cell = cells.REGISTRY[config.cell]
         self.decoder_layers = [
-            cell(width, width, config.dtype, width if self._context_in_cell(layer) else 0)
+            cell(width, width, config.dtypes, width if self._context_in_cell(layer) else 0)
             for layer in range(decodes)
         ]
-        self.first_states = Linear(decodes * cell.states * width, config.dtype, use_bias=True)
+        self.first_states = Linear(decodes * cell.states * width, config.dtypes, use_bias=True)
 
     def encode(
         self,

@@ -1,0 +1,155 @@
+"""Products are those of numpy with rounded factors, forwards and backwards, in any shape."""
+
+import itertools
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from tiny_models import tiny_inputs, tiny_model
+from transformer.products import linear, product, product_nt, product_tn
+
+SIZES = (1, 2, 3, 17)  # of each axis
+FORMS = {
+    "nn": (product, lambda x, y: x @ y, lambda n, k, m: ((n, k), (k, m))),
+    "nt": (product_nt, lambda x, y: x @ y.T, lambda n, k, m: ((n, k), (m, k))),
+    "tn": (product_tn, lambda x, y: x.T @ y, lambda n, k, m: ((k, n), (k, m))),
+}
+
+
+def draw(*shape, dtype="float32", seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), dtype)
+
+
+def rounded(x, dtype="bfloat16"):
+    """The numbers that a factor of this dtype has, float64."""
+    return np.float64(jnp.asarray(x, dtype))
+
+
+def close(ours, expected):
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_product_is_that_of_its_factors_summed_in_float32(form, dtype):
+    ours, expected, shapes = FORMS[form]
+    for sizes in itertools.product(SIZES, repeat=3):
+        x, y = (draw(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes(*sizes)))
+        found = jax.jit(ours)(x, y)
+        assert found.dtype == jnp.float32
+        close(found, expected(np.float64(x), np.float64(y)))
+
+
+def loss(x, kernel, wanted):
+    return (linear(x, kernel, "bfloat16", "float32") * wanted).sum()
+
+
+def expected_gradients(x, kernel, wanted):
+    x, kernel, wanted = rounded(x), rounded(kernel), rounded(wanted)
+    return wanted @ kernel.T, x.T @ wanted
+
+
+def test_gradients_of_a_linear_map_have_rounded_factors_and_are_float32():
+    differentiate = jax.jit(jax.grad(loss, (0, 1)))
+    for n, k, m in itertools.product(SIZES, repeat=3):
+        arguments = draw(n, k), draw(k, m, seed=1), draw(n, m, seed=2)
+        gradients = differentiate(*arguments)
+        for ours, expected in zip(gradients, expected_gradients(*arguments), strict=True):
+            assert ours.dtype == jnp.float32
+            close(ours, expected)
+    _, kernel, wanted = arguments
+    exact = np.float64(wanted) @ np.float64(kernel).T
+    assert np.abs(gradients[0] - exact).max() > 1e-3  # control: without rounding
+
+
+def test_the_result_has_the_dtype_that_is_asked_for():
+    x, kernel = draw(7, 5), draw(5, 3, seed=1)
+    for factors, result in itertools.product(("float32", "bfloat16"), repeat=2):
+        found = linear(x, kernel, factors, result)
+        assert found.dtype == jnp.dtype(result)
+        expected = rounded(x, factors) @ rounded(kernel, factors)
+        np.testing.assert_allclose(np.float64(found), expected, rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
+def test_products_of_several_runs_at_the_same_time_are_those_of_each(axes):
+    runs, n, k, m = 2, 7, 5, 3
+    x, kernel = (
+        draw(*((runs,) if axis == 0 else ()), *shape, seed=i)
+        for i, (axis, shape) in enumerate(zip(axes, ((n, k), (k, m)), strict=True))
+    )
+    wanted = draw(n, m, seed=2)
+    grad = jax.jit(jax.vmap(jax.grad(loss, (0, 1)), (*axes, None)))
+    for run, *ours in zip(range(runs), *grad(x, kernel, wanted), strict=True):
+        own = (a if axis is None else a[run] for a, axis in zip((x, kernel), axes, strict=True))
+        for found, expected in zip(ours, expected_gradients(*own, wanted), strict=True):
+            close(found, expected)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 5, 3), (16, 16, 16)])
+def test_transposed_factors_and_results_of_a_larger_program_change_nothing(sizes):
+    n, k, m = sizes
+    x, kernel, other = draw(k, n), draw(m, k, seed=1), draw(m, k, seed=2)
+
+    @jax.jit
+    def several(x, kernel, other):
+        results = [linear(x.T, y.T, "bfloat16", "float32").T for y in (kernel, other)]
+        return jnp.concatenate(results)
+
+    close(
+        several(x, kernel, other),
+        np.concatenate([rounded(y) @ rounded(x) for y in (kernel, other)]),
+    )
+
+
+def is_fast() -> bool:
+    cpus = Path("/proc/cpuinfo")
+    known = cpus.read_text(encoding="utf-8") if cpus.is_file() else ""
+    return jax.default_backend() == "cpu" and "amx_bf16" in known
+
+
+@pytest.mark.skipif(not is_fast(), reason="needs a CPU with AMX")
+def test_on_a_cpu_with_amx_no_product_is_converted_to_float32():
+    arguments = draw(64, 48), draw(48, 32, seed=1), draw(64, 32, seed=2)
+
+    def dtypes(function):
+        """Of the factors of each product in the compiled gradient."""
+        text = jax.jit(jax.grad(function, (0, 1))).lower(*arguments).compile().as_text()
+        for computation in text.split("\n\n"):
+            kinds = dict(re.findall(r"(%[\w.]+) = (\w+)\[", computation))
+            for x, y in re.findall(r" dot\((%[\w.]+), (%[\w.]+)\)", computation):
+                yield kinds[x], kinds[y]
+
+    assert set(dtypes(loss)) == {("bf16", "bf16")}
+
+    def plain(x, kernel, wanted):
+        factors = x.astype("bfloat16"), kernel.astype("bfloat16")
+        return (jnp.matmul(*factors, preferred_element_type="float32") * wanted).sum()
+
+    assert set(dtypes(plain)) == {("f32", "f32")}  # control: what XLA does alone
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_model_with_rounded_factors_is_near_the_exact_one(scan):
+    def outputs(**changes):
+        model, variables = tiny_model(scan_layers=scan, **changes)
+
+        def nll(variables):
+            logits = model.apply(variables, *tiny_inputs())
+            return jax.nn.logsumexp(logits, axis=-1).sum(), logits
+
+        (_, logits), gradient = jax.value_and_grad(nll, has_aux=True)(variables)
+        return logits, flatten_dict(gradient)
+
+    logits, gradient = outputs()
+    near, other = outputs(matmul_dtype="bfloat16")
+    assert near.dtype == jnp.float32
+    assert {x.dtype for x in other.values()} == {jnp.dtype("float32")}
+    assert 1e-4 < np.abs(near - logits).max() < 0.05
+    for name, expected in gradient.items():
+        assert np.abs(other[name] - expected).max() < 0.1 * np.abs(expected).max() + 1e-3, name
