@@ -50,14 +50,23 @@ def describe() -> dict[str, Any]:
     }
 
 
+def has_amx() -> bool:
+    """Returns whether the device is a CPU that Linux says multiplies bfloat16 in tiles (AMX)."""
+    return jax.default_backend() == "cpu" and "amx_bf16" in _cpu("flags").split()
+
+
 def _processor() -> str:
     """The name of the processor's model; Linux alone tells it in a file."""
+    return _cpu("model name") or platform.processor() or platform.machine()
+
+
+def _cpu(key: str) -> str:
+    """What Linux says of the first core, or nothing."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 
 
 def _version(package: str) -> str | None:

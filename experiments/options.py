@@ -69,5 +69,7 @@ class Options:
           UserError: none was given.
         """
         if self.sentence is None:
-            raise UserError("--sentence is missing: give sentence whose attention to draw")
+            raise UserError(
+                "--sentence is missing: give the sentence whose attention is to be drawn"
+            )
         return self.sentence

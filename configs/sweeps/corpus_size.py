@@ -15,6 +15,14 @@ SIZES = "1000,3000,10000,0"
 
 
 def get_config(sizes: str = SIZES):
+    """Returns the configuration.
+
+    Raises:
+      ValueError: a size is no number of pairs.
+    """
+    for size in sizes.split(","):
+        if not size.isdecimal():
+            raise ValueError(f"size '{size}' is no number of pairs: give some, such as {SIZES}")
     config = own_text.get_config()
     config.name = "corpus_size"
     return config

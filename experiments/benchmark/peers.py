@@ -66,7 +66,7 @@ PEERS = {
 PEERS |= {
     f"{name}_keep": peer._replace(title=f"{peer.title}, memory kept", keeps_memory=True)
     for name, peer in PEERS.items()
-    if peer.by_default
+    if not peer.keys
 }
 
 

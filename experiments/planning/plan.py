@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from experiments import costs
+from experiments import costs, environment
 from experiments.options import Options
 from experiments.planning.measure import (
     MEMORY_FRACTION,
@@ -30,6 +30,7 @@ from transformer import tasks
 from transformer.data.documents.batches import TextPlan
 from transformer.data.labelled.batches import LabelledPlan
 from transformer.data.parallel.batches import BatchPlan
+from transformer.model.classifier import BAG
 from transformer.progress import parameter_counts
 from transformer.tasks.base import Task
 
@@ -67,7 +68,8 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
     """Returns the plan as JSON has it: text, shapes, parameters, flops, memory, disk and time.
 
     Bytes, seconds and floating-point operations are plain numbers. If the memory is too small,
-    `time` is None and `advice` says what to change.
+    `time` is None and `advice` says what to change. `faster` is a key that shortens a step of this
+    model on this device, or None.
 
     Args:
       free: bytes of memory.
@@ -120,6 +122,7 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
         "disk": _disk(measured, config, task.plan.epoch_length, sum(tokens.values()), folder),
         "time": _time(measured, config, shapes) if measured.step_seconds else None,
         "advice": None if measured.fits(free) else _advice(config, shapes[largest], limit),
+        "faster": _faster(config.model) if environment.has_amx() else None,
     }
 
 
@@ -158,6 +161,13 @@ def _advice(config: ConfigDict, shape: Shape, tokens: int) -> str:
         "lower --config.tokenizer.vocab_size, --config.model.d_model, the numbers of layers or "
         "--config.data.max_tokens, or set --config.model.remat=True"
     )
+
+
+def _faster(model: ConfigDict) -> str | None:
+    """The key that makes a CPU with AMX use it, if it does not."""
+    if model.architecture == BAG or model.matmul_dtype or model.dtype == "bfloat16":
+        return None
+    return "config.model.matmul_dtype=bfloat16"
 
 
 def _evaluations(measured: Measured, config: ConfigDict, epoch_length: int) -> int:

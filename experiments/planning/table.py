@@ -12,7 +12,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 
 
 def print_plan(found: Mapping[str, Any]) -> None:
-    """Prints a plan, see `plan.estimate`, and what to change if its memory is too small."""
+    """Prints a plan, see `plan.estimate`, with what to change."""
     table = Table("", "estimate", title=f"{found['name']} on {found['device']}")
     sections = (_text, _model, _memory, _disk, _time)
     for section in sections:
@@ -22,6 +22,8 @@ def print_plan(found: Mapping[str, Any]) -> None:
     print_table(table)
     if found["advice"]:
         print(f"the memory is too small: {found['advice']}", flush=True)
+    if found["faster"]:
+        print(f"a step takes a quarter to a third less here with --{found['faster']}", flush=True)
 
 
 def _text(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

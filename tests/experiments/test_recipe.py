@@ -223,6 +223,11 @@ def test_the_sweep_over_corpus_sizes_has_a_row_for_each(tmp_path):
     assert [trial.seed for trial in planned] == [0, 1] * 3
 
 
+def test_a_size_that_is_no_number_is_named():
+    with pytest.raises(UserError, match="size 'abc' is no number of pairs: give some, such as"):
+        read_experiment(f"{ROOT}/configs/sweeps/corpus_size.py:1000,abc")
+
+
 def test_the_page_of_own_text_has_the_rows():
     lines = (ROOT / "docs/own_text.md").read_text().splitlines()
     table = lines[lines.index(next(line for line in lines if line.startswith("| row |"))) + 2 :]

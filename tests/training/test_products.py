@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from experiments.environment import has_amx
 from tiny_models import tiny_inputs, tiny_model
 from transformer.products import linear, product, product_nt, product_tn
 
@@ -107,13 +107,7 @@ def test_transposed_factors_and_results_of_a_larger_program_change_nothing(sizes
     )
 
 
-def is_fast() -> bool:
-    cpus = Path("/proc/cpuinfo")
-    known = cpus.read_text(encoding="utf-8") if cpus.is_file() else ""
-    return jax.default_backend() == "cpu" and "amx_bf16" in known
-
-
-@pytest.mark.skipif(not is_fast(), reason="needs a CPU with AMX")
+@pytest.mark.skipif(not has_amx(), reason="needs a CPU with AMX")
 def test_on_a_cpu_with_amx_no_product_is_converted_to_float32():
     arguments = draw(64, 48), draw(48, 32, seed=1), draw(64, 32, seed=2)
 

@@ -9,6 +9,7 @@ import pytest
 
 import tiny_classifier
 import tiny_language_model
+from experiments import environment
 from experiments.planning import measure, plan, table
 from experiments.planning.measure import Measured, Shape, mean_seconds
 from runs import toy_config
@@ -107,6 +108,29 @@ def test_a_device_without_memory_for_it_ends_the_plan_in_a_line(planned, monkeyp
     monkeypatch.setattr(plan, "measure", out_of_memory)
     says = ("the memory is too small", "--config.data.batch_tokens")
     refused("--mode=plan", f"--config={planned[0] / 'config.py'}", says=says)
+
+
+@pytest.mark.parametrize(
+    ("amx", "changes", "told"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"model.dtype": "bfloat16"}, False),
+        (True, {"model.matmul_dtype": "bfloat16"}, False),
+        (True, {"model.matmul_dtype": "float32"}, False),
+    ],
+)
+def test_the_key_for_a_cpu_with_amx_is_told_if_it_is_not_set(
+    tmp_path, monkeypatch, capsys, amx, changes, told
+):
+    config = toy_config(tmp_path, **changes)
+    monkeypatch.setattr(environment, "has_amx", lambda: amx)
+    monkeypatch.setattr(plan, "measure", lambda *_: Measured(7, "", 1000, [1000] * 9, 1.0, [], 0.0))
+    found = plan.estimate(TranslationTask(config), config, Path(tmp_path / "run"), 10**9)
+    table.print_plan(found)
+    key = "config.model.matmul_dtype=bfloat16"
+    assert found["faster"] == (key if told else None)
+    assert (f"less here with --{key}" in capsys.readouterr().out) is told
 
 
 def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_change_is_said(
