@@ -51,8 +51,8 @@ def _is_by_rows(dtype: jnp.dtype) -> bool:
 
 
 def _transpose(x: Float[Array, "N K"]) -> Float[Array, "K N"]:
-    """Returns x^T row by row: between, as a vector, it has lost its order in memory."""
-    return jax.lax.optimization_barrier(x.T.reshape(-1)).reshape(x.shape[::-1])
+    """Returns x^T row by row: XLA gives an array with a new axis the usual order in memory."""
+    return jax.lax.optimization_barrier(x.T[:, None])[:, 0]
 
 
 @jax.custom_vjp
