@@ -1,13 +1,9 @@
 """The command of the benchmark: its flags, its exit code, and what it leaves."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 
-import psutil
 import pytest
 
 from experiments.benchmark import __main__, baseline, comparison, rotation
@@ -15,6 +11,7 @@ from experiments.benchmark import benchmark as command
 from experiments.benchmark.numbers import timed_numbers
 from experiments.benchmark.parts import Setting
 from places import ROOT
+from processes import end_with_worker
 from tiny_run import CONFIG, refused
 from transformer.errors import UserError
 
@@ -110,18 +107,4 @@ def test_a_whole_benchmark_of_a_tiny_config(tmp_path):
 
 def test_a_signal_ends_the_standard_workloads_and_what_they_have_started(tmp_path):
     flags = [f"--out={tmp_path}", "--parts=tiny", "--peers="]
-    with psutil.Popen(
-        [sys.executable, "-m", "experiments.benchmark", *flags],
-        cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        while not (workers := [p for p in process.children() if rotation.WORKER in p.cmdline()]):
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        assert process.communicate()[1] == "SIGTERM: ending\n"
-        assert process.returncode == 143
-    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    end_with_worker(["experiments.benchmark", *flags], rotation.WORKER)

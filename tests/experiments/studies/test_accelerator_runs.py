@@ -1,17 +1,13 @@
 """The parts of the accelerator study that start tests and a training keep what these have done."""
 
 import json
-import os
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import numpy as np
-import psutil
 import pytest
 
 from configs import multi30k as multi30k_config
@@ -25,6 +21,7 @@ from experiments.studies.accelerator import (
     synthetic,
     worker,
 )
+from processes import end_with_worker
 from transformer.config import check
 from transformer.errors import UserError
 
@@ -175,17 +172,4 @@ def test_the_parameters_of_a_model_are_those_of_all_its_settings():
 
 def test_a_signal_that_ends_the_study_ends_its_part(tmp_path):
     flags = [f"--out={tmp_path}", "--toy"]
-    with psutil.Popen(
-        [sys.executable, "-m", "experiments.studies.accelerator", *flags],
-        cwd=study.ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        while not (parts := [p for p in process.children() if study.WORKER in p.cmdline()]):
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        assert process.communicate()[1] == "SIGTERM: ending\n"
-        assert process.returncode == 143
-    assert psutil.wait_procs(parts, timeout=20)[1] == []
+    end_with_worker(["experiments.studies.accelerator", *flags], study.WORKER)
