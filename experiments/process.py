@@ -7,8 +7,9 @@ import functools
 import io
 import logging
 import os
+import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from transformer import signals
@@ -29,24 +30,40 @@ LONG_COMPILATION = 0.1  # seconds; the many short ones free little
 BROKEN_PIPE = 0  # the exit code where nobody reads on, as in `| head`: what was asked for was given
 CLOSED = "nobody reads standard output any more: the command goes on without it, until Ctrl-C"
 INTERRUPTED = 130
+STREAMS: Mapping[int | str, str] = {
+    1: "standard output",
+    2: "standard error",
+}  # in errors, by descriptor
 
 
 class _NamedOutput(io.FileIO):
-    """A stream whose errors name it, as those of a file do."""
+    """A stream whose errors name it, as those of a file do.
+
+    What is written to a terminal that is closed is lost: its signal may come a moment later, and
+    decides what the command does.
+    """
 
     def write(self, data) -> int | None:
         try:
             return super().write(data)
         except OSError as error:
-            error.filename = self.name if isinstance(self.name, str) else "standard output"
+            # Of a file, this error says that its disk is damaged.
+            if error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self.fileno()).st_mode):
+                _discard(self)
+                return len(data)
+            error.filename = STREAMS.get(self.name, self.name)
             raise
 
 
-def named_output(file: str | int) -> io.TextIOWrapper:
-    """Returns a UTF-8 stream to a device, a pipe or a descriptor, whose errors name it."""
+def named_output(file: str | int, errors: str = "surrogateescape") -> io.TextIOWrapper:
+    """Returns a UTF-8 stream to a device, a pipe or a descriptor, whose errors name it.
+
+    Args:
+      errors: what to do about text that is not UTF-8; by default, bytes of a path come out as they
+        are.
+    """
     raw = _NamedOutput(file, "w", closefd=isinstance(file, str))
-    # Bytes of a path that are not UTF-8 come out as they are.
-    options = {"encoding": "utf-8", "errors": "surrogateescape", "line_buffering": raw.isatty()}
+    options = {"encoding": "utf-8", "errors": errors, "line_buffering": raw.isatty()}
     return io.TextIOWrapper(io.BufferedWriter(raw), **options)
 
 
@@ -245,5 +262,7 @@ def _open_streams() -> None:
     sys.stdout = named_output(1)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if isinstance(sys.stderr, io.TextIOWrapper):
+    if sys.stderr.isatty():
+        sys.stderr = named_output(2, errors="backslashreplace")
+    elif isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")

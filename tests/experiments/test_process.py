@@ -21,7 +21,7 @@ from jax._src import monitoring
 from matplotlib.figure import Figure
 
 from experiments.display.figure_files import save_figure
-from experiments.process import CLOSED, explain, keep_program_memory, logging_to
+from experiments.process import CLOSED, explain, keep_program_memory, logging_to, named_output
 from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
@@ -254,6 +254,18 @@ def full_disk(path, monkeypatch):
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", fail)
+
+
+def test_what_is_written_to_a_terminal_that_is_closed_is_lost_without_an_error():
+    ours, terminal = os.openpty()
+    with os.fdopen(terminal, "wb", buffering=0) as file, named_output(terminal) as stream:
+        os.close(ours)
+        with pytest.raises(OSError, match="Input/output error"):  # control
+            file.write(b"1\n")
+        print("two", file=stream, flush=True)
+        with contextlib.redirect_stdout(stream), logging_to("stdout"):
+            logging.getLogger("transformer").info("three")
+        assert os.fstat(terminal).st_rdev == os.stat(os.devnull).st_rdev
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs names of descriptors")

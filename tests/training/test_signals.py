@@ -157,11 +157,9 @@ sys.exit(run_process(main))
 )
 # Ctrl-C with `| tee` ends `tee` at once.
 UNREAD = TRAINING.format("signal.raise_signal(signal.SIGINT)")
-# Until the signal of the closed terminal has been answered: the null device is there instead.
+# Its terminal is no terminal any more once it is closed.
 ON_TERMINAL = TRAINING.format(
-    "print(7, flush=True)\n"
-    "            null = os.stat(os.devnull).st_rdev\n"
-    "            while {os.fstat(n).st_rdev for n in range(3)} != {null}: time.sleep(0.01)"
+    "print(7, flush=True)\n            while os.isatty(2): time.sleep(0.01)"
 )
 
 
