@@ -81,7 +81,7 @@ def _model() -> ConfigDict:
     model.dropout_layer = 0.0  # whole layers (Fan et al. 2020); not in the paper
     model.dropout_word = 0.0  # embeddings of whole tokens (Sennrich et al. 2016); not in the paper
     model.dtype = "float32"  # float32 | bfloat16: of activations; parameters are always float32
-    # float32 | bfloat16: of the factors of products with parameters, with sums of float32; '' is
+    # float32 | bfloat16: of the factors of linear maps and logits, with sums of float32; '' is
     # `dtype`. bfloat16 is much faster on a CPU with AMX
     model.matmul_dtype = ""
     return model

@@ -7,6 +7,8 @@ to float32 first, and is slower than without bfloat16. Here, a factor is therefo
 memory, in such a way that XLA does not undo it.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -16,11 +18,13 @@ from jaxtyping import Array, Float
 def linear(
     x: Float[Array, "N K"], kernel: Float[ArrayLike, "K M"], factors: str, result: str
 ) -> Float[Array, "N M"]:
-    """Returns x kernel in the dtype `result`, with factors that are rounded to `factors`."""
-    if _is_by_rows(jnp.dtype(factors)):
-        return _linear(x, jnp.asarray(kernel)).astype(result)
-    kernel = jnp.asarray(kernel, factors)
-    return jnp.matmul(x.astype(factors), kernel, preferred_element_type=result)
+    """Returns x kernel in the dtype `result`, with factors that are rounded to `factors`.
+
+    The factors of its gradients are rounded, too.
+    """
+    if factors == result and not _is_by_rows(jnp.dtype(factors)):
+        return x.astype(factors) @ jnp.asarray(kernel, factors)
+    return jnp.asarray(_linear(x, jnp.asarray(kernel), factors), result)
 
 
 def product(x: Float[Array, "N K"], y: Float[Array, "K M"]) -> Float[Array, "N M"]:
@@ -55,19 +59,20 @@ def _transpose(x: Float[Array, "N K"]) -> Float[Array, "K N"]:
     return jax.lax.optimization_barrier(x.T[:, None])[:, 0]
 
 
-@jax.custom_vjp
-def _linear(x, kernel):
-    return product(x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16))
+# JAX's own gradient would multiply the float32 gradient of the result by a factor of bfloat16.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _linear(x, kernel, dtype):
+    return product(x.astype(dtype), kernel.astype(dtype))
 
 
-def _forward(x, kernel):
-    factors = x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)
+def _forward(x, kernel, dtype):
+    factors = x.astype(dtype), kernel.astype(dtype)
     return product(*factors), (*factors, x[:0], kernel[:0])
 
 
-def _backward(residuals, d_y):
+def _backward(dtype, residuals, d_y):
     x, kernel, like_x, like_kernel = residuals
-    d_y = d_y.astype(jnp.bfloat16)
+    d_y = d_y.astype(dtype)
     d_x = product_nt(d_y, kernel).astype(like_x.dtype)
     return d_x, product_tn(x, d_y).astype(like_kernel.dtype)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from jax.extend.core import jaxprs_in_params
 
 from experiments.environment import has_amx
 from tiny_models import tiny_inputs, tiny_model
@@ -65,6 +66,22 @@ def test_gradients_of_a_linear_map_have_rounded_factors_and_are_float32():
     _, kernel, wanted = arguments
     exact = np.float64(wanted) @ np.float64(kernel).T
     assert np.abs(gradients[0] - exact).max() > 1e-3  # control: without rounding
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_no_factor_of_a_gradient_is_float32_on_any_platform(monkeypatch, platform):
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    arguments = draw(7, 5), draw(5, 3, seed=1), draw(7, 3, seed=2)
+
+    def factors(jaxpr):
+        for equation in jaxpr.eqns:
+            if equation.primitive.name == "dot_general":
+                yield from (str(x.aval.dtype) for x in equation.invars)
+            for inner in jaxprs_in_params(equation.params):
+                yield from factors(inner)
+
+    found = list(factors(jax.make_jaxpr(jax.value_and_grad(loss, (0, 1)))(*arguments).jaxpr))
+    assert found == ["bfloat16"] * 6
 
 
 def test_the_result_has_the_dtype_that_is_asked_for():
@@ -142,6 +159,9 @@ def test_a_model_with_rounded_factors_is_near_the_exact_one(scan):
 
     logits, gradient = outputs()
     near, other = outputs(matmul_dtype="bfloat16")
+    model, variables = tiny_model(scan_layers=scan, matmul_dtype="bfloat16")
+    factors = model.apply(variables, jnp.ones((1, 1, 22)), method="output_factors")
+    assert [x.dtype for x in factors] == [jnp.bfloat16, jnp.float32]
     assert near.dtype == jnp.float32
     assert {x.dtype for x in other.values()} == {jnp.dtype("float32")}
     assert 1e-4 < np.abs(near - logits).max() < 0.05

@@ -23,7 +23,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
 
 
 class Dtypes(NamedTuple):
-    """Of activations, and of the factors of their products with parameters."""
+    """Of activations, and of the factors of linear maps."""
 
     activations: str
     factors: str
