@@ -30,7 +30,6 @@ from transformer import tasks
 from transformer.data.documents.batches import TextPlan
 from transformer.data.labelled.batches import LabelledPlan
 from transformer.data.parallel.batches import BatchPlan
-from transformer.model.classifier import BAG
 from transformer.progress import parameter_counts
 from transformer.tasks.base import Task
 
@@ -68,8 +67,8 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
     """Returns the plan as JSON has it: text, shapes, parameters, flops, memory, disk and time.
 
     Bytes, seconds and floating-point operations are plain numbers. If the memory is too small,
-    `time` is None and `advice` says what to change. `faster` is a key that shortens a step of this
-    model on this device, or None.
+    `time` is None and `advice` says what to change. `faster` is a key that shortens the steps of
+    such a model on such a device, or None.
 
     Args:
       free: bytes of memory.
@@ -165,7 +164,8 @@ def _advice(config: ConfigDict, shape: Shape, tokens: int) -> str:
 
 def _faster(model: ConfigDict) -> str | None:
     """The key that makes a CPU with AMX use it, if it does not."""
-    if model.architecture == BAG or model.matmul_dtype or model.dtype == "bfloat16":
+    measured = model.architecture == "transformer"
+    if not measured or model.matmul_dtype or model.dtype == "bfloat16":
         return None
     return "config.model.matmul_dtype=bfloat16"
 

@@ -23,7 +23,8 @@ def print_plan(found: Mapping[str, Any]) -> None:
     if found["advice"]:
         print(f"the memory is too small: {found['advice']}", flush=True)
     if found["faster"]:
-        print(f"a step takes a quarter to a third less here with --{found['faster']}", flush=True)
+        line = f"this CPU has AMX, with which --{found['faster']} shortened steps by a third"
+        print(f"{line} (docs/performance.md)", flush=True)
 
 
 def _text(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

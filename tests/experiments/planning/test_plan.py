@@ -118,6 +118,7 @@ def test_a_device_without_memory_for_it_ends_the_plan_in_a_line(planned, monkeyp
         (True, {"model.dtype": "bfloat16"}, False),
         (True, {"model.matmul_dtype": "bfloat16"}, False),
         (True, {"model.matmul_dtype": "float32"}, False),
+        (True, {"model.architecture": "recurrent"}, False),
     ],
 )
 def test_the_key_for_a_cpu_with_amx_is_told_if_it_is_not_set(
@@ -130,7 +131,7 @@ def test_the_key_for_a_cpu_with_amx_is_told_if_it_is_not_set(
     table.print_plan(found)
     key = "config.model.matmul_dtype=bfloat16"
     assert found["faster"] == (key if told else None)
-    assert (f"less here with --{key}" in capsys.readouterr().out) is told
+    assert (f"AMX, with which --{key} shortened" in capsys.readouterr().out) is told
 
 
 def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_change_is_said(
