@@ -157,9 +157,14 @@ sys.exit(run_process(main))
 )
 # Ctrl-C with `| tee` ends `tee` at once.
 UNREAD = TRAINING.format("signal.raise_signal(signal.SIGINT)")
-# Its terminal is no terminal any more once it is closed.
+# It writes a line to the terminal that is closed, and goes on once SIGHUP, which may come later,
+# has been answered: the null device is there instead.
 ON_TERMINAL = TRAINING.format(
-    "print(7, flush=True)\n            while os.isatty(2): time.sleep(0.01)"
+    "print(7, flush=True)\n"
+    "            while os.isatty(2): time.sleep(0.01)\n"
+    "            print(8, flush=True)\n"
+    "            null = os.stat(os.devnull).st_rdev\n"
+    "            while {os.fstat(n).st_rdev for n in range(3)} != {null}: time.sleep(0.01)"
 )
 
 
