@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from attention_examples import make_maps
+
 from chromium import DESKTOP, PHONE, opened, overflow
 from experiments.attention import page as attention_page
 from experiments.attention.arrays import KINDS, AttentionMaps, hide_end_of_sentence

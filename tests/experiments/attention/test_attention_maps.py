@@ -3,11 +3,11 @@
 import dataclasses
 import warnings
 
+import attention_examples
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
-import attention_examples
 from experiments.attention.arrays import KINDS, AttentionMaps, hide_end_of_sentence, save_maps
 from experiments.attention.labels import visible
 from experiments.attention.maps import build_figure, draw

@@ -7,8 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
-
 from attention_examples import SOURCE, TARGET, make_maps
+
 from experiments.attention import maps as attention_maps
 from experiments.attention import page as attention_page
 from experiments.attention import snapshot_figures

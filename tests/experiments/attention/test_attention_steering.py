@@ -3,8 +3,8 @@
 import html
 
 import pytest
-
 from attention_examples import SOURCE, TARGET, make_maps
+
 from chromium import opened
 from experiments.attention.page import Example, write_explorer
 from experiments.options import Options
