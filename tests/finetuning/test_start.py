@@ -9,13 +9,8 @@ import pytest
 
 import tiny_classifier
 import tiny_language_model
-import tiny_run
-from experiments.command import safety
-from experiments.report import numbers
-from experiments.run import train
-from experiments.sweeps.plan import plan_trial
 from runs import identical, lines, newest_state, toy_config
-from tiny_run import refused, shared_run
+from task_runs import text_config
 from transformer import records, tasks, workdir
 from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
@@ -24,23 +19,10 @@ from transformer.keys import complete
 from transformer.run import Run
 from transformer.storage.checkpoint_files import named_leaves
 from transformer.storage.files import write_json
-from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
 TABLE = "target_embedding/table"
-
-
-def text_config(module, folder, rows, **changes):
-    """A config of lines that it writes to a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = "train.tsv" if module is tiny_classifier else "text"
-    (folder / name).write_text("".join(f"{row}\n" for row in rows))
-    scope = {}
-    exec(module.CONFIG.replace("PATH", str(folder)), scope)
-    config = scope["get_config"]()
-    config.evaluate.checkpoint = "last"
-    config.update_from_flattened_dict(changes)
-    return config
+LAST = {"evaluate.checkpoint": "last"}
 
 
 def task_of(config, folder=None):
@@ -179,10 +161,11 @@ def theirs_tree(flat):
 
 
 def test_a_language_model_starts_from_another_with_a_vocabulary_that_grew(tmp_path):
-    module, words = tiny_language_model, tiny_language_model.LINES * 10
-    config = text_config(module, tmp_path / "old", words)
+    words = tiny_language_model.LINES * 10
+    config = text_config("language_model", tmp_path / "old", words, **LAST)
     theirs = save_source(config, tmp_path / "source")
-    more = text_config(module, tmp_path / "new", [f"{line} three" for line in words])
+    grown = [f"{line} three" for line in words]
+    more = text_config("language_model", tmp_path / "new", grown, **LAST)
     keys = {"tokenizer.initial": "grow"}
     ours, task = loaded(more, tmp_path / "run", tmp_path / "source", **keys)
     size = len(theirs[TABLE])
@@ -195,12 +178,12 @@ def test_a_language_model_starts_from_another_with_a_vocabulary_that_grew(tmp_pa
 def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path):
     keys = {"model.architecture": architecture, "model.bigram_buckets": 11}
     rows = tiny_classifier.ROWS
-    config = text_config(tiny_classifier, tmp_path / "old", rows, **keys)
+    config = text_config("classification", tmp_path / "old", rows, **keys)
     theirs = save_source(config, tmp_path / "source")
     ours, _ = loaded(config, tmp_path / "same", tmp_path / "source")
     assert all(identical(ours[name], theirs[name]) for name in theirs)
     rows = [row.replace("good\t", "praise\t") for row in rows]
-    other = text_config(tiny_classifier, tmp_path / "new", rows, **keys)
+    other = text_config("classification", tmp_path / "new", rows, **keys)
     says = r"its classes are bad, good, not bad, praise: .*init_pattern='\^\(\?!output/\)'"
     with pytest.raises(UserError, match=says):
         loaded(other, tmp_path / "run", tmp_path / "source")
@@ -269,11 +252,11 @@ def test_what_a_model_may_have_otherwise_is_taken_and_other_settings_are_told(
 
 
 def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_path):
-    module, words, source = tiny_language_model, tiny_language_model.LINES * 10, tmp_path / "source"
-    theirs = save_source(text_config(module, tmp_path / "old", words), source)
+    words, source = tiny_language_model.LINES * 10, tmp_path / "source"
+    theirs = save_source(text_config("language_model", tmp_path / "old", words, **LAST), source)
     config = text_config(
-        module, tmp_path / "new", [f"{line} three" for line in words],
-        **{"train.init_from": str(source), "tokenizer.initial": "grow", "train.steps": 4,
+        "language_model", tmp_path / "new", [f"{line} three" for line in words],
+        **{**LAST, "train.init_from": str(source), "tokenizer.initial": "grow", "train.steps": 4,
            "train.freeze": "layers", "train.ema_decay": 0.9, "train.evaluate_every": 2,
            "optimizer.name": "adamw", "optimizer.weight_decay": 0.1, "optimizer.clip_norm": 0.5,
            "train.learning_rate_factors": (("table", 0.5),), "model.dropout_residual": 0.2}
@@ -310,98 +293,3 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_pa
     # Control: a run that has not begun needs it.
     with pytest.raises(UserError, match="does not exist"):
         check_source(config, tmp_path / "fresh")
-
-
-# -- the command, the report and the folder
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
-
-
-def test_the_command_refuses_before_any_text_is_read(tiny, tmp_path):
-    arguments = f"--config={tiny.config}", f"--workdir={tmp_path / 'run'}"
-    nowhere = f"--config.train.init_from={tmp_path / 'nowhere'}"
-    says = (f"config.train.init_from={tmp_path}/nowhere does not exist", "name the folder of a run")
-    refused(*arguments, nowhere, "--config.data.source=files", says=says)
-    assert not (tmp_path / "run").exists()
-    other = f"--config={tiny.config}", f"--workdir={tiny.workdir}", "--config.seed=3"
-    refused(*other, says=(f"config.train.init_from={tiny.workdir} starts from its weights",))
-    itself = f"--config.train.init_from={tiny.workdir}"
-    refused(*other, itself, says=("is the folder of this run itself", "folder of its own"))
-    narrow = f"--config.train.init_from={tiny.workdir}", "--config.model.d_model=8"
-    refused(*arguments, *narrow, says=("in that run", "that run has model.d_model"))
-    assert not (tmp_path / "run" / "config.json").exists()
-
-
-def test_trials_of_a_sweep_are_refused_by_name(tiny, tmp_path):
-    config = workdir.load_config(tiny.workdir)
-    good = {"train.init_from": str(tiny.workdir)}
-    assert plan_trial(config, good, 0, tmp_path).config.train.init_from == str(tiny.workdir)
-    with pytest.raises(UserError, match=r"trial 4 of the sweep: .*nowhere does not exist"):
-        plan_trial(config, {"train.init_from": "nowhere"}, 4, tmp_path)
-
-
-def test_a_stranger_s_config_opens_no_other_folder_but_in_training_which_says_so(tmp_path):
-    scope = {}
-    exec(tiny_run.CONFIG, scope)
-    config = scope["get_config"]()
-    config.train.init_from = str(tmp_path / "secret")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").touch()
-    told = safety.describe_text(config, tmp_path / "run")
-    assert f"reads {tmp_path}/secret, as {tmp_path}/run/config.json says" == told
-    safety.forget_places(config, training=True)
-    assert config.train.init_from
-    safety.forget_places(config, training=False)
-    assert config.train.init_from == ""
-    (tmp_path / "run" / "checkpoints" / "5").mkdir(parents=True)
-    assert safety.describe_text(config, tmp_path / "run") is None
-
-
-def test_results_and_report_say_where_the_weights_came_from(tiny, tmp_path):
-    start = {"folder": "/runs/old", "steps": [20, 40], "parameters": 1000, "loaded": 900,
-             "frozen": 10, "new": ["output/kernel"],
-             "tables": {TABLE: {"carried": 30, "new": 5}}}  # fmt: skip
-    results = {**workdir.known_results(tiny.workdir), numbers.START: start}
-    path = tmp_path / "results.json"
-    write_json(path, results)
-    [line] = [row[1] for row in numbers.cost_table(records.read_results(path), "tokens").rows
-              if row[0] == "first weights"]  # fmt: skip
-    assert line.startswith("starts from /runs/old, the mean of checkpoints 20, 40: 900 of 1,000")
-    assert "30 rows by piece, 5 new; new: output/kernel; 10 parameters frozen" in line
-    write_json(path, {**results, numbers.START: start | {"folder": 3}})
-    with pytest.raises(UserError, match=r"init_from.folder is 3 instead of a string"):
-        records.read_results(path)
-    write_json(tmp_path / records.START, start | {"new": [1]})
-    with pytest.raises(UserError, match=r"new.0 is 1 instead of a string"):
-        records.read_start(tmp_path / records.START)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("initial", ["keep", "grow", "new"])
-def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
-    config = workdir.load_config(tiny.workdir)
-    config.update_from_flattened_dict(
-        {"train.init_from": str(tiny.workdir), "tokenizer.initial": initial, "train.steps": 3,
-         "data.cache_dir": str(tmp_path / "cache")}
-    )  # fmt: skip
-    assert train(config, tmp_path / "run") is None
-    results = workdir.known_results(tmp_path / "run")
-    assert results[numbers.START]["folder"] == str(tiny.workdir)
-    first = records.first_scores(results[numbers.START])
-    before = workdir.known_results(tiny.workdir)
-    assert bool(first) == (results[numbers.START]["loaded"] == results["parameters"])
-    own = before["validation"]["loss"]
-    assert results["validation"]["loss"] < own + 0.05
-    task = TranslationTask(config)
-    untrained = task.init_params(jax.random.key(0))
-    loss = task.evaluate(untrained, "validation", final=False)["loss"]
-    assert loss > own + 0.1  # a control
-    if initial == "keep":
-        same = ("bleu", "chrf", "bleu_ci", "bleu_signature")
-        assert [first["test"][name] for name in same] == [before["test"][name] for name in same]
-        assert train(config, tmp_path / "run") is None
-        assert workdir.known_results(tmp_path / "run") == results
-    assert "starts from" in (tmp_path / "run" / "report.html").read_text("utf-8")

@@ -17,11 +17,7 @@ from runs import count_programs, identical
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, loading_once, refused
 from transformer import workdir
-from transformer.data.labelled.batches import LabelledPlan, make_labelled_batch
-from transformer.data.labelled.encode import encode_labelled, read_texts
-from transformer.data.tokenizer import BOS_ID, PAD_ID, load_tokenizer
 from transformer.inference import groups
-from transformer.losses import class_cross_entropy
 from transformer.tasks.classification import ClassificationTask
 
 
@@ -71,9 +67,6 @@ def make_task(folder, *changes) -> ClassificationTask:
 def predictions(folder, split="test"):
     lines = (folder / "predictions" / f"{split}.tsv").read_text().splitlines()
     return [line.split("\t") for line in lines]
-
-
-# -- the command line
 
 
 @pytest.mark.parametrize("name", ["transformer", "bag_of_embeddings"])
@@ -298,126 +291,3 @@ def test_a_run_goes_on_where_it_stopped_with_the_same_bits(trained, tmp_path):
     ]
     assert identical(*params)
     assert predictions(whole.parent / "parts") == predictions(whole)
-
-
-# -- the task
-
-
-def test_several_runs_are_scored_as_each_alone(trained):
-    task = make_task(trained["transformer"])
-    params = [task.init_params(jax.random.key(seed)) for seed in range(3)]
-    stacked = jax.tree.map(lambda *each: np.stack(each), *params)
-    together = task.evaluate_runs(stacked, "validation")
-    alone = [task.evaluate(own, "validation", final=False) for own in params]
-    for a, b in zip(together, alone, strict=True):
-        assert a["nll"] == pytest.approx(b["nll"], abs=1e-5)
-        assert a["confusion"] == b["confusion"]
-    assert len({scores["nll"] for scores in alone}) == 3
-
-
-def test_balanced_classes_weigh_alike_in_the_loss(trained):
-    changes = [("train.label_smoothing", 0.0), ("model.architecture", "bag_of_embeddings")]
-    changes += [("model.dropout_embedding", 0.0), ("model.dropout_residual", 0.0)]
-    plain = make_task(trained["transformer"], *changes)
-    balanced = make_task(trained["transformer"], *changes, ("train.class_weights", "balanced"))
-    params = plain.init_params(jax.random.key(0))
-    batch, key = plain.plan[0], jax.random.key(1)
-    losses = [t.loss(params, batch, t.hparams(), key) for t in (plain, balanced)]
-    logits = np.asarray(plain.predictor.classify({"params": params}, batch.tokens).logits)
-    there = batch.labels >= 0
-    logits, labels = logits[there].astype(np.float64), batch.labels[there]
-    nll = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
-    counts = np.bincount(plain.text.train.labels)
-    assert counts[0] != counts[1]
-    weights = sum(counts) / (2 * counts)
-    assert float(losses[0].loss) == pytest.approx(nll.sum(), rel=1e-5)
-    assert float(losses[1].loss) == pytest.approx((weights[labels] * nll).sum(), rel=1e-5)
-    assert float(losses[1].nll) == pytest.approx(nll.sum(), rel=1e-5)
-    assert float(losses[1].weight) == len(labels)
-    # Over the whole of the training text both classes have half of the weight.
-    np.testing.assert_allclose(weights * counts, sum(counts) / 2)
-
-
-def test_the_rate_of_a_bag_does_not_depend_on_the_width_of_other_models(trained):
-    widths = [
-        make_task(trained["transformer"], *changes, ("model.d_model", 2 * width)).d_model
-        for changes in ((("model.architecture", "bag_of_embeddings"),), ())
-        for width in (8, 24)
-    ]
-    assert widths[0] == widths[1] == base.get_config().model.bag_of_embeddings_width
-    assert widths[2:] == [16, 48]  # the control
-
-
-def test_rows_that_fill_up_the_devices_have_no_loss(trained):
-    task = make_task(trained["transformer"], ("model.dropout_residual", 0.0))
-    params, batch, key = task.init_params(jax.random.key(0)), task.plan[0], jax.random.key(1)
-    filled = jax.tree.map(lambda x: np.pad(x, [(0, 3)] + [(0, 0)] * (x.ndim - 1)), batch)
-    assert filled.labels[-1] == 0  # also a class
-    hparams = dict.fromkeys(task.hparams(), 0.0)
-    sums, others = (task.loss(params, each, hparams, key) for each in (batch, filled))
-    np.testing.assert_allclose(others, sums, rtol=1e-5)
-    # The control: such a row with a text counts.
-    filled.tokens[-1, 0] = 2
-    assert task.loss(params, filled, hparams, key).weight == sums.weight + 1
-
-
-def test_the_loss_of_classes_is_smoothed_and_rows_without_a_text_count_for_nothing():
-    rng = np.random.default_rng(2)
-    logits, weights = rng.normal(size=(5, 3)), np.array([0.5, 1.0, 2.0])
-    labels, smoothing = np.array([2, -1, 0, 1, -1]), 0.3
-    log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    target = (1 - smoothing) * np.eye(3)[labels] + smoothing / 3
-    rows = [0, 2, 3]
-    losses = -(target * log_probs).sum(axis=1) * weights[labels]
-    arrays = (np.float32(logits), np.int32(labels), np.float32(weights))
-    sums = class_cross_entropy(*map(jax.numpy.asarray, arrays), smoothing)
-    assert float(sums.loss) == pytest.approx(losses[rows].sum(), rel=1e-5)
-    assert float(sums.loss) != pytest.approx(losses.sum(), rel=1e-2)
-    assert float(sums.nll) == pytest.approx(-log_probs[rows, labels[rows]].sum(), rel=1e-5)
-    assert float(sums.correct) == (logits.argmax(axis=1) == labels)[rows].sum()
-    assert float(sums.weight) == 3
-
-
-# -- texts and batches
-
-
-def test_a_text_is_its_first_tokens_and_line_breaks_are_blanks(trained):
-    tokenizer = load_tokenizer(trained["bag_of_embeddings"] / "tokenizer.model")
-    broken, blank = read_texts(["the plot<br /><BR>is dull", "the plot is dull"], tokenizer)
-    assert broken == blank
-    assert broken[0] == BOS_ID
-    texts = encode_labelled(ITEMS[:3], ("bad", "good"), tokenizer, 5)
-    assert texts.cut == 3
-    assert [texts.store[i].tolist() for i in range(3)] == [
-        ids[:5] for ids in read_texts([item.text for item in ITEMS[:3]], tokenizer)
-    ]
-    assert texts.labels.tolist() == [1, 1, 1]
-    assert encode_labelled(ITEMS[:3], ("bad", "good"), tokenizer, 6).cut == 1
-
-
-def test_an_epoch_holds_each_text_once_with_its_label(trained):
-    tokenizer = load_tokenizer(trained["bag_of_embeddings"] / "tokenizer.model")
-    texts = encode_labelled(ITEMS, ("bad", "good"), tokenizer, 12)
-    plan = LabelledPlan(texts, 3, tokens=96, num_buckets=2, multiple=2)
-    batches = [plan[i] for i in range(plan.epoch_length)]
-    seen = sorted(
-        (tokens[tokens != PAD_ID].tolist(), int(label))
-        for batch in batches
-        for tokens, label in zip(*batch, strict=True)
-        if label >= 0
-    )
-    expected = zip(map(texts.store.__getitem__, range(len(ITEMS))), texts.labels, strict=True)
-    assert seen == sorted((ids.tolist(), int(label)) for ids, label in expected)
-    padding = sum((batch.tokens == PAD_ID).sum() for batch in batches)
-    assert plan.padding_fraction == pytest.approx(padding / sum(b.tokens.size for b in batches))
-    other = LabelledPlan(texts, 4, tokens=96, num_buckets=2, multiple=2)
-    assert any(
-        (a.labels != b.labels).any()
-        for a, b in zip(batches, map(other.__getitem__, range(9)), strict=False)
-    )
-
-
-def test_rows_beyond_the_texts_of_a_batch_have_no_label():
-    batch = make_labelled_batch([[2, 7], [2]], [1, 0], rows=3, length=4)
-    assert batch.tokens.tolist() == [[2, 7, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]]
-    assert batch.labels.tolist() == [1, 0, -1]

@@ -31,3 +31,14 @@ def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> A
         kind: 3 * rng.random((*w.shape[:2], w.shape[3]), np.float32) for kind, w in weights.items()
     }
     return AttentionMaps.of(Attention(weights, norms, list(source), list(target)))
+
+
+MAPS = make_maps()
+FRAMES = tuple(make_maps(seed=seed) for seed in (1, 2, 3))
+LABELS = ("step 10", "step 20", "step 30")
+ONE = "view=matrix&kind=cross&layer=2&head=3"  # the address of a head
+
+
+def rows(page, **choice) -> np.ndarray:
+    """The rows that an open page shows."""
+    return np.array(page.evaluate("choice => explorer.matrix(choice).rows", choice))

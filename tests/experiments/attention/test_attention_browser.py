@@ -1,35 +1,17 @@
-"""The attention explorer in a real Chromium: its numbers, keys, widths and colours."""
+"""The attention explorer in a real Chromium: its pointers, keys, address, widths and colours."""
 
 import numpy as np
 import pytest
-from attention_examples import make_maps
+from attention_examples import FRAMES, MAPS, ONE, make_maps, rows
 
 from chromium import DESKTOP, PHONE, opened, overflow
-from experiments.attention import page as attention_page
-from experiments.attention.arrays import KINDS, AttentionMaps, hide_end_of_sentence
 from experiments.attention.page import Example, write_explorer
 from experiments.options import Options
 
 pytestmark = pytest.mark.browser
 
-MAPS = make_maps()
-FRAMES = tuple(make_maps(seed=seed) for seed in (1, 2, 3))
-LABELS = ("step 10", "step 20", "step 30")
 HOSTILE = ("</script><b>", '"', "", "▁مرحبا", "▁a\nb", "\x00", "🙂", "x" * 300, "</s>")
 VIEWS = ("matrix", "lines", "heads")
-ONE = "view=matrix&kind=cross&layer=2&head=3"
-# Words of SOURCE, TARGET and what is written, as spans of tokens.
-SOURCE_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6))
-TARGET_WORDS = ((0, 1), (1, 2), (2, 4), (4, 6), (6, 7))
-WRITTEN_WORDS = ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """The explorer of a sentence, with a snapshot sentence at three checkpoints."""
-    path = tmp_path_factory.mktemp("explorer") / "explorer.html"
-    given, tracked = Example(("step 30",), (MAPS,)), Example(LABELS, FRAMES)
-    return write_explorer(path, given, [tracked], Options())
 
 
 @pytest.fixture(scope="module")
@@ -38,134 +20,6 @@ def long_page(tmp_path_factory):
     path = tmp_path_factory.mktemp("explorer") / "long.html"
     maps = make_maps(source, ("<s>", *source[:-1]), layers=(2, 2), heads=8)
     return write_explorer(path, Example(("step 1",), (maps,)), [], Options())
-
-
-def rows(page, **choice) -> np.ndarray:
-    return np.array(page.evaluate("choice => explorer.matrix(choice).rows", choice))
-
-
-def every_head(maps):
-    for kind, weights in maps.weights.items():
-        for layer, head in np.ndindex(weights.shape[:2]):
-            yield {"kind": kind, "layer": layer + 1, "head": head + 1}, weights[layer, head]
-
-
-# -- numbers
-
-
-def test_every_number_of_the_page_is_the_arrays(chromium, page):
-    with opened(chromium, page) as shown:
-        for choice, weights in every_head(MAPS):
-            np.testing.assert_array_equal(rows(shown, **choice), weights)
-            last = shown.evaluate("choice => explorer.row(choice)", {**choice, "row": 5})
-            np.testing.assert_array_equal(last["weights"], weights[4])
-            assert last["token"] == MAPS.tokens(choice["kind"])[0][4]
-        for frame, maps in enumerate(FRAMES, 1):
-            choice = {"example": 2, "frame": frame, "kind": "cross", "layer": 3, "head": 5}
-            np.testing.assert_array_equal(rows(shown, **choice), maps.weights["cross"][2, 4])
-
-
-def test_rows_sum_to_one_shown_and_hidden_and_are_then_those_of_the_pictures(chromium, page):
-    hidden = hide_end_of_sentence(MAPS)
-    with opened(chromium, page) as shown:
-        for choice, weights in every_head(hidden):
-            found = rows(shown, end="hidden", **choice)
-            np.testing.assert_allclose(found, weights, rtol=1e-6, atol=1e-9)
-            for end in ("shown", "hidden"):
-                for tokens in ("pieces", "words"):
-                    found = rows(shown, end=end, tokens=tokens, **choice)
-                    np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
-
-
-def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(chromium, tmp_path, monkeypatch):
-    monkeypatch.setattr(attention_page, "MAX_CHARACTERS", 7_000)
-    maps = make_maps()
-    maps.weights["cross"][0, 0, 1] = [0, 0, 0, 0, 0, 1]
-    path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
-    with opened(chromium, path) as shown:
-        kept = len(rows(shown, kind="encoder_self", end="hidden"))
-        assert 1 < kept < len(maps.source_tokens) - 1
-        for choice, weights in every_head(hide_end_of_sentence(maps)):
-            found = rows(shown, end="hidden", **choice)
-            wanted = weights[: found.shape[0], : found.shape[1]]
-            np.testing.assert_allclose(found, wanted, rtol=1e-5)
-        # The control: of what was cut off, the rows lack the share.
-        assert np.median(rows(shown, kind="cross", end="hidden").sum(-1)) < 0.9
-
-
-def test_a_row_wholly_on_the_end_of_sentence_stays_zeros(chromium, tmp_path):
-    weights = np.zeros((1, 1, 2, 3), np.float32)
-    weights[..., 2] = 1
-    maps = AttentionMaps({"cross": weights}, ("▁a", "▁b", "</s>"), ("<s>", "▁c"), ("▁c", "</s>"))
-    path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
-    with opened(chromium, path) as shown:
-        np.testing.assert_array_equal(rows(shown, end="hidden"), np.zeros((2, 2)))
-
-
-def test_weights_times_norms_are_the_arrays_product_and_hiding_leaves_them(chromium, page):
-    with opened(chromium, page) as shown:
-        for choice, weights in every_head(MAPS):
-            norms = MAPS.value_norms[choice["kind"]][choice["layer"] - 1, choice["head"] - 1]
-            wanted = weights.astype(float) * norms.astype(float)
-            np.testing.assert_array_equal(rows(shown, values="norms", **choice), wanted)
-            assert not np.allclose(wanted.sum(-1), 1, rtol=0.01)  # as the page says
-        wanted = MAPS.weights["cross"][1, 2].astype(float) * MAPS.value_norms["cross"][1, 2]
-        found = rows(shown, kind="cross", layer=2, head=3, values="norms", end="hidden")
-        np.testing.assert_array_equal(found, wanted[:, :-1])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_words_sum_their_columns_and_average_their_rows(chromium, page, kind):
-    words = {"source": SOURCE_WORDS, "target": TARGET_WORDS, "written": WRITTEN_WORDS}
-    _, queries, keys, *_ = KINDS[kind]
-    weights = MAPS.weights[kind][1, 2].astype(float)
-    wanted = [
-        [weights[a:b, c:d].sum(axis=1).mean() for c, d in words[keys]] for a, b in words[queries]
-    ]
-    with opened(chromium, page) as shown:
-        choice = {"kind": kind, "layer": 2, "head": 3, "tokens": "words"}
-        np.testing.assert_allclose(rows(shown, **choice), wanted, rtol=1e-12)
-        named = shown.evaluate("choice => explorer.matrix(choice)", choice)
-        names = {
-            "source": ["He", "admired", "her.", "</s>"],
-            "target": ["<s>", "Он", "восхищался", "ею.", "Да"],
-            "written": ["Он", "восхищался", "ею.", "Да", "</s>"],
-        }
-        assert (named["queries"], named["keys"]) == (names[queries], names[keys])
-        after = ["<s>", "▁Он", "ался", ".", "▁Да"]
-        assert named["after"] == (after if queries == "written" else None)
-
-
-def test_a_words_mark_that_stands_alone_belongs_to_what_follows(chromium, page):
-    joined = {
-        ("▁", "c", "d", "▁e"): ["cd", "e"],
-        ("a", "▁", "▁c", "▁d"): ["a", "c", "d"],
-        ("<s>", "b", "▁", "▁", "c", "▁", "</s>"): ["<s>", "b", "c", "▁", "</s>"],
-        ("▁a", "b", "(next)"): ["ab", "(next)"],
-    }
-    with opened(chromium, page) as shown:
-        for pieces, words in joined.items():
-            call = "pieces => wordSpans(pieces).map(span => spanName(pieces, span))"
-            assert shown.evaluate(call, list(pieces)) == words
-
-
-def test_the_numbers_written_are_those_of_the_row_from_the_strongest_on(chromium, page):
-    row = MAPS.weights["cross"][1, 2, 3]
-    with opened(chromium, page, f"{ONE}&row=4") as shown:
-        written = shown.locator("#row-keys tr").all_inner_texts()
-        order = np.argsort(-row, kind="stable")
-        assert [text.split() for text in written] == [
-            [MAPS.source_tokens[key], f"{row[key]:.4f}"] for key in order
-        ]
-        assert shown.inner_text("#row-sum") == "1.0000"
-        assert shown.locator(".sums span").all_inner_texts() == ["1.0000"] * 7
-        assert shown.inner_text("#row-title") == "Row 4 of 7 ▁ею"
-        assert shown.inner_text("#row-after") == "written after ался in layer 2, head 3"
-        said = shown.inner_text("#said")
-        assert "Row ▁ею, written after ался, reads:" in said
-        assert f"{MAPS.source_tokens[order[0]]} {row[order[0]]:.4f}" in said
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-import tiny_classifier
-import tiny_language_model
 from experiments.heads.importance import (
     HeadScores,
     Ranking,
@@ -19,6 +17,7 @@ from experiments.heads.importance import (
     rank_correlation,
     work,
 )
+from task_runs import TEXTS, text_config
 from tiny_run import command, forget_weights, refused, shared_run
 from transformer import tasks, workdir
 from transformer.inference.translator import Translation
@@ -149,13 +148,9 @@ def test_what_is_printed_and_written_is_one_ranking(ranked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [tiny_language_model, tiny_classifier])
-def test_models_that_do_not_translate_are_ranked_too_several_at_once(module, tmp_path):
-    made = {}
-    exec(module.CONFIG.replace("PATH", str(tmp_path)), made)
-    (tmp_path / "text").write_text("\n".join(tiny_language_model.LINES * 10))
-    (tmp_path / "train.tsv").write_text("".join(f"{row}\n" for row in tiny_classifier.ROWS))
-    config = complete(made["get_config"]())
+@pytest.mark.parametrize("name", TEXTS)
+def test_models_that_do_not_translate_are_ranked_too_several_at_once(name, tmp_path):
+    config = complete(text_config(name, tmp_path))
     task = tasks.REGISTRY[config.task](config)
     params, read = task.init_params(jax.random.key(1)), []
     ranking = rank(task, {"params": params}, read.append, at_once=2)

@@ -1,10 +1,15 @@
 """A tiny run of each task, shared by the tests; those but the first are trained from Python."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
 
 import experiments
 import tiny_classifier
 import tiny_language_model
+from experiments.config import read_experiment
 from tiny_run import shared_folder, shared_run, without_pictures
 
 TEXTS = {
@@ -19,14 +24,32 @@ SHORT = {  # settings of those but the first
 }
 
 
+def text_config(
+    task: str, folder: Path, lines: Sequence[str] | None = None, **changes: Any
+) -> ConfigDict:
+    """Writes a text and its config.py to a folder; returns the config, with the changes.
+
+    Args:
+      task: not translation.
+      lines: the text; by default, enough of it to train.
+    """
+    module, name, usual = TEXTS[task]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("".join(f"{line}\n" for line in lines or usual))
+    file = folder / "config.py"
+    file.write_text(module.CONFIG.replace("PATH", str(folder)))
+    config = read_experiment(str(file)).config
+    config.update_from_flattened_dict(changes)
+    return config
+
+
 def train_runs(tmp_path_factory) -> dict[str, Path]:
     """Returns the folder of each run by its task; nothing may be written there."""
     folders = {"translation": shared_run(tmp_path_factory).workdir}
-    for task, (support, name, lines) in TEXTS.items():
+    for task in TEXTS:
 
-        def fill(folder, support=support, name=name, lines=lines):
-            (folder / name).write_text("".join(f"{line}\n" for line in lines))
-            (folder / "config.py").write_text(support.CONFIG.replace("PATH", str(folder)))
+        def fill(folder, task=task):
+            text_config(task, folder)
             with without_pictures():
                 run = experiments.train(folder / "config.py", folder / "run", SHORT)
             assert run.folder == folder / "run"

@@ -1,0 +1,109 @@
+"""The command, the report and the folder of a run that starts from another's weights."""
+
+import jax
+import pytest
+
+import tiny_run
+from experiments.command import safety
+from experiments.report import numbers
+from experiments.run import train
+from experiments.sweeps.plan import plan_trial
+from tiny_run import refused, shared_run
+from transformer import records, workdir
+from transformer.errors import UserError
+from transformer.storage.files import write_json
+from transformer.tasks.translation import TranslationTask
+
+TABLE = "target_embedding/table"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+def test_the_command_refuses_before_any_text_is_read(tiny, tmp_path):
+    arguments = f"--config={tiny.config}", f"--workdir={tmp_path / 'run'}"
+    nowhere = f"--config.train.init_from={tmp_path / 'nowhere'}"
+    says = (f"config.train.init_from={tmp_path}/nowhere does not exist", "name the folder of a run")
+    refused(*arguments, nowhere, "--config.data.source=files", says=says)
+    assert not (tmp_path / "run").exists()
+    other = f"--config={tiny.config}", f"--workdir={tiny.workdir}", "--config.seed=3"
+    refused(*other, says=(f"config.train.init_from={tiny.workdir} starts from its weights",))
+    itself = f"--config.train.init_from={tiny.workdir}"
+    refused(*other, itself, says=("is the folder of this run itself", "folder of its own"))
+    narrow = f"--config.train.init_from={tiny.workdir}", "--config.model.d_model=8"
+    refused(*arguments, *narrow, says=("in that run", "that run has model.d_model"))
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_trials_of_a_sweep_are_refused_by_name(tiny, tmp_path):
+    config = workdir.load_config(tiny.workdir)
+    good = {"train.init_from": str(tiny.workdir)}
+    assert plan_trial(config, good, 0, tmp_path).config.train.init_from == str(tiny.workdir)
+    with pytest.raises(UserError, match=r"trial 4 of the sweep: .*nowhere does not exist"):
+        plan_trial(config, {"train.init_from": "nowhere"}, 4, tmp_path)
+
+
+def test_a_stranger_s_config_opens_no_other_folder_but_in_training_which_says_so(tmp_path):
+    scope = {}
+    exec(tiny_run.CONFIG, scope)
+    config = scope["get_config"]()
+    config.train.init_from = str(tmp_path / "secret")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").touch()
+    told = safety.describe_text(config, tmp_path / "run")
+    assert f"reads {tmp_path}/secret, as {tmp_path}/run/config.json says" == told
+    safety.forget_places(config, training=True)
+    assert config.train.init_from
+    safety.forget_places(config, training=False)
+    assert config.train.init_from == ""
+    (tmp_path / "run" / "checkpoints" / "5").mkdir(parents=True)
+    assert safety.describe_text(config, tmp_path / "run") is None
+
+
+def test_results_and_report_say_where_the_weights_came_from(tiny, tmp_path):
+    start = {"folder": "/runs/old", "steps": [20, 40], "parameters": 1000, "loaded": 900,
+             "frozen": 10, "new": ["output/kernel"],
+             "tables": {TABLE: {"carried": 30, "new": 5}}}  # fmt: skip
+    results = {**workdir.known_results(tiny.workdir), numbers.START: start}
+    path = tmp_path / "results.json"
+    write_json(path, results)
+    [line] = [row[1] for row in numbers.cost_table(records.read_results(path), "tokens").rows
+              if row[0] == "first weights"]  # fmt: skip
+    assert line.startswith("starts from /runs/old, the mean of checkpoints 20, 40: 900 of 1,000")
+    assert "30 rows by piece, 5 new; new: output/kernel; 10 parameters frozen" in line
+    write_json(path, {**results, numbers.START: start | {"folder": 3}})
+    with pytest.raises(UserError, match=r"init_from.folder is 3 instead of a string"):
+        records.read_results(path)
+    write_json(tmp_path / records.START, start | {"new": [1]})
+    with pytest.raises(UserError, match=r"new.0 is 1 instead of a string"):
+        records.read_start(tmp_path / records.START)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("initial", ["keep", "grow", "new"])
+def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
+    config = workdir.load_config(tiny.workdir)
+    config.update_from_flattened_dict(
+        {"train.init_from": str(tiny.workdir), "tokenizer.initial": initial, "train.steps": 3,
+         "data.cache_dir": str(tmp_path / "cache")}
+    )  # fmt: skip
+    assert train(config, tmp_path / "run") is None
+    results = workdir.known_results(tmp_path / "run")
+    assert results[numbers.START]["folder"] == str(tiny.workdir)
+    first = records.first_scores(results[numbers.START])
+    before = workdir.known_results(tiny.workdir)
+    assert bool(first) == (results[numbers.START]["loaded"] == results["parameters"])
+    own = before["validation"]["loss"]
+    assert results["validation"]["loss"] < own + 0.05
+    task = TranslationTask(config)
+    untrained = task.init_params(jax.random.key(0))
+    loss = task.evaluate(untrained, "validation", final=False)["loss"]
+    assert loss > own + 0.1  # a control
+    if initial == "keep":
+        same = ("bleu", "chrf", "bleu_ci", "bleu_signature")
+        assert [first["test"][name] for name in same] == [before["test"][name] for name in same]
+        assert train(config, tmp_path / "run") is None
+        assert workdir.known_results(tmp_path / "run") == results
+    assert "starts from" in (tmp_path / "run" / "report.html").read_text("utf-8")
