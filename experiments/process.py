@@ -183,18 +183,37 @@ def keep_program_memory() -> None:
 
 @functools.cache  # a process may run many commands
 def _listen_to_compilations() -> None:
+    """Gives freed memory back after a long compilation, and after the first step from then on.
+
+    The end of the main thread's heap stays, where the blocks of programs are. That of a first step
+    may have something behind it, and is then too small for the next step.
+    """
     import jax
 
-    jax.monitoring.register_event_duration_secs_listener(_free_after_compilation)
+    from transformer.devices.programs import STEP
+
+    compiled = False
+
+    def after_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        nonlocal compiled
+        if event == COMPILED and duration_secs > LONG_COMPILATION:
+            compiled = True
+            _trim()
+
+    def after_step(event: str, **kwargs: str | int) -> None:
+        nonlocal compiled
+        if event == STEP and compiled:
+            compiled = False
+            _trim()
+
+    jax.monitoring.register_event_duration_secs_listener(after_compilation)
+    jax.monitoring.register_event_listener(after_step)
 
 
-def _free_after_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
-    """Gives freed memory back after a program was compiled or read, if that took its time.
-
-    The end of the main thread's heap stays, where the blocks of programs are.
-    """
+def _trim() -> None:
+    """Gives all freed memory but the end of the main thread's heap back to the system."""
     library = ctypes.CDLL(None)
-    if event == COMPILED and duration_secs > LONG_COMPILATION and hasattr(library, "malloc_trim"):
+    if hasattr(library, "malloc_trim"):
         library.malloc_trim(ctypes.c_size_t(sys.maxsize))
 
 

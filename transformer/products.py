@@ -5,6 +5,9 @@ since Sapphire Rapids. XLA's CPU backend uses that for x y if both factors lie r
 Other products of bfloat16, such as those of a gradient, which have a transposed factor, it converts
 to float32 first, and is slower than without bfloat16. Here, a factor is therefore transposed in
 memory, in such a way that XLA does not undo it.
+
+The products of attention are those of many small matrices. There XLA's CPU backend wants all
+factors row by row, of float32, too, and copies the others.
 """
 
 import functools
@@ -78,3 +81,73 @@ def _backward(dtype, residuals, d_y):
 
 
 _linear.defvjp(_forward, _backward)
+
+
+def scores(
+    queries: Float[Array, "B L H K"], keys: Float[Array, "B M H K"]
+) -> Float[Array, "B H L M"]:
+    """Returns Q K^T of each head, float32."""
+    if jax.default_backend() == "cpu":
+        return _scores(queries, keys)
+    return jnp.einsum("BLHK,BMHK->BHLM", queries, keys, preferred_element_type=jnp.float32)
+
+
+def weighted_sums(
+    weights: Float[Array, "B H L M"], values: Float[Array, "B M H K"]
+) -> Float[Array, "B L H K"]:
+    """Returns W V of each head."""
+    if jax.default_backend() == "cpu":
+        return _weighted_sums(weights, values)
+    return jnp.swapaxes(jnp.einsum("BHLM,BMHK->BHLK", weights, values), 1, 2)
+
+
+# Of the six products of attention and its gradient, each has the form x y with arrays that are
+# there in one order only: Q, K^T and V, and of the gradients those of the scores and of the heads
+# transposed. The form that JAX derives needs K, V and the gradient of the heads in both orders.
+@jax.custom_vjp
+def _scores(queries, keys):
+    return _scores_forward(queries, keys)[0]
+
+
+def _scores_forward(queries, keys):
+    q, k_t = jnp.transpose(queries, (0, 2, 1, 3)), jnp.transpose(keys, (0, 2, 3, 1))
+    return jnp.matmul(q, k_t, preferred_element_type=jnp.float32), (q, k_t)
+
+
+def _scores_backward(kept, d_scores):
+    q, k_t = kept
+    d_t = jax.lax.optimization_barrier(jnp.swapaxes(d_scores, 2, 3))
+    d_q_t, d_k = jax.lax.optimization_barrier((jnp.matmul(k_t, d_t), jnp.matmul(d_t, q)))
+    by_queries, by_keys = jnp.transpose(d_q_t, (0, 3, 1, 2)), jnp.transpose(d_k, (0, 2, 1, 3))
+    return by_queries.astype(q.dtype), by_keys.astype(k_t.dtype)
+
+
+@jax.custom_vjp
+def _weighted_sums(weights, values):
+    return _weighted_sums_forward(weights, values)[0]
+
+
+def _weighted_sums_forward(weights, values):
+    v = jnp.transpose(values, (0, 2, 1, 3))
+    return jnp.swapaxes(jnp.matmul(weights, v), 1, 2), (weights, v)
+
+
+def _weighted_sums_backward(kept, d_heads):
+    weights, v = kept
+    d_t = jax.lax.optimization_barrier(jnp.transpose(d_heads, (0, 2, 3, 1)))
+    d_w_t, d_v_t = jax.lax.optimization_barrier((jnp.matmul(v, d_t), jnp.matmul(d_t, weights)))
+    return jnp.swapaxes(d_w_t, 2, 3), jnp.transpose(d_v_t, (0, 3, 1, 2))
+
+
+_scores.defvjp(_scores_forward, _scores_backward)
+_weighted_sums.defvjp(_weighted_sums_forward, _weighted_sums_backward)
+
+
+def row_means(x: Float[Array, "*batch D"]) -> Float[Array, "*batch 1"]:
+    """Returns the means over the last axis.
+
+    On a CPU they are a product: XLA would store the mean of each row once per element.
+    """
+    if jax.default_backend() != "cpu":
+        return x.mean(-1, keepdims=True)
+    return jnp.matmul(x, jnp.full(x.shape[-1], 1.0 / x.shape[-1], x.dtype))[..., None]

@@ -1,7 +1,6 @@
 """Streams that are closed or full, a pipe nobody reads, too little memory: one line or silence."""
 
 import contextlib
-import ctypes
 import errno
 import io
 import logging
@@ -17,11 +16,10 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import pytest
-from jax._src import monitoring
 from matplotlib.figure import Figure
 
 from experiments.display.figure_files import save_figure
-from experiments.process import CLOSED, explain, keep_program_memory, logging_to, named_output
+from experiments.process import CLOSED, explain, logging_to, named_output
 from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
@@ -314,73 +312,3 @@ def test_an_output_that_is_interrupted_is_as_it_was(tiny, tmp_path, monkeypatch)
         )
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out").read_text() == "precious"
-
-
-PAGES = 16_384  # of 4 KiB: an array of 64 MiB
-COUNT_FAULTS = """
-import resource, sys, time
-from experiments import process
-if sys.argv[1] == "keep":
-    process.keep_program_memory()
-import jax, jax.numpy as jnp
-program = jax.jit(lambda x: jax.lax.optimization_barrier(x.T) @ jnp.ones(len(x)))
-x = jnp.zeros((4096, 4096))
-counts = []
-for _ in range(20):
-    time.sleep(0.01)  # another thread may still have to free the block of the last execution
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    program(x).block_until_ready()
-    counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-print(min(counts))
-"""
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
-@pytest.mark.parametrize(("way", "few"), [("keep", True), ("leave", False)])
-def test_a_program_gets_the_memory_that_its_last_execution_freed(way, few):
-    command = [sys.executable, "-c", COUNT_FAULTS, way]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    assert (int(done.stdout) < 0.1 * PAGES) == few
-
-
-def test_a_second_command_of_a_process_does_not_free_memory_a_second_time():
-    for _ in range(2):
-        keep_program_memory()
-    listeners = monitoring.get_event_duration_listeners()
-    assert [own.__name__ for own in listeners].count("_free_after_compilation") == 1
-
-
-FREED = """
-import ctypes, gc, sys, threading
-from pathlib import Path
-from experiments import process
-if sys.argv[1] == "free":
-    process.keep_program_memory()
-else:
-    process.keep_freed_memory()
-import jax, jax.numpy as jnp
-jax.config.update("jax_enable_compilation_cache", False)
-def unrolled(x):
-    for i in range(300):
-        x = jnp.sin(x.at[i].add(i)) @ x
-    return x
-def compile():
-    jax.jit(unrolled).lower(jnp.ones((512, 512))).compile()
-def held():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-thread = threading.Thread(target=compile)
-thread.start()
-thread.join()
-gc.collect()
-before = held()
-ctypes.CDLL(None).malloc_trim(0)
-print(before - held())
-"""
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
-@pytest.mark.parametrize(("way", "few"), [("free", True), ("keep", False)])
-def test_the_memory_that_a_compilation_has_freed_goes_back(way, few):
-    command = [sys.executable, "-c", FREED, way]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    assert (int(done.stdout) < 5 * 2**20) == few

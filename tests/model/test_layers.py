@@ -1,40 +1,28 @@
-"""Linear maps, feed-forward, embeddings and dropout; each dropout acts where it should, only."""
+"""Linear maps, feed-forward, embeddings, residuals and norms, whose gradients keep little."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 
 import reference
-from tiny_models import tiny_config, tiny_inputs, tiny_model
+from tiny_models import tiny_config, tiny_inputs
 from transformer.model.config import FLOAT32
 from transformer.model.layers import (
     ACTIVATIONS,
-    NO_DROPOUT,
-    Dropout,
-    DropoutRates,
     Embedding,
     FeedForward,
-    LayerDrop,
     Linear,
     Residual,
-    hash_uniform,
 )
+from transformer.model.norms import normalize
 from transformer.model.transformer import Transformer
 
 B, L, D = 3, 7, 22
-LARGE = (101, 997)  # elements for statistics: about 1e5
-EACH_RATE = list(DropoutRates._fields)
 
 
 def random(*shape, seed=0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
-
-
-def drop(x, rate, seed=0):
-    return Dropout().apply({}, x, rate, rngs={"dropout": jax.random.key(seed)})
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -127,267 +115,48 @@ def test_parameters_start_as_the_docstrings_say():
     assert len({float(kernel[0, 0]) for kernel in kernels}) == len(kernels)  # all different
 
 
-# --- dropout
+# -- norms
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_dropout_keeps_its_share_and_the_expectation(rate):
-    out = np.asarray(drop(jnp.ones(LARGE), rate))
-    kept = out != 0.0
-    n = out.size
-    assert abs(kept.mean() - (1 - rate)) < 4 * (rate * (1 - rate) / n) ** 0.5
-    np.testing.assert_allclose(out[kept], 1 / (1 - rate), rtol=1e-6)
-    assert abs(out.mean() - 1.0) < 4 * (rate / (1 - rate) / n) ** 0.5
+@pytest.mark.parametrize("centered", [True, False])
+def test_the_gradient_of_norms_is_that_of_their_formula(centered):
+    def formula(x, scale):
+        mean = x.mean(-1, keepdims=True) if centered else 0.0
+        return (x - mean) / jnp.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 0.3) * scale
+
+    x, scale = 1.0 + random(3, 7, 22), random(22, seed=1)
+    ours, back = jax.vjp(lambda x, scale: normalize(x, scale, centered, 0.3), x, scale)
+    expected, back_expected = jax.vjp(formula, x, scale)
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
+    g = random(3, 7, 22, seed=2)
+    for found, other in zip(back(g), back_expected(g), strict=True):
+        np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-5)
+    kept, others = (sum(a.size for a in jax.tree.leaves(b)) for b in (back, back_expected))
+    assert kept == x.size + scale.size + 2 * 3 * 7 < others
 
 
-def test_bfloat16_keeps_the_expectation():
-    x = random(*LARGE).astype(jnp.bfloat16)
-    out = drop(x, 0.1)
-    assert out.dtype == jnp.bfloat16
-    kept, wide = np.asarray(out != 0), np.asarray(x, np.float32)
-    scale = (np.asarray(out, np.float32) * wide)[kept].sum() / (wide**2)[kept].sum()
-    assert abs(scale * 0.9 - 1.0) < 1e-4
-    # Control: what a factor of bfloat16 would give.
-    assert abs(float(jnp.bfloat16(1 / 0.9)) * 0.9 - 1.0) > 1e-3
+def test_norms_of_runs_have_the_gradients_of_each():
+    x, scales = random(3, 7, 22), random(2, 22, seed=1)
+
+    def gradient(scale):
+        return jax.grad(lambda *p: jnp.sum(normalize(*p, True, 0.3) ** 3), (0, 1))(x, scale)
+
+    together = jax.vmap(gradient)(scales)
+    for run, scale in enumerate(scales):
+        for found, expected in zip(together, gradient(scale), strict=True):
+            np.testing.assert_allclose(found[run], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_dropout_with_rate_zero_is_not_there():
-    x = random(B, L)
-    for rate in NO_DROPOUT:
-        assert Dropout().apply({}, x, rate) is x  # asks for no random numbers either
-    np.testing.assert_array_equal(drop(x, jnp.float32(0.0)), x)
-    with pytest.raises(Exception, match="dropout"):  # control: 0.1 does ask
-        Dropout().apply({}, x, 0.1)
-
-
-def test_a_traced_rate_drops_what_a_python_number_drops():
-    x = random(*LARGE)
-    traced = jax.jit(drop)
-    for rate in (0.1, 0.3):
-        np.testing.assert_allclose(traced(x, rate), drop(x, rate), rtol=1e-6)
-    assert traced._cache_size() == 1
-
-
-def test_a_higher_rate_drops_the_same_and_more():
-    low, high = np.asarray(drop(jnp.ones(LARGE), 0.1)), np.asarray(drop(jnp.ones(LARGE), 0.4))
-    assert not high[low == 0].any()
-
-
-def test_gradients_flow_through_what_is_kept_only():
-    x = random(*LARGE)
-    gradient = jax.grad(lambda x: drop(x, 0.25).sum())(x)
-    np.testing.assert_allclose(gradient, np.where(drop(x, 0.25) != 0, 1 / 0.75, 0), rtol=1e-6)
-
-
-def test_other_keys_and_other_modules_drop_other_elements():
-    class Twice(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            return Dropout()(x, 0.5), Dropout()(x, 0.5)
-
-    x = jnp.ones(LARGE)
-    one, two = Twice().apply({}, x, rngs={"dropout": jax.random.key(0)})
-    for other in (two, Twice().apply({}, x, rngs={"dropout": jax.random.key(1)})[0]):
-        agree = np.mean((one == 0) == (other == 0))
-        assert abs(agree - 0.5) < 4 * 0.5 / x.size**0.5
-    again, _ = Twice().apply({}, x, rngs={"dropout": jax.random.key(0)})
-    np.testing.assert_array_equal(one, again)
-
-
-def correlations(uniform):
-    """Of neighbours along each axis, two apart, and of the diagonal."""
-    u = np.asarray(uniform) - 0.5
-    pairs = [
-        (u[1:], u[:-1]),
-        (u[:, 1:], u[:, :-1]),
-        (u[:, 2:], u[:, :-2]),
-        (u[1:, 1:], u[:-1, :-1]),
-    ]
-    return [np.mean(a * b) * 12 for a, b in pairs]
-
-
-def test_neighbouring_elements_and_rows_drop_independently():
-    bound = 4 / (LARGE[0] * LARGE[1]) ** 0.5
-    for seed in range(3):
-        uniform = hash_uniform(jax.random.bits(jax.random.key(seed), (2,)), LARGE)
-        assert 0 <= uniform.min() < 1e-3
-        assert 1 - 1e-3 < uniform.max() < 1
-        counts = np.histogram(uniform, bins=64, range=(0, 1))[0]
-        expected = uniform.size / 64
-        assert ((counts - expected) ** 2 / expected).sum() < 63 + 5 * (2 * 63) ** 0.5  # chi squared
-        assert np.abs(correlations(uniform)).max() < bound
-    # Control: numbers that go up with the index.
-    ramp = jnp.linspace(0, 1, LARGE[0] * LARGE[1]).reshape(LARGE)
-    assert np.abs(correlations(ramp)).max() > bound
-
-
-def test_whole_vectors_are_dropped_or_scaled_up():
-    x = random(50, 97, 5)
-    rngs = {"dropout": jax.random.key(0)}
-    dropped = Dropout(whole=True).apply({}, x, jnp.float32(0.3), rngs=rngs)
-    kept = np.any(dropped != 0, axis=-1)
-    np.testing.assert_allclose(dropped, np.where(kept[..., None], x / 0.7, 0.0), rtol=1e-6)
-    assert abs(kept.mean() - 0.7) < 4 * (0.7 * 0.3 / kept.size) ** 0.5
-    assert 0 < kept[0].sum() < 97  # of each text its own
-    assert not np.array_equal(kept[0], kept[1])
-    single = drop(x, 0.3)  # control: numbers of a vector by themselves
-    assert np.any((single == 0) & np.any(single != 0, axis=-1, keepdims=True))
-
-
-def test_seeds_one_bit_apart_have_nothing_in_common():
-    seeds = jnp.array([3, 5], jnp.uint32)
-    one = hash_uniform(seeds, LARGE) - 0.5
-    for flipped in ([1, 0], [0, 1], [2**31, 0], [0, 2**31]):
-        other = hash_uniform(seeds ^ jnp.array(flipped, jnp.uint32), LARGE) - 0.5
-        assert abs(float(jnp.mean(one * other)) * 12) < 4 / one.size**0.5
-
-
-# --- the four dropouts of the model
-
-
-@pytest.fixture(scope="module")
-def training():
-    """The model's logits with given rates, in one compiled program, and without any."""
-    model, variables = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
-    inputs = tiny_inputs()
-
-    @jax.jit
-    def run(rates, seed):
-        rngs = {"dropout": jax.random.key(seed)}
-        return model.apply(variables, *inputs, rates, rngs=rngs)
-
-    return run, model.apply(variables, *inputs), model, variables, inputs
-
-
-def only(name, rate=0.5):
-    return DropoutRates(**{field: rate if field == name else 0.0 for field in EACH_RATE})
-
-
-UNITS = [name for name in EACH_RATE if name != "layer"]  # a layer has a test of its own
-
-
-@pytest.mark.parametrize("name", UNITS)
-def test_each_dropout_alone_changes_the_output(training, name):
-    run, plain, *_ = training
-    dropped = run(only(name), 0)
-    assert np.isfinite(dropped).all()
-    assert np.abs(dropped - plain).max() > 0.01
-    assert np.abs(dropped - run(only(name), 1)).max() > 0.01  # other keys differ
-    for other in set(UNITS) - {name}:
-        assert np.abs(dropped - run(only(other), 0)).max() > 0.01
-
-
-def test_rates_of_zero_change_nothing(training):
-    run, plain, model, variables, inputs = training
-    np.testing.assert_allclose(
-        run(DropoutRates(*[0.0] * len(EACH_RATE)), 0), plain, rtol=1e-5, atol=1e-5
+def test_an_input_of_half_the_width_is_kept_as_it_is():
+    x, scale = random(3, 7, 22).astype(jnp.bfloat16), random(22, seed=1)
+    y, back = jax.vjp(lambda x, scale: normalize(x, scale, True, 0.3), x, scale)
+    assert y.dtype == jnp.float32
+    assert [a.dtype for a in jax.tree.leaves(back) if a.shape == x.shape] == [jnp.bfloat16]
+    expected, back_wide = jax.vjp(
+        lambda x, scale: normalize(x, scale, True, 0.3), x.astype(jnp.float32), scale
     )
-    # As Python numbers they need no random numbers, and leave the very same program.
-    static = jax.make_jaxpr(lambda v: model.apply(v, *inputs, DropoutRates()))(variables)
-    none = jax.make_jaxpr(lambda v: model.apply(v, *inputs))(variables)
-    assert str(static) == str(none)
-    some = jax.make_jaxpr(
-        lambda v: model.apply(
-            v, *inputs, DropoutRates(embedding=0.1), rngs={"dropout": jax.random.key(0)}
-        )
-    )(variables)
-    assert str(some) != str(none)
-
-
-# Calls of Dropout with a rate in a model of one encoder and one decoder layer, by the paper's
-# figure 1: embeddings 2; sub-layers 2 + 3; attentions 1 + 2; feed-forward 2. Shapes B D and so on.
-SITES = {
-    "embedding": {(3, 5, 22): 1, (3, 7, 22): 1},
-    "residual": {(3, 5, 22): 2, (3, 7, 22): 3},
-    "attention": {(3, 2, 5, 5): 1, (3, 2, 7, 7): 1, (3, 2, 7, 5): 1},
-    "activation": {(3, 5, 13): 1, (3, 7, 13): 1},
-    "word": {(3, 5, 22): 1, (3, 7, 22): 1},
-}
-
-
-@pytest.mark.parametrize("name", UNITS)
-def test_each_dropout_acts_at_its_own_places(training, name):
-    *_, model, variables, inputs = training
-    seen = {}
-
-    def spy(next_call, args, kwargs, context):
-        if isinstance(context.module, Dropout) and args[1] != 0.0:
-            seen[args[0].shape] = seen.get(args[0].shape, 0) + 1
-        return next_call(*args, **kwargs)
-
-    def run(variables):
-        return model.apply(variables, *inputs, only(name), rngs={"dropout": jax.random.key(0)})
-
-    with nn.intercept_methods(spy):
-        jax.eval_shape(run, variables)
-    assert seen == SITES[name]
-
-
-def test_a_dropped_layer_hands_on_what_it_got_and_a_kept_one_what_it_made():
-    before, after = jnp.zeros((2, 3, 5)), jnp.ones((2, 3, 5))
-
-    @jax.jit
-    def drop(seed):
-        rngs = {"dropout": jax.random.key(seed)}
-        return LayerDrop().apply({}, before, after, jnp.float32(0.3), rngs=rngs)
-
-    outs = np.array([drop(seed) for seed in range(200)])
-    kept = outs.reshape(200, -1).mean(axis=1)
-    assert set(kept) == {0.0, 1.0}  # whole, and not scaled up
-    assert abs(kept.mean() - 0.7) < 4 * (0.7 * 0.3 / 200) ** 0.5
-    assert LayerDrop().apply({}, before, after, NO_DROPOUT.layer) is after
-
-
-def test_dropping_all_layers_leaves_the_embeddings(training):
-    *_, model, variables, inputs = training
-    rates = DropoutRates(layer=jnp.float32(1.0))
-    rngs = {"dropout": jax.random.key(0)}
-    dropped = model.apply(variables, *inputs, rates, rngs=rngs, method="features")
-    params = reference.float64(variables["params"])
-    table = params["target_embedding"]["table"]
-    expected = reference.embed(params, "decoder", table, np.asarray(inputs.target[0]), model.config)
-    np.testing.assert_allclose(dropped[0], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_layers_are_traced_once_and_each_drops_on_its_own():
-    """Otherwise one mask would be that of all layers: two outputs, not one for each subset."""
-    model, variables = tiny_model(num_encoder_layers=3)
-    source, mask = tiny_inputs().source, tiny_inputs().source_mask
-    traced = []
-
-    def spy(next_call, args, kwargs, context):
-        traced.extend([context.module] * isinstance(context.module, FeedForward))
-        return next_call(*args, **kwargs)
-
-    @jax.jit
-    def run(seed):
-        rates, rngs = DropoutRates(layer=jnp.float32(0.5)), {"dropout": jax.random.key(seed)}
-        return model.apply(variables, source, mask, rates, rngs=rngs, method="encode")
-
-    with nn.intercept_methods(spy):
-        outs = [run(seed) for seed in range(100)]
-        assert len(traced) == 1
-        model.apply(variables, source, mask, method="encode")  # control: in no program
-        assert len(traced) == 1 + 3
-    assert len({np.asarray(out).tobytes() for out in outs}) == 2**3
-
-
-@pytest.mark.parametrize("share_layers", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_random_numbers_are_the_same_in_and_outside_a_program(share_layers):
-    model, variables = tiny_model(share_layers=share_layers)
-    inputs = tiny_inputs()
-
-    def drop(key):
-        rates = DropoutRates(residual=jnp.float32(0.5))
-        return model.apply(variables, *inputs, rates, rngs={"dropout": key})
-
-    def init(key):
-        return model.init(key, *inputs)
-
-    for draw in (drop, init):
-        outside, inside, other = (
-            ravel_pytree(call(jax.random.key(seed)))[0]
-            for call, seed in ((draw, 0), (jax.jit(draw), 0), (jax.jit(draw), 1))
-        )
-        np.testing.assert_allclose(outside, inside, atol=1e-5)
-        assert not np.allclose(outside, other, atol=0.1)  # control: of another key
+    np.testing.assert_array_equal(y, expected)
+    g = random(3, 7, 22, seed=2)
+    by_x, by_scale = back(g)
+    np.testing.assert_array_equal(by_x, back_wide(g)[0].astype(jnp.bfloat16))
+    np.testing.assert_array_equal(by_scale, back_wide(g)[1])

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from transformer import products
 from transformer.model import attention_variants as variants
 from transformer.model import flash
 from transformer.model.config import ModelConfig
@@ -53,13 +54,12 @@ def scaled_dot_product_attention(
         queries = (queries / jnp.sqrt(jnp.float32(queries.shape[-1]))).astype(queries.dtype)
     else:
         queries = queries * scale
-    scores = jnp.einsum("BLHK,BMHK->BHLM", queries, keys, preferred_element_type=jnp.float32)
+    scores = products.scores(queries, keys)
     scores = scores if score_mod is None else score_mod(scores, queries)
     weights = masked_softmax(scores if bias is None else scores + bias, mask)
     weights = weights if weight_mod is None else weight_mod(weights)
     weights = weights.astype(values.dtype)
-    heads = jnp.einsum("BHLM,BMHK->BHLK", weights, values)
-    return jnp.swapaxes(heads, 1, 2), weights
+    return products.weighted_sums(weights, values), weights
 
 
 def masked_softmax(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from transformer.model.config import Dtypes, ModelConfig
 from transformer.model.norms import Norm
@@ -47,12 +47,18 @@ ACTIVATIONS = {
 }
 
 
-class Linear(nn.Module):
-    """x W (+ b), with W of shape [inputs, features].
+def flatten_tokens(x: Float[Array, "*batch D"]) -> Float[Array, "N D"]:
+    """Returns the vectors of all tokens of a batch on one axis.
 
-    The tokens of a batch are flattened to one axis first, so that the gradient of W contracts a
-    single axis: with two, XLA's CPU backend takes a third longer for a training step.
+    So the gradient of a linear map contracts a single axis: with two, XLA's CPU backend takes a
+    third longer for a training step. What stands between linear maps has this shape, too, since XLA
+    computes twice what it needs in two shapes.
     """
+    return x.reshape(-1, x.shape[-1])
+
+
+class Linear(nn.Module):
+    """x W (+ b), with W of shape [inputs, features]."""
 
     features: int
     dtypes: Dtypes
@@ -63,7 +69,7 @@ class Linear(nn.Module):
         shape = (x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.xavier_uniform(), shape)
         dtype = self.dtypes.activations
-        y = linear(x.reshape(-1, x.shape[-1]), kernel, self.dtypes.factors, dtype)
+        y = linear(flatten_tokens(x), kernel, self.dtypes.factors, dtype)
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
             y = y + bias.astype(dtype)
@@ -79,21 +85,50 @@ class Dropout(nn.Module):
     Args:
       whole: zero whole vectors, those of the last axis. On embeddings this is the dropout of words
         (Sennrich et al. 2016, "Edinburgh Neural Machine Translation Systems for WMT 16").
+      rectified: of max(0, x) in place of x. The gradient of both together needs their result alone.
     """
 
     whole: bool = False
+    rectified: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "*shape"], rate) -> Float[Array, "*shape"]:
         if is_off(rate):
-            return x
+            return nn.relu(x) if self.rectified else x
         rate = jnp.asarray(rate, jnp.float32)
         # The key is itself a hash: bits drawn with it would be no more random.
         seeds = jax.random.key_data(self.make_rng("dropout"))
         shape = (*x.shape[:-1], 1) if self.whole else x.shape
         keep = hash_uniform(seeds, shape) >= rate
         # The factor stays float32: as bfloat16, that of a rate of 0.1 would be 0.16% too small.
-        return jnp.where(keep, (x * (1.0 / (1.0 - rate))).astype(x.dtype), 0)
+        factor = 1.0 / (1.0 - rate)
+        if self.rectified:
+            return rectify(x, keep, factor)
+        return jnp.where(keep, (x * factor).astype(x.dtype), 0)
+
+
+@jax.custom_vjp
+def rectify(
+    x: Float[Array, "*shape"], keep: Bool[Array, "*shape"], factor: Float[Array, ""]
+) -> Float[Array, "*shape"]:
+    """Returns max(0, x) times a positive factor where it is to be kept, elsewhere 0.
+
+    There is no gradient by the factor. That by x is not zero where the result is not.
+    """
+    return jnp.where(keep, (nn.relu(x) * factor).astype(x.dtype), 0)
+
+
+def _rectify_forward(x, keep, factor):
+    y = rectify(x, keep, factor)
+    return y, (y, factor)
+
+
+def _rectify_backward(kept, d_y):
+    y, factor = kept
+    return jnp.where(y > 0, (d_y * factor).astype(y.dtype), 0), None, None
+
+
+rectify.defvjp(_rectify_forward, _rectify_backward)
 
 
 def hash_uniform(seeds: UInt32[Array, "seeds"], shape: tuple[int, ...]) -> Float[Array, "..."]:
@@ -135,11 +170,16 @@ class FeedForward(nn.Module):
     ) -> Float[Array, "B L D"]:
         config = self.config
         activate, gated = ACTIVATIONS[config.activation]
-        inner = activate(Linear(config.d_ff, config.dtypes, True, name="inner")(x))
-        if gated:
-            inner = inner * Linear(config.d_ff, config.dtypes, True, name="gate")(x)
-        inner = Dropout()(inner, rates.activation)
-        return Linear(config.d_model, config.dtypes, True, name="outer")(inner)
+        tokens = flatten_tokens(x)
+        inner = Linear(config.d_ff, config.dtypes, True, name="inner")(tokens)
+        if config.activation == "relu":
+            inner = Dropout(rectified=True)(inner, rates.activation)
+        else:
+            inner = activate(inner)
+            if gated:
+                inner = inner * Linear(config.d_ff, config.dtypes, True, name="gate")(tokens)
+            inner = Dropout()(inner, rates.activation)
+        return Linear(config.d_model, config.dtypes, True, name="outer")(inner).reshape(x.shape)
 
 
 class Embedding(nn.Module):
@@ -201,11 +241,18 @@ class Residual(nn.Module):
 
     def __call__(self, x: Float[Array, "B L D"], sublayer, rates: DropoutRates = NO_DROPOUT):
         position, rate = self.config.norm_position, rates.residual
+        tokens = flatten_tokens(x)
+
+        def apply(tokens):
+            return flatten_tokens(sublayer(tokens.reshape(x.shape)))
+
         if position == "pre":
-            return x + self.dropout(sublayer(self.norm(x)), rate)
-        if position == "both":
-            return x + self.dropout(self.norm_out(sublayer(self.norm_in(x))), rate)
-        return self.norm(x + self.dropout(sublayer(x), rate))
+            y = tokens + self.dropout(apply(self.norm(tokens)), rate)
+        elif position == "both":
+            y = tokens + self.dropout(self.norm_out(apply(self.norm_in(tokens))), rate)
+        else:
+            y = self.norm(tokens + self.dropout(apply(tokens), rate))
+        return y.reshape(x.shape)
 
 
 def make_norm(config: ModelConfig) -> Norm:

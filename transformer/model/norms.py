@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from transformer.products import row_means
+
 
 class Norm(nn.Module):
     """Normalises the last axis, and then applies a learned scale and, if there is one, a bias.
@@ -49,7 +51,7 @@ def _normalize(
 def _forward(x, scale, centered, epsilon):
     wide = x.astype(jnp.float32)
     mean = wide.mean(-1, keepdims=True) if centered else jnp.zeros_like(wide[..., :1])
-    inverse = jax.lax.rsqrt(jnp.square(wide - mean).mean(-1, keepdims=True) + epsilon)
+    inverse = jax.lax.rsqrt(row_means(jnp.square(wide - mean)) + epsilon)
     return (wide - mean) * inverse * scale, (x, scale, mean, inverse)
 
 

@@ -1,0 +1,113 @@
+"""The memory that a process keeps for its programs, and what it gives back."""
+
+import ctypes
+import subprocess
+import sys
+
+import pytest
+from jax._src import monitoring
+
+from experiments.process import keep_program_memory
+from places import ROOT
+
+PAGES = 16_384  # of 4 KiB: an array of 64 MiB
+COUNT_FAULTS = """
+import resource, sys, time
+from experiments import process
+if sys.argv[1] == "keep":
+    process.keep_program_memory()
+import jax, jax.numpy as jnp
+program = jax.jit(lambda x: jax.lax.optimization_barrier(x.T) @ jnp.ones(len(x)))
+x = jnp.zeros((4096, 4096))
+counts = []
+for _ in range(20):
+    time.sleep(0.01)  # another thread may still have to free the block of the last execution
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    program(x).block_until_ready()
+    counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(min(counts))
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+@pytest.mark.parametrize(("way", "few"), [("keep", True), ("leave", False)])
+def test_a_program_gets_the_memory_that_its_last_execution_freed(way, few):
+    command = [sys.executable, "-c", COUNT_FAULTS, way]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    assert (int(done.stdout) < 0.1 * PAGES) == few
+
+
+def test_a_second_command_of_a_process_does_not_free_memory_a_second_time():
+    for _ in range(2):
+        keep_program_memory()
+    listeners = monitoring.get_event_duration_listeners()
+    assert [own.__name__ for own in listeners].count("after_compilation") == 1
+
+
+FREED = """
+import ctypes, gc, sys, threading
+from pathlib import Path
+from experiments import process
+if sys.argv[1] == "free":
+    process.keep_program_memory()
+else:
+    process.keep_freed_memory()
+import jax, jax.numpy as jnp
+jax.config.update("jax_enable_compilation_cache", False)
+def unrolled(x):
+    for i in range(300):
+        x = jnp.sin(x.at[i].add(i)) @ x
+    return x
+def compile():
+    jax.jit(unrolled).lower(jnp.ones((512, 512))).compile()
+def held():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+thread = threading.Thread(target=compile)
+thread.start()
+thread.join()
+gc.collect()
+before = held()
+ctypes.CDLL(None).malloc_trim(0)
+print(before - held())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
+@pytest.mark.parametrize(("way", "few"), [("free", True), ("keep", False)])
+def test_the_memory_that_a_compilation_has_freed_goes_back(way, few):
+    command = [sys.executable, "-c", FREED, way]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    assert (int(done.stdout) < 5 * 2**20) == few
+
+
+STEPPED = """
+import ctypes, sys
+from pathlib import Path
+from experiments import process
+process.keep_program_memory()
+import jax, jax.numpy as jnp
+from transformer.devices.programs import STEP
+jax.config.update("jax_enable_compilation_cache", False)
+process.LONG_COMPILATION = 0.0
+jax.jit(jnp.sin).lower(1.0).compile()
+if sys.argv[1] == "second":
+    jax.monitoring.record_event(STEP)
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+block, behind = (ctypes.c_void_p(library.malloc(ctypes.c_size_t(size))) for size in (2**27, 2**26))
+library.memset(block, 1, ctypes.c_size_t(2**27))
+library.free(block)
+def held():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+before = held()
+jax.monitoring.record_event(STEP)
+print(before - held())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
+@pytest.mark.parametrize("step", ["first", "second"])
+def test_the_block_of_the_first_step_goes_back_if_something_is_behind_it(step):
+    command = [sys.executable, "-c", STEPPED, step]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    assert (int(done.stdout) > 0.9 * 2**27) == (step == "first")
