@@ -6,8 +6,8 @@ Other products of bfloat16, such as those of a gradient, which have a transposed
 to float32 first, and is slower than without bfloat16. Here, a factor is therefore transposed in
 memory, in such a way that XLA does not undo it.
 
-The products of attention are those of many small matrices. There XLA's CPU backend wants all
-factors row by row, of float32, too, and copies the others.
+Of many small matrices, such as those of attention, XLA's CPU backend multiplies quickly only what
+lies row by row, of float32, too. Gradients are therefore products of that form.
 """
 
 import functools
@@ -83,64 +83,62 @@ def _backward(dtype, residuals, d_y):
 _linear.defvjp(_forward, _backward)
 
 
-def scores(
-    queries: Float[Array, "B L H K"], keys: Float[Array, "B M H K"]
-) -> Float[Array, "B H L M"]:
-    """Returns Q K^T of each head, float32."""
-    if jax.default_backend() == "cpu":
-        return _scores(queries, keys)
-    return jnp.einsum("BLHK,BMHK->BHLM", queries, keys, preferred_element_type=jnp.float32)
+def scores(q: Float[Array, "B H L K"], k_t: Float[Array, "B H K M"]) -> Float[Array, "B H L M"]:
+    """Returns Q K^T of each head, float32, given K^T."""
+    product = _scores if jax.default_backend() == "cpu" else _scores_forward
+    return product(q, k_t)
 
 
 def weighted_sums(
-    weights: Float[Array, "B H L M"], values: Float[Array, "B M H K"]
-) -> Float[Array, "B L H K"]:
-    """Returns W V of each head."""
-    if jax.default_backend() == "cpu":
-        return _weighted_sums(weights, values)
-    return jnp.swapaxes(jnp.einsum("BHLM,BMHK->BHLK", weights, values), 1, 2)
+    weights: Float[Array, "B H L M"], v: Float[Array, "B H M K"]
+) -> Float[Array, "B H L K"]:
+    """Returns W V of each head, where W are the attention weights."""
+    product = _weighted_sums if jax.default_backend() == "cpu" else jnp.matmul
+    return product(weights, v)
 
 
-# Of the six products of attention and its gradient, each has the form x y with arrays that are
-# there in one order only: Q, K^T and V, and of the gradients those of the scores and of the heads
-# transposed. The form that JAX derives needs K, V and the gradient of the heads in both orders.
-@jax.custom_vjp
-def _scores(queries, keys):
-    return _scores_forward(queries, keys)[0]
+def _scores_forward(q, k_t):
+    return jnp.matmul(q, k_t, preferred_element_type=jnp.float32)
 
 
-def _scores_forward(queries, keys):
-    q, k_t = jnp.transpose(queries, (0, 2, 1, 3)), jnp.transpose(keys, (0, 2, 3, 1))
-    return jnp.matmul(q, k_t, preferred_element_type=jnp.float32), (q, k_t)
+def _scores_backward(factors, d_scores):
+    q, k_t = factors
+    if _is_short(q, k_t):
+        d_t = _swap(d_scores)
+        d_q, d_k_t = _t(jnp.matmul(k_t, d_t)), _t(jnp.matmul(d_t, q))
+    else:
+        d_q, d_k_t = jnp.matmul(d_scores, _swap(k_t)), jnp.matmul(_swap(q), d_scores)
+    return d_q.astype(q.dtype), d_k_t.astype(k_t.dtype)
 
 
-def _scores_backward(kept, d_scores):
-    q, k_t = kept
-    d_t = jax.lax.optimization_barrier(jnp.swapaxes(d_scores, 2, 3))
-    d_q_t, d_k = jax.lax.optimization_barrier((jnp.matmul(k_t, d_t), jnp.matmul(d_t, q)))
-    by_queries, by_keys = jnp.transpose(d_q_t, (0, 3, 1, 2)), jnp.transpose(d_k, (0, 2, 1, 3))
-    return by_queries.astype(q.dtype), by_keys.astype(k_t.dtype)
+def _weighted_sums_backward(factors, d_heads):
+    weights, v = factors
+    d_t = _swap(d_heads)
+    if _is_short(d_heads, _t(v)):
+        d_weights = _swap(jnp.matmul(v, d_t))
+    else:
+        d_weights = jnp.matmul(d_heads, _swap(v))
+    return d_weights, _t(jnp.matmul(d_t, weights))
 
 
-@jax.custom_vjp
-def _weighted_sums(weights, values):
-    return _weighted_sums_forward(weights, values)[0]
+def _is_short(x: Float[Array, "B H L K"], y: Float[Array, "B H K M"]) -> bool:
+    """Whether a matrix [L, M] is smaller than both factors, and is transposed in their place."""
+    return x.shape[-2] * y.shape[-1] < (x.shape[-2] + y.shape[-1]) * x.shape[-1]
 
 
-def _weighted_sums_forward(weights, values):
-    v = jnp.transpose(values, (0, 2, 1, 3))
-    return jnp.swapaxes(jnp.matmul(weights, v), 1, 2), (weights, v)
+def _t(x: Float[Array, "B H N M"]) -> Float[Array, "B H M N"]:
+    return jnp.swapaxes(x, -1, -2)
 
 
-def _weighted_sums_backward(kept, d_heads):
-    weights, v = kept
-    d_t = jax.lax.optimization_barrier(jnp.transpose(d_heads, (0, 2, 3, 1)))
-    d_w_t, d_v_t = jax.lax.optimization_barrier((jnp.matmul(v, d_t), jnp.matmul(d_t, weights)))
-    return jnp.swapaxes(d_w_t, 2, 3), jnp.transpose(d_v_t, (0, 3, 1, 2))
+def _swap(x: Float[Array, "B H N M"]) -> Float[Array, "B H M N"]:
+    """Returns the transposed matrices, in memory: XLA moves this into nothing that reads them."""
+    return jax.lax.optimization_barrier(_t(x))
 
 
-_scores.defvjp(_scores_forward, _scores_backward)
-_weighted_sums.defvjp(_weighted_sums_forward, _weighted_sums_backward)
+_scores = jax.custom_vjp(_scores_forward)
+_scores.defvjp(lambda q, k_t: (_scores_forward(q, k_t), (q, k_t)), _scores_backward)
+_weighted_sums = jax.custom_vjp(jnp.matmul)
+_weighted_sums.defvjp(lambda w, v: (jnp.matmul(w, v), (w, v)), _weighted_sums_backward)
 
 
 def row_means(x: Float[Array, "*batch D"]) -> Float[Array, "*batch 1"]:

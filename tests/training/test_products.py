@@ -178,51 +178,47 @@ def test_a_model_with_rounded_factors_is_near_the_exact_one(scan):
         assert np.abs(other[name] - expected).max() < 0.1 * np.abs(expected).max() + 1e-3, name
 
 
-def head_arrays(dtype="float32"):
-    """Queries, keys, weights and values: each axis has another prime."""
-    shapes = (2, 7, 3, 5), (2, 11, 3, 5), (2, 3, 7, 11), (2, 11, 3, 13)
-    return [draw(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
-
-
-ATTENTION = {  # our function, einsum's formula of it, and its arguments among those arrays
-    "scores": (scores, "BLHK,BMHK->BHLM", slice(0, 2)),
-    "weighted_sums": (weighted_sums, "BHLM,BMHK->BLHK", slice(2, 4)),
+ATTENTION = {  # our function, the shapes of its factors [B, H, L, M] and so on, short and long
+    "scores": (scores, [((2, 3, 7, 5), (2, 3, 5, 11)), ((2, 3, 13, 5), (2, 3, 5, 11))]),
+    "sums": (weighted_sums, [((2, 3, 7, 11), (2, 3, 11, 5)), ((2, 3, 13, 11), (2, 3, 11, 5))]),
 }
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("length", [0, 1], ids=["short", "long"])
 @pytest.mark.parametrize("name", ATTENTION)
-def test_the_products_of_attention_and_their_gradients_are_those_of_einsum(
-    monkeypatch, name, dtype, platform
+def test_the_products_of_attention_and_their_gradients_are_those_of_numpy(
+    monkeypatch, name, length, dtype, platform
 ):
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    ours, formula, chosen = ATTENTION[name]
-    x, y = head_arrays(dtype)[chosen]
+    ours, shapes = ATTENTION[name]
+    x, y = (draw(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes[length]))
     found, back = jax.vjp(ours, x, y)
     assert found.dtype == (jnp.float32 if name == "scores" else x.dtype)
     digits = 1e-5 if dtype == "float32" else 0.02
     close = functools.partial(np.testing.assert_allclose, rtol=digits, atol=2 * digits)
-    close(np.float64(found), np.einsum(formula, np.float64(x), np.float64(y)))
-    g = draw(*found.shape, dtype=found.dtype, seed=4)
-    (first, second), result = formula.split("->")[0].split(","), formula.split("->")[1]
+    g = draw(*found.shape, dtype=found.dtype, seed=2)
+    x64, y64, g64 = map(np.float64, (x, y, g))
+    close(np.float64(found), x64 @ y64)
     by_x, by_y = back(g)
     assert (by_x.dtype, by_y.dtype) == (x.dtype, y.dtype)
-    close(np.float64(by_x), np.einsum(f"{result},{second}->{first}", np.float64(g), np.float64(y)))
-    close(np.float64(by_y), np.einsum(f"{result},{first}->{second}", np.float64(g), np.float64(x)))
+    close(np.float64(by_x), g64 @ np.swapaxes(y64, 2, 3))
+    close(np.float64(by_y), np.swapaxes(x64, 2, 3) @ g64)
 
 
+@pytest.mark.parametrize("length", [0, 1], ids=["short", "long"])
 @pytest.mark.parametrize("name", ATTENTION)
-def test_the_products_of_attention_of_several_runs_are_those_of_each(name):
-    ours, _, chosen = ATTENTION[name]
-    runs = [jax.tree.map(lambda a, i=i: a + i, head_arrays()[chosen]) for i in range(3)]
+def test_the_products_of_attention_of_several_runs_are_those_of_each(name, length):
+    ours, shapes = ATTENTION[name]
+    x, y = (draw(3, *shape, seed=i) for i, shape in enumerate(shapes[length]))
 
     def gradients(x, y):
         return jax.grad(lambda *each: (ours(*each) ** 2).sum(), (0, 1))(x, y)
 
-    together = jax.vmap(gradients)(*map(jnp.stack, zip(*runs, strict=True)))
-    for i, run in enumerate(runs):
-        for found, expected in zip(together, gradients(*run), strict=True):
+    together = jax.vmap(gradients)(x, y)
+    for i in range(3):
+        for found, expected in zip(together, gradients(x[i], y[i]), strict=True):
             np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-4)
 
 

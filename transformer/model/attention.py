@@ -54,12 +54,15 @@ def scaled_dot_product_attention(
         queries = (queries / jnp.sqrt(jnp.float32(queries.shape[-1]))).astype(queries.dtype)
     else:
         queries = queries * scale
-    scores = products.scores(queries, keys)
+    # Of each head and sequence: Q of shape [L, K], K^T [K, M], V [M, K].
+    q, k_t = jnp.transpose(queries, (0, 2, 1, 3)), jnp.transpose(keys, (0, 2, 3, 1))
+    scores = products.scores(q, k_t)
     scores = scores if score_mod is None else score_mod(scores, queries)
     weights = masked_softmax(scores if bias is None else scores + bias, mask)
     weights = weights if weight_mod is None else weight_mod(weights)
     weights = weights.astype(values.dtype)
-    return products.weighted_sums(weights, values), weights
+    heads = products.weighted_sums(weights, jnp.transpose(values, (0, 2, 1, 3)))
+    return jnp.swapaxes(heads, 1, 2), weights
 
 
 def masked_softmax(
