@@ -18,8 +18,8 @@ FILES = (
     "tests/model/test_attention.py",
     "tests/model/test_long_attention.py::"
     "test_flash_attention_on_this_device_has_the_values_and_gradients_of_equation_1",
+    "tests/model/test_dropout.py",
     "tests/model/test_layers.py",
-    "tests/model/test_norms.py",
     "tests/model/test_positions.py",
     "tests/model/test_transformer.py",
     "tests/model/test_stepwise.py",
