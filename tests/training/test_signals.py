@@ -170,8 +170,10 @@ ON_TERMINAL = TRAINING.format(
 
 def test_a_training_whose_terminal_closes_is_saved(tmp_path):
     ours, terminal = os.openpty()
+    stacks = tmp_path / "stacks"
+    dump = f"faulthandler.dump_traceback_later(50, file=open({str(stacks)!r}, 'w'))"
     process = subprocess.Popen(
-        [sys.executable, "-c", ON_TERMINAL, tmp_path],
+        [sys.executable, "-c", f"import faulthandler\n{dump}\n{ON_TERMINAL}", tmp_path],
         cwd=ROOT,
         env={**os.environ, "TERM": "xterm"},
         stdin=terminal,
@@ -185,7 +187,12 @@ def test_a_training_whose_terminal_closes_is_saved(tmp_path):
     while b"7\r\n" not in seen:
         seen += os.read(ours, 1024)
     os.close(ours)
-    assert process.wait(60) == 128 + signal.SIGHUP
+    try:
+        code = process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(stacks.read_text())
+    assert code == 128 + signal.SIGHUP
     assert (tmp_path / "checkpoints" / "8").is_dir()
 
 
