@@ -168,6 +168,12 @@ ON_TERMINAL = TRAINING.format(
 )
 
 
+def take_terminal():
+    """Makes standard input the terminal of this process; a shell's `nohup` is not inherited."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def test_a_training_whose_terminal_closes_is_saved(tmp_path):
     ours, terminal = os.openpty()
     stacks = tmp_path / "stacks"
@@ -180,7 +186,7 @@ def test_a_training_whose_terminal_closes_is_saved(tmp_path):
         stdout=terminal,
         stderr=terminal,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=take_terminal,
     )
     os.close(terminal)
     seen = b""
