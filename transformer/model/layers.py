@@ -113,7 +113,8 @@ def rectify(
 ) -> Float[Array, "*shape"]:
     """Returns max(0, x) times a positive factor where it is to be kept, elsewhere 0.
 
-    There is no gradient by the factor. That by x is not zero where the result is not.
+    The gradient by x is the factor where the result is positive, elsewhere 0; so the result is all
+    that is kept for it. There is none by the factor.
     """
     return jnp.where(keep, (nn.relu(x) * factor).astype(x.dtype), 0)
 
