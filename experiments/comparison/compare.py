@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from rich.table import Table as PrintedTable
 
 from experiments.comparison.changes import find_changes
-from experiments.comparison.differences import CONFIDENCE, Comparison, comparable, compare
+from experiments.comparison.differences import Comparison, comparable, compare
 from experiments.comparison.figures import draw_differences, draw_lengths
 from experiments.comparison.outputs import TASKS
 from experiments.comparison.systems import EXAMPLE, System, read_systems
@@ -29,6 +29,7 @@ from experiments.display.text_table import (
     markdown_text,
     one_line,
 )
+from experiments.measures.significance import CONFIDENCE
 from experiments.measures.texts import length_buckets
 from experiments.options import Options
 from experiments.report.numbers import Table
@@ -57,7 +58,8 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
     task, systems = read_systems(options.runs, options.set)
     output = Path(options.output or OUTPUT).expanduser()
     workdir.make_writable(output)
-    comparisons = compare(comparable(TASKS[task].measures, systems), systems)
+    measures = comparable(TASKS[task].measures, systems)
+    comparisons = [compare(measure, systems) for measure in measures]
     tables = [
         Table(title_of(find(c.measure.name, task)), [*TITLES], table_rows(task, systems, c))
         for c in comparisons
@@ -146,7 +148,7 @@ def _draw(
     """The figures of the page by name, each with its caption."""
     known, main = TASKS[task], comparisons[0].measure
     buckets = length_buckets(systems[0].runs[0].outputs.lengths)
-    by_length = [compare([main], systems, rows)[0] for rows in buckets]
+    by_length = [compare(main, systems, rows) for rows in buckets]
     interval = f"{CONFIDENCE:.0%} intervals"
     drawn = {
         "differences": (

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.comparison.differences import Comparison, Difference
+from experiments.comparison.differences import Comparison
 from experiments.comparison.systems import System
 from experiments.comparison.table import title_of
 from experiments.display.training_curves import (
@@ -18,6 +18,7 @@ from experiments.display.training_curves import (
     light_grid,
     new_figure,
 )
+from experiments.measures.significance import Difference
 from transformer.errors import shorten
 from transformer.metrics.registry import Metric, find
 

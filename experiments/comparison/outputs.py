@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int64, Real
+from jaxtyping import Int64, Real
 from ml_collections import ConfigDict
 
-from experiments.measures.predictions import COLUMNS, PREDICTIONS, mcnemar_test
-from experiments.measures.significance import OfSums, randomisation_test
+from experiments.measures.predictions import COLUMNS, PREDICTIONS
+from experiments.measures.significance import OfSums, ratio_of_sums, score_of
 from experiments.measures.texts import UnreadableError, count_words, read_rows
 from experiments.measures.translations import (
     SOURCES,
@@ -54,28 +54,18 @@ class Measure:
     Attributes:
       name: of its metric.
       of_sums: the score, in the unit of the results, of sums of counts.
-      exact: whether McNemar's test stands for the randomisation over texts.
       of_all_texts: whether a run keeps all texts of its test set.
       per_token: whether the second count is of tokens, which two tokenizers count differently.
     """
 
     name: str
     of_sums: OfSums
-    exact: bool = False
     of_all_texts: bool = True
     per_token: bool = False
 
     def score(self, counts: Real[np.ndarray, "N n"]) -> float:
         """The score of texts with these counts."""
-        return float(self.of_sums(counts.sum(0, keepdims=True))[0])
-
-    def test(
-        self, counts: Real[np.ndarray, "N n"], baseline: Real[np.ndarray, "N n"], exchanges: int
-    ) -> float:
-        """The two-sided p-value of a difference between two runs, over texts."""
-        if self.exact:
-            return mcnemar_test(counts[:, :1], baseline[:, :1])[0]
-        return randomisation_test(counts, baseline, self.of_sums, exchanges)[0]
+        return score_of(counts, self.of_sums)
 
 
 class Task(NamedTuple):
@@ -99,13 +89,6 @@ class Task(NamedTuple):
     changes: str
     signatures: tuple[str, ...]
     same: str = "compare runs of one test set, or name a set that all were scored on with --set"
-
-
-def ratio_of_sums(
-    sums: Real[np.ndarray, "corpora 2"], scale: float = 1.0
-) -> Float[np.ndarray, "corpora"]:
-    """The ratio of two sums, of which the second is of units, times `scale`."""
-    return scale * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
 
 def read_translations(folder: Path, scores: dict[str, Any], config: ConfigDict) -> Outputs:
@@ -184,7 +167,7 @@ TASKS = {
         measures=(
             Measure("bleu", bleu_of_sums),
             Measure("chrf", chrf_of_sums),
-            Measure("exact_match", PERCENT, exact=True),
+            Measure("exact_match", PERCENT),
         ),
         changes="chrf",
         signatures=("bleu_signature", "chrf_signature"),
@@ -193,7 +176,7 @@ TASKS = {
         noun="text",
         made="predictions",
         read=read_predictions,
-        measures=(Measure("accuracy", ratio_of_sums, exact=True),),
+        measures=(Measure("accuracy", ratio_of_sums),),
         changes="accuracy",
         signatures=("accuracy_signature",),
     ),

@@ -1,17 +1,16 @@
 """The measures by which sweeps of each task are compared; each task adds an entry of `REGISTRY`."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.measures.predictions import accuracy, mcnemar_test, read_predictions
-from experiments.measures.significance import randomisation_test
+from experiments.measures.predictions import read_predictions
+from experiments.measures.significance import OfSums, ratio_of_sums, score_of
 from experiments.measures.texts import Texts, exact_fraction
-from experiments.measures.translations import bleu, bleu_of_sums, read_translations
+from experiments.measures.translations import bleu_of_sums, read_translations
 from transformer.metrics.registry import SWEEPS, find, metrics_of
 
 # Ends the path of a measure that stands for all numbers whose path starts so; its title has {} for
@@ -65,10 +64,7 @@ class TextScores:
       made: the outputs for them.
       length: the length of a text, in words.
       read: takes a run's folder and its test scores; raises `texts.UnreadableError`.
-      score: the main measure of texts with these counts, as the results have it.
-      test: takes the counts of a run and of the baseline's; returns the two-sided p-value of their
-        difference and the test's signature. For settings that share a single seed.
-      test_name: of that test, for people; "{signature}" stands in it for the signature.
+      of_sums: the main measure, as the results have it, of sums of counts.
       by_length: titles of the panels over length, and the number of a panel from rows of texts.
     """
 
@@ -76,9 +72,7 @@ class TextScores:
     made: str
     length: str
     read: Callable[[Path, dict[str, Any]], Texts]
-    score: Callable[[np.ndarray], float]
-    test: Callable[[np.ndarray, np.ndarray], tuple[float, str]]
-    test_name: str
+    of_sums: OfSums
     by_length: dict[str, Callable[[Texts, np.ndarray], float]]
 
 
@@ -173,11 +167,9 @@ TRANSLATIONS = TextScores(
     made="translations",
     length="words of the source",
     read=read_translations,
-    score=bleu,
-    test=functools.partial(randomisation_test, of_sums=bleu_of_sums),
-    test_name="approximate randomisation over sentences ({signature}; Riezler and Maxwell 2005)",
+    of_sums=bleu_of_sums,
     by_length={
-        "BLEU": lambda texts, rows: bleu(texts.counts[rows]),
+        "BLEU": lambda texts, rows: score_of(texts.counts[rows], bleu_of_sums),
         "exact matches (%)": exact_fraction,
     },
 )
@@ -186,9 +178,7 @@ PREDICTIONS = TextScores(
     made="predictions",
     length="words",
     read=read_predictions,
-    score=accuracy,
-    test=mcnemar_test,
-    test_name="McNemar's test over texts ({signature})",
+    of_sums=ratio_of_sums,
     by_length={"accuracy (%)": exact_fraction},
 )
 REGISTRY = {

@@ -1,55 +1,155 @@
-"""Significance tests over runs and over texts, with correction for their number."""
+"""The test of a difference between two systems, over texts and over seeds, and its correction.
 
-import itertools
+Sweeps and comparisons ask the same question, whether a system differs from a baseline on a test
+set, and have this one answer; docs/comparisons.md says why it is this one.
+"""
+
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Real
+from scipy import special
 
-LEVEL = 0.05
-EQUAL = 1e-9  # of the largest: differences this close to one another are rounding
-EXCHANGES, RESAMPLES, SEED = 10_000, 10_000, 12345  # as many exchanges, and the seed, of sacreBLEU
+LEVEL, CONFIDENCE = 0.05, 0.95
+EQUAL = 1e-9  # of a difference: standard errors below it are rounding
 ROUNDING = 1e-9  # of a score
-# Exchanges or resamples at once, and the numbers drawn for them, for memory's sake.
-AT_ONCE, DRAWN_AT_ONCE = 1000, 4_000_000
 
 # The score of each corpus with these sums of the counts of its texts.
 OfSums = Callable[[Real[np.ndarray, "corpora n"]], Float[np.ndarray, "corpora"]]
 
 
-def paired_t_test(differences: Sequence[float]) -> tuple[float, str]:
-    """The two-sided p-value of a mean difference over seeds, and the signature of the test.
+class Scores(NamedTuple):
+    """The scores of a system's runs, and the part of each text in them; see `text_values`.
 
-    An exact permutation test, the other choice, cannot fall below 2 / 2^n: with the two to five
-    seeds that people train it never finds anything. The price is that differences are taken for
-    normally distributed. Where all differences are the same number, as happens with scores that
-    count a few texts, there is no deviation to measure by, and p is that of the permutation test.
-
-    Args:
-      differences: at least two, one for each seed.
-
-    Source: Student 1908, "The probable error of a mean".
+    `texts` is None if only the scores are known.
     """
-    from scipy import stats  # which takes half a second
 
-    values = np.asarray(differences, np.float64)
-    n, mean = len(values), float(values.mean())
-    deviation = float(values.std(ddof=1))
-    if not np.any(values):
-        p_value = 1.0
-    elif deviation <= EQUAL * np.abs(values).max():
-        p_value = 2 / 2**n
+    runs: list[float]
+    texts: Float[np.ndarray, "runs texts"] | None = None
+
+
+class Difference(NamedTuple):
+    """The difference of a system to a baseline, in the unit of the scores.
+
+    Attributes:
+      mean: between the mean scores of their runs.
+      low, high: of its 95% interval; NaN if there is no variance to estimate it from.
+      p_value: two-sided, NaN as the interval; it is below 0.05 exactly if that excludes 0.
+      corrected: the p-value, corrected for the number of systems.
+      seeds: the numbers of runs, the baseline's last.
+      texts: their number; 0 if the test is over seeds alone, on this text.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+    corrected: float
+    seeds: tuple[int, int]
+    texts: int
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval, and a p-value."""
+        return not math.isnan(self.p_value)
+
+    @property
+    def signature(self) -> str:
+        """What the p-value comes from."""
+        return f"t|two-sided|seeds:{self.seeds[0]},{self.seeds[1]}|texts:{self.texts}"
+
+
+def ratio_of_sums(
+    sums: Real[np.ndarray, "corpora 2"], scale: float = 1.0
+) -> Float[np.ndarray, "corpora"]:
+    """The ratio of two sums, of which the second is of units, times `scale`."""
+    return scale * sums[:, 0] / np.maximum(sums[:, 1], 1)
+
+
+def score_of(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> float:
+    """The score of the corpus of texts with these counts."""
+    return float(of_sums(counts.sum(0, keepdims=True))[0])
+
+
+def text_values(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> Float[np.ndarray, "texts"]:
+    """The part of each text in a score: of a mean over texts, the text's own value.
+
+    For other scores, such as BLEU, they are the pseudo-values of the jackknife, whose variance over
+    the number of texts is that of the score on other texts.
+
+    Source: Tukey 1958, "Bias and confidence in not-quite large samples".
+    """
+    total, texts = counts.sum(0, keepdims=True), len(counts)
+    return texts * of_sums(total) - (texts - 1) * of_sums(total - counts)
+
+
+def scores_of_counts(runs: Sequence[Real[np.ndarray, "texts n"]], of_sums: OfSums) -> Scores:
+    """The scores of runs of one system by the counts of their texts."""
+    values = np.stack([text_values(counts, of_sums) for counts in runs])
+    return Scores([score_of(counts, of_sums) for counts in runs], values)
+
+
+def compare_scores(baseline: Scores, systems: Sequence[Scores]) -> list[Difference]:
+    """The differences of systems to a baseline, with p-values corrected by Holm's method."""
+    found = [_difference(system, baseline) for system in systems]
+    corrected = holm([each.p_value for each in found])
+    return [each._replace(corrected=p) for each, p in zip(found, corrected, strict=True)]
+
+
+def _difference(ours: Scores, baseline: Scores) -> Difference:
+    """The difference before the correction."""
+    mean = float(np.mean(ours.runs) - np.mean(baseline.runs))
+    if abs(mean) <= ROUNDING:  # the means of three and of two equal scores may differ by it
+        mean = 0.0
+    seeds = len(ours.runs), len(baseline.runs)
+    texts = 0 if ours.texts is None else ours.texts.shape[1]
+    parts = _variances(ours, baseline)
+    error = math.sqrt(sum(variance for variance, _ in parts))
+    if not error > EQUAL * abs(mean):  # nor if one is not a number
+        half, p_value = (0.0, 1.0) if mean == 0 and parts else (math.nan, math.nan)
     else:
-        p_value = float(2 * stats.t.sf(abs(mean) / (deviation / math.sqrt(n)), n - 1))
-    return p_value, f"t-test|paired|two-sided|seeds:{n}"
+        half, p_value = error * _quantile(parts), _tail(abs(mean) / error, parts)
+    return Difference(mean, mean - half, mean + half, p_value, p_value, seeds, texts)
 
 
-def needed_deviations(n: int) -> float:
-    """The mean difference over n seeds at which p is 0.05, in standard deviations of theirs."""
-    from scipy import stats
+def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, int]]:
+    """The variance of a difference over texts and that over runs, with degrees of freedom.
 
-    return float(stats.t.isf(LEVEL / 2, n - 1)) / math.sqrt(n)
+    Variation with the text and the run together is in the variance over texts and in that over
+    runs, and is taken from the first, as in an analysis of variance of crossed random effects.
+    """
+    systems, parts = (ours, baseline), []
+    freedom = sum(len(system.runs) - 1 for system in systems)
+    scale = sum(1 / len(system.runs) for system in systems) / max(1, freedom)
+    if freedom:
+        squares = sum(np.var(s.runs) * len(s.runs) for s in systems)
+        parts.append((scale * float(squares), freedom))
+    if ours.texts is None or baseline.texts is None or ours.texts.shape[1] < 2:
+        return parts
+    texts = ours.texts.shape[1]
+    over_texts = float(np.var(ours.texts.mean(0) - baseline.texts.mean(0), ddof=1)) / texts
+    rest = [s.texts - s.texts.mean(0) for s in systems if s.texts is not None]
+    both = scale * sum(float(np.var(each, axis=1, ddof=1).sum()) for each in rest) / texts
+    return [*parts, (max(0.0, over_texts - both), texts - 1)]
+
+
+def _tail(t: float, parts: Sequence[tuple[float, int]]) -> float:
+    """The two-sided p-value: that of Student's t with the degrees of freedom of each part of the
+    variance, weighted by the parts."""
+    total = sum(variance for variance, _ in parts)
+    return float(sum(v * 2 * special.stdtr(freedom, -t) for v, freedom in parts) / total)
+
+
+def _quantile(parts: Sequence[tuple[float, int]]) -> float:
+    """The t whose p-value is `LEVEL`."""
+    limits = [float(special.stdtrit(freedom, 1 - LEVEL / 2)) for _, freedom in parts]
+    low, high = min(limits), max(limits)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _tail(middle, parts) > LEVEL else (low, middle)
+    return high
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -68,101 +168,49 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def randomisation_test(
-    counts: Real[np.ndarray, "N n"],
-    baseline: Real[np.ndarray, "N n"],
-    of_sums: OfSums,
-    exchanges: int = EXCHANGES,
-) -> tuple[float, str]:
-    """The two-sided p-value of a difference on one test set, and the signature of the test.
-
-    If two systems were equally good, what they made of a text could be exchanged. The p-value is
-    the fraction of random exchanges in which the score differs at least so much, whichever is
-    ahead. `sacrebleu --paired-ar` counts only those in which it differs more: two systems that
-    differ in one sentence, of which every exchange differs by as much, then have the least p there
-    is.
-
-    Args:
-      counts: of each text; the baseline's is of the same texts.
-      exchanges: how many are drawn.
-
-    Source: Riezler and Maxwell 2005, "On some pitfalls in automatic evaluation and significance
-    testing for MT".
-    """
-    rng = np.random.default_rng(SEED)
-    both, apart = (counts + baseline).sum(0), (counts - baseline).astype(np.float64)
-    observed = abs(np.subtract(*of_sums(np.stack([counts.sum(0), baseline.sum(0)]))))
-    as_far = 0
-    at_once = _at_once(len(counts))
-    for start in range(0, exchanges, at_once):
-        shape = min(at_once, exchanges - start), len(counts)
-        # Sums of whole numbers, and so exact.
-        moved = (2.0 * rng.integers(2, size=shape) - 1) @ apart
-        ours, theirs = (of_sums((both + sign * moved) / 2) for sign in (1, -1))
-        as_far += int((np.abs(ours - theirs) >= observed - ROUNDING).sum())
-    return (as_far + 1) / (exchanges + 1), f"ar:{exchanges}|two-sided|seed:{SEED}"
-
-
-def run_exchange_test(scores: Sequence[float], baseline: Sequence[float]) -> float:
-    """The two-sided p-value of a difference between the mean scores of two systems' runs.
-
-    If two systems were equal, each division of all their runs into two groups of these sizes would
-    be equally likely. The p-value is the fraction of divisions in which the means differ at least
-    so much: of all, or of `EXCHANGES` random ones if there are more. It is never below
-    2 / C(2n, n) for n runs each: 0.33 for two, 0.1 for three, 0.03 for four, 0.008 for five.
-
-    Source: Fisher 1935, "The Design of Experiments"; Pitman 1937.
-    """
-    values, size = np.array([*scores, *baseline], np.float64), len(scores)
-    if math.comb(len(values), size) <= EXCHANGES:
-        groups = np.array(list(itertools.combinations(range(len(values)), size)))
-        drawn_too = 0  # the division that was observed is among them
-    else:
-        rng = np.random.default_rng(SEED)
-        order = np.tile(np.arange(len(values)), (EXCHANGES, 1))
-        groups, drawn_too = rng.permuted(order, axis=1)[:, :size], 1
-    ours = values[groups].sum(1)
-    apart = np.abs(ours / size - (values.sum() - ours) / (len(values) - size))
-    observed = abs(np.mean(scores) - np.mean(baseline))
-    as_far = int((apart >= observed - ROUNDING).sum())
-    return (as_far + drawn_too) / (len(apart) + drawn_too)
-
-
-def least_exchange_p(runs: int, baseline: int) -> float:
-    """The lowest p-value that `run_exchange_test` can return for these numbers of runs.
-
-    With equal numbers the observed division counts twice, as its two groups can be exchanged: 0.33
-    for two runs each, 0.1 for three, 0.03 for four, 0.008 for five.
-    """
-    divisions = math.comb(runs + baseline, runs)
-    if divisions > EXCHANGES:
-        return 1 / (EXCHANGES + 1)
-    return (2 if runs == baseline else 1) / divisions
-
-
-def resample(
-    counts: Real[np.ndarray, "N n"], resamples: int = RESAMPLES
-) -> Float[np.ndarray, "resamples n"]:
-    """The sums of the counts of texts that are drawn with replacement, as many as there are.
-
-    The columns may belong to several systems: then each resample has the same texts of all.
-
-    Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation".
-    """
-    rng, texts = np.random.default_rng(SEED), len(counts)
-    counts, parts = counts.astype(np.float64), []
-    at_once = _at_once(texts)
-    for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
-        parts.append(rng.multinomial(texts, np.full(texts, 1 / texts), size=size) @ counts)
-    return np.concatenate(parts)
-
-
-def _at_once(texts: int) -> int:
-    return max(1, min(AT_ONCE, DRAWN_AT_ONCE // texts))
-
-
 def p_text(p_value: float) -> str:
     """A p-value as people read it, with three decimals."""
     text = f"{p_value:.3f}"
     return "<0.001" if text == "0.000" else text
+
+
+def test_notes(differences: Sequence[Difference], noun: str, systems: int) -> list[str]:
+    """Returns sentences that say what intervals and p-values are of, and how they were corrected.
+
+    Args:
+      differences: in all measures.
+      noun: a text of the test set.
+      systems: that are compared with the baseline in one measure.
+    """
+    several = [found for found in differences if max(found.seeds) > 1]
+    ones = [found for found in differences if max(found.seeds) == 1 and found.texts]
+    over_texts = any(found.texts for found in differences)
+    seeds = "that over seeds, pooled over both systems" if several else ""
+    texts = f"that over {noun}s" + (", less what is in both" if several else "")
+    lines = []
+    if several or ones:
+        variance = " and ".join(filter(None, (seeds, texts if over_texts else "")))
+        lines.append(f"Interval and p: two-sided, by Student's t. The variance is {variance}.")
+    if several:
+        where = f"on other {noun}s" if over_texts else "on this text"
+        lines.append(
+            f"With several seeds they are of new seeds of these settings, {where}; all systems are "
+            "taken to vary as much with the seed. Two seeds each show large differences alone: a "
+            "larger p does not mean that systems are equal."
+        )
+    if ones:
+        lines.append(
+            f"With one seed each they are of these two trained models, on other {noun}s: two seeds "
+            "of one setting may differ as much. To compare settings, train several (--seeds=5)."
+        )
+    if any(not found.has_interval for found in (*several, *ones)):
+        lines.append(
+            f"Without interval and p: a difference that never varies, such as that of one {noun}."
+        )
+    if systems > 1:
+        lines.append(
+            f"All p are corrected for the {systems} comparisons with the baseline by "
+            "Holm's method: if no system differs, at most one in twenty such tables has a p below "
+            f"{LEVEL}. The intervals are not corrected."
+        )
+    return lines

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import sacrebleu
-from jaxtyping import Bool, Float, Int, Int64, Real
+from jaxtyping import Bool, Float, Int64, Real
 
 from experiments.measures.texts import Texts, UnreadableError, count_words, digest, read_lines
 from transformer.errors import UserError
@@ -108,11 +108,6 @@ def count_ngrams(
     metric = sacrebleu.BLEU(tokenize=tokenizer, effective_order=True)
     scores = map(metric.sentence_score, translations, map(list, zip(*references, strict=True)))
     return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], np.int64)
-
-
-def bleu(counts: Int[np.ndarray, "N 10"]) -> float:
-    """BLEU, 0 to 100, of the corpus whose sentences have these counts."""
-    return float(bleu_of_sums(counts.sum(0, keepdims=True))[0])
 
 
 def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:

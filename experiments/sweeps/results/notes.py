@@ -1,7 +1,7 @@
 """The notes below a sweep's table: the method and the limits of each number."""
 
-from experiments.measures.significance import LEVEL, needed_deviations
-from experiments.sweeps.results.outcomes import CONFIDENCE, Comparison, Sweep
+from experiments.measures.significance import CONFIDENCE, Difference, test_notes
+from experiments.sweeps.results.outcomes import Sweep
 
 
 def notes(sweep: Sweep) -> list[str]:
@@ -39,15 +39,8 @@ def notes(sweep: Sweep) -> list[str]:
     if sweep.baseline is not None and sweep.baseline.lost:
         lines.append("Nothing is compared: the baseline has seeds that were pruned or failed.")
     if found := [comparison for comparison in sweep.comparisons if comparison]:
-        interval = (
-            f" The {CONFIDENCE:.0%} interval is that of this mean, by Student's t."
-            if measures.texts is None
-            else ""
-        )
-        lines.append(
-            f"difference: {measures.main.title} minus the baseline's, the mean over the seeds that "
-            f"both have.{interval}"
-        )
+        title = measures.main.title
+        lines.append(f"difference: {title} minus the baseline's, of the means over seeds.")
         lines += _test_notes(sweep, found)
     shown = {measure.path for measure in sweep.scores if sweep.has(measure.path)}
     lines += [text for path, text in measures.about.items() if path in shown]
@@ -58,36 +51,15 @@ def notes(sweep: Sweep) -> list[str]:
     return lines
 
 
-def _test_notes(sweep: Sweep, found: list[Comparison]) -> list[str]:
+def _test_notes(sweep: Sweep, found: list[Difference]) -> list[str]:
     """Explanations of the significance tests and their limits."""
-    texts, lines = sweep.measures.texts, []
-    if numbers := sorted({c.difference.n for c in found if c.over_seeds}):
-        needed = ", ".join(f"{needed_deviations(n):.1f} with {n} seeds" for n in numbers)
-        lines.append(
-            "p: two-sided paired t-test over the seeds that both have. It shows whether new "
-            "training runs would give a difference of the same sign, and assumes normally "
-            f"distributed differences. Before correction, p < {LEVEL} needs a mean difference of "
-            f"this many standard deviations: {needed}. A larger p does not mean that the settings "
-            "are equal, only that there are too few seeds to show a difference."
-        )
-    ones = [c for c in found if not c.over_seeds]
-    if ones and texts is None:
+    texts = sweep.measures.texts
+    lines = test_notes(found, texts.noun if texts else "text", len(found))
+    if texts is None and any(max(each.seeds) == 1 for each in found):
         lines.append(
             "With one seed there is no p: a run saves only sums over its whole text, which cannot "
             "be resampled. Train several seeds."
         )
-    elif texts and (signed := [c.signature for c in ones if c.signature]):
-        which = f"p of {texts.noun}s" if numbers else "p"
-        lines.append(
-            f"{which}, with one seed: two-sided {texts.test_name.format(signature=signed[0])}. It "
-            f"shows whether these two trained models differ on other {texts.noun}s; it says "
-            "nothing about other seeds: two seeds of one setting may differ as much. Train several "
-            "seeds to compare settings."
-        )
-    if (tested := sum(c.p_value is not None for c in found)) > 1:
-        lines.append(
-            f"All p are corrected for the {tested} comparisons of this table by Holm's method: if "
-            "the settings are equal, at most one in twenty such tables has a p < 0.05. "
-            "results.csv also has p before the correction (p_raw)."
-        )
+    if len(found) > 1:
+        lines.append("results.csv also has p before the correction (p_raw).")
     return lines

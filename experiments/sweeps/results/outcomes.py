@@ -13,11 +13,16 @@ from jaxtyping import Float
 
 from experiments.display.training_curves import Curve
 from experiments.measures.registry import Measure, TaskMeasures
-from experiments.measures.significance import holm, paired_t_test
+from experiments.measures.significance import (
+    CONFIDENCE,
+    Difference,
+    Scores,
+    compare_scores,
+    scores_of_counts,
+)
 from experiments.measures.texts import Texts
 
 SEED = "seed"  # runs that differ in nothing else repeat one setting
-CONFIDENCE = 0.95
 LOST = ("pruned", "failed")
 # Of language models: with another vocabulary, they are means over other tokens.
 PER_TOKEN = ("perplexity", "nll", "accuracy")
@@ -160,30 +165,6 @@ class Setting:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
-    """A comparison of a setting with the baseline, over the seeds that both have.
-
-    Attributes:
-      difference: of the main measure, in the unit of the results: the setting's less the
-        baseline's, of each seed.
-      p_value: two-sided. Over seeds where there are several, else over the texts of the test set;
-        None where there is neither, or the difference is not a number.
-      signature: of the test.
-      corrected: the p-value, corrected for the number of comparisons in the sweep.
-    """
-
-    difference: Spread
-    p_value: float | None
-    signature: str = ""
-    corrected: float | None = None
-
-    @property
-    def over_seeds(self) -> bool:
-        """Whether the p-value is of the seeds, not of the texts."""
-        return self.difference.n > 1
-
-
-@dataclasses.dataclass(frozen=True)
 class Sweep:
     """The trials of a sweep, and what compares of them.
 
@@ -231,23 +212,25 @@ class Sweep:
         return differing or self.keys
 
     @functools.cached_property
-    def comparisons(self) -> list[Comparison | None]:
-        """Of each setting, with p-values corrected for all of them; None for the baseline.
+    def comparisons(self) -> list[Difference | None]:
+        """The difference of each setting to the baseline in the main measure.
 
-        Also None where a setting shares no seed with the baseline, or either has lost seeds.
+        None for the baseline, and where a setting or the baseline has seeds that were pruned or
+        failed: what is left of it is not what the setting does.
         """
-        found = [
-            None
-            if setting is self.baseline or self.baseline is None
-            else compare(setting, self.baseline, self.measures)
-            for setting in self.settings
-        ]
-        values = {i: c.p_value for i, c in enumerate(found) if c and c.p_value is not None}
-        corrected = dict(zip(values, holm([*values.values()]), strict=True))
-        return [
-            dataclasses.replace(each, corrected=corrected[i]) if each and i in corrected else each
-            for i, each in enumerate(found)
-        ]
+        base, settings = self.baseline, self.settings
+        if base is None or base.lost:
+            return [None] * len(settings)
+        compared = [i for i, s in enumerate(settings) if s is not base and not s.lost]
+        scores = [self._main_scores(settings[i]) for i in compared]
+        found = dict(zip(compared, compare_scores(self._main_scores(base), scores), strict=True))
+        return [found.get(i) for i in range(len(settings))]
+
+    def _main_scores(self, setting: Setting) -> Scores:
+        texts, path = self.measures.texts, self.measures.main.path
+        if texts is None:
+            return Scores([outcome.main_score(path) for outcome in setting.outcomes])
+        return scores_of_counts([o.own_texts.counts for o in setting.outcomes], texts.of_sums)
 
 
 def spread(numbers: Sequence[float]) -> Spread:
@@ -260,27 +243,3 @@ def spread(numbers: Sequence[float]) -> Spread:
     deviation = float(np.std(numbers, ddof=1))
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
     return Spread(n, mean, deviation, quantile * deviation / math.sqrt(n))
-
-
-def compare(setting: Setting, baseline: Setting, measures: TaskMeasures) -> Comparison | None:
-    """A comparison of a setting with the baseline, over the seeds of both.
-
-    None where they share no seed, or where either has seeds that were pruned or failed: what is
-    left of it is not what the setting does.
-    """
-    if setting.lost or baseline.lost:
-        return None
-    theirs = {outcome.trial.seed: outcome for outcome in baseline.outcomes}
-    pairs = [(o, theirs[o.trial.seed]) for o in setting.outcomes if o.trial.seed in theirs]
-    if not pairs:
-        return None
-    path = measures.main.path
-    differences = [ours.main_score(path) - others.main_score(path) for ours, others in pairs]
-    if not np.isfinite(differences).all():
-        return Comparison(spread(differences), None)
-    if len(pairs) > 1:
-        return Comparison(spread(differences), *paired_t_test(differences))
-    if measures.texts is None:
-        return Comparison(spread(differences), None)
-    ours, others = (outcome.own_texts.counts for outcome in pairs[0])
-    return Comparison(spread(differences), *measures.texts.test(ours, others))

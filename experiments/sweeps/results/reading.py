@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.display.training_curves import Curve, read_curves
 from experiments.measures.registry import REGISTRY, TaskMeasures
+from experiments.measures.significance import score_of
 from experiments.measures.texts import Texts, UnreadableError
 from experiments.sweeps.results.outcomes import Outcome, Setting, Sweep, Trial
 from transformer.errors import UserError
@@ -137,7 +138,7 @@ def _check_score(outcome: Outcome, measures: TaskMeasures) -> None:
         return
     main, trial = measures.main, outcome.trial
     told = main.scale * outcome.results[measures.split][main.name]
-    found = main.scale * measures.texts.score(outcome.own_texts.counts)
+    found = main.scale * score_of(outcome.own_texts.counts, measures.texts.of_sums)
     # A run may be killed between writing the one and the other.
     if abs(told - found) > TOLERANCE:
         raise UserError(

@@ -11,9 +11,9 @@ from typing import Any
 
 from experiments.display.text_table import ENDS_OF_LINES, markdown_table, markdown_text, one_line
 from experiments.measures.registry import Measure
-from experiments.measures.significance import p_text
+from experiments.measures.significance import CONFIDENCE, Difference, p_text
 from experiments.sweeps.results.notes import notes
-from experiments.sweeps.results.outcomes import CONFIDENCE, Comparison, Setting, Spread, Sweep
+from experiments.sweeps.results.outcomes import Setting, Spread, Sweep
 from experiments.sweeps.results.reading import SPLITS
 from transformer.data.held_out import is_split
 
@@ -199,7 +199,7 @@ def _tested(sweep: Sweep) -> dict[int, list[Any]]:
     return {
         outcome.trial.number: [found.p_value, found.corrected, found.signature]
         for setting, found in zip(sweep.settings, sweep.comparisons, strict=True)
-        if found and found.p_value is not None
+        if found and found.has_interval
         for outcome in setting.outcomes
     }
 
@@ -238,46 +238,34 @@ def _measured(setting: Setting, measure: Measure) -> Cell:
     return Cell(text, "" if math.isnan(found.mean) else found.mean * measure.scale)
 
 
-def _interval(found: Spread | None, measure: Measure, sign: str = "") -> Cell:
+def _interval(found: Spread | None, measure: Measure) -> Cell:
     if found is None or math.isnan(found.interval):
         return Cell(NONE)
     low, high = found.mean - found.interval, found.mean + found.interval
-    return Cell(f"{measure.show(low, sign)} to {measure.show(high, sign)}", low * measure.scale)
+    return Cell(f"{measure.show(low)} to {measure.show(high)}", low * measure.scale)
 
 
 def _comparison_columns(sweep: Sweep) -> list[tuple[str, list[Cell]]]:
-    """The difference to the baseline, its interval where a task keeps no texts, and p."""
-    pairs = list(zip(sweep.settings, sweep.comparisons, strict=True))
-    columns = [("difference", [_difference(s, c, sweep) for s, c in pairs])]
-    if sweep.measures.texts is None:
-        spreads = [comparison and comparison.difference for comparison in sweep.comparisons]
-        cells = [_interval(found, sweep.measures.main, "+") for found in spreads]
-        columns.append((f"its {CONFIDENCE:.0%} interval", cells))
-    tested = [each for each in sweep.comparisons if each and each.p_value is not None]
-    mixed = len({each.over_seeds for each in tested}) > 1
-    noun = sweep.measures.texts.noun if mixed and sweep.measures.texts else ""
-    if tested:
-        title = "p (Holm)" if len(tested) > 1 else "p"
-        columns.append((title, [_p_value(comparison, noun) for comparison in sweep.comparisons]))
-    return columns
+    """The difference to the baseline, its interval and p."""
+    rows = [_comparison_cells(found, sweep.measures.main) for found in sweep.comparisons]
+    for row, setting in zip(rows, sweep.settings, strict=True):
+        if setting is sweep.baseline:
+            row[0] = Cell("baseline", 0.0)
+    titles = ["difference", f"its {CONFIDENCE:.0%} interval", "p"]
+    if not any(found and found.has_interval for found in sweep.comparisons):
+        titles = titles[:1]
+    return [(title, [row[i] for row in rows]) for i, title in enumerate(titles)]
 
 
-def _difference(setting: Setting, comparison: Comparison | None, sweep: Sweep) -> Cell:
-    if setting is sweep.baseline:
-        return Cell("baseline", 0.0)
-    if comparison is None or math.isnan(comparison.difference.mean):
-        return Cell(NONE)
-    main, found = sweep.measures.main, comparison.difference
-    some = f" ({found.n} seed{'s' if found.n > 1 else ''})"
-    text = main.show(found.mean, "+") + ("" if found.n == len(setting.outcomes) else some)
-    return Cell(text, found.mean * main.scale)
-
-
-def _p_value(comparison: Comparison | None, noun: str) -> Cell:
-    """The corrected p-value; with a noun, one of texts says so."""
-    if comparison is None or comparison.corrected is None:
-        return Cell(NONE)
-    text = p_text(comparison.corrected)
-    if noun and not comparison.over_seeds:
-        text += f" ({noun}s)"
-    return Cell(text, comparison.corrected)
+def _comparison_cells(found: Difference | None, main: Measure) -> list[Cell]:
+    if found is None or math.isnan(found.mean):
+        return [Cell(NONE)] * 3
+    difference = Cell(main.show(found.mean, "+"), found.mean * main.scale)
+    if not found.has_interval:
+        return [difference, Cell(NONE), Cell(NONE)]
+    text = f"{main.show(found.low, '+')} to {main.show(found.high, '+')}"
+    return [
+        difference,
+        Cell(text, found.low * main.scale),
+        Cell(p_text(found.corrected), found.corrected),
+    ]

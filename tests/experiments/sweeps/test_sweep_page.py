@@ -11,7 +11,8 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from experiments.measures.translations import bleu
+from experiments.measures.significance import score_of
+from experiments.measures.translations import bleu_of_sums
 from experiments.sweeps.results.figures import MAX_TOLD_APART, OTHERS, build_figures
 from experiments.sweeps.results.page import write_results
 from experiments.sweeps.results.reading import read_sweep
@@ -205,7 +206,8 @@ def test_scores_by_length_are_those_of_the_sentences_of_that_length(tmp_path):
     assert len(rows) == count
     assert sum(int(text.split("(")[1][:-1]) for text in labels) == len(lengths)
     outcome = sweep.settings[1].outcomes[0]
-    np.testing.assert_allclose(left.lines[1].get_ydata()[0], bleu(outcome.texts.counts[rows]))
+    expected = score_of(outcome.texts.counts[rows], bleu_of_sums)
+    np.testing.assert_allclose(left.lines[1].get_ydata()[0], expected)
     np.testing.assert_allclose(
         right.lines[1].get_ydata()[0], 100 * outcome.texts.exact[rows].mean()
     )

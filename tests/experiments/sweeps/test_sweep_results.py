@@ -11,15 +11,15 @@ import re
 import numpy as np
 import pytest
 import sacrebleu
-from scipy import stats
 
+from experiments.measures.significance import score_of
 from experiments.measures.texts import length_buckets
-from experiments.measures.translations import bleu, count_ngrams
+from experiments.measures.translations import bleu_of_sums, count_ngrams
 from experiments.sweeps.results.notes import notes
-from experiments.sweeps.results.outcomes import Trial, compare, spread
+from experiments.sweeps.results.outcomes import Trial, spread
 from experiments.sweeps.results.reading import read_sweep
 from experiments.sweeps.results.table import build_table, label, to_csv, to_markdown
-from sweeps import sentences, translations, write_trial
+from sweeps import sentences, translations, write_language_model, write_trial
 from transformer.errors import UserError
 
 REFERENCES = sentences(60)
@@ -61,13 +61,6 @@ def test_counts_of_a_sentence_are_those_of_a_hand_count():
     np.testing.assert_array_equal(counts, [[5, 6, 4, 2, 1, 0, 5, 4, 3, 2]])
 
 
-@pytest.mark.parametrize("rows", [slice(None), slice(10, 17), slice(3, 4)])
-def test_bleu_of_counts_is_that_of_sacrebleu_for_any_part_of_the_corpus(rows):
-    texts = translations(REFERENCES, 0.2, 0)
-    expected = sacrebleu.corpus_bleu(texts[rows], [REFERENCES[rows]]).score
-    np.testing.assert_allclose(bleu(counted(0.2)[rows]), expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     "texts",
     [["wrong"] * 3, ["the old", "old", "a"], ["the old letter x"] * 3, ["", "", ""], ["the"] * 3],
@@ -75,10 +68,11 @@ def test_bleu_of_counts_is_that_of_sacrebleu_for_any_part_of_the_corpus(rows):
 def test_bleu_of_few_or_no_matches_is_that_of_sacrebleu(texts):
     references = ["the old letter on this", "chair was read by a friend", "who never came home"]
     expected = sacrebleu.corpus_bleu(texts, [references]).score
-    np.testing.assert_allclose(bleu(count_ngrams(texts, [references])), expected, rtol=1e-12)
+    found = score_of(count_ngrams(texts, [references]), bleu_of_sums)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_only_seeds_that_both_have_are_compared(tmp_path):
+def test_all_complete_seeds_are_compared_whichever_they_are(tmp_path):
     trials = write_seeds(tmp_path, {"none": 0.4, "split": 0.1})
     trials[4] = write_trial(tmp_path / "other", 4, trials[4].values, state="waiting")
     sweep = read_sweep("translation", trials, baseline=0)
@@ -88,15 +82,13 @@ def test_only_seeds_that_both_have_are_compared(tmp_path):
         if p.number != 4
     ]
     found = sweep.comparisons[1]
-    assert found.difference.n == 2
-    np.testing.assert_allclose(
-        found.difference.mean, (scores[3] + scores[4] - scores[0] - scores[2]) / 2
-    )
+    assert found.seeds == (2, 3)
+    np.testing.assert_allclose(found.mean, np.mean(scores[3:]) - np.mean(scores[:3]))
     assert found.p_value < 0.05
     assert sweep.comparisons[0] is None
-    # No common seed, nothing to pair.
+    # With no common seed too.
     apart = read_sweep("translation", [trials[0], trials[5]], baseline=0)
-    assert compare(apart.settings[1], apart.settings[0], apart.measures) is None
+    assert apart.comparisons[1].seeds == (1, 1)
 
 
 def test_settings_stand_in_order_of_first_appearance_and_hold_their_seeds(tmp_path):
@@ -304,8 +296,10 @@ def test_the_table_shows_the_numbers_of_its_trials(tmp_path):
     assert rows[1]["difference"].order == pytest.approx(
         mean - sweep.settings[0].over_seeds("test.bleu").mean
     )
-    others = [o.score("test.bleu") for o in sweep.settings[0].outcomes]
-    assert rows[1]["p"].order == pytest.approx(stats.ttest_rel(scores, others).pvalue)
+    assert rows[1]["p"].order == sweep.comparisons[1].p_value < 0.05
+    low, high = (float(end) for end in rows[1]["its 95% interval"].text.split(" to "))
+    assert (low + high) / 2 == pytest.approx(rows[1]["difference"].order, abs=0.01)
+    assert high < 0
     assert (rows[0]["difference"].text, rows[0]["p"].text) == ("baseline", "-")
     assert (rows[0]["minutes"].text, rows[0]["parameters"].text) == ("1.5", "123,456")
     assert not {"tokens/s", "GFLOP/token", "length generalization: BLEU"} & set(table.titles)
@@ -344,16 +338,16 @@ def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path
     assert table[2].startswith("| **a\\|b** | **1** |")
     assert table[3].startswith("| none | 1 |")
     assert text.count(SIGNATURE) == 1
-    assert "ar:10000|two-sided|seed:12345" in text
+    assert "these two trained models, on other sentences" in text
     assert "corrected for the 2 comparisons" in text
     assert "- trial 9, failed: model.positions=x, seed=4" in lines
 
 
 def test_a_score_that_is_no_number_is_shown_and_sorted_last(tmp_path):
-    trials = [write_trial(tmp_path, n, {"a.b": n}, test={"bleu": math.nan}) for n in range(2)]
-    table = build_table(read_sweep("translation", trials, baseline=0))
+    trials = [write_language_model(tmp_path, n, {"a.b": n}, math.nan) for n in range(2)]
+    table = build_table(read_sweep("language_model", trials, baseline=0))
     second = dict(zip(table.titles, table.rows[1], strict=True))
-    assert (second["BLEU"].text, second["BLEU"].order) == ("nan", "")
+    assert (second["perplexity"].text, second["perplexity"].order) == ("nan", "")
     assert (second["95% interval"].text, second["difference"].text) == ("-", "-")
 
 
