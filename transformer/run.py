@@ -358,7 +358,7 @@ class Run:
                 f"train.best_metric='{metric}' is not measured: choose one of "
                 f"{', '.join(sorted(numbers))}"
             )
-        self.progress.record(step, metric, numbers[metric])
+        self.progress.record(step, metric, numbers)
         self._metrics_writer.write(
             step, "validation", {**numbers, "seconds": self.progress.seconds}
         )

@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
-from transformer.metrics.registry import lower_is_better
+from transformer.metrics.registry import rank
 
 
 @dataclasses.dataclass
@@ -14,6 +15,7 @@ class RunProgress:
 
     `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` are of the steps
     since the last line; `line_sums`, see `TokenMetrics.to_list`, is filled in checkpoints only.
+    `best` and `best_loss` are of the best evaluation, `last` and `lowest_loss` of all.
     `text_digest` is that of the task, empty in older runs.
     """
 
@@ -22,22 +24,30 @@ class RunProgress:
     training_seconds: float = 0.0
     tokens: float = 0.0
     best: float | None = None
+    best_loss: float = math.inf
     best_step: int = 0
+    last: float | None = None
+    lowest_loss: float = math.inf
     evaluations_since_best: int = 0
     line_seconds: float = 0.0
     line_steps: int = 0
     line_sums: list[float] = dataclasses.field(default_factory=list)
     text_digest: str = ""
 
-    def record(self, step: int, metric: str, value: float) -> None:
-        """Records an evaluation."""
-        sign = -1.0 if lower_is_better(metric) else 1.0
-        # Any score is better than NaN, which no score is greater than.
-        beats_nan = self.best is not None and math.isnan(self.best) and not math.isnan(value)
-        if self.best is None or beats_nan or sign * value > sign * self.best:
-            self.best, self.best_step, self.evaluations_since_best = value, step, 0
-        else:
+    def record(self, step: int, metric: str, numbers: Mapping[str, float]) -> None:
+        """Records an evaluation.
+
+        One that is not the best costs patience, unless it says nothing: its metric is zero or has
+        not moved, and its loss is the lowest.
+        """
+        value, loss = numbers[metric], numbers.get("loss", math.nan)
+        best = rank({metric: self.best or 0.0, "loss": self.best_loss}, metric)
+        if self.best is None or rank(numbers, metric) > best:
+            self.best, self.best_loss, self.best_step = value, loss, step
+            self.evaluations_since_best = 0
+        elif value not in (0, self.last) or not loss < self.lowest_loss:
             self.evaluations_since_best += 1
+        self.last, self.lowest_loss = value, min(self.lowest_loss, loss)
 
     def find_limit(self, step: int, settings: ConfigDict, last_step: int) -> str | None:
         """Returns the setting that ends a run after `step` steps, or None if none does.

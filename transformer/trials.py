@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from transformer.errors import UserError
 from transformer.keys import flatten
-from transformer.metrics.registry import lower_is_better
+from transformer.metrics.registry import rank
 
 COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweeps.saved`
 WORKDIR = re.compile(r"--?workdir(=|$)")
@@ -51,12 +51,13 @@ def find_trials(folder: Path) -> list[Found]:
     told = _differing(list(configs.values()))
     trials = []
     for place, config in configs.items():
-        metric = config.get("train.best_metric", "")
-        scores = results[place].get("validation")
-        score = scores.get(metric) if isinstance(scores, dict) else None
-        score = float(score) if isinstance(score, int | float) else None
-        trials.append(Found(place, {key: config.get(key) for key in told}, metric, score))
-    return sorted(trials, key=_rank)
+        metric, scores = config.get("train.best_metric", ""), results[place].get("validation")
+        scores = scores if isinstance(scores, dict) else {}
+        scores = {name: float(x) for name, x in scores.items() if isinstance(x, int | float)}
+        settings = {key: config.get(key) for key in told}
+        trial = Found(place, settings, metric, scores.get(metric))
+        trials.append(([-x for x in rank(scores, metric)], place.name, trial))
+    return [trial for *_, trial in sorted(trials)]
 
 
 def is_sweep(folder: Path) -> bool:
@@ -96,13 +97,6 @@ def at_folder(command: str, folder: Path) -> str:
     if Path(place).expanduser().resolve() == folder.resolve():
         return command
     return shlex.join([*words[:start], f"--workdir={folder}", *words[end:]])
-
-
-def _rank(trial: Found) -> tuple[bool, float, str]:
-    if trial.score is None or trial.score != trial.score:
-        return True, 0.0, trial.folder.name
-    sign = 1 if lower_is_better(trial.metric) else -1
-    return False, sign * trial.score, trial.folder.name
 
 
 def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.display.figure_files import save_figure
-from transformer.metrics.registry import PANELS, Metric, select
+from transformer.metrics.registry import PANELS, Metric, rank, select
 
 # Steps and values of one curve, in the order of the steps.
 Curve = tuple[list[float], list[float]]
@@ -138,6 +138,11 @@ def build_figure(
     Raises:
       ValueError: there is nothing to draw.
     """
+    losses = {
+        split: dict(zip(*curve, strict=True))
+        for (name, split), curve in curves.items()
+        if name == "loss"
+    }
     curves = _without_repeats(curves)
     drawn = [panel for panel in panels() if any(metric in panel.metrics for metric, _ in curves)]
     if not drawn:
@@ -147,7 +152,7 @@ def build_figure(
     column = figure.subplots(len(drawn), sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(column, drawn, strict=True):
         chosen = {name: curve for name, curve in curves.items() if name[0] in panel.metrics}
-        _draw_panel(axes, panel, chosen)
+        _draw_panel(axes, panel, chosen, losses)
     column[-1].set_xlabel("training step")
     column[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     column[-1].xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
@@ -220,7 +225,12 @@ def _round_marks(first: float, last: float, place: Callable[[float], float]) -> 
     return sorted(marks)
 
 
-def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
+def _draw_panel(
+    axes: Axes,
+    panel: Panel,
+    curves: dict[tuple[str, str], Curve],
+    losses: dict[str, dict[float, float]],
+):
     # The rate that training used stands alone and is named by its axis.
     alone = len(curves) == 1 and not panel.names_best
     for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
@@ -230,9 +240,11 @@ def _draw_panel(axes: Axes, panel: Panel, curves: dict[tuple[str, str], Curve]):
         if minimised and ("nll", split) in curves:
             label = AS_MINIMISED
         if panel.names_best and not training:
-            finite = [point for point in zip(values, steps, strict=True) if math.isfinite(point[0])]
-            choose = max if shown.higher_is_better else min
-            value, step = choose(finite, key=lambda pair: pair[0])  # of equal ones the first
+            own = losses.get(split, {})
+            value, step = max(
+                zip(values, steps, strict=True),
+                key=lambda at: rank({"loss": own.get(at[1], math.nan), metric: at[0]}, metric),
+            )
             label += f" (best {value:.2f} at step {step:,.0f})"
         marked = _marked(values)
         axes.plot(

@@ -70,7 +70,7 @@ def best_checkpoint(folder) -> bool:
 def patience(folder) -> bool:
     progress = RunProgress("x")
     for step, value in ((1, THERE), (2, HERE)):
-        progress.record(step, INVENTED.name, value)
+        progress.record(step, INVENTED.name, {INVENTED.name: value})
     return progress.best_step == 2
 
 

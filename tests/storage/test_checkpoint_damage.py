@@ -113,7 +113,7 @@ def is_named_or_harmless_to_inference(folder) -> bool:
     with heard() as said, Checkpoints(folder, 3, read_only=True) as checkpoints:
         checkpoints.warn_of_damage()
         scores = checkpoints.scores()
-        if scores != {1: -3.0, 2: -1.0, 3: -2.0} and not said:
+        if scores != {1: (-3.0, -3.0), 2: (-1.0, -1.0), 3: (-2.0, -2.0)} and not said:
             return False
         try:
             weights = checkpoints.restore_weights([3], make_state(0.0).params)
@@ -183,7 +183,7 @@ def test_a_damaged_evaluation_is_named_and_does_not_move_the_best(content, folde
     with Checkpoints(folder, 3, read_only=True) as checkpoints:
         checkpoints.warn_of_damage()
         checkpoints.warn_of_damage()  # says nothing twice
-        assert checkpoints.scores() == {1: -3.0, 2: -1.0, 3: -2.0}
+        assert checkpoints.scores() == {1: (-3.0, -3.0), 2: (-1.0, -1.0), 3: (-2.0, -2.0)}
         assert checkpoints.best_step() == 2
         assert not checkpoints.evaluated(2)
         assert checkpoints.evaluated(3)

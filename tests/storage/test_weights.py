@@ -33,7 +33,7 @@ from transformer.train import Trainer
     ],
 )
 def test_candidates_are_the_best_the_last_and_those_up_to_the_best(scores, average, expected):
-    scores = dict(enumerate(map(float, scores), 1))
+    scores = {step: (float(score), 0.0) for step, score in enumerate(scores, 1)}
     assert weights.candidates(scores, average) == expected
 
 

@@ -210,14 +210,14 @@ def test_patience_counts_evaluations_since_the_best(metric, patience, end, best,
 def test_a_score_that_is_not_a_number_is_beaten_by_any():
     memory = RunProgress("x")
     for step, value in enumerate([np.nan, 3.0, np.nan, 2.0], 1):
-        memory.record(step, "loss", value)
+        memory.record(step, "loss", {"loss": value})
     assert (memory.best, memory.best_step, memory.evaluations_since_best) == (2.0, 4, 0)
 
 
 def test_scores_that_are_not_numbers_use_up_the_patience():
     memory = RunProgress("x")
     for step in range(1, 4):
-        memory.record(step, "loss", np.nan)
+        memory.record(step, "loss", {"loss": np.nan})
     assert memory.evaluations_since_best == 2
 
 

@@ -6,7 +6,8 @@ for other tasks the task itself.
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 
 # Places that show metrics: the table of a run's results, the line of an evaluation during training,
 # the tables of sweeps. A report shows every number of the results.
@@ -150,3 +151,17 @@ def find(name: str, task: str | None = None) -> Metric:
 def lower_is_better(name: str) -> bool:
     """Returns whether lower values of a metric are better; False of a name that is unknown."""
     return not find(name).higher_is_better
+
+
+def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:
+    """Returns the key by which evaluations, runs and weights are compared; the greatest is best.
+
+    The metric decides; between equal values of it, as of a BLEU that is still zero, the loss does.
+    A score that is missing or not finite is the worst.
+    """
+
+    def signed(name: str) -> float:
+        value = scores.get(name, math.nan)
+        return (-value if lower_is_better(name) else value) if math.isfinite(value) else -math.inf
+
+    return signed(metric), signed("loss")

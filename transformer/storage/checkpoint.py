@@ -1,7 +1,6 @@
 """Asynchronous checkpoints: the newest and the best ones, each with its evaluation."""
 
 import logging
-import math
 import os
 import shutil
 import time
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.errors import UserError
-from transformer.metrics.registry import lower_is_better
+from transformer.metrics.registry import rank
 from transformer.storage import checkpoint_files as files
 from transformer.storage.checkpoint_files import DamageError, first_line
 from transformer.storage.evaluations import Evaluations
@@ -96,7 +95,7 @@ class Checkpoints:
           UserError: the write failed; the checkpoints are intact.
         """
         self.wait()
-        known = {**self._evaluations.scores(self.steps()), step: numbers[self.best_metric]}
+        known = self._evaluations.scores(self.steps())
         try:
             self._evaluations.record(step, numbers, progress, known)
         except OSError as error:
@@ -107,12 +106,12 @@ class Checkpoints:
         """Returns whether an evaluation of a checkpoint is recorded and can be read."""
         return step in self.steps() and self._evaluations.get(step) is not None
 
-    def scores(self) -> dict[int, float]:
-        """Returns the score of each evaluated checkpoint, signed so that larger is better."""
-        sign = -1.0 if lower_is_better(self.best_metric) else 1.0
+    def scores(self) -> dict[int, tuple[float, float]]:
+        """Returns the key by which each evaluated checkpoint is compared, see `rank`."""
+        known, metric = self._evaluations.scores(self.steps()), self.best_metric
         return {
-            step: sign * score if math.isfinite(score) else -math.inf
-            for step, score in self._evaluations.scores(self.steps()).items()
+            step: rank(own if isinstance(own, dict) else {metric: own}, metric)
+            for step, own in known.items()
         }
 
     def warn_of_damage(self) -> None:

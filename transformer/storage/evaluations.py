@@ -32,9 +32,12 @@ class Evaluations:
         """Returns whether the evaluation of a checkpoint is there but cannot be read."""
         return isinstance(self._find(step), DamageError)
 
-    def scores(self, steps: Sequence[int]) -> dict[int, float]:
-        """Returns the score of each of these checkpoints that was evaluated."""
-        known: dict[int, float] = {}
+    def scores(self, steps: Sequence[int]) -> dict[int, Any]:
+        """Returns the numbers of each of these checkpoints that was evaluated.
+
+        Of a run of version 0.1.0 it is the number by which they were compared.
+        """
+        known: dict[int, Any] = {}
         for step in steps:
             if evaluation := self.get(step):
                 known |= {int(each): score for each, score in evaluation["known"].items()}
@@ -45,20 +48,19 @@ class Evaluations:
         step: int,
         numbers: Mapping[str, float],
         progress: Mapping[str, Any],
-        known: Mapping[int, float],
+        known: Mapping[int, Any],
     ) -> None:
         """Writes the evaluation of a checkpoint.
 
         Args:
-          known: the scores of all checkpoints, so that none is lost if one file is damaged.
+          known: the numbers of all checkpoints, so that none is lost if one file is damaged.
 
         Raises:
           OSError: the disk refused.
         """
         content = {
-            "numbers": dict(numbers),
             "progress": dict(progress),
-            "known": {str(each): score for each, score in known.items()},
+            "known": {str(each): own for each, own in {**known, step: dict(numbers)}.items()},
         }
         files.write_evaluation(self._folder / str(step), content)
         self._read[step] = content

@@ -17,7 +17,7 @@ from flax.traverse_util import unflatten_dict
 from ml_collections import ConfigDict
 
 from transformer.errors import UserError
-from transformer.metrics.registry import find, lower_is_better
+from transformer.metrics.registry import find, lower_is_better, rank
 from transformer.storage import weights_file
 from transformer.storage.checkpoint import Checkpoints, all_damaged, check_fingerprint
 from transformer.storage.checkpoint_files import DamageError, patiently, read_sealed, write_sealed
@@ -30,11 +30,11 @@ RULES = ("auto", "best", "last", "average")
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
 
 
-def candidates(scores: Mapping[int, float], average: int) -> dict[str, list[int]]:
+def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[str, list[int]]:
     """Returns the steps of each candidate by its kind, without repetitions.
 
     Args:
-      scores: of all evaluated checkpoints, oldest first; larger is better.
+      scores: of all evaluated checkpoints, oldest first, see `rank`.
       average: the number of checkpoints to average.
     """
     evaluated, best = list(scores), _best(scores)
@@ -255,7 +255,7 @@ def _compare(
     choice = {**_rule(config), "newest_step": checkpoints.steps()[-1], "candidates": []}
     if not (_is_compared(config) and scores):
         return choice | {"steps": _by_rule(checkpoints, config)}
-    found: dict[tuple[int, ...], float] = {}
+    found: dict[tuple[int, ...], tuple[float, float]] = {}
     while True:
         compared = candidates(scores, config.evaluate.average_last_n)
         try:
@@ -264,9 +264,9 @@ def _compare(
                     found[tuple(steps)] = scores[steps[0]]
                 elif tuple(steps) not in found:
                     weights = checkpoints.restore_weights(steps, template)
-                    measured = task.evaluate(weights, "validation", final=False)[metric]
+                    measured = task.evaluate(weights, "validation", final=False)
                     del weights  # two trees in memory are enough
-                    found[tuple(steps)] = sign * measured if math.isfinite(measured) else -math.inf
+                    found[tuple(steps)] = rank(measured, metric)
             break
         except DamageError as error:
             logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
@@ -275,13 +275,13 @@ def _compare(
                 raise all_damaged(checkpoints.folder) from error
     best = max(compared.values(), key=lambda steps: found[tuple(steps)])
     for what, steps in compared.items():
-        score = found[tuple(steps)]
+        score, _ = found[tuple(steps)]
         value = sign * score if math.isfinite(score) else None
         choice["candidates"].append({"what": what, "steps": steps, "score": value})
     return choice | {"steps": best}
 
 
-def _best(scores: Mapping[int, float]) -> int:
+def _best(scores: Mapping[int, tuple[float, float]]) -> int:
     return max(scores, key=scores.__getitem__)
 
 
