@@ -269,7 +269,7 @@ def _train() -> ConfigDict:
     train.evaluate_every = 1000  # steps; 0: once an epoch. A checkpoint is saved before each
     train.save_minutes = 10.0  # maximum minutes between checkpoints; 0: only before evaluations
     train.keep_last = 5  # checkpoints; at least evaluate.average_last_n
-    # On validation: any of the task's metrics in transformer/metrics/registry.py.
+    # On validation: any metric of the task in transformer/metrics/registry.py; ties by the loss.
     train.best_metric = "bleu"
     train.patience = 0  # evaluations without a better best_metric before stopping; 0: never
     train.max_nonfinite_steps = 50  # in a row, before giving up; counted at log_every
@@ -331,7 +331,9 @@ def _evaluate() -> ConfigDict:
     # many of them.
     evaluate.snapshot_statistics = 64
     evaluate.snapshot_sentences = 3
-    evaluate.sacrebleu_tokenizer = "13a"  # 13a | intl | char | zh | none: for BLEU
+    # auto | 13a | intl | char | zh | ja-mecab | ko-mecab | none: of BLEU, and of TER for scripts
+    # without blanks between words; auto: by the script of the references (docs/own_text.md).
+    evaluate.sacrebleu_tokenizer = "auto"
     evaluate.moses = ""  # language code: also score lowercased, Moses-tokenised, as Multi30k papers
     evaluate.bootstrap = 1000  # resamples of the confidence interval
     return evaluate

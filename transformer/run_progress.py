@@ -35,13 +35,9 @@ class RunProgress:
     text_digest: str = ""
 
     def record(self, step: int, metric: str, numbers: Mapping[str, float]) -> None:
-        """Records an evaluation.
-
-        One that is not the best costs patience, unless it says nothing: its metric is zero or has
-        not moved, and its loss is the lowest.
-        """
+        """Records an evaluation; a zero or no change costs no patience while the loss falls."""
         value, loss = numbers[metric], numbers.get("loss", math.nan)
-        best = rank({metric: self.best or 0.0, "loss": self.best_loss}, metric)
+        best = rank({"loss": self.best_loss, metric: self.best or 0.0}, metric)
         if self.best is None or rank(numbers, metric) > best:
             self.best, self.best_loss, self.best_step = value, loss, step
             self.evaluations_since_best = 0

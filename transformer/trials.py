@@ -54,8 +54,7 @@ def find_trials(folder: Path) -> list[Found]:
         metric, scores = config.get("train.best_metric", ""), results[place].get("validation")
         scores = scores if isinstance(scores, dict) else {}
         scores = {name: float(x) for name, x in scores.items() if isinstance(x, int | float)}
-        settings = {key: config.get(key) for key in told}
-        trial = Found(place, settings, metric, scores.get(metric))
+        trial = Found(place, {key: config.get(key) for key in told}, metric, scores.get(metric))
         trials.append(([-x for x in rank(scores, metric)], place.name, trial))
     return [trial for *_, trial in sorted(trials)]
 

@@ -18,6 +18,7 @@ from transformer.metrics.registry import PANELS, Metric, rank, select
 
 # Steps and values of one curve, in the order of the steps.
 Curve = tuple[list[float], list[float]]
+Curves = dict[tuple[str, str], Curve]  # by metric and split
 
 WIDTH, PANEL_HEIGHT, DOTS_PER_INCH = 6.5, 2.1, 200  # inches: the text width of a page
 # Okabe and Ito's colours are distinguishable for the colour-blind and in grey print.
@@ -138,12 +139,7 @@ def build_figure(
     Raises:
       ValueError: there is nothing to draw.
     """
-    losses = {
-        split: dict(zip(*curve, strict=True))
-        for (name, split), curve in curves.items()
-        if name == "loss"
-    }
-    curves = _without_repeats(curves)
+    curves, every = _without_repeats(curves), curves
     drawn = [panel for panel in panels() if any(metric in panel.metrics for metric, _ in curves)]
     if not drawn:
         wanted = ", ".join(drawn_metrics())
@@ -152,7 +148,7 @@ def build_figure(
     column = figure.subplots(len(drawn), sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(column, drawn, strict=True):
         chosen = {name: curve for name, curve in curves.items() if name[0] in panel.metrics}
-        _draw_panel(axes, panel, chosen, losses)
+        _draw_panel(axes, panel, chosen, every)
     column[-1].set_xlabel("training step")
     column[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     column[-1].xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
@@ -225,12 +221,7 @@ def _round_marks(first: float, last: float, place: Callable[[float], float]) -> 
     return sorted(marks)
 
 
-def _draw_panel(
-    axes: Axes,
-    panel: Panel,
-    curves: dict[tuple[str, str], Curve],
-    losses: dict[str, dict[float, float]],
-):
+def _draw_panel(axes: Axes, panel: Panel, curves: Curves, every: Curves):
     # The rate that training used stands alone and is named by its axis.
     alone = len(curves) == 1 and not panel.names_best
     for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
@@ -240,10 +231,10 @@ def _draw_panel(
         if minimised and ("nll", split) in curves:
             label = AS_MINIMISED
         if panel.names_best and not training:
-            own = losses.get(split, {})
-            value, step = max(
+            losses = dict(zip(*every.get(("loss", split), ([], [])), strict=True))
+            value, step = max(  # of equal ones the first
                 zip(values, steps, strict=True),
-                key=lambda at: rank({"loss": own.get(at[1], math.nan), metric: at[0]}, metric),
+                key=lambda at: rank({"loss": losses.get(at[1], math.nan), metric: at[0]}, metric),
             )
             label += f" (best {value:.2f} at step {step:,.0f})"
         marked = _marked(values)

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int, Int64
 
+from transformer.data.documents import encode
+
 MAX_BUCKETS = 5
 
 
@@ -76,8 +78,8 @@ def digest(lines: Iterable[str]) -> str:
 
 
 def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "N"]:
-    """How many words each has, between blanks."""
-    return np.array([len(text.split()) for text in texts], np.int64)
+    """How many words each has, see `encode.count_words`."""
+    return np.array([*map(encode.count_words, texts)], np.int64)
 
 
 def exact_fraction(texts: Texts, rows: Int[np.ndarray, "rows"]) -> float:

@@ -25,7 +25,7 @@ from experiments.sweeps.plan import (
 )
 from experiments.sweeps.storage import identity, reached, read_identity, storage_of
 from transformer.errors import UserError
-from transformer.metrics.registry import lower_is_better
+from transformer.metrics.registry import find
 
 STATES = {
     TrialState.COMPLETE: "complete",
@@ -72,12 +72,12 @@ class Study:
         if space is not None:
             _check_space(space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        lower = lower_is_better(config.train.best_metric)
+        higher = find(config.train.best_metric).higher_is_better
         with self.reached():
             self._study = optuna.create_study(
                 storage=self.storage,
                 study_name=identity(folder, config.name),
-                direction="minimize" if lower else "maximize",
+                direction="maximize" if higher else "minimize",
                 pruner=optuna.pruners.MedianPruner(n_startup_trials=3),
                 load_if_exists=True,
             )

@@ -148,11 +148,6 @@ def find(name: str, task: str | None = None) -> Metric:
     return known.get(name) or Metric(name, name.replace("_", " "))
 
 
-def lower_is_better(name: str) -> bool:
-    """Returns whether lower values of a metric are better; False of a name that is unknown."""
-    return not find(name).higher_is_better
-
-
 def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:
     """Returns the key by which evaluations, runs and weights are compared; the greatest is best.
 
@@ -162,6 +157,7 @@ def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:
 
     def signed(name: str) -> float:
         value = scores.get(name, math.nan)
-        return (-value if lower_is_better(name) else value) if math.isfinite(value) else -math.inf
+        signed = value if find(name).higher_is_better else -value
+        return signed if math.isfinite(value) else -math.inf
 
     return signed(metric), signed("loss")

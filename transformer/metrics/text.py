@@ -10,6 +10,8 @@ import sacrebleu
 
 from transformer.metrics.registry import find
 
+UNSPACED = ("zh", "ja-mecab", "char")  # tokenizers of scripts without blanks between words
+
 
 class Score(NamedTuple):
     """A score of a corpus.
@@ -130,8 +132,11 @@ def chrf(corpus: Corpus) -> Score:
 
 @text_metric
 def ter(corpus: Corpus) -> Score:
-    """Translation edit rate. Source: Snover et al. 2006."""
-    return _sacrebleu(_Ter(), corpus)
+    """Translation edit rate (Snover et al. 2006), without blanks between words of BLEU's tokens."""
+    if corpus.tokenizer not in UNSPACED:
+        return _sacrebleu(_Ter(), corpus)
+    prepare = _Bleu(tokenize=corpus.tokenizer).tokenizer
+    return _of_prepared(_Ter(), corpus, prepare, corpus.tokenizer)
 
 
 @text_metric
@@ -142,13 +147,17 @@ def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
     """
     if not corpus.moses:
         return None
-    prepare = moses_lowercase(corpus.moses)
-    prepared = corpus._replace(
-        hypotheses=list(map(prepare, corpus.hypotheses)),
-        references=[list(map(prepare, own)) for own in corpus.references],
+    prepare, name = moses_lowercase(corpus.moses), f"moses-lowercase:{corpus.moses}"
+    return _of_prepared(_Bleu(tokenize="none", force=True), corpus, prepare, name)
+
+
+def _of_prepared(metric: Any, corpus: Corpus, prepare: Callable, name: str) -> Score:
+    """The score of text that a function prepares, with its name in the signature."""
+    hypotheses, *references = (
+        list(map(prepare, texts)) for texts in (corpus.hypotheses, *corpus.references)
     )
-    score = _sacrebleu(_Bleu(tokenize="none", force=True), prepared)
-    return score._replace(signature=f"moses-lowercase:{corpus.moses}|{score.signature}")
+    score = _sacrebleu(metric, corpus._replace(hypotheses=hypotheses, references=references))
+    return score._replace(signature=f"{name}|{score.signature}")
 
 
 def _sacrebleu(metric: Any, corpus: Corpus) -> Score:

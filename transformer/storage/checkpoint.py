@@ -95,9 +95,9 @@ class Checkpoints:
           UserError: the write failed; the checkpoints are intact.
         """
         self.wait()
-        known = self._evaluations.scores(self.steps())
+        known = {**self._evaluations.scores(self.steps()), step: dict(numbers)}
         try:
-            self._evaluations.record(step, numbers, progress, known)
+            self._evaluations.record(step, progress, known)
         except OSError as error:
             raise self._refused(step, error, "the evaluation of checkpoint") from error
         self._prune()

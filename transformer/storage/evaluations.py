@@ -33,10 +33,7 @@ class Evaluations:
         return isinstance(self._find(step), DamageError)
 
     def scores(self, steps: Sequence[int]) -> dict[int, Any]:
-        """Returns the numbers of each of these checkpoints that was evaluated.
-
-        Of a run of version 0.1.0 it is the number by which they were compared.
-        """
+        """Returns the numbers of each of these checkpoints that was evaluated; of 0.1.0, one."""
         known: dict[int, Any] = {}
         for step in steps:
             if evaluation := self.get(step):
@@ -46,7 +43,6 @@ class Evaluations:
     def record(
         self,
         step: int,
-        numbers: Mapping[str, float],
         progress: Mapping[str, Any],
         known: Mapping[int, Any],
     ) -> None:
@@ -60,7 +56,7 @@ class Evaluations:
         """
         content = {
             "progress": dict(progress),
-            "known": {str(each): own for each, own in {**known, step: dict(numbers)}.items()},
+            "known": {str(each): numbers for each, numbers in known.items()},
         }
         files.write_evaluation(self._folder / str(step), content)
         self._read[step] = content

@@ -17,7 +17,7 @@ from flax.traverse_util import unflatten_dict
 from ml_collections import ConfigDict
 
 from transformer.errors import UserError
-from transformer.metrics.registry import find, lower_is_better, rank
+from transformer.metrics.registry import find, rank
 from transformer.storage import weights_file
 from transformer.storage.checkpoint import Checkpoints, all_damaged, check_fingerprint
 from transformer.storage.checkpoint_files import DamageError, patiently, read_sealed, write_sealed
@@ -37,7 +37,7 @@ def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[
       scores: of all evaluated checkpoints, oldest first, see `rank`.
       average: the number of checkpoints to average.
     """
-    evaluated, best = list(scores), _best(scores)
+    evaluated, best = list(scores), max(scores, key=scores.__getitem__)
     if average == 1:
         return {BEST: [best]}
     up_to_best = evaluated[: evaluated.index(best) + 1]
@@ -237,7 +237,7 @@ def _by_rule(
         return steps[-1:]
     if config.evaluate.checkpoint == "average":
         return list(scores)[-config.evaluate.average_last_n :]
-    return [_best(scores)]
+    return [max(scores, key=scores.__getitem__)]
 
 
 def _compare(
@@ -249,7 +249,7 @@ def _compare(
       recorded: whether these scored the best checkpoint with the present settings.
     """
     metric, template = config.train.best_metric, task.predictor.param_shapes()
-    sign = -1.0 if lower_is_better(metric) else 1.0
+    sign = 1.0 if find(metric).higher_is_better else -1.0
     checkpoints.warn_of_damage()
     scores = checkpoints.scores()
     choice = {**_rule(config), "newest_step": checkpoints.steps()[-1], "candidates": []}
@@ -279,10 +279,6 @@ def _compare(
         value = sign * score if math.isfinite(score) else None
         choice["candidates"].append({"what": what, "steps": steps, "score": value})
     return choice | {"steps": best}
-
-
-def _best(scores: Mapping[int, tuple[float, float]]) -> int:
-    return max(scores, key=scores.__getitem__)
 
 
 def _line(choice: Mapping[str, Any]) -> str:

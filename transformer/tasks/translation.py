@@ -33,6 +33,7 @@ from transformer.tasks.numbers import initial_folder, model_fields
 from transformer.tasks.pair_scores import (
     GivenPairs,
     check_scores,
+    choose_tokenizer,
     cut_line,
     find_translations,
     given_segmenter,
@@ -285,6 +286,7 @@ class TranslationTask(TokenTask):
         ]
         return [
             *pair_text.describe(self.config, pairs, self._corpus, self.plan),
+            choose_tokenizer(self.config.evaluate, (p.target for p in pairs["validation"]))[1],
             *filter(None, cut),
         ]
 

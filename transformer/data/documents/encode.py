@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from transformer.data.unknown import NOTHING_LOST, Lost
 from transformer.errors import RunError, UserError
 
 ENCODE_AT_ONCE = 1_000  # documents
+# Scripts without blanks between words: Thai, Lao, Tibetan, Burmese; Khmer; kana and Han.
+UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3041-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,12 +94,17 @@ def _encode(
         builder.add("tokens", tokens, lines, encoded)
         number += len(chunk)
         for text in chunk:
-            words += len(text.split())
+            words += count_words(text)
             size += len(text.encode())
             digest.update(_delimited(text))
     return builder.build(
         whole=whole, documents=number, words=words, bytes=size, digest=digest.hexdigest()[:8]
     )
+
+
+def count_words(text: str) -> int:
+    """Returns the number of words between blanks; each character of `UNSPACED` begins one."""
+    return len(UNSPACED.sub(r" \g<0>", text).split())
 
 
 def _lines(documents: Iterable[str]) -> Iterator[str]:
