@@ -45,7 +45,7 @@ def test_chinese_is_learnt_by_the_defaults_and_the_best_checkpoint_is_the_best(t
     command += [f"--config.data.{key}={value}" for key, value in keys.items()]
     # Of 200 epochs, so that it takes two minutes.
     ended = subprocess.run(
-        [*command, "--config.train.epochs=50"], cwd=ROOT, capture_output=True, text=True
+        [*command, "--config.train.epochs=40"], cwd=ROOT, capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stderr
     assert "sacreBLEU's tokenizer zh (evaluate.sacrebleu_tokenizer=auto)" in ended.stderr
