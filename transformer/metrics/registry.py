@@ -151,8 +151,7 @@ def find(name: str, task: str | None = None) -> Metric:
 def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:
     """Returns the key by which evaluations, runs and weights are compared; the greatest is best.
 
-    The metric decides; between equal values of it, as of a BLEU that is still zero, the loss does.
-    A score that is missing or not finite is the worst.
+    The loss breaks ties of the metric; a score that is missing or not finite is the worst.
     """
 
     def signed(name: str) -> float:

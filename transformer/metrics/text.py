@@ -10,8 +10,6 @@ import sacrebleu
 
 from transformer.metrics.registry import find
 
-UNSPACED = ("zh", "ja-mecab", "char")  # tokenizers of scripts without blanks between words
-
 
 class Score(NamedTuple):
     """A score of a corpus.
@@ -133,7 +131,7 @@ def chrf(corpus: Corpus) -> Score:
 @text_metric
 def ter(corpus: Corpus) -> Score:
     """Translation edit rate (Snover et al. 2006), without blanks between words of BLEU's tokens."""
-    if corpus.tokenizer not in UNSPACED:
+    if corpus.tokenizer not in ("zh", "ja-mecab", "char"):
         return _sacrebleu(_Ter(), corpus)
     prepare = _Bleu(tokenize=corpus.tokenizer).tokenizer
     return _of_prepared(_Ter(), corpus, prepare, corpus.tokenizer)
