@@ -171,14 +171,14 @@ def _add_rows(data: ConfigDict) -> None:
     data.max_characters = 2000  # per side
     data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules
     data.remove_duplicates = True
-    data.remove_near_duplicates = False  # pairs that differ in no letter: keep the first
+    data.remove_near_duplicates = False  # pairs that differ in no letter or mark: keep the first
     data.languages = ("", "")  # of a file's source and target, such as en,de; '' is any
     # Smallest probability of a side's language that is kept, over that of the most probable one.
     data.min_language_ratio = 0.05
-    data.min_script_fraction = 0.0  # of a side's sentences that a script must have; 0 keeps all
+    data.min_script_fraction = 0.0  # of a side's sentences, for a script to be usual; 0 keeps all
     data.remove_copies = False  # targets that repeat most of their source
     data.remove_mojibake = False  # "Ã¼" for "ü"
-    data.match_numbers = False  # the same digits on both sides, see filters.numbers_differ
+    data.match_numbers = False  # numbers that contradict one another, see filters.numbers_differ
     data.max_token_ratio = 0.0  # longer over shorter side, 10 tokens added to both; 0 keeps all
     # Per side, end of sentence included; longer training pairs are dropped. A text to classify is
     # cut to this length, its begin included.
@@ -300,9 +300,9 @@ def _decode() -> ConfigDict:
     decode.max_extra = 50  # [6.1]
     decode.batch_size = 64  # sentences at once, divided among the cores of a CPU
     decode.num_best = 1  # translations, or classes, printed for each sentence, best first
-    # --mode=translate splits lines of several sentences, scoring never does; auto: into groups of
-    # as many sentences and tokens as 99% of the validation sources have at most, mostly one
-    # sentence | always: into single sentences | never: lines are cut to model.max_length.
+    # --mode=translate splits lines of several sentences, scoring never does; auto: into single
+    # ones, or, if a tenth of the training sources has several, into groups as long as 99% of these
+    # | always: into single sentences | never: lines are cut to model.max_length.
     decode.split_sentences = "auto"
     # Of the sentences that are split, a code such as de; '': that of data.languages, or else the
     # ending of the name of the training text, or else rules for any language.

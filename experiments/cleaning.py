@@ -71,7 +71,7 @@ def _clean(data: ConfigDict, place: Path) -> list[Path]:
     faults = duplicates(found, rules)
     checker = HeldOutChecker({split: texts[split] for split in SPLITS[1:] if split in texts}, rules)
     examples = _write(texts["train"], faults.tobytes(), checker, place)
-    _print(count_faults(faults), examples)
+    _print(count_faults(found, faults), examples)
     for split, own in checker.reports().items():
         for line in own.describe(split):
             print(line)

@@ -9,10 +9,12 @@ import functools
 import re
 import unicodedata
 
+import regex
+
 COPY_LETTERS = 15  # a name or two may well be the same in both languages
 COPY_WORDS = 4
 COPY_FRACTION = 0.8  # of the words of the longer side
-SPELT_OUT = 3  # digits of a number that is often written as a word
+NAME_BYTES = 15  # in UTF-8, of a name or two, which may be in another script
 # As the Unicode names of characters begin; the last is any other.
 SCRIPTS = (
     *("", "LATIN", "CYRILLIC", "GREEK", "CJK", "HANGUL", "ARABIC"),
@@ -20,11 +22,14 @@ SCRIPTS = (
     *("GURMUKHI", "SINHALA", "THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN", "GEORGIAN"),
     *("ARMENIAN", "ETHIOPIC", "OTHER"),
 )
-DIGIT = re.compile(r"\d")
-WORD = re.compile(r"[^\W\d_]+")
+WORD = regex.compile(r"[\p{L}\p{M}]+")  # marks are the vowels of Hindi, Thai or Arabic
+NOT_FOLDED = regex.compile(r"[\p{Nd}\p{P}\p{Z}\p{C}\p{Sk}]+")
+DIGITS = re.compile(r"\d{1,18}")
+THOUSANDS = re.compile(r"(?<=\d)[.,'’\u00a0\u202f](?=\d{3}(?!\d))")
+# The differences of the years of two calendars: Thai; Persian; the eras of Japan and Taiwan.
+CALENDARS = (543, 621, 622, 1867, 1911, 1925, 1988, 2018)
 # Names of files, options and identifiers, which stay as they are in a translation.
 CODE = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
-NOT_A_LETTER = re.compile(r"[\W\d_]+")
 INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")  # categories: control and format characters, blanks
 
 
@@ -58,17 +63,27 @@ def is_copied(source: str, target: str) -> bool:
 
 
 def numbers_differ(source: str, target: str) -> bool:
-    """Whether the sides have different digits, apart from those of numbers written in words.
+    """Whether each side has a number from ten on that contradicts those of the other.
 
-    Order and separators do not count, so 1,000 is 1.000 and 1000, and 3.5 is 3,5; digits of all
-    scripts are the same. If all digits of one side are on the other too, the other may have up to
-    `SPELT_OUT` more: "12" may be "twelve".
+    So none contradicts a number in words. The order, separators, zeros at the end and the script of
+    the digits do not count, nor how hours and centuries are named: 10,000 is 1万, and 5 pm 17:00.
     """
-    first, second = (collections.Counter(map(int, DIGIT.findall(t))) for t in (source, target))
-    if first == second:
-        return False
-    more, fewer = first - second, second - first
-    return bool(more and fewer) or (more | fewer).total() > SPELT_OUT
+    sides = [[*map(int, DIGITS.findall(THOUSANDS.sub("", text)))] for text in (source, target)]
+    first, second = (sorted("".join(map(str, numbers)).replace("0", "")) for numbers in sides)
+    return first != second and all(
+        any(n >= 10 and not any(_may_be_same(n, m) for m in others) for n in numbers)
+        for numbers, others in (sides, sides[::-1])
+    )
+
+
+def _may_be_same(a: int, b: int) -> bool:
+    small, large = sorted((a, b))
+    return (
+        f"{a}".rstrip("0") == f"{b}".rstrip("0")
+        or (small >= 10 and (f"{small}" in f"{large}" or small == large // 100 + 1))  # 90s, 19th
+        or large - small in CALENDARS
+        or (large <= 24 and (large - small) % 12 in (0, 1, 11))  # 10 pm; a quarter to 11
+    )
 
 
 def is_mojibake(text: str) -> bool:
@@ -83,12 +98,14 @@ def is_mojibake(text: str) -> bool:
     return "\ufffd" in text or is_bad(text)
 
 
-def script_of(text: str) -> str:
-    """Returns the script of most letters, one of `SCRIPTS`; '' if there are no letters."""
+def scripts_of(text: str) -> tuple[str, str]:
+    """Returns the two scripts of most letters; '' for none, or if the text may be but a name."""
+    if len("".join(WORD.findall(text)).encode()) <= NAME_BYTES:
+        return "", ""
     if text.isascii():
-        return "LATIN" if any(map(str.isalpha, text)) else ""
+        return "LATIN", ""
     counts = collections.Counter(filter(None, map(_script, text)))
-    return max(counts, key=lambda script: (counts[script], script)) if counts else ""
+    return (*sorted(counts, key=lambda script: (-counts[script], script)), "", "")[:2]
 
 
 @functools.cache
@@ -102,5 +119,5 @@ def _script(character: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Returns a text's letters without case, which near-duplicates have in common."""
-    return NOT_A_LETTER.sub("", text.casefold())
+    """Returns what near-duplicates have in common: not case, digits, punctuation and blanks."""
+    return NOT_FOLDED.sub("", unicodedata.normalize("NFC", text.casefold()))

@@ -36,7 +36,8 @@ class CleaningReport:
     """How many pairs were read and kept, and the first reason why each of the others was not.
 
     As text it is one line. `too_many_tokens` and `token_ratio` count kept pairs that the encoder
-    drops, and `held_out` those that are found in the held-out text of any corpus, see `without`.
+    drops, and `held_out` those that are found in the held-out text of any corpus, see `without`;
+    `html` counts kept pairs with HTML entities.
     """
 
     total: int = 0
@@ -54,6 +55,7 @@ class CleaningReport:
     held_out: int = 0
     too_many_tokens: int = 0
     token_ratio: int = 0
+    html: int = 0
 
     def count(self, fault: str, pairs: int = 1) -> None:
         """Counts pairs by their fault; '' is kept."""
@@ -83,6 +85,8 @@ class CleaningReport:
         hints = [
             f": {hint}" for name, hint in HINTS.items() if 2 * getattr(self, name) > self.total
         ]
+        if self.html:
+            line += f" ({self.html:,} with HTML entities such as &#39;: decode them in the text)"
         return f"{line}; dropped {', '.join(dropped)}{''.join(hints)}" if dropped else line
 
 

@@ -1,6 +1,7 @@
 """The conditions for a sentence pair to be trained on."""
 
 import dataclasses
+from html import unescape
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -10,7 +11,7 @@ from transformer.data.cleaning.filters import (
     is_mojibake,
     is_visible,
     numbers_differ,
-    script_of,
+    scripts_of,
 )
 from transformer.data.cleaning.languages import check_language, likeliness
 from transformer.errors import UserError
@@ -35,12 +36,13 @@ class CleaningRules:
       max_characters: maximum length of a side, in Unicode code points.
       max_length_ratio: maximum ratio, at least 1; `inf` keeps all.
       remove_duplicates: keep only the first of pairs that are equal on both sides.
-      remove_near_duplicates: and of those that differ in no letter, see `filters.folded`.
+      remove_near_duplicates: and of those that are the same by `filters.folded`.
       languages: codes of the languages of source and target as they are read; '' is any.
       min_language_ratio: smallest probability of a side's language that is kept, over that of the
         most probable one, from 0 to 1.
-      min_script_fraction: of the sentences of a side, that a script must have to be kept; 0 keeps
-        all.
+      min_script_fraction: of the sentences of a side, those that are mostly in a script for it to
+        be usual there; a sentence without a usual script is dropped, unless it may be a name. 0
+        keeps all.
       remove_copies, remove_mojibake, match_numbers: whether to look for these, see `filters`.
       usual_scripts: of each side, those that have this fraction, known once the text was read; None
         before.
@@ -75,9 +77,9 @@ class CleaningRules:
         """Returns the first rule that two sides break, as `CleaningReport` calls it; '' if none.
 
         Args:
-          source, target: without white space around them.
+          source, target: without white space around them; HTML entities are decoded first.
         """
-        sides = source, target
+        sides = source, target = unescape(source), unescape(target)
         if not all(map(is_visible, sides)):
             return "empty"
         if max(map(len, sides)) > self.max_characters:
@@ -94,7 +96,8 @@ class CleaningRules:
             if language and likeliness(language, text) < self.min_language_ratio:
                 return "language"
         for usual, text in zip(self.usual_scripts or (), sides, strict=False):
-            if script_of(text) not in usual:
+            scripts = scripts_of(text)
+            if scripts[0] and usual.isdisjoint(scripts):
                 return "script"
         return ""
 

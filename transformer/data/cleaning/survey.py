@@ -1,6 +1,6 @@
 """Applies the rules to each pair of a text, in one reading on all cores.
 
-A pair takes some twenty bytes, whatever its length. Decisions that need more than one pair, such as
+A pair takes thirty bytes, whatever its length. Decisions that need more than one pair, such as
 which of two duplicates is the first, are made with these numbers.
 """
 
@@ -9,13 +9,14 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from html import unescape
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8, UInt64
 
 from transformer.data.cleaning.cores import ordered_map
-from transformer.data.cleaning.filters import SCRIPTS, folded, script_of
+from transformer.data.cleaning.filters import SCRIPTS, folded, scripts_of
 from transformer.data.cleaning.report import FAULTS, CleaningReport
 from transformer.data.cleaning.rules import CleaningRules
 from transformer.data.holdout import rank
@@ -35,14 +36,17 @@ class Survey(NamedTuple):
       exact: a hash of both sides: `pair_hash`, whose last bit says which side comes first. Two
         different pairs among five million have the same with a chance of one in a million.
       near: a hash of the letters of both sides; zero if near-duplicates are not sought.
-      scripts: of source and target, as places in `SCRIPTS`; zero if they do not matter.
+      scripts: the two main ones of source and target, as places in `SCRIPTS`; zero if they do not
+        matter.
+      html: whether a side has HTML entities.
     """
 
     faults: UInt8[np.ndarray, "pairs"]
     ranks: UInt64[np.ndarray, "pairs"]
     exact: UInt64[np.ndarray, "pairs"]
     near: UInt64[np.ndarray, "pairs"]
-    scripts: UInt8[np.ndarray, "pairs sides"]
+    scripts: UInt8[np.ndarray, "pairs sides 2"]
+    html: UInt8[np.ndarray, "pairs"]
 
     @property
     def either(self) -> UInt64[np.ndarray, "pairs"]:
@@ -50,10 +54,8 @@ class Survey(NamedTuple):
         return self.exact & ~np.uint64(1)
 
 
-_NO_HASHES = np.zeros(0, np.uint64)
-EMPTY = Survey(
-    np.zeros(0, np.uint8), _NO_HASHES, _NO_HASHES, _NO_HASHES, np.zeros((0, 2), np.uint8)
-)
+_NO_BYTES, _NO_HASHES = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
+EMPTY = Survey(_NO_BYTES, *[_NO_HASHES] * 3, scripts=np.zeros((0, 2, 2), np.uint8), html=_NO_BYTES)
 
 
 def survey(
@@ -74,8 +76,9 @@ def survey(
     if rules.min_script_fraction:
         rules = _with_usual_scripts(rules, found)
         for side, usual in enumerate(rules.usual_scripts or ()):
-            strange = [SCRIPT_NUMBER[script] for script in SCRIPTS if script not in usual]
-            wrong = np.isin(found.scripts[:, side], strange) & (found.faults == 0)
+            scripts = found.scripts[:, side]
+            usual_scripts = np.isin(scripts, [SCRIPT_NUMBER[script] for script in usual])
+            wrong = (scripts[:, 0] > 0) & ~usual_scripts.any(axis=1) & (found.faults == 0)
             found.faults[wrong] = NUMBER["script"]
     return found, rules
 
@@ -111,9 +114,9 @@ def without_copies(found: Survey, chosen: Sequence[int], rules: CleaningRules) -
     return found._replace(faults=faults)
 
 
-def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
-    """Returns how many pairs have each fault."""
-    report = CleaningReport()
+def count_faults(found: Survey, faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
+    """Returns how many pairs of a survey have each fault, and how many of the others have HTML."""
+    report = CleaningReport(html=int(found.html[faults == 0].sum()))
     for fault, count in zip(FAULTS, np.bincount(faults, minlength=len(FAULTS)), strict=True):
         report.count(fault, int(count))
     return report
@@ -140,19 +143,21 @@ def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) ->
             continue
         found.ranks[i] = rank(source, seed)
         found.exact[i] = pair_hash(source, target) + (source > target)
+        texts = unescape(source), unescape(target)
+        found.html[i] = texts != (source, target)
         if rules.remove_near_duplicates:
-            found.near[i] = _hash(folded(source), folded(target))
+            found.near[i] = _hash(*map(folded, texts))
         if rules.min_script_fraction:
-            found.scripts[i] = [SCRIPT_NUMBER[script_of(text)] for text in (source, target)]
+            found.scripts[i] = [[*map(SCRIPT_NUMBER.get, scripts_of(text))] for text in texts]
     return found
 
 
 def _with_usual_scripts(rules: CleaningRules, found: Survey) -> CleaningRules:
     usual = []
-    for numbers in found.scripts[found.faults == 0].T:
+    for numbers in found.scripts[found.faults == 0, :, 0].T:
         counts = np.bincount(numbers, minlength=len(SCRIPTS))
         enough = counts >= max(1, rules.min_script_fraction * counts[1:].sum())
-        usual.append(frozenset({"", *itertools.compress(SCRIPTS, enough)}))
+        usual.append(frozenset(itertools.compress(SCRIPTS, enough)) - {""})
     return dataclasses.replace(rules, usual_scripts=tuple(usual))
 
 

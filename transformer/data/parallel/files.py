@@ -165,7 +165,7 @@ def _read(
         count = sum(map(len, numbers.values()))
         check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
     except TooFewError as error:
-        reasons = [f"{n:,} {reason}" for reason, n in count_faults(faults).dropped.items()]
+        reasons = [f"{n:,} {reason}" for reason, n in count_faults(found, faults).dropped.items()]
         told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
         more = f"; {known.sum():,} pairs are not held out, since {EARLIER} has them"
         raise UserError(f"{error}{told * bool(reasons)}{more * bool(known.any())}") from None

@@ -63,7 +63,7 @@ def clean(
     kept = (faults == 0).tobytes()
     checker = HeldOutChecker(held_out, rules)
     fingerprints = fingerprints_of(checker.checked(map(strip, itertools.compress(pairs, kept))))
-    hashes, report = found.either[faults == 0], count_faults(faults)
+    hashes, report = found.either[faults == 0], count_faults(found, faults)
     return TrainingPairs(pairs, kept, report, fingerprints, checker.reports(), hashes)
 
 
