@@ -141,12 +141,14 @@ class Translate(RunWork):
             return self.answer(translations=translations, unread=unread)
 
         return Plan(
-            [Item(self.group(n), s) for n, s in zip(lengths, segments, strict=True)], finish
+            [Item(self.group(n), (s, count)) for n, s in zip(lengths, segments, strict=True)],
+            finish,
         )
 
-    def compute(self, group: int, payloads: list[str]) -> list[Any]:
+    def compute(self, group: int, payloads: list[tuple[str, int]]) -> list[Any]:
         rows = 1 if len(payloads) <= self._workers else ROWS
-        return self.predictor.translate(self.variables, payloads, num_best=self.max_best, rows=rows)
+        texts, counts = zip(*payloads, strict=True)
+        return self.predictor.translate(self.variables, texts, num_best=max(counts), rows=rows)
 
 
 class Score(RunWork):

@@ -19,7 +19,7 @@ from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Toke
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
 from transformer.inference.groups import compile_ahead, length_groups, static_length, static_rows
-from transformer.inference.hypotheses import not_finite
+from transformer.inference.hypotheses import distinct, not_finite
 from transformer.inference.writer import Writer
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import look_ahead_mask, padding_mask, segment_mask
@@ -325,11 +325,11 @@ class Generator(TokenPredictor):
             )
         hypotheses = self._writer.beam_search(variables, prefixes)
         return [
-            [
+            distinct(
                 Continuation(self.tokenizer.decode(tokens[:length]), float(score))
                 for tokens, length, score in zip(*(x[row] for x in hypotheses), strict=True)
                 if length
-            ][:count]
+            )[:count]
             for row in range(len(prefixes))
         ]
 

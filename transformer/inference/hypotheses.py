@@ -1,6 +1,7 @@
 """The results of a search as text, and the error if it found nothing."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from transformer.data.tokenizer import Tokenizer
 from transformer.decoding.search import Hypotheses
@@ -22,7 +23,7 @@ BLANK = Translation("", 0.0, 0)
 
 
 def read_hypotheses(found: Hypotheses, tokenizer: Tokenizer, count: int) -> list[Translation]:
-    """Returns the translations of one sentence, best first.
+    """Returns the translations of one sentence, best first, each text once.
 
     The list is empty if no score is finite.
 
@@ -30,11 +31,19 @@ def read_hypotheses(found: Hypotheses, tokenizer: Tokenizer, count: int) -> list
       found: arrays [P, steps], [P] and [P].
       count: maximum number of translations, at least one.
     """
-    return [
+    return distinct(
         Translation(tokenizer.decode(ids[:length]), float(score), int(length))
         for ids, length, score in zip(*found, strict=True)
         if length
-    ][: max(1, count)]
+    )[: max(1, count)]
+
+
+def distinct(results: Iterable[Any]) -> list[Any]:
+    """Returns the first result of each text, which tokens may spell in several ways."""
+    firsts: dict[str, Any] = {}
+    for result in results:
+        firsts.setdefault(result.text, result)
+    return [*firsts.values()]
 
 
 def not_finite(line: int, what: str) -> RunError:

@@ -1,5 +1,6 @@
 """Inference with a translator: text in, text out."""
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +13,22 @@ from ml_collections import ConfigDict
 from transformer.analysis.attention import Attention
 from transformer.data.parallel.batches import make_batch
 from transformer.data.tokenizer import PAD_ID, Tokenizer
+from transformer.errors import RunError
 from transformer.inference.base import Variables
 from transformer.inference.groups import compile_ahead, length_groups, static_rows
-from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
+from transformer.inference.hypotheses import (
+    BLANK,
+    Translation,
+    distinct,
+    not_finite,
+    read_hypotheses,
+)
 from transformer.inference.pairs import PairPredictor
 from transformer.inference.search import BeamSearch
 from transformer.inference.workers import each, share
 from transformer.model.architecture import Architecture
+
+WIDENING = 4
 
 
 class Translator(PairPredictor):
@@ -50,6 +60,9 @@ class Translator(PairPredictor):
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
 
+        They are different texts. If a beam has too few, one `WIDENING` times as wide adds worse
+        ones, so a longer list begins with a shorter one; if that has too few, there are fewer.
+
         Lines of similar length are decoded together to reduce padding. The result is in the order
         of the lines, and a translation does not depend on the other lines.
 
@@ -76,6 +89,7 @@ class Translator(PairPredictor):
             left -= len(members)
             done(len(members))
         done(left)  # the blank ones
+        self._widen(results, variables, lines, beam_size or self.decode.beam_size, most)
         return results
 
     def prepare(self, variables: Variables) -> None:
@@ -125,7 +139,7 @@ class Translator(PairPredictor):
                 for number, of_run in enumerate(results):
                     own = jax.tree.map(lambda x, at=(number, row): x[at], found)
                     # What is wrong lies in this one run, whose loss says so.
-                    best = read_hypotheses(own, self.target_tokenizer, self.decode.num_best)
+                    best = read_hypotheses(own, self.target_tokenizer, 1)
                     of_run[i] = best or [BLANK]
         return results
 
@@ -138,11 +152,22 @@ class Translator(PairPredictor):
         numbers: Sequence[int] | None = [1]
         if target is None:
             # With rows, for which a server has compiled the programs.
-            [[best, *_]] = self.translate(variables, [source], rows=1)
+            [[best]] = self.translate(variables, [source], num_best=1, rows=1)
             target, numbers = best.text, None  # has warned
         return self._seen(variables, source, target, numbers)
 
     # -- inside
+
+    def _widen(self, results, variables: Variables, lines, beam_size: int, most: int) -> None:
+        """Adds worse texts, which a wider beam has, to the results of lines that have too few."""
+        few = [i for i, own in enumerate(results) if own[0].tokens and len(own) < most]
+        rest, size = [lines[i] for i in few], WIDENING * beam_size
+        with contextlib.suppress(RunError):  # too large for the device
+            for members, found in self._decode(self._search.search, variables, rest, size, None):
+                for own, hypotheses in zip((results[few[i]] for i in members), found, strict=False):
+                    more = read_hypotheses(hypotheses, self.target_tokenizer, size)
+                    worse = (other for other in more if other.score < own[-1].score)
+                    own[:] = distinct([*own, *worse])[:most]
 
     def _decode(
         self,
@@ -150,7 +175,7 @@ class Translator(PairPredictor):
         variables: Variables,
         lines: Sequence[str],
         beam_size: int | None,
-        numbers: Sequence[int],
+        numbers: Sequence[int] | None,
         rows: int | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the lines that were decoded together, without blank ones, and what is found."""

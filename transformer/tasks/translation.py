@@ -189,7 +189,7 @@ class TranslationTask(TokenTask):
         segments = [self.text.split(source, number) for number, source in enumerate(sources, 1)]
         numbers = [number for number, own in enumerate(segments, 1) for _ in own]
         flat = list(itertools.chain.from_iterable(segments))
-        found = iter(self.predictor.translate(variables, flat, beam_size, numbers))
+        found = iter(self.predictor.translate(variables, flat, beam_size, numbers, num_best=1))
         return [[next(found)[0] for _ in own] for own in segments]
 
     def _scores(

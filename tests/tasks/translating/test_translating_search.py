@@ -29,6 +29,26 @@ def test_several_translations_are_numbered_and_sorted_by_score(translate):
     assert best == [rows[0][2], "", rows[4][2]]
 
 
+def test_the_best_translations_are_different_texts_and_a_list_begins_with_the_shorter_ones(
+    loaded, monkeypatch
+):
+    translator, params = loaded
+    tokenizer, decode = translator.target_tokenizer, translator.target_tokenizer.decode
+    # As if the first words were spelt by many tokens.
+    monkeypatch.setattr(tokenizer, "decode", lambda ids: " ".join(decode(ids).split()[:3]))
+    lines = ["a b c", "", "d e f a"]
+    [lists] = [translator.translate(params, lines, num_best=4)]
+    texts = [[found.text for found in own] for own in lists]
+    assert all(3 <= len(set(own)) == len(own) <= 4 for own in texts[::2])
+    scores = [[found.score for found in own] for own in lists]
+    assert scores == [sorted(own, reverse=True) for own in scores]
+    for count in (1, 2):
+        shorter = translator.translate(params, lines, num_best=count)
+        assert [[found.text for found in own] for own in shorter] == [own[:count] for own in texts]
+    monkeypatch.setattr(tokenizer, "decode", lambda ids: "a")  # no more are found
+    assert [len(own) for own in translator.translate(params, lines, num_best=4)] == [1, 1, 1]
+
+
 def test_a_decoding_key_is_changed_from_the_folder_alone(translate):
     ended = translate("a b c\n", "--config.decode.beam_size=5", "--config.decode.num_best=5")
     assert (ended.code, len(ended.out.splitlines())) == (0, 5)
