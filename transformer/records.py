@@ -53,6 +53,7 @@ DATA = {
     "corpora?": Each({"read": int, "kept": int, "dropped": Each(int), "drawn": int}),
     "broken_lines?": Each(int),
     "preview?": [Each(str)],
+    "source_lines?": {"several_sentences": float, "sentences": int, "tokens": int},
 }
 ENVIRONMENT = {
     "started": str,

@@ -1,17 +1,22 @@
 """Long lines are split into segments that fit, without a loss, and joined in their order."""
 
+import json
 import random
 import re
 
 import pytest
 
 from configs import base
-from transformer.data import held_out
-from transformer.data.corpora.settings import parts_of
-from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.inference.hypotheses import Translation
-from transformer.inference.segments import Segmenter, halve, join, source_language, split_sentences
+from transformer.inference.segments import (
+    Segmenter,
+    halve,
+    join,
+    measure_lines,
+    source_language,
+    split_sentences,
+)
 
 MAX_LENGTH = 20
 TEXTS = (
@@ -38,20 +43,15 @@ def characters(texts):
     return [[1] * len("".join(text.split())) for text in texts]
 
 
-def segmenter(
-    tmp_path, encode=words, split="auto", validation=("One sentence.",), data=(), most=12
-):
-    """A segmenter of a run with this validation text, `most` tokens at most in training.
-
-    Of several corpora, each has one text after another.
-    """
+def segmenter(tmp_path, encode=words, split="auto", trained=("One sentence.",), data=(), most=12):
+    """A segmenter of a run that was trained on these sources, of `most` tokens at most."""
     config = base.get_config()
     config.decode.split_sentences = split
     config.data.max_tokens = most
     config.data.corpora = data
-    if validation:
-        pairs, parts = [Pair(text, "x") for text in validation], parts_of(config.data, "validation")
-        held_out.save(tmp_path, {part: pairs[n :: len(parts)] for n, part in enumerate(parts)})
+    if trained:
+        lines = measure_lines(trained, [len(ids) + 1 for ids in encode(trained)], "")
+        (tmp_path / "data.json").write_text(json.dumps({"source_lines": lines}))
     return Segmenter(config, tmp_path, encode, MAX_LENGTH)
 
 
@@ -65,7 +65,7 @@ def bare(text):
 @pytest.mark.parametrize("split", ["auto", "always", "never"])
 @pytest.mark.parametrize("encode", [words, characters])
 def test_every_segment_fits_and_no_character_is_lost(encode, split, tmp_path):
-    segments = segmenter(tmp_path, encode, split, validation=())
+    segments = segmenter(tmp_path, encode, split, trained=())
     fits = []
     for text in TEXTS:
         parts = segments(text, 1)
@@ -101,14 +101,14 @@ def test_a_line_that_need_not_be_split_is_the_same_line(tmp_path):
     assert len(segments(" ".join("a" * 20), 1)) > 1  # the control
 
 
-def test_each_sentence_is_a_segment_if_validation_lines_have_one(tmp_path, caplog):
+def test_each_sentence_is_a_segment_if_training_lines_have_one(tmp_path, caplog):
     line = "Mr. A came.  B went! 1. C stayed?"
     parts = ["Mr. A came.", "B went!", "1. C stayed?"]
     assert segmenter(tmp_path)(line, 1) == parts
     assert not caplog.records
 
 
-def test_segments_have_as_many_sentences_and_tokens_as_validation_lines(tmp_path):
+def test_segments_have_as_many_sentences_and_tokens_as_training_lines(tmp_path):
     line = "Al came. Bo went. Cy stayed. All did so much more than all of the rest. Bye."
     groups = [
         "Al came. Bo went.",
@@ -116,32 +116,27 @@ def test_segments_have_as_many_sentences_and_tokens_as_validation_lines(tmp_path
         "All did so much more than all of the rest. Bye.",
     ]
     several = ["Hi. Go."] * 2 + ["One two three four five six seven eight nine ten eleven."]
-    assert segmenter(tmp_path, validation=several)(line, 1) == groups
-    assert segmenter(tmp_path, validation=several)("Hi. Go.", 1) == ["Hi. Go."]
-    always = segmenter(tmp_path, split="always", validation=several)
+    assert segmenter(tmp_path, trained=several)(line, 1) == groups
+    assert segmenter(tmp_path, trained=several)("Hi. Go.", 1) == ["Hi. Go."]
+    always = segmenter(tmp_path, split="always", trained=several)
     assert len(always(line, 1)) == 5
     assert always("Hi. Go.", 1) == ["Hi.", "Go."]
 
 
-def test_one_unusual_validation_line_of_many_changes_nothing(tmp_path):
-    many = ["One sentence."] * 200
-    assert len(segmenter(tmp_path, validation=[*many, "Hi. Go. Bye."])("Hi. Go. Bye.", 1)) == 3
-    other = tmp_path / "other"
-    assert len(segmenter(other, validation=[*many, *["Hi. Go. Bye."] * 3])("Hi. Go. Bye.", 1)) == 1
-
-
-def test_validation_lines_of_all_corpora_count(tmp_path):
-    line, data = "<2de> Hi. Go.", ({"name": "a", "source_tag": "<2de>"}, {"name": "b"})
-    alone = {"data": data, "validation": ()}  # the control
-    assert segmenter(tmp_path, **alone)(line, 1) == ["<2de> Hi.", "<2de> Go."]
-    for number, validation in enumerate((["<2de> I do. Ok.", "Ok."], ["<2de> Ok.", "I do. Ok."])):
-        segments = segmenter(tmp_path / str(number), data=data, validation=validation)
-        assert segments(line, 1) == [line]
+@pytest.mark.parametrize(("count", "parts"), [(3, 4), (9, 4), (10, 1)])
+def test_sentences_stay_together_only_if_a_tenth_of_the_training_lines_have_several(
+    tmp_path, count, parts
+):
+    trained = ["What a long line this one of ten words is."] * (100 - count) + [
+        "Hi. I am. Go. Bye."
+    ] * count
+    line = "Who are you? What is this? Wait! I am."
+    assert len(segmenter(tmp_path, trained=trained)(line, 1)) == parts
 
 
 def test_each_segment_has_the_tag_of_its_line(tmp_path):
     data = ({"name": "a", "source_tag": "<2de>"}, {"name": "b", "source_tag": "<2en> <news>"})
-    segments = segmenter(tmp_path, data=data, validation=["<2de> One.", "<2en> <news> Two."])
+    segments = segmenter(tmp_path, data=data, trained=["<2de> One.", "<2en> <news> Two."])
     assert segments("<2en>  <news> An apple. Two pears.", 1) == [
         "<2en> <news> An apple.",
         "<2en> <news> Two pears.",
@@ -152,11 +147,11 @@ def test_each_segment_has_the_tag_of_its_line(tmp_path):
 
 
 def test_a_sentence_that_is_too_long_is_cut_at_clauses_and_named(tmp_path, caplog):
-    text = "if one comes late to it, one waits outside; then when it ends (at noon), one goes"
-    segments = segmenter(tmp_path, validation=())
+    text = "If one comes late to it, one waits outside; then when it ends (at noon), one goes"
+    segments = segmenter(tmp_path, trained=())
     assert segments(f"Short. {text} now or never.", 7) == [
         "Short.",
-        "if one comes late to it, one waits outside;",
+        "If one comes late to it, one waits outside;",
         "then when it ends (at noon), one goes now or never.",
     ]
     [record] = caplog.records
@@ -224,6 +219,26 @@ def test_the_best_translations_of_a_line_are_the_best_sums_of_its_segments():
     assert join(parts, 3) == expected
     assert join(parts, 1) == expected[:1]
     assert join(parts[:1], 2) == parts[0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "joined"),
+    [
+        (["Tom游泳.", "我去!", "OK.", "Tom!"], "Tom游泳.我去! OK. Tom!"),
+        (["私はTomです。", "Tomは学生。"], "私はTomです。Tomは学生。"),
+        (["I live in 北京.", "He left."], "I live in 北京. He left."),
+        (["ฉันไป", "เขามา"], "ฉันไป เขามา"),  # as Thai separates sentences
+    ],
+)
+def test_a_blank_stands_between_sentences_by_the_script_of_the_translation(texts, joined):
+    [found] = join([[Translation(text, 0.0, 1)] for text in texts], 1)
+    assert found.text == joined
+
+
+def test_a_line_has_each_translation_once():
+    parts = [[Translation("a b", -1.0, 2), Translation("a", -1.5, 1)]]
+    parts.append([Translation("c", -1.0, 1), Translation("b c", -1.25, 2)])
+    assert [found.text for found in join(parts, 4)] == ["a b c", "a b b c", "a c"]
 
 
 def test_no_blank_stands_behind_chinese_punctuation():

@@ -5,35 +5,49 @@ import itertools
 import logging
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import regex
 from ml_collections import ConfigDict
 
-from transformer.data import held_out
-from transformer.data.corpora.settings import parts_of
 from transformer.data.corpora.tags import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.inference.hypotheses import Translation
+from transformer.inference.hypotheses import Translation, distinct
 from transformer.inference.translator import Translator
+from transformer.storage.reading import read_json
 
 logger = logging.getLogger(__name__)
 
-COMMON = 0.99  # of the validation sources are as short as a segment has to be
+COMMON = 0.99  # of the training sources are as short as a segment has to be
+USUAL = 0.1  # of the training sources have several sentences, for a segment to have several
+MAX_WORD = 40  # characters before the end of a sentence, to look for an abbreviation
+DATA = "data.json"  # of a run's folder, with `source_lines`
+LINES = {"several_sentences": float, "sentences": int, "tokens": int}
+FIX = "delete it; without it each sentence of a line is translated on its own"
 CODE = re.compile(r"[a-z]{2,3}")
 ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # of train.de or translation.de
 PACKED = re.compile(r"\.(gz|xz|zst)$")
 # The end of a clause, with the white space behind it.
 CLAUSE = re.compile(r"[,;:…–—)\]»”]\s+|\s(?=[–—(\[«„“])|[、，；：،؛]\s*")
 SPACE = re.compile(r"\s")
-ZERO_WIDTH_JOINER = "\u200d"
-# Han, kana and bopomofo with their punctuation, and full-width forms: no blank is written after
-# them. Hangul and emoji are as wide, but are followed by one.
-UNSPACED = re.compile(
-    "[\u2e80-\u312f\u3190-\u31ff\u3400-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff9f"
-    "\U0001aff0-\U0001b16f\U00020000-\U0003ffff]"
+OPENING = r"(\[{\"'«“„‘¿¡"
+ABBREVIATION = re.compile(rf"([^\s{OPENING}]*[^\s.])\.\s*$")  # the last word, with a full stop
+NUMERIC = " #NUMERIC_ONLY#"  # behind an abbreviation that only a number makes one, as in No. 5
+# What neither sentencex nor the lists of Moses know.
+MORE = {
+    "en": ("vol",),
+    "fr": ("Mme", "Mlle", f"no{NUMERIC}"),
+    "it": ("sig", "pag", "cfr"),
+    "pt": ("Av", "Exa", "pág", "vol"),
+    "ru": ("им",),
+}
+CHARACTER = regex.compile(r"\X")  # a letter with its accents, or a joined emoji
+# No blank is written after Chinese and Japanese, nor after full-width forms.
+UNSPACED = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
 )
 
 
@@ -45,7 +59,7 @@ class Segmenter:
 
     Args:
       config: the run's.
-      folder: the run's, whose validation text tells how long its lines are.
+      folder: the run's, whose `data.json` tells how long the lines of its training text are.
       encode: returns the tokens of source texts, without an end.
       max_length: the tokens that the model reads, with an end.
       keep_whole: whether only lines of more tokens than these are split.
@@ -65,7 +79,6 @@ class Segmenter:
         self._splits, self._keep_whole = config.decode.split_sentences, keep_whole
         self._language = source_language(config)
         self._folder = folder
-        self._validation = parts_of(config.data, "validation")
         self._tagger = Tagger(config.data, None)
         self._encode = encode
         self._max_length = max_length
@@ -111,15 +124,12 @@ class Segmenter:
     @functools.cached_property
     def _limits(self) -> tuple[int, int]:
         """The maximum numbers of sentences and of tokens in a segment that is not one sentence."""
-        parts = [part for part in self._validation if held_out.has(self._folder, part)]
-        if not parts:
+        path, shape = self._folder / DATA, {"source_lines?": LINES}
+        lines = path.exists() and read_json(path, shape, FIX).get("source_lines")
+        if not lines:
             return 1, self._max_tokens
-        pairs = itertools.chain(*(held_out.read_pairs(self._folder, part) for part in parts))
-        sources = [pair.source for pair in pairs]
-        texts = [self._tagger.split(source)[1] for source in sources]
-        sentences = _common([len(split_sentences(text, self._language)) for text in texts])
-        tokens = _common([len(ids) + 1 for ids in self._encode(sources)])
-        return 1 if self._splits == "always" else sentences, min(tokens, self._max_tokens)
+        several = self._splits == "auto" and lines["several_sentences"] >= USUAL
+        return lines["sentences"] if several else 1, min(lines["tokens"], self._max_tokens)
 
     def _groups(self, tag: str, sentences: Sequence[str]) -> Iterator[str]:
         """Yields consecutive sentences together, as many as a segment may have."""
@@ -138,9 +148,19 @@ class Segmenter:
         return halve(text, lambda part: self._length(tag, part) <= self._limits[1])
 
 
-def _common(numbers: Sequence[int]) -> int:
-    """The smallest number that is no less than nearly all of them."""
-    return sorted(numbers)[math.ceil(COMMON * len(numbers)) - 1]
+def measure_lines(
+    texts: Sequence[str], tokens: Sequence[int], language: str
+) -> dict[str, float | int]:
+    """Returns `LINES` of a text: `COMMON` of its lines have at most these sentences and tokens.
+
+    Args:
+      tokens: of each line, with its end.
+      language: see `split_sentences`.
+    """
+    sentences = [len(split_sentences(text, language)) for text in texts]
+    several, at = sum(count > 1 for count in sentences), math.ceil(COMMON * len(texts)) - 1
+    found = {"sentences": sorted(sentences)[at], "tokens": sorted(tokens)[at]}
+    return {"several_sentences": several / len(texts), **found}
 
 
 def source_language(config: ConfigDict) -> str:
@@ -177,16 +197,42 @@ def split_sentences(text: str, language: str) -> list[str]:
 
     # Version 1.0.32 panics at some white space that is not ASCII, as in "A\u00a0. B".
     lengths = map(len, segment(language, SPACE.sub(" ", text)))
-    bounds = [0, *itertools.accumulate(lengths)]
     sentences, begin = [], 0
-    for start, end in itertools.pairwise(bounds):
-        if any(map(str.isalpha, text[start:end])):
-            sentences.append(text[begin:end])
+    for end in itertools.accumulate(lengths):
+        sentence = text[begin:end]
+        if any(map(str.isalpha, sentence)) and not _goes_on(sentence, text[end:], language):
+            sentences.append(sentence)
             begin = end
     if not sentences:
         return [text]
     sentences[-1] += text[begin:]
     return sentences
+
+
+def _goes_on(before: str, after: str, language: str) -> bool:
+    """Whether a sentence goes on where sentencex ends it."""
+    if before[-1:] in "」』”" and after.startswith(("と", "って")):  # he said, in Japanese
+        return True
+    if not after or not (found := ABBREVIATION.search(before[-MAX_WORD:])):
+        return False
+    word, following, known = found[1], after.lstrip(f" {OPENING}")[:1], _abbreviations(language)
+    return (
+        word in known
+        or (word + NUMERIC in known and following.isdigit())
+        or (before[-1] == "." and (following.isupper() or after[0] == "-"))  # av. J.-C.
+        or (following.islower() and before != before.lower())  # not in a text without capitals
+    )
+
+
+@functools.cache
+def _abbreviations(language: str) -> frozenset[str]:
+    """The words that a full stop ends without ending a sentence."""
+    from sacremoses.corpus import NonbreakingPrefixes  # only for lines to split
+
+    moses = NonbreakingPrefixes()
+    words = moses.words(language if language in moses.available_langs else "en")
+    # Numbers, which end dates, are left to sentencex; "I" is an English word.
+    return frozenset(w for w in words if not w.isdigit() and w != "I").union(MORE.get(language, ()))
 
 
 def halve(text: str, fits: Callable[[str], bool]) -> list[str]:
@@ -204,12 +250,13 @@ def halve(text: str, fits: Callable[[str], bool]) -> list[str]:
     at = (
         _nearest(CLAUSE, text, middle // 2)
         or _nearest(SPACE, text, middle)
-        or _between_characters(text, middle)
+        or _nearest(CHARACTER, text, middle)
+        or middle
     )
     return [*halve(text[:at], fits), *halve(text[at:], fits)]
 
 
-def _nearest(pattern: re.Pattern[str], text: str, reach: int) -> int | None:
+def _nearest(pattern: Any, text: str, reach: int) -> int | None:
     """The end of the match that is nearest to the middle of a text.
 
     None if there is none within `reach` characters, or without text on both sides.
@@ -219,15 +266,6 @@ def _nearest(pattern: re.Pattern[str], text: str, reach: int) -> int | None:
     ends = [found.end() for found in pattern.finditer(text)]
     near = [end for end in ends if first < end < last and abs(end - middle) <= reach]
     return min(near, key=lambda end: abs(end - middle), default=None)
-
-
-def _between_characters(text: str, at: int) -> int:
-    """The last position up to `at` that is not within an accented letter or a joined emoji."""
-    for start in range(at, max(0, at - 16), -1):
-        joins = unicodedata.category(text[start]) in ("Mn", "Mc", "Me", "Cf", "Sk")
-        if not joins and text[start - 1] != ZERO_WIDTH_JOINER:
-            return start
-    return at
 
 
 def translate_lines(
@@ -275,17 +313,21 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
       most: maximum number of translations.
     """
     best = list(parts[0])
+    whole = "".join(part[0].text for part in parts)
+    spaced = 3 * len("".join(UNSPACED.findall(whole)).encode()) < len(whole.encode())
     for part in parts[1:]:
         both = [
-            Translation(_text(a.text, b.text), a.score + b.score, a.tokens + b.tokens)
+            Translation(_text(a.text, b.text, spaced), a.score + b.score, a.tokens + b.tokens)
             for a in best
             for b in part
         ]
-        best = sorted(both, key=lambda found: -found.score)[: max(1, most)]
+        best = distinct(sorted(both, key=lambda found: -found.score))[: max(1, most)]
     return best
 
 
-def _text(left: str, right: str) -> str:
-    """Two texts with a blank between them, but not after Chinese and Japanese letters or marks."""
+def _text(left: str, right: str, spaced: bool) -> str:
+    """Two texts with a blank between them, but not between Chinese or Japanese sentences."""
     joined = not (left and right) or UNSPACED.fullmatch(left[-1])
-    return left + right if joined else f"{left} {right}"
+    if joined or not (spaced or (left[-1] + right[0]).isascii()):
+        return left + right
+    return f"{left} {right}"

@@ -1,6 +1,12 @@
 """Long lines are translated by sentences or in parts, joined in their order, or cut and named."""
 
+import json
+
 import pytest
+
+from transformer.inference.segments import measure_lines
+from transformer.tasks.translation import TranslationTask
+from transformer.workdir import load_config
 
 
 def test_unsplit_lines_past_the_limit_are_translated_as_far_as_it_goes_and_named(translate):
@@ -62,3 +68,11 @@ def test_a_sentence_past_the_limit_is_translated_in_parts_and_named(translate):
     ]
     assert all("model.max_length=32" in line for line in warnings)
     assert len(ended.out.splitlines()) == 3
+
+
+def test_a_run_keeps_how_long_its_training_sources_are(tiny, loaded):
+    task = TranslationTask(load_config(tiny.workdir), folder=tiny.workdir)
+    sources = [pair.source for pair in task.text.pairs["train"]]
+    lengths = [len(ids) + 1 for ids in loaded[0].source_tokenizer.encode(sources)]
+    kept = json.loads((tiny.workdir / "data.json").read_text())["source_lines"]
+    assert kept == measure_lines(sources, lengths, "")
