@@ -50,7 +50,10 @@ def segmenter(tmp_path, encode=words, split="auto", trained=("One sentence.",), 
     config.data.max_tokens = most
     config.data.corpora = data
     if trained:
-        lines = measure_lines(trained, [len(ids) + 1 for ids in encode(trained)], "")
+        ids = {word: number for number, word in enumerate(" ".join(trained).split())}
+        texts = {number: word for word, number in ids.items()}
+        encoded = [[ids[word] for word in text.split()] for text in trained]
+        lines = measure_lines(encoded, lambda own: " ".join(texts[number] for number in own), "")
         (tmp_path / "data.json").write_text(json.dumps({"source_lines": lines}))
     return Segmenter(config, tmp_path, encode, MAX_LENGTH)
 

@@ -1,6 +1,7 @@
 """The results of a search as text, and the error if it found nothing."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from transformer.data.tokenizer import Tokenizer
@@ -22,7 +23,9 @@ class Translation(NamedTuple):
 BLANK = Translation("", 0.0, 0)
 
 
-def read_hypotheses(found: Hypotheses, tokenizer: Tokenizer, count: int) -> list[Translation]:
+def read_hypotheses(
+    found: Hypotheses, tokenizer: Tokenizer, count: int, better: Sequence[Translation] = ()
+) -> list[Translation]:
     """Returns the translations of one sentence, best first, each text once.
 
     The list is empty if no score is finite.
@@ -30,12 +33,15 @@ def read_hypotheses(found: Hypotheses, tokenizer: Tokenizer, count: int) -> list
     Args:
       found: arrays [P, steps], [P] and [P].
       count: maximum number of translations, at least one.
+      better: of another search; they come first, and the others have lower scores.
     """
-    return distinct(
+    lowest = better[-1].score if better else math.inf
+    others = (
         Translation(tokenizer.decode(ids[:length]), float(score), int(length))
         for ids, length, score in zip(*found, strict=True)
-        if length
-    )[: max(1, count)]
+        if length and score < lowest
+    )
+    return distinct((*better, *others))[: max(1, count)]
 
 
 def distinct(results: Iterable[Any]) -> list[Any]:

@@ -13,6 +13,8 @@ import regex
 from ml_collections import ConfigDict
 
 from transformer.data.corpora.tags import Tagger
+from transformer.data.token_store import TokenStore
+from transformer.data.tokenizer import Ids
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.hypotheses import Translation, distinct
@@ -22,6 +24,7 @@ from transformer.storage.reading import read_json
 logger = logging.getLogger(__name__)
 
 COMMON = 0.99  # of the training sources are as short as a segment has to be
+MEASURED = 2_000  # training sources
 USUAL = 0.1  # of the training sources have several sentences, for a segment to have several
 MAX_WORD = 40  # characters before the end of a sentence, to look for an abbreviation
 DATA = "data.json"  # of a run's folder, with `source_lines`
@@ -149,18 +152,17 @@ class Segmenter:
 
 
 def measure_lines(
-    texts: Sequence[str], tokens: Sequence[int], language: str
+    lines: TokenStore | Sequence[Ids], decode: Callable[[Ids], str], language: str
 ) -> dict[str, float | int]:
-    """Returns `LINES` of a text: `COMMON` of its lines have at most these sentences and tokens.
+    """Returns `LINES` of encoded texts, measured on `MEASURED` that are spread over them.
 
-    Args:
-      tokens: of each line, with its end.
-      language: see `split_sentences`.
+    `COMMON` of these have at most the numbers of sentences and of tokens, with an end.
     """
-    sentences = [len(split_sentences(text, language)) for text in texts]
-    several, at = sum(count > 1 for count in sentences), math.ceil(COMMON * len(texts)) - 1
-    found = {"sentences": sorted(sentences)[at], "tokens": sorted(tokens)[at]}
-    return {"several_sentences": several / len(texts), **found}
+    ids = [lines[i] for i in range(0, len(lines), max(1, len(lines) // MEASURED))]
+    sentences = [len(split_sentences(decode(own), language)) for own in ids]
+    several, at = sum(count > 1 for count in sentences), math.ceil(COMMON * len(ids)) - 1
+    most = {"sentences": sorted(sentences)[at], "tokens": sorted(map(len, ids))[at] + 1}
+    return {"several_sentences": several / len(ids), **most}
 
 
 def source_language(config: ConfigDict) -> str:

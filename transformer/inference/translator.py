@@ -16,13 +16,7 @@ from transformer.data.tokenizer import PAD_ID, Tokenizer
 from transformer.errors import RunError
 from transformer.inference.base import Variables
 from transformer.inference.groups import compile_ahead, length_groups, static_rows
-from transformer.inference.hypotheses import (
-    BLANK,
-    Translation,
-    distinct,
-    not_finite,
-    read_hypotheses,
-)
+from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.pairs import PairPredictor
 from transformer.inference.search import BeamSearch
 from transformer.inference.workers import each, share
@@ -161,13 +155,12 @@ class Translator(PairPredictor):
     def _widen(self, results, variables: Variables, lines, beam_size: int, most: int) -> None:
         """Adds worse texts, which a wider beam has, to the results of lines that have too few."""
         few = [i for i, own in enumerate(results) if own[0].tokens and len(own) < most]
-        rest, size = [lines[i] for i in few], WIDENING * beam_size
+        rest, tokenizer = [lines[i] for i in few], self.target_tokenizer
+        search = self._decode(self._search.search, variables, rest, WIDENING * beam_size, None)
         with contextlib.suppress(RunError):  # too large for the device
-            for members, found in self._decode(self._search.search, variables, rest, size, None):
+            for members, found in search:
                 for own, hypotheses in zip((results[few[i]] for i in members), found, strict=False):
-                    more = read_hypotheses(hypotheses, self.target_tokenizer, size)
-                    worse = (other for other in more if other.score < own[-1].score)
-                    own[:] = distinct([*own, *worse])[:most]
+                    own[:] = read_hypotheses(hypotheses, tokenizer, most, own)
 
     def _decode(
         self,

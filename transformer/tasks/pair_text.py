@@ -16,7 +16,6 @@ from transformer.data.tokenizer.symbols import symbols_of
 from transformer.inference.segments import measure_lines, source_language
 
 PREVIEW = 3  # training pairs
-MEASURED = 2_000  # source lines
 
 Pairs = Mapping[str, Iterable[Pair]]
 
@@ -85,16 +84,10 @@ def summary(
         "padding_fraction": plan.padding_fraction,
         "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
         "preview": _preview(config.data, pairs, corpus),
-        "source_lines": _source_lines(config, corpus),
+        "source_lines": measure_lines(
+            corpus.source, corpus.source_tokenizer.decode, source_language(config)
+        ),
     }
-
-
-def _source_lines(config: ConfigDict, corpus: Corpus) -> dict[str, float | int]:
-    """How long source lines are, measured on some that are spread over the training text."""
-    store = corpus.source
-    ids = [store[i] for i in range(0, len(store), max(1, len(store) // MEASURED))]
-    texts = [corpus.source_tokenizer.decode(own) for own in ids]
-    return measure_lines(texts, [len(own) + 1 for own in ids], source_language(config))
 
 
 def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any]:

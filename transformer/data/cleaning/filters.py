@@ -105,7 +105,8 @@ def scripts_of(text: str) -> tuple[str, str]:
     if text.isascii():
         return "LATIN", ""
     counts = collections.Counter(filter(None, map(_script, text)))
-    return (*sorted(counts, key=lambda script: (-counts[script], script)), "", "")[:2]
+    first, second, *_ = *sorted(counts, key=lambda script: (-counts[script], script)), "", ""
+    return first, second
 
 
 @functools.cache

@@ -40,9 +40,8 @@ class CleaningRules:
       languages: codes of the languages of source and target as they are read; '' is any.
       min_language_ratio: smallest probability of a side's language that is kept, over that of the
         most probable one, from 0 to 1.
-      min_script_fraction: of the sentences of a side, those that are mostly in a script for it to
-        be usual there; a sentence without a usual script is dropped, unless it may be a name. 0
-        keeps all.
+      min_script_fraction: of a side's sentences, for a script to be usual there; one without a
+        usual script is dropped, unless it may be a name. 0 keeps all.
       remove_copies, remove_mojibake, match_numbers: whether to look for these, see `filters`.
       usual_scripts: of each side, those that have this fraction, known once the text was read; None
         before.
