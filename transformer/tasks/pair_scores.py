@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.data.cleaning.filters import script_of
+from transformer.data.cleaning.filters import scripts_of
 from transformer.data.corpora import tags
 from transformer.data.pairs import Pair
 from transformer.decoding.search import PENALTIES
@@ -117,7 +117,7 @@ def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[s
     name, reason = settings.sacrebleu_tokenizer, ""
     if name == "auto":
         text = "".join(references)
-        script = script_of(text)
+        script = scripts_of(text)[0]
         if script == "CJK" and len(re.findall("[\u3041-\u30ff]", text)) > len(text) / 20:
             script = "KANA"  # about half of a Japanese text
         name = TOKENIZERS.get(script, "13a")
