@@ -117,7 +117,7 @@ def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[s
     name, reason = settings.sacrebleu_tokenizer, ""
     if name == "auto":
         text = "".join(references)
-        script = scripts_of(text)[0]
+        script = scripts_of(text, name_bytes=0)[0]
         if script == "CJK" and len(re.findall("[\u3041-\u30ff]", text)) > len(text) / 20:
             script = "KANA"  # about half of a Japanese text
         name = TOKENIZERS.get(script, "13a")

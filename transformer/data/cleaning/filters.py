@@ -98,9 +98,9 @@ def is_mojibake(text: str) -> bool:
     return "\ufffd" in text or is_bad(text)
 
 
-def scripts_of(text: str) -> tuple[str, str]:
+def scripts_of(text: str, name_bytes: int = NAME_BYTES) -> tuple[str, str]:
     """Returns the two scripts of most letters; '' for none, or if the text may be but a name."""
-    if len("".join(WORD.findall(text)).encode()) <= NAME_BYTES:
+    if len("".join(WORD.findall(text)).encode()) <= name_bytes:
         return "", ""
     if text.isascii():
         return "LATIN", ""
