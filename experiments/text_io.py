@@ -27,7 +27,7 @@ from experiments.process import named_output
 from transformer import signals
 from transformer.data.corpora.tags import Tagger
 from transformer.data.files.compression import compression_of
-from transformer.data.files.text import decode_line
+from transformer.data.files.text import decode_line, split_lines
 from transformer.errors import UserError
 from transformer.storage.files import whole_file
 
@@ -203,10 +203,10 @@ class Lines:
         with self._named():
             if self.path is not None:
                 with self.path.open("rb") as file:
-                    yield from file
+                    yield from split_lines(file)
                 return
             first = sys.stdin.buffer.tell()  # the program before may have read some lines
-            yield from sys.stdin.buffer
+            yield from split_lines(sys.stdin.buffer)
             sys.stdin.buffer.seek(first)
 
     def _open(self) -> BinaryIO:
@@ -286,7 +286,8 @@ def _descriptor(stream: BinaryIO) -> int | None:
 
 
 def _batched(stream: BinaryIO) -> Iterator[list[bytes]]:
-    while chunk := list(itertools.islice(stream, LINES_AT_ONCE)):
+    lines = split_lines(stream)
+    while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
         yield chunk
 
 

@@ -18,7 +18,7 @@ from transformer.data.files.arrow import is_dataset
 from transformer.data.files.compression import SUFFIXES
 from transformer.data.files.labelled_files import labelled_table
 from transformer.data.files.pair_files import ROWS_ALONE, TwoFiles, pair_table
-from transformer.data.files.table import format_of, skipped_rows
+from transformer.data.files.table import describe_rows, format_of
 from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
@@ -127,8 +127,7 @@ def _table(path: Path, data: ConfigDict) -> Iterable[Pair]:
 def _read_documents(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:
     path = _located(name, "--input")
     documents = text_file(path, config.data)
-    if documents.rows:
-        _whole(documents.rows)
+    _whole(documents.rows)
     found = list(documents)
     if not found:
         raise _empty(path)
@@ -167,8 +166,8 @@ def _located(name: str, flag: str) -> Path:
 
 
 def _whole(rows: Any) -> Any:
-    """A file of rows; says how many broken ones are left out, if the user lets it."""
-    for line in skipped_rows([rows]):
+    """A file of rows; says which columns are read, and how many broken rows are left out."""
+    for line in describe_rows([rows]):
         logger.warning(line)
     return rows
 

@@ -131,8 +131,9 @@ def test_rows_of_any_format_are_read_again_only_if_their_file_changed(
     del read[:]
     assert large(**keys)[:-1] == tuple(first)
     assert not read
-    assert len(caplog.messages) == 2  # also of what was not read again
-    assert set(caplog.messages) == {f"{tmp_path / name}: skipped 1 broken {UNITS[name]}s"}
+    skipped = [line for line in caplog.messages if "skipped" in line]
+    assert len(skipped) == 2  # also of what was not read again
+    assert set(skipped) == {f"{tmp_path / name}: skipped 1 broken {UNITS[name]}s"}
     write_rows(tmp_path / name)
     os.utime(file, ns=(1, 1))
     assert large(**keys)[:-1] == tuple(first)

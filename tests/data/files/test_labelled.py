@@ -149,7 +149,7 @@ def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
         ({"a.tsv": "a\tx\nb\ty\n", "b.tsv": ""}, {**NUMBERS, "validation_source": "b.tsv"},
          ("b.tsv has no lines",)),
         ({"a.tsv": "a\tx\n"}, {"text_field": "2", "label_field": "0"},
-         ("line 1 has 2 column(s)", "data.text_field='2'", "from 0 to 1")),
+         ("line 1: 2 column(s)", "data.text_field='2' is column 2", "counted from 0")),
         ({"a.csv": "review,label\nx,a\n"}, {},
          ("line 1 names no column data.text_field='text'", "review, label", "numbers")),
         ({"a.csv": "text,stars\nx,a\n"}, {}, ("data.label_field='label'", "text, stars")),
@@ -239,12 +239,6 @@ def reviews(header: str) -> str:
         ),
         (
             "a.csv",
-            reviews("id,text, Label\n"),
-            {"text_field": "1", "label_field": "2"},
-            ("line 1 looks like a header (id, text,  Label)", "to names of its columns"),
-        ),
-        (
-            "a.csv",
             reviews("id,text,label\n"),
             {"label_field": "id"},
             ("300 different labels of 300 texts (the labels '0', '1', '10', '100', '101' and 295",
@@ -273,20 +267,13 @@ def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_fl
     assert len(str(error.value)) < 900
 
 
-@pytest.mark.parametrize("count", [16, 300])
-@pytest.mark.parametrize("sizes", [{}, {"validation_size": 3, "test_size": 5}])
-def test_columns_that_are_swapped_are_named_and_which_keys_put_them_right(files, count, sizes):
-    content = "".join(f"{'yn'[i % 2]}\tA review, the {i}th of its kind\n" for i in range(count))
-    right = {"text_field": "1", "label_field": "0"}
-    assert files({"a.tsv": content}, **right, **sizes).labels == ("n", "y")  # control
-    if count < 20 and not sizes:  # as few as classes may be
-        return
-    with refused(
-        f"{count} different labels of {count} texts (the labels 'A review",
-        "labels look like texts",
-        "config.data.text_field='1' and config.data.label_field='0'",
-    ):
-        files({"a.tsv": content}, text_field="0", label_field="1", **sizes)
+def test_columns_that_are_swapped_are_named(files, caplog):
+    content = "".join(f"{'yn'[i % 2]}\tA review, the {i}th of its kind\n" for i in range(300))
+    with refused("300 different labels of 300 texts (the labels 'A review", "is hardly the column"):
+        files({"a.tsv": content}, text_field="0", label_field="1")
+    caplog.set_level("INFO")
+    assert files({"a.tsv": content}, text_field="1", label_field="0").labels == ("n", "y")
+    assert not any("warning" in line for line in caplog.messages)
 
 
 def test_many_classes_with_several_texts_each_are_labels(files):

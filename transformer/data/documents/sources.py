@@ -17,7 +17,7 @@ from transformer.data import tfds
 from transformer.data.encode import Restartable
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import Fields
-from transformer.data.files.table import FORMATS, TableFile, format_of, skipped_rows, text_value
+from transformer.data.files.table import FORMATS, TableFile, describe_rows, format_of, text_value
 from transformer.data.files.text import read_lines
 from transformer.data.parallel import sources
 from transformer.data.splits import SPLITS
@@ -86,7 +86,7 @@ def _files(settings: ConfigDict) -> Documents:
         for split in SPLITS
         if split == "train" or getattr(settings, f"{split}_source")
     }
-    for line in skipped_rows(text.rows for text in named.values()):
+    for line in describe_rows(text.rows for text in named.values()):
         logger.warning(line)
     for text in named.values():
         if next(iter(text), None) is None:

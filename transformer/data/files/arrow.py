@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer.data.files.rows import Broken, Fields, Row, listed
+from transformer.data.files.tmx import memories
 from transformer.errors import UserError, one_line
 from transformer.storage.reading import read_json
 
@@ -24,10 +25,11 @@ DAMAGED = "copy or download it again"
 
 
 def is_dataset(path: Path) -> bool:
-    """Whether a folder holds a data set, or a path is the start of the names of shards."""
+    """Whether a folder holds a data set or TMX files, or a path is the start of names of shards."""
     if not path.is_dir():
-        return bool(_shards(path.parent, path.name))
-    return any((path / name).is_file() for name in (STATE, SPLITS)) or bool(_shards(path, None))
+        return bool(_shards(path.parent, path.name) or memories(path))
+    known = any((path / name).is_file() for name in (STATE, SPLITS))
+    return known or bool(_shards(path, None) or memories(path))
 
 
 def read_arrow(path: Path, fields: Fields) -> Iterator[Row | Broken]:
@@ -49,7 +51,7 @@ def read_arrow(path: Path, fields: Fields) -> Iterator[Row | Broken]:
                     yield Row(number, values)
 
 
-def describe_arrow(path: Path) -> str:
+def describe_arrow(path: Path, _: Fields) -> str:
     """Returns the columns, for messages."""
     with _open(data_files(path)[0]) as (schema, _):
         return f"its columns are {listed(map(repr, _names(schema)))}"
@@ -138,7 +140,8 @@ def _open(file: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def _is_parquet(file: Path) -> bool:
-    return file.suffix.lower() == ".parquet"
+    with file.open("rb") as stream:
+        return file.suffix.lower() == ".parquet" or stream.read(4) == b"PAR1"
 
 
 def _open_parquet(file: Path) -> tuple[Any, Any]:
@@ -180,6 +183,8 @@ def data_files(path: Path) -> list[Path]:
     """
     if path.is_file():
         return [path]
+    if files := memories(path):
+        return files
     if not path.is_dir():
         return _check_shards(path, _shards(path.parent, path.name))
     if (path / SPLITS).is_file():

@@ -1,66 +1,78 @@
-"""Tables of text: TSV, whose cells stand between tabs as they are, and CSV, which may be quoted."""
+"""Tables of text: TSV, whose cells stand between tabs as they are, and CSV, which may be quoted.
+
+Spreadsheets and pandas quote the cells of TSV as well; such a file is recognised by its content.
+"""
 
 import csv
 import difflib
+import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from transformer.data.files.rows import Broken, Fields, Row, listed
 from transformer.data.files.text import read_lines
 from transformer.errors import UserError, shorten
 
-# Names that a header line may have for the columns of these fields, and no text has.
-HEADERS = {
-    "label_field": ("label", "labels", "class", "category", "target", "sentiment"),
-    "source_field": ("source", "src"),
-    "target_field": ("target", "tgt", "trg"),
-}
-PAIR = ("source_field", "target_field")
-CODE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2})?")  # of a language, such as en or pt_BR
+# Names that a header line may have for the column of labels, and words of other columns' names.
+LABELS = ("label", "labels", "class", "category", "target", "sentiment")
+WORDS = """source src target tgt trg sentence sentences text texts translation reference language
+arabic chinese czech dutch english french german hindi italian japanese korean persian polish
+portuguese russian spanish swedish turkish ukrainian vietnamese ara ces cmn deu eng fas fra ger hin
+ita jpn kor nld pol por rus spa swe tur ukr vie zho""".split()  # noqa: SIM905
+CODE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2})?|[A-Z]{2}")  # of a language, such as en or pt_BR
 SEPARATORS = ",;\t|"  # between the columns of CSV, the usual one first
 SHOWN = 100  # records that show which of them a file has
+QUOTES_SHOWN = 100_000  # lines of TSV that show whether it is quoted
+MANY, FEW = 10, 0.01  # cells in quotes that are no chance; quotes that may be at a wrong place
+QUOTED = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # a cell
 Cells = list[str] | csv.Error
 
 
 def read_tsv(path: Path, fields: Fields) -> Iterator[Row | Broken]:
-    """Yields the rows of a TSV file.
+    """Yields the rows of a TSV file; those of a quoted one as `read_csv` does.
 
     Raises:
       UserError: the file cannot be read, or its first line does not have the fields.
     """
+    if _is_quoted(path, path.stat().st_mtime_ns):
+        return read_csv(path, fields, "\t")
     return _rows(path, fields, _tsv_records(read_lines(path), fields.exact), fields.exact)
 
 
-def read_csv(path: Path, fields: Fields) -> Iterator[Row | Broken]:
+def read_csv(path: Path, fields: Fields, separator: str = "") -> Iterator[Row | Broken]:
     """Yields the rows of a CSV file, see `read_tsv`; a quoted cell may hold ends of lines.
 
-    The columns are separated as they are in its first records, see `_separator`. A row of another
-    number of columns than the first is broken: the text of a cell may hold a separator that no
-    quotes protect.
+    The columns are separated as given, or as they are in its first records, see `_separator`. A row
+    of another number of columns than the first is broken: the text of a cell may hold a separator
+    that no quotes protect.
     """
-    records = _csv_records(read_lines(path), _separator(path))
+    records = _csv_records(read_lines(path), separator or _separator(path))
     return _rows(path, fields, records, True, ": put quotes around a cell that has a separator")
 
 
-def describe_tsv(path: Path) -> str:
+def describe_tsv(path: Path, fields: Fields) -> str:
     """Returns the columns of the first line, for messages."""
-    return _describe(_tsv_records(read_lines(path), True))
+    if _is_quoted(path, path.stat().st_mtime_ns):
+        return describe_csv(path, fields, "\t") + "; its cells are quoted as in CSV"
+    return _describe(_tsv_records(read_lines(path), True), fields)
 
 
-def describe_csv(path: Path) -> str:
+def describe_csv(path: Path, fields: Fields, separator: str = "") -> str:
     """Returns the columns of the first record, for messages."""
-    return _describe(_csv_records(read_lines(path), _separator(path)))
+    return _describe(_csv_records(read_lines(path), separator or _separator(path)), fields)
 
 
-def _describe(records: Iterator[tuple[int, Cells]]) -> str:
+def _describe(records: Iterator[tuple[int, Cells]], fields: Fields) -> str:
     _, cells = next(records, (0, None))
     if cells is None:
         return "it has no lines"
     if isinstance(cells, csv.Error):
         return "its first line is not CSV"
-    return f"its first line has the columns {listed(map(repr, cells))}"
+    is_header = fields.numbers is None or _is_header(cells, fields, fields.numbers)
+    columns = f"its first line has the columns {listed(map(repr, cells))}"
+    return columns + ", a header that is not read as text" * is_header
 
 
 def _rows(
@@ -101,18 +113,7 @@ def _rows(
 def _places(where: str, first: list[str], fields: Fields) -> tuple[tuple[int, ...], bool]:
     """Returns the columns of the fields, and whether the first line is a header."""
     if (places := fields.numbers) is not None:
-        for key, place in zip(fields.keys, places, strict=True):
-            if fields.exact and place >= len(first):
-                raise UserError(
-                    f"{where} has {len(first)} column(s), and data.{key}='{place}' is none of "
-                    f"them: set config.data.{key} to a number from 0 to {len(first) - 1}"
-                )
-        if _is_header(first, fields, places):
-            raise UserError(
-                f"{where} looks like a header ({listed(first)}), and numbers of columns are "
-                f"for files without one: set {fields} to names of its columns"
-            )
-        return places, False
+        return places, _is_header(first, fields, places)
     names = [cell.strip() for cell in first]
     for key, name in zip(fields.keys, fields.names, strict=True):
         if name not in names:
@@ -126,16 +127,29 @@ def _places(where: str, first: list[str], fields: Fields) -> tuple[tuple[int, ..
     return tuple(map(names.index, fields.names)), True
 
 
-def _is_header(first: list[str], fields: Fields, places: tuple[int, ...]) -> bool:
-    """Whether all fields that a header line is known by look like one."""
-    cells = {
-        key: first[place].strip() if place < len(first) else ""
-        for key, place in zip(fields.keys, places, strict=True)
-        if key in HEADERS
-    }
-    if set(cells) == set(PAIR) and all(map(CODE.fullmatch, cells.values())):
-        return len(set(cells.values())) > 1
-    return bool(cells) and all(cell.lower() in HEADERS[key] for key, cell in cells.items())
+def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
+    """Whether the cells of the fields, or that of the label, are names of columns."""
+    cells = [first[place].strip() if place < len(first) else "" for place in places]
+    if "label_field" in fields.keys:
+        return cells[fields.keys.index("label_field")].lower() in LABELS
+    return len({*cells}) == len(cells) and all(map(_names_column, cells))
+
+
+def _names_column(cell: str) -> bool:
+    """Whether a cell is the code of a language, or has `WORDS` and codes alone."""
+    words = re.findall(r"[^\W_]+", cell.lower())
+    known = any(w in WORDS for w in words) and all(w in WORDS or len(w) == 2 for w in words)
+    return bool(CODE.fullmatch(cell)) or (known and cell[-1] not in ".!?")
+
+
+@functools.lru_cache
+def _is_quoted(path: Path, _: int) -> bool:
+    """Whether quotes of a TSV file are around cells, and doubled or around all commas in them."""
+    text = "\n".join(itertools.islice(read_lines(path), QUOTES_SHOWN))
+    cells, rest = QUOTED.findall(text), QUOTED.sub("", text)
+    doubled = sum('""' in cell[1:-1] for cell in cells)
+    commas = not {'"', ","} & {*rest} and len(cells) >= MANY
+    return commas or 0 < doubled >= rest.count('"') / FEW
 
 
 def _tsv_records(lines: Iterable[str], skip_blank: bool) -> Iterator[tuple[int, Cells]]:

@@ -1,13 +1,16 @@
-"""JSON lines: an object, or a list, on each line."""
+"""Objects or lists of JSON: one on each line, or all in one list."""
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from transformer.data.files.rows import Broken, BrokenError, Fields, Row, listed
 from transformer.data.files.text import read_lines
+
+WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # begins a list of rows; a row holds no lists
 
 
 def read_jsonl(path: Path, fields: Fields) -> Iterator[Row | Broken]:
@@ -19,22 +22,35 @@ def read_jsonl(path: Path, fields: Fields) -> Iterator[Row | Broken]:
     Raises:
       UserError: the file cannot be read.
     """
-    for number, line in enumerate(read_lines(path), 1):
-        if line.strip():
-            try:
-                yield Row(number, tuple(_values(line, fields)))
-            except BrokenError as error:
-                yield Broken(number, str(error))
+    for number, line in _records(path):
+        try:
+            yield Row(number, tuple(_values(line, fields)))
+        except BrokenError as error:
+            yield Broken(number, str(error))
 
 
-def describe_jsonl(path: Path) -> str:
+def describe_jsonl(path: Path, _: Fields) -> str:
     """Returns the fields of the first line, for messages."""
-    for line in read_lines(path):
-        if line.strip():
-            with contextlib.suppress(ValueError, AttributeError):
-                return f"its fields are {listed(map(repr, names_of(json.loads(line))))}"
-            return "its first line is not an object"
+    for _number, line in _records(path):
+        with contextlib.suppress(ValueError):
+            if isinstance(record := json.loads(line), dict):
+                return f"its fields are {listed(map(repr, names_of(record)))}"
+        return "its first line is not an object"
     return "it has no lines"
+
+
+def _records(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields number and JSON of each line; if all are one list, of its elements."""
+    lines = ((number, line) for number, line in enumerate(read_lines(path), 1) if line.strip())
+    for number, line in lines:
+        if number == 1 and WHOLE.match(line):
+            whole = "\n".join([line, *(line for _, line in lines)])
+            try:
+                yield from enumerate(map(json.dumps, json.loads(whole)), 1)
+            except (ValueError, RecursionError):
+                yield number, whole  # which cannot be read as a row either
+        else:
+            yield number, line
 
 
 def names_of(record: dict[str, Any]) -> Iterator[str]:

@@ -1,18 +1,20 @@
 """A file of rows in any of the formats, as items such as pairs or labelled texts."""
 
 import dataclasses
+import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from transformer.data.files.arrow import describe_arrow, read_arrow
-from transformer.data.files.compression import plain_name
+from transformer.data.files.compression import open_unpacked, plain_name
 from transformer.data.files.delimited import describe_csv, describe_tsv, read_csv, read_tsv
 from transformer.data.files.json_lines import describe_jsonl, read_jsonl
-from transformer.data.files.rows import Broken, BrokenError, Fields, Row
-from transformer.data.files.tmx import describe_tmx, read_tmx
-from transformer.errors import UserError
+from transformer.data.files.rows import Broken, BrokenError, Fields, Row, listed
+from transformer.data.files.tmx import describe_tmx, memories, read_tmx
+from transformer.errors import UserError, shorten
 
 Item = TypeVar("Item")
 
@@ -27,7 +29,7 @@ class Format(NamedTuple):
     """
 
     read: Callable[[Path, Fields], Iterator[Row | Broken]]
-    describe: Callable[[Path], str]
+    describe: Callable[[Path, Fields], str]
     unit: str = "line"
 
 
@@ -41,14 +43,31 @@ FORMATS = {
     ".arrow": Format(read_arrow, describe_arrow, "row"),
     DATASET: Format(read_arrow, describe_arrow, "row"),
 }
+HEAD = 4096  # bytes that show a format, if the name does not
+CONTENTS = {
+    ".parquet": re.compile(rb"PAR1"),
+    ".arrow": re.compile(rb"ARROW1"),
+    ".tmx": re.compile(rb"(?s)[^\w<]*(<.*)?<\0?t\0?m\0?x\b"),
+    ".jsonl": re.compile(rb'(\xef\xbb\xbf)?\s*(\{\s*"|\[\s*[\[{"])'),
+}
+ROWS_SHOWN, FEW_VALUES, CUT = 1000, 0.05, 80  # show a column; different ones; characters of each
+# Values that are no sentences: without a letter, of one word with a digit, licences and addresses.
+NO_SENTENCE = re.compile(r"[\W\d_]*|(?a:[\w.:/-]*\d[\w.:/-]*)|(?:CC[ -]|https?:).*")
 
 
 def format_of(path: Path) -> str:
     """Returns the key of `FORMATS` of a file; another suffix, or '', if it has none of them.
 
-    It is the suffix of the name, without that of a compression behind it.
+    It is the suffix of the name, without that of a compression behind it, or else what the first
+    bytes show.
     """
-    return Path(plain_name(path.name)).suffix if path.is_file() else DATASET
+    if not path.is_file():
+        return ".tmx" if memories(path) else DATASET
+    if (suffix := Path(plain_name(path.name)).suffix) in FORMATS:
+        return suffix
+    with open_unpacked(path) as file:
+        head = file.read(HEAD)
+    return next((kind for kind, content in CONTENTS.items() if content.match(head)), suffix)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +120,23 @@ class TableFile(Generic[Item]):
 
     def describe(self) -> str:
         """Returns the fields of the file, for messages."""
-        return FORMATS[self.format].describe(self.source)
+        return FORMATS[self.format].describe(self.source, self.fields)
+
+    def describe_columns(self) -> Iterator[str]:
+        """Yields a line on the columns that are read, and one on each without sentences."""
+        names = f"{listed(self.fields.names)} as {self.fields}"
+        yield f"{self.source}: reads {names}; {self.describe()}"
+        first = itertools.islice(FORMATS[self.format].read(self.source, self.fields), ROWS_SHOWN)
+        rows = [[str(v)[:CUT] for v in row.values] for row in first if isinstance(row, Row)]
+        for key, *texts in zip(self.fields.keys, *rows, strict=bool(rows)):
+            wrong = [text for text in texts if NO_SENTENCE.fullmatch(text)]
+            few = len({*texts}) < FEW_VALUES * len(texts)
+            if key != "label_field" and (few or 2 * len(wrong) > len(texts)):
+                yield (
+                    f"warning: {self.source}: data.{key} reads ids, categories or attributions, "
+                    f"such as {shorten((wrong or texts)[0], 40)!r}: set config.data.{key} to a "
+                    "column of sentences"
+                )
 
     def count_broken(self) -> int:
         """Returns how many rows are broken; reads all.
@@ -124,17 +159,19 @@ class TableFile(Generic[Item]):
         return count
 
 
-def skipped_rows(files: Iterable[object]) -> list[str]:
-    """Returns a line for each file of rows of which broken ones are skipped, with their number.
+def describe_rows(files: Iterable[object]) -> list[str]:
+    """Returns lines on the columns of each file of rows, and on broken rows that are skipped.
 
     Raises:
-      UserError: all rows of one are broken.
+      UserError: a file cannot be read, or all its rows are broken.
     """
-    return [
-        f"{file.source}: skipped {count:,} broken {file.unit}s"
-        for file in files
-        if isinstance(file, TableFile) and file.skip_broken and (count := file.count_broken())
-    ]
+    lines = []
+    for file in files:
+        if isinstance(file, TableFile):
+            lines += file.describe_columns()
+            if file.skip_broken and (count := file.count_broken()):
+                lines.append(f"{file.source}: skipped {count:,} broken {file.unit}s")
+    return lines
 
 
 def text_value(name: str, value: Any) -> str:

@@ -1,13 +1,15 @@
 """The lines of text files, and their encoding."""
 
 import codecs
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from transformer.data.files.compression import open_unpacked
 from transformer.errors import UserError
 
 HEAD = 4096  # bytes that show an encoding
+SHOWN = 5  # lines that a message names
 # Archives and compressions that are not read, and the bytes that show them from their places on.
 PACKED = {"zip": (0, b"PK\x03\x04"), "tar": (256, b"\0ustar"), "bzip2": (4, b"1AY&SY")}
 # Byte order marks; the longer first, since one begins with another.
@@ -22,15 +24,24 @@ WIDE = (
 def read_lines(path: Path) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, plain or compressed, whatever its name.
 
-    A line ends at '\n' or '\r\n' and nowhere else: other separators of `str.splitlines`, such as
-    U+2028, occur inside sentences of real corpora and would shift all lines after them.
+    A line ends at '\n' or '\r\n' (in a file without '\n' at '\r') and nowhere else: other
+    separators of `str.splitlines`, such as U+2028, occur inside sentences of real corpora and would
+    shift all lines after them.
 
     Raises:
       UserError: the file cannot be read, is a damaged archive, or is not UTF-8.
     """
     with open_unpacked(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(split_lines(file), 1):
             yield decode_line(line, path, number).removesuffix("\n").removesuffix("\r")
+
+
+def split_lines(file: Iterable[bytes]) -> Iterator[bytes]:
+    r"""Yields the lines of a file, which end at '\r' if it has no '\n', with their ends."""
+    lines = iter(file)
+    for first in itertools.islice(lines, 1):
+        yield from [first] if first.endswith(b"\n") else first.splitlines(keepends=True)
+    yield from lines
 
 
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
@@ -56,13 +67,27 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
         encoding = "UTF-16" if b"\0" in line else ""
         what = f"byte 0x{line[error.start]:02X}"
     likely = f" but {encoding}" if encoding else ""
-    fix = f"`iconv -f {encoding or 'WINDOWS-1252'} -t UTF-8`"
+    fix = f"convert the file, for example with `iconv -f {encoding or 'WINDOWS-1252'} -t UTF-8`"
     if not encoding:  # a wrong one would be read without an error
         fix += ", if it is Western European; Cyrillic may be WINDOWS-1251, others are in `iconv -l`"
-    raise UserError(
-        f"{name}, line {number}: {what} is not UTF-8{likely}: convert the file, for example with "
-        f"{fix}"
-    ) from None
+        fix = (_mixed(name) if isinstance(name, Path) and name.is_file() else "") or fix
+    raise UserError(f"{name}, line {number}: {what} is not UTF-8{likely}: {fix}") from None
+
+
+def _mixed(path: Path) -> str:
+    """Names the lines of a file that are not UTF-8; '' if fewer are, those in ASCII not counted."""
+    faulty, others = [], 0
+    with open_unpacked(path) as file:
+        for number, line in enumerate(split_lines(file), 1):
+            text = line.decode(errors="replace")
+            others += not text.isascii()
+            if "\ufffd" in text:
+                faulty.append(number)
+    if others <= 2 * len(faulty):
+        return ""
+    shown = ", ".join(map(str, faulty[:SHOWN])) + ", …" * (len(faulty) > SHOWN)
+    counts = f"{len(faulty):,} line(s) are not ({shown}), and {others - len(faulty):,} others are"
+    return f"{counts}: write the former again in UTF-8, or delete them"
 
 
 def _wide_encoding(head: bytes) -> str:

@@ -6,12 +6,13 @@ stranger's.
 Source: TMX 1.4b Specification, https://www.gala-global.org/tmx-14b
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-from transformer.data.files.compression import open_unpacked
+from transformer.data.files.compression import open_unpacked, plain_name
 from transformer.data.files.rows import Broken, Fields, Row, listed
 from transformer.errors import UserError
 
@@ -21,8 +22,18 @@ MAX_UNIT = 2**20  # characters of a unit: a bound of the memory
 CODE = ("bpt", "ept", "it", "ph", "ut")
 
 
+def memories(path: Path) -> list[Path]:
+    """Returns the TMX files of a folder, or of a list of names in one, `a.tmx,b.tmx`."""
+    names = sorted(os.listdir(path)) if path.is_dir() else path.name.split(",")
+    folder = path if path.is_dir() else path.parent
+    files = [folder / name for name in names if plain_name(name).endswith(".tmx")]
+    return files if all(file.is_file() for file in files) else []
+
+
 def read_tmx(path: Path, fields: Fields) -> Iterator[Row | Broken]:
     """Yields the segments of each translation unit in the languages that the fields name.
+
+    They are those of one file after another, if the path stands for several, see `memories`.
 
     A language `en` is also a segment's `en-US`, if it has no `en`; letters' case does not count.
 
@@ -30,19 +41,23 @@ def read_tmx(path: Path, fields: Fields) -> Iterator[Row | Broken]:
       UserError: the file cannot be read, its XML is broken, or it declares entities.
     """
     languages = [name.lower().replace("_", "-") for name in fields.names]
-    for line, segments, lost in _units(path):
+    files = memories(path) or [path]
+    units = ((f"in {file.name}: ", unit) for file in files for unit in _units(file))
+    for where, (line, segments, lost) in units:
         texts = tuple(_find(segments, language) for language in languages)
+        where *= len(files) > 1
         if lost:
-            yield Broken(line, f"the entity &{lost}; is not declared in the file")
+            yield Broken(line, f"{where}the entity &{lost}; is not declared in the file")
         elif None in texts:
-            yield Broken(line, fields.missing(fields.names[texts.index(None)], dict(segments)))
+            why = fields.missing(fields.names[texts.index(None)], dict(segments))
+            yield Broken(line, where + why)
         else:
             yield Row(line, texts)
 
 
-def describe_tmx(path: Path) -> str:
+def describe_tmx(path: Path, _: Fields) -> str:
     """Returns the languages of the first unit, for messages."""
-    for _, segments, _ in _units(path):
+    for _line, segments, _lost in _units((memories(path) or [path])[0]):
         return f"its languages are {listed(map(repr, dict(segments)))}"
     return "it has no units"
 

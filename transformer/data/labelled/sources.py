@@ -5,15 +5,15 @@ Errors in files, names or labels are raised when they are opened: all text is re
 
 import collections
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
 from transformer.data.files.labelled_files import labelled_file
-from transformer.data.files.table import TableFile
-from transformer.data.holdout import TooFewError, check_not_empty, hold_out, splits_held_out
+from transformer.data.holdout import check_not_empty, hold_out, splits_held_out
 from transformer.data.labelled import toy_reviews
 from transformer.data.labels import Labelled
 from transformer.data.splits import SPLITS, check_sizes
@@ -24,6 +24,7 @@ LABELS_PER_TEXT = 0.5
 FEW_LABELS = 20
 SHOWN = 5  # labels that a message quotes
 Splits = Mapping[str, Iterable[Labelled]]
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,32 +101,11 @@ def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
     if settings.source != "files":
         return f"{found}: these are not classes: check config.data.tfds_fields"
     file = labelled_file(settings, "train")
-    text, label = map(shorten, file.fields.names)
-    if _swapped(file):
-        fix = (
-            "the labels look like texts, so swap the two columns: set config.data.text_field="
-            f"{label!r} and config.data.label_field={text!r}"
-        )
-    else:
-        fix = (
-            "set config.data.label_field and config.data.text_field (names in a header line, "
-            "or numbers from 0)"
-        )
     return (
-        f"{file.source} has {found}, so data.label_field={label!r} is hardly the column of the "
-        f"classes; {file.describe()}: {fix}"
+        f"{file.source} has {found}, so data.label_field={shorten(settings.label_field)!r} is "
+        f"hardly the column of the classes; {file.describe()}: set config.data.label_field and "
+        "config.data.text_field (names in a header line, or numbers from 0)"
     )
-
-
-def _swapped(file: TableFile) -> bool:
-    """Whether the labels of a file are many and long, and the texts few and short."""
-    labels = {item.label for item in file}
-    texts = {item.text for item in file}
-    return len(labels) >= 2 * len(texts) and _mean_length(labels) > _mean_length(texts)
-
-
-def _mean_length(texts: Collection[str]) -> float:
-    return sum(map(len, texts)) / max(len(texts), 1)
 
 
 def _toy_reviews(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
@@ -142,18 +122,14 @@ def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
     files = {split: labelled_file(settings, split) for split in SPLITS if split not in taken}
     broken = {}
     for split, file in files.items():
+        for line in file.describe_columns():
+            logger.info(line)
         if settings.skip_broken and (count := file.count_broken()):
             broken[str(file.source)] = count
         if split != "train":  # which hold_out reads
             check_not_empty(file, sum(1 for _ in file))
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
-    try:
-        splits = hold_out(files["train"], sizes, settings, key=lambda item: item.text)
-    except TooFewError:  # also of labels that are taken for texts
-        if not _swapped(files["train"]):
-            raise
-        labels = [item.label for item in files["train"]]
-        raise UserError(_not_labels(settings, sorted(set(labels)), len(labels))) from None
+    splits = hold_out(files["train"], sizes, settings, key=lambda item: item.text)
     return {**files, **splits}, broken
 
 

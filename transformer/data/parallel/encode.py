@@ -35,9 +35,11 @@ from transformer.data.tokenizer.sampling import (
     make_samplers,
     sampled_texts,
 )
+from transformer.data.tokenizer.symbols import warn_of_tags
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
+TAGS_SHOWN = 20_000  # pairs that show whether there are tags
 SIDES = ("source", "target")
 
 
@@ -186,6 +188,7 @@ def encode_corpora(
     """
     fingerprints = [_joined(each) for each in zip(*(c.fingerprints for c in corpora), strict=True)]
     pairs = Restartable(lambda: itertools.chain(*(corpus.pairs for corpus in corpora)))
+    warn_of_tags(itertools.islice(pairs, TAGS_SHOWN), (*settings.symbols, *symbols))
     count = sum(corpus.report.kept for corpus in corpora)
     texts = [
         TokenizerText(

@@ -33,7 +33,7 @@ from transformer.data.corpora.settings import SHARED
 from transformer.data.encode import NOTES, cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.pair_files import TwoFiles, parallel_text
-from transformer.data.files.table import TableFile, skipped_rows
+from transformer.data.files.table import TableFile, describe_rows
 from transformer.data.holdout import (
     Ranks,
     TooFewError,
@@ -99,6 +99,16 @@ def open_files(settings: ConfigDict, earlier: Earlier | None = None) -> dict[str
     return {**texts, **held, "train": train}
 
 
+def count_all(settings: ConfigDict) -> int:
+    """Returns the number of pairs of the training file, those included that are held out."""
+    text = parallel_text(settings, "train")
+
+    def count() -> dict[str, np.ndarray]:
+        return {"count": np.array([sum(1 for _ in text)])}
+
+    return int(_remembered("count", {"train": text}, settings, count)["count"][0])
+
+
 def count_pairs(settings: ConfigDict) -> int:
     """Returns the number of training pairs of the files that `config.data` names.
 
@@ -107,12 +117,7 @@ def count_pairs(settings: ConfigDict) -> int:
     Raises:
       UserError: a file is missing or damaged, or too small to hold out the other splits.
     """
-    text = parallel_text(settings, "train")
-
-    def count() -> dict[str, np.ndarray]:
-        return {"count": np.array([sum(1 for _ in text)])}
-
-    pairs = int(_remembered("count", {"train": text}, settings, count)["count"][0])
+    text, pairs = parallel_text(settings, "train"), count_all(settings)
     sizes = {split: getattr(settings, f"{split}_size") for split in splits_held_out(settings)}
     check_not_empty(text, pairs)
     check_room(text, sizes, pairs)
@@ -137,12 +142,12 @@ def named_files(settings: ConfigDict) -> Texts:
 
 
 def check_files(texts: Texts) -> list[str]:
-    """Returns a line for each file of which broken rows are skipped.
+    """Returns the lines of `describe_rows`.
 
     Raises:
       UserError: a file is empty or has only broken rows, or one for validation or test is damaged.
     """
-    lines = skipped_rows(texts.values())
+    lines = describe_rows(texts.values())
     for split, text in texts.items():
         items = itertools.islice(text, 1) if split == "train" else text  # which is read later
         check_not_empty(text, sum(1 for _ in items))

@@ -1,7 +1,10 @@
 """Strings that are always one token, such as placeholders and tags."""
 
+import collections
+import itertools
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ml_collections import ConfigDict
 
@@ -9,11 +12,28 @@ from ml_collections import ConfigDict
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
+from transformer.data.pairs import Pair
 from transformer.data.tokenizer.model import Tokenizer
 from transformer.errors import RunError, UserError
 
 # Names of pieces that no text becomes.
 RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
+TAG = re.compile(r"</?[A-Za-z][^<>]*>|&lt;/?[A-Za-z]\w*/?&gt;|\{/?\w+/?\}")  # and placeholders
+RARE, NAMED = 0.001, 10  # fraction of pairs that is no warning; tags that it names
+logger = logging.getLogger(__name__)
+
+
+def warn_of_tags(pairs: Iterable[Pair], symbols: Collection[str]) -> None:
+    """Logs how many pairs have tags that are not among the symbols, and the key that adds them."""
+    tags = [{*TAG.findall(f"{pair.source} {pair.target}")} - {*symbols} for pair in pairs]
+    count, counts = sum(map(bool, tags)), collections.Counter(itertools.chain(*tags))
+    names = sorted(counts, key=lambda tag: (-counts[tag], tag))
+    fit = ",".join([name for name in names if not _fault(name, set()) and "," not in name][:NAMED])
+    if count > RARE * len(tags):
+        logger.warning(
+            f"warning: {count:,} of the first {len(tags):,} pairs have tags such as {names[0]}, "
+            f"which are split into subwords: config.tokenizer.symbols={fit!r} keeps each whole"
+        )
 
 
 def check_symbols(settings: ConfigDict) -> None:

@@ -1,0 +1,144 @@
+"""Files as people have them: headers, quotes, other columns, encodings, line ends and names."""
+
+import csv
+import io
+import json
+import logging
+
+import pytest
+from format_examples import FORMATS, NAMES, PAIRS, memory, quoted
+
+from source_settings import refused
+from transformer.data.labelled.sources import open_labelled
+from transformer.data.pairs import Pair
+from transformer.data.tokenizer.symbols import warn_of_tags
+
+REST = "Good day!\tGuten Tag!\nYes.\tJa.\n"
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["source\ttarget", "English\tGerman", "en\tpt_BR", "EN\tDE", "src_text\ttgt_text", "eng\tdeu",
+     "sentence_en\tsentence_de", "Source (English)\tTarget (German)"],
+)  # fmt: skip
+def test_a_header_is_no_pair_and_the_log_says_so(pairs, caplog, header):
+    caplog.set_level(logging.INFO)
+    assert pairs({"a.tsv": f"{header}\n{REST}"}) == pairs({"a.tsv": REST})
+    [line] = [line for line in caplog.messages if "a header that is not read" in line]
+    assert repr(header.split("\t")[0]) in line
+
+
+@pytest.mark.parametrize("first", ["Go.\tGeh.", "English\tEnglisch", "Yes\tOui",
+                                   "English.\tGerman.", "text of law\ttext", "no\tno"])  # fmt: skip
+def test_a_first_pair_that_is_no_header_stays(pairs, first):
+    assert pairs({"a.tsv": f"{first}\n{REST}"})[0] == Pair(*first.split("\t"))
+
+
+def test_a_header_above_labels_is_no_text(write):
+    rows = "id,text, Label\n" + "".join(f"{i},a text {i},{'yn'[i % 2]}\n" for i in range(9))
+    source = open_labelled(write({"a.csv": rows}, text_field="1", label_field="2"))
+    assert source.labels == ("n", "y")
+
+
+@pytest.mark.parametrize(
+    ("key", "column"),
+    [("source_field", "2"), ("target_field", "3"), ("target_field", "4")],
+    ids=["ids", "attributions", "categories"],
+)
+def test_a_column_without_sentences_is_named_with_its_key(pairs, caplog, key, column):
+    licence = "CC-BY 2.0 (France) Attribution: tatoeba.org #"
+    rows = "".join(f"Line {i}\tSatz {i}\ts-{i}\t{licence}{i} (CM)\tnews\n" for i in range(50))
+    pairs({"a.tsv": rows})
+    assert caplog.messages == [f for f in caplog.messages if "warning" not in f]  # the control
+    pairs({"a.tsv": rows}, **{key: column})
+    [line] = [line for line in caplog.messages if "warning" in line]
+    assert f"data.{key} reads ids, categories or attributions" in line
+    assert f"set config.data.{key}" in line
+
+
+SPOKEN = [Pair('"Hello," he said.', '"Hallo", sagte er.'), Pair("Well, yes.", "Also, ja."),
+          Pair("a\ttab", "ein\tTab")]  # fmt: skip
+SPOKEN += [Pair(f"Come in, {i}.", f"Komm {i}.") for i in range(12)]
+
+
+def comma(text):
+    """As spreadsheets write a cell."""
+    return quoted(text) if set(text) & set('",\t') else text
+
+
+def written(rows, quoting):
+    file = io.StringIO()
+    csv.writer(file, delimiter="\t", quoting=quoting).writerows((p.source, p.target) for p in rows)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        written(SPOKEN, csv.QUOTE_MINIMAL),
+        written(SPOKEN, csv.QUOTE_ALL),
+        "".join(f"{comma(p.source)}\t{comma(p.target)}\r\n" for p in SPOKEN),
+        "".join(f"{comma(p.source)}\t{comma(p.target)}\n" for p in SPOKEN).replace("tab", "t\nab"),
+    ],
+    ids=["pandas", "all", "spreadsheet", "lines in cells"],
+)
+def test_a_tsv_whose_cells_are_quoted_is_read_without_these_quotes(pairs, caplog, content):
+    caplog.set_level(logging.INFO)
+    assert [*map(tuple, pairs({"a.tsv": content}))] == [
+        (p.source.replace("tab", "t ab"), p.target, None) if "t\nab" in content else tuple(p)
+        for p in SPOKEN
+    ]
+    assert any("quoted as in CSV" in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("line", ['"Hello!"\t"Hallo!"', '"Yes," he said.\t"Ja", sagte er.',
+                                  'A 5" disk\t"" nichts ""', '"Hi, you."\t"Na, du."'])  # fmt: skip
+def test_a_plain_tsv_keeps_its_quotes_as_they_are(pairs, line):
+    assert pairs({"a.tsv": f"{REST}Well, yes.\tAlso, ja.\n{line}\n"})[-1] == Pair(*line.split("\t"))
+
+
+def test_single_lines_in_another_encoding_are_named(files, tmp_path):
+    lines = ["Größe".encode()] * 40
+    lines[0] = lines[6] = "Größe".encode("latin-1")
+    with refused(f"{tmp_path / 'train.de'}, line 1:", "2 line(s) are not (1, 7)", "38 others") as e:
+        files({"train.de": b"\n".join(lines), "train.en": "size\n" * 40})
+    assert "iconv" not in str(e.value)
+    with refused("iconv -f WINDOWS-1252"):  # the control
+        files({"train.de": b"\n".join(lines[:1] * 40), "train.en": "size\n" * 40})
+
+
+def test_line_ends_of_old_macs_end_lines(pairs):
+    assert pairs({"a.tsv": REST.replace("\n", "\r")}) == pairs({"a.tsv": REST})
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_list_of_objects_is_read_as_json_lines_are(pairs, indent):
+    rows = [{"de": pair.source, "en": pair.target} for pair in PAIRS]
+    assert pairs({"a.json": json.dumps(rows, indent=indent)}, **NAMES) == PAIRS
+
+
+@pytest.mark.parametrize(
+    "name", ["rows.json", "rows.ndjson", "m.tmx.bak", "m.xml", "p.parquet.old"]
+)
+def test_a_format_is_recognised_by_what_is_in_the_file(pairs, name):
+    like = {"r": "flat.jsonl", "m": "memory.tmx", "p": "flat.parquet"}[name[0]]
+    assert pairs({name: FORMATS[like][0]}, **NAMES) == PAIRS
+
+
+@pytest.mark.parametrize("name", ["memories", "memories/a.tmx,b.tmx"])
+def test_a_folder_or_a_list_of_translation_memories_is_one_corpus(pairs, name):
+    contents = {"memories/a.tmx": memory(PAIRS[:2]), "memories/b.tmx": memory(PAIRS[2:])}
+    assert pairs(contents, **NAMES, train_source=name) == PAIRS
+    with refused("in b.tmx: no field 'en'", "'de', 'nl'"):
+        pairs({**contents, "memories/b.tmx": memory(PAIRS[2:], ("de", "nl"))}, **NAMES,
+              train_source=name)  # fmt: skip
+
+
+def test_tags_that_are_text_are_counted_with_the_key_that_keeps_them_whole(caplog):
+    rows = [Pair("<g1>A</g1>", "<g1>B</g1> {1}"), Pair("a < b", "x > y"), Pair("C", "D")]
+    warn_of_tags(rows, ())
+    [line] = caplog.messages
+    assert "1 of the first 3 pairs have tags such as </g1>" in line
+    assert "config.tokenizer.symbols='</g1>,<g1>,{1}'" in line
+    warn_of_tags(rows, ("<g1>", "</g1>", "{1}"))
+    assert len(caplog.messages) == 1
