@@ -4,14 +4,14 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from configs import own_text
-from configs.recipes.size import KEYS, ROWS
+from configs.recipes.size import HELD_OUT, KEYS, ROWS
 from transformer.data.corpora.settings import corpora_of, naming
 from transformer.data.parallel import files
 from transformer.errors import UserError
@@ -47,14 +47,16 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
             f"task={config.task} and data.source={config.data.source}: set config.recipe=none"
         )
     values, defaults = flatten(config), flatten(own_text.get_config())
-    keys = list(itertools.chain.from_iterable(KEYS))
+    keys = list(itertools.chain(*KEYS, HELD_OUT))
     own = [key for key in keys if key in given or values[key] != defaults[key]]
     if saved is not None:
         chosen = {key: flatten(saved)[key] for key in keys}
     else:
+        sizes = _sizes_held_out(config.data, [key for key in HELD_OUT if key not in own])
+        config.update_from_flattened_dict(sizes)
         pairs = count_pairs(config.data)
         row = nearest_row(pairs)
-        chosen = settings_of(row) | _model_of(config.train.init_from)
+        chosen = settings_of(row) | _model_of(config.train.init_from) | sizes
         logger.info(_describe(pairs, row, {k: v for k, v in chosen.items() if k not in own}))
         if own:
             logger.info(f"your own: {_listed({key: values[key] for key in own})}")
@@ -81,11 +83,30 @@ def check_given(config: ConfigDict, given: Collection[str]) -> None:
 
 def count_pairs(data: ConfigDict) -> int:
     """Returns the number of training pairs, of all corpora, before cleaning."""
-    total = 0
+    return sum(_counts(data, files.count_pairs))
+
+
+def _counts(data: ConfigDict, count: Callable[[ConfigDict], int]) -> list[int]:
+    """Returns a number of each corpus, or of the only one."""
+    numbers = []
     for corpus in corpora_of(data):
         with naming(corpus):
-            total += files.count_pairs(corpus.data)
-    return total or files.count_pairs(data)
+            numbers.append(count(corpus.data))
+    return numbers or [count(data)]
+
+
+def _sizes_held_out(data: ConfigDict, keys: Iterable[str]) -> dict[str, float]:
+    """Returns the sizes of splits to hold out: of the smallest text, a tenth at most.
+
+    The tenth is rounded down to its first digit, so that it stays as it is if the text grows a bit.
+    """
+    pairs = min(_counts(data, files.count_all))
+    tenth = max(1, pairs // 10 - pairs // 10 % 10 ** (len(str(pairs // 10)) - 1))
+    sizes = {key: getattr(data, key.removeprefix("data.")) for key in keys}
+    lowered: dict[str, float] = {key: tenth for key, size in sizes.items() if size > pairs // 10}
+    if lowered:
+        logger.info(f"held out of {pairs:,} pairs: {_listed(lowered)}, together a fifth at most")
+    return sizes | lowered
 
 
 def _texts(data: ConfigDict) -> list[ConfigDict]:

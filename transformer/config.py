@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ml_collections import ConfigDict
 
-from configs.recipes.size import KEYS
+from configs.recipes.size import HELD_OUT, KEYS
 from transformer.data.cleaning import rules
 from transformer.data.corpora.settings import corpora_of, naming
 from transformer.data.documents import sources as documents
@@ -37,7 +37,7 @@ from transformer.tasks import REGISTRY, pair_scores
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
 from transformer.tasks.numbers import hparams_of, model_fields
 
-RECIPE_KEYS = frozenset(itertools.chain.from_iterable(KEYS))  # that config.recipe may set
+RECIPE_KEYS = frozenset(itertools.chain(*KEYS, HELD_OUT))  # that config.recipe may set
 NEARLY_ONE = 0.999_999
 # Of sacremoses, which takes English for any other; importing it takes a quarter of a second.
 MOSES_LANGUAGES = (

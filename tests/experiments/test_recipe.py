@@ -89,17 +89,34 @@ def test_pairs_are_counted_without_those_that_are_held_out(text):
 
 def test_text_too_small_to_hold_out_from_has_no_row(text, said):
     with pytest.raises(UserError, match=r"has 1,008 .*lower the sizes, .* to 100 each"):
-        recipe.apply(config_of(text, **{"data.test_size": 1_000}), ())
+        recipe.apply(config_of(text, **{"data.test_size": 1_000}), ("data.validation_size",))
     assert said == []
+
+
+# By hand: a tenth of 1,199 is 119, whose first digit stands for 100; a tenth of 7 is none.
+@pytest.mark.parametrize(("pairs", "size"), [(1_199, 100), (4_999, 400), (5_000, 500), (7, 1)])
+def test_a_fifth_of_a_small_text_is_held_out_at_most_unless_the_user_says_more(
+    text, said, pairs, size
+):
+    write_pairs(text, pairs)
+    config = config_of(text)
+    recipe.apply(config, ())
+    assert (config.data.validation_size, config.data.test_size) == (size, size)
+    line = f"held out of {pairs:,} pairs: data.validation_size={size} data.test_size={size}"
+    assert any(own.startswith(line) for own in said) == (size < 500)
+    config = config_of(text, **{"data.test_size": 2})
+    recipe.apply(config, ["data.test_size"])
+    assert (config.data.validation_size, config.data.test_size) == (size, 2)
 
 
 def test_the_row_is_set_and_told_with_its_reason(text, said):
     config = config_of(text)
     recipe.apply(config, ())
-    expected = flatten(config_of(text)) | recipe.settings_of(1_000)
+    sizes = {"data.validation_size": 100, "data.test_size": 100}
+    expected = flatten(config_of(text)) | recipe.settings_of(1_000) | sizes
     assert flatten(config) == expected
-    [line] = said
-    assert "recipe for 8 training pairs (1 to 1,732): " in line
+    line = said[1]
+    assert "recipe for 808 training pairs (1 to 1,732): " in line
     assert "Sennrich and Zhang 2019" in line
     assert "model.d_model=128" in line
 
@@ -110,8 +127,8 @@ def test_keys_of_the_user_win(text, said):
     recipe.apply(config, ["model.d_model", "data.path"])
     assert (config.model.d_model, config.tokenizer.vocab_size) == (256, 500)
     assert config.model.d_ff == recipe.settings_of(1_000)["model.d_ff"] == 256
-    assert said[1] == "your own: model.d_model=256 tokenizer.vocab_size=500"
-    assert "model.d_model" not in said[0]
+    assert said[2] == "your own: model.d_model=256 tokenizer.vocab_size=500"
+    assert "model.d_model" not in said[1]
 
 
 def test_without_a_recipe_nothing_is_read_or_set(said):
