@@ -6,10 +6,13 @@ scale is fixed at 0 to 1, so that panels, layers and figures are comparable.
 Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen heads.
 """
 
+import contextlib
 import dataclasses
 import functools
 import io
+import logging
 import math
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from experiments.attention.arrays import KINDS, AttentionMaps
 from experiments.attention.labels import visible
 from experiments.display.figure_files import save_figure
 
+logger = logging.getLogger(__name__)
 # Zero is near the white of the page, and lightness falls evenly, so it also reads in grey print.
 COLOUR_MAP = "Blues"
 DOTS_PER_INCH = 200
@@ -35,6 +39,7 @@ CELL, MIN_SIDE, MAX_SIDE = 0.21, 1.35, 5.0
 MIN_WIDTH = 3.2  # inches: the longest title, over a figure of one small panel
 MAX_FONT, MIN_FONT, LINE_HEIGHT = 9.0, 5.0, 1.2  # points, points, multiple of the size
 MAX_CELLS = 160  # a side: more would be smaller than the eye tells apart
+CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")  # in names of letters that fonts of CJK have
 # A token is text, never a formula: otherwise '$x_1$' would be typeset.
 AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 MARGIN, TITLE_HEIGHT, HEAD_HEIGHT, AXIS_LABEL, PANEL_GAP = 0.1, 0.36, 0.25, 0.27, 0.16  # inches
@@ -232,7 +237,8 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """The font families that draw these characters, and those of them that they cover.
 
     DejaVu Sans comes with matplotlib and covers Latin, Greek, Cyrillic, Arabic, Hebrew and some
-    emoji. Only for what it lacks are the machine's other fonts opened, one by one.
+    emoji. Only for what it lacks are the machine's other fonts opened, one by one. What none of
+    them has is logged, with a font to install.
     """
     families = ["DejaVu Sans"]
     covered = characters & _characters_of("DejaVu Sans")
@@ -240,12 +246,30 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
         if more := (characters - covered) & _characters_of(family):
             families.append(family)
             covered |= more
+    for letter in filter(str.isalpha, characters - covered):
+        script = unicodedata.name(letter).split()[0]
+        _name_font("CJK" if script in CJK else script.title())
     return families, covered
+
+
+@functools.cache
+def _name_font(script: str) -> None:
+    """Logs, once, which font to install for the letters of a script."""
+    logger.warning(
+        f"warning: no installed font has the {script} letters of the text, so that pictures show "
+        f"their code points: install Noto Sans {script} (on Debian `apt-get install fonts-noto-"
+        f"{'cjk' if script == 'CJK' else 'core'}`), or open the HTML pages, which need no such font"
+    )
 
 
 @functools.cache
 def _installed_families() -> list[str]:
     """The machine's upright regular fonts by name, Noto Sans first, without colour bitmaps."""
+    # matplotlib's list of fonts is as old as its cache, and lacks what was installed since.
+    known = {str(entry.fname) for entry in font_manager.fontManager.ttflist}
+    for path in {*font_manager.findSystemFonts()} - known:
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            font_manager.fontManager.addfont(path)
     # matplotlib's own other fonts are for formulas and map codes to glyphs in ways of their own.
     own = Path(matplotlib.get_data_path())
     names = {

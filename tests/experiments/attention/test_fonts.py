@@ -1,0 +1,53 @@
+"""A script that no font has is named with one to install, which is then used at once."""
+
+import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import font_manager
+
+from experiments.attention import maps
+
+REJANG = "\ua930"
+
+
+@pytest.fixture
+def install(monkeypatch, tmp_path):
+    """Installs a font of one letter on a machine that has matplotlib's own alone."""
+    files, manager = [], font_manager.fontManager
+    own = [entry for entry in manager.ttflist if "mpl-data" in str(entry.fname)]
+    monkeypatch.setattr(manager, "ttflist", own)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
+
+    def build(letter):
+        font, glyph = FontBuilder(1000), TTGlyphPen(None).glyph()
+        font.setupGlyphOrder([".notdef", "letter"])
+        font.setupCharacterMap({ord(letter): "letter"})
+        font.setupGlyf({".notdef": glyph, "letter": glyph})
+        font.setupHorizontalMetrics({".notdef": (500, 0), "letter": (500, 0)})
+        font.setupHorizontalHeader(ascent=800, descent=-200)
+        font.setupNameTable({"familyName": "Noto Sans Rejang", "styleName": "Regular"})
+        font.setupOS2(usWeightClass=400)
+        font.setupPost()
+        font.save(tmp_path / "rejang.ttf")
+        files.append(str(tmp_path / "rejang.ttf"))
+
+    yield build
+    forget()
+
+
+def forget():
+    for cached in (maps.fonts_for, maps._installed_families, maps._characters_of, maps._name_font):
+        cached.cache_clear()
+
+
+def test_a_script_without_a_font_is_named_with_one_that_is_used_once_it_is_there(install, said):
+    forget()
+    for characters in ("a" + REJANG, "中こ한"):
+        assert maps.fonts_for(frozenset(characters))[0] == ["DejaVu Sans"]
+    assert ["Noto Sans Rejang" in said[0], "`apt-get install fonts-noto-core`" in said[0]] == [1, 1]
+    assert [line for line in said[1:] if "`apt-get install fonts-noto-cjk`" in line] == said[1:2]
+    install(REJANG)
+    forget()
+    fonts = maps.fonts_for(frozenset("a" + REJANG))
+    assert fonts == (["DejaVu Sans", "Noto Sans Rejang"], {"a", REJANG})
+    assert len(said) == 2
