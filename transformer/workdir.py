@@ -19,7 +19,7 @@ from transformer.inference.base import Predictor, Variables
 from transformer.inference.devices import on_all_devices
 from transformer.keys import complete, flatten
 from transformer.records import read_results
-from transformer.storage import weights
+from transformer.storage import variants, weights
 from transformer.storage.files import write_json
 from transformer.storage.reading import read_json
 from transformer.trials import refuse_sweep
@@ -136,6 +136,7 @@ def claim(folder: Path, config: ConfigDict) -> None:
     check_same_run(folder, config, training=True)
     folder.mkdir(parents=True, exist_ok=True)
     _drop_partial_files(folder)
+    variants.save(folder, config.to_dict())
     write_json(folder / "config.json", config.to_dict())
 
 
@@ -256,7 +257,8 @@ def load_config(folder: Path) -> ConfigDict:
     """Returns the config that made a run; keys that are newer than the run have their default.
 
     Raises:
-      UserError: the folder has no run, or its config cannot be read, or a link leads out of it.
+      UserError: the folder has no run, or its config cannot be read, or a link leads out of it, or
+        a variant of it is not registered.
     """
     check_links(folder)
     path = folder / "config.json"
@@ -265,6 +267,7 @@ def load_config(folder: Path) -> ConfigDict:
         raise UserError(
             f"{folder} has no run (no config.json): train first, or name another folder"
         )
+    variants.check(folder)
     fix = "restore the original"
     return parse_config(read_json(path, dict, fix), path, fix)
 

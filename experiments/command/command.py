@@ -115,6 +115,8 @@ def _evaluate_sweep(command: Command, folder: Path) -> None:
         )
     runs = finished_runs(folder)
     configs = {own: _read(command._replace(workdir=str(own)), own).config for own in runs}
+    for config in configs.values():
+        check_model(config)
     _keep_compiled(configs[runs[0]])
     evaluate_sweep(configs, folder, command.options)
 

@@ -33,6 +33,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "config", None, "file of the experiment's config; a new run needs it", **about
     )
     flags.DEFINE_string("workdir", None, "folder of the run", **about)
+    flags.DEFINE_string("module", None, "file to run first, which registers a variant", **about)
     lines = (f"\n{mode.name}: {mode.help}" for mode in MODES.values())
     flags.DEFINE_enum("mode", TRAIN, list(MODES), f"what to do{''.join(lines)}", **about)
     for field in dataclasses.fields(Options):
@@ -51,8 +52,10 @@ def main(argv: list[str]) -> int:
 def _run(argv: list[str]) -> int:
     overrides = parse(argv, FLAGS)
     # Imported here, so that a misspelt flag or key is answered before jax has started.
-    from experiments.config import read_given
+    from experiments.config import execute_module, read_given
 
+    if FLAGS.module is not None:
+        execute_module(FLAGS.module)
     experiment = read_given(FLAGS.config, overrides)
     from experiments.command.command import Command, execute
 

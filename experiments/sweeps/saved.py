@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from experiments.config import Experiment
 from transformer.errors import UserError
+from transformer.storage import variants
 from transformer.storage.files import write_json
 from transformer.storage.reading import read_json
 from transformer.trials import COMMAND, at_folder
@@ -54,6 +55,7 @@ def save_sweep(
     content: dict[str, Any] = {"command": command_of(folder)}
     if trials is not None and not config.sweep.storage:
         content |= {"config": config.to_dict(), "trials": [dict(values) for values in trials]}
+    variants.save(folder, content)
     write_json(folder / COMMAND, content)
 
 
@@ -61,11 +63,12 @@ def load_sweep(folder: Path) -> Experiment | None:
     """Returns the experiment that `save_sweep` wrote; None if the folder has none.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is damaged, or a variant of a trial is not registered.
     """
     path, fix = folder / COMMAND, "name the sweep's --config, which writes it again"
     if not path.exists():
         return None
+    variants.check(folder)
     content = read_json(path, {"command": str, "config?": dict, "trials?": [dict]}, fix)
     if "config" not in content:
         return None

@@ -16,6 +16,7 @@ from transformer.decoding.continuations import (
 )
 from transformer.decoding.steps import Prompts, Step
 from transformer.errors import UserError
+from transformer.storage.variants import Registry
 
 
 class Hypotheses(NamedTuple):
@@ -45,7 +46,7 @@ def no_penalty(length, alpha):
     return jnp.ones_like(length, jnp.float32)
 
 
-PENALTIES = {"gnmt": gnmt_penalty, "average": average_penalty, "none": no_penalty}
+PENALTIES = Registry(gnmt=gnmt_penalty, average=average_penalty, none=no_penalty)
 
 
 class Rule(NamedTuple):

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from transformer.model.config import Dtypes, ModelConfig
 from transformer.model.norms import Norm
 from transformer.products import linear
+from transformer.storage.variants import Registry
 
 
 class DropoutRates(NamedTuple):
@@ -37,14 +38,14 @@ def is_off(rate: float | Float[Array, ""]) -> bool:
 
 # name: (function, gated). "gelu" is the form with tanh (Hendrycks and Gimpel 2016, section 2), as
 # in BERT and GPT, not that with the error function.
-ACTIVATIONS = {
-    "relu": (jax.nn.relu, False),
-    "gelu": (jax.nn.gelu, False),
-    "silu": (jax.nn.silu, False),
-    "reglu": (jax.nn.relu, True),
-    "geglu": (jax.nn.gelu, True),
-    "swiglu": (jax.nn.silu, True),
-}
+ACTIVATIONS = Registry(
+    relu=(jax.nn.relu, False),
+    gelu=(jax.nn.gelu, False),
+    silu=(jax.nn.silu, False),
+    reglu=(jax.nn.relu, True),
+    geglu=(jax.nn.gelu, True),
+    swiglu=(jax.nn.silu, True),
+)
 
 
 def flatten_tokens(x: Float[Array, "*batch D"]) -> Float[Array, "N D"]:

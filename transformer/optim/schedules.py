@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
+from transformer.storage.variants import Registry
+
 
 def noam(xp, step, hparams, d_model):
     """d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
@@ -74,14 +76,14 @@ def constant(xp, step, hparams, d_model):
     return step / warmup, 1.0
 
 
-SCHEDULES: dict[str, Callable[..., Any]] = {
-    "noam": noam,
-    "inverse_sqrt": inverse_sqrt,
-    "cosine": cosine,
-    "linear": linear,
-    "wsd": wsd,
-    "constant": constant,
-}
+SCHEDULES: dict[str, Callable[..., Any]] = Registry(
+    noam=noam,
+    inverse_sqrt=inverse_sqrt,
+    cosine=cosine,
+    linear=linear,
+    wsd=wsd,
+    constant=constant,
+)
 FALLING = ("cosine", "linear", "wsd")  # those whose rate is zero at `total_steps`
 # By optimizer, the lowest and the highest peak that train a model; not those of Adafactor, which
 # are relative to the parameters.

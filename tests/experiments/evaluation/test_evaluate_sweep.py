@@ -148,3 +148,13 @@ def test_a_damaged_run_is_named_before_any_is_scored(sweep, news):
     run = "--mode=evaluate", f"--workdir={sweep}", f"--input={news}"
     refused(*run, says="trials/002/config.json cannot be read")
     assert not results(sweep)
+
+
+def test_a_run_whose_encoding_nobody_registered_is_named_before_the_first_is_scored(sweep, news):
+    path = sweep / "trials/002/config.json"
+    config = json.loads(path.read_text())
+    config["model"]["positions"] = "binary"
+    path.write_text(json.dumps(config))
+    says = "model.positions='binary'"
+    refused("--mode=evaluate", f"--workdir={sweep}", f"--input={news}", says=says)
+    assert not results(sweep)

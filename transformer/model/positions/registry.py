@@ -16,17 +16,18 @@ from transformer.model.positions.additive import (
 from transformer.model.positions.base import STACK_HOOKS, NoPositions
 from transformer.model.positions.relative import Alibi, RelativeBias, RelativeShaw
 from transformer.model.positions.rotary import RotaryPositions
+from transformer.storage.variants import Registry
 
-REGISTRY: dict[str, type[NoPositions]] = {
-    "sinusoidal": SinusoidalPositions,
-    "split": SplitPositions,
-    "learned": LearnedPositions,
-    "rotary": RotaryPositions,
-    "relative_bias": RelativeBias,
-    "relative_shaw": RelativeShaw,
-    "alibi": Alibi,
-    "none": NoPositions,
-}
+REGISTRY: dict[str, type[NoPositions]] = Registry(
+    sinusoidal=SinusoidalPositions,
+    split=SplitPositions,
+    learned=LearnedPositions,
+    rotary=RotaryPositions,
+    relative_bias=RelativeBias,
+    relative_shaw=RelativeShaw,
+    alibi=Alibi,
+    none=NoPositions,
+)
 
 
 class SumOfPositions(NoPositions):

@@ -11,6 +11,7 @@ from transformer.model.attention import masked_softmax
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Linear
 from transformer.model.masks import padding_mask
+from transformer.storage.variants import Registry
 
 
 @flax.struct.dataclass
@@ -134,8 +135,8 @@ def _average(
 
 
 # With None, the decoder's initial state is its only information about the source.
-REGISTRY: dict[str, type[nn.Module] | None] = {
-    "additive": AdditiveAttention,
-    "multiplicative": MultiplicativeAttention,
-    "none": None,
-}
+REGISTRY: dict[str, type[nn.Module] | None] = Registry(
+    additive=AdditiveAttention,
+    multiplicative=MultiplicativeAttention,
+    none=None,
+)

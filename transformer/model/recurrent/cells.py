@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from transformer.model.config import Dtypes
 from transformer.products import linear
+from transformer.storage.variants import Registry
 
 State = tuple[Float[Array, "*batch width"], ...]
 POLAR_STEPS = 48  # of Newton-Schulz: enough for singular values a millionth of the largest
@@ -196,12 +197,12 @@ class RNN(Cell):
         return (jnp.tanh(total),)
 
 
-REGISTRY: dict[str, type[Cell]] = {
-    "lstm": LSTM,
-    "lstm_peephole": PeepholeLSTM,
-    "gru": GRU,
-    "rnn": RNN,
-}
+REGISTRY: dict[str, type[Cell]] = Registry(
+    lstm=LSTM,
+    lstm_peephole=PeepholeLSTM,
+    gru=GRU,
+    rnn=RNN,
+)
 
 
 def recur(

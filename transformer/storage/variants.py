@@ -1,0 +1,71 @@
+"""The files that registered variants, such as a positional encoding: a run names those it needs.
+
+A run's folder may be a stranger's, so no file is executed for its sake: the user names it.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transformer.errors import UserError
+from transformer.storage.files import write_json
+from transformer.storage.reading import Each, read_json
+
+FILE = "variants.json"
+SHOWN = 12  # digits of a digest
+SOURCES: dict[str, dict[str, str]] = {}  # by name of a variant: what registered it here
+
+logger = logging.getLogger(__name__)
+V = TypeVar("V")
+
+
+class Registry(dict[str, V]):
+    """Values by name; a name that is added later is remembered with the file that added it."""
+
+    def __setitem__(self, name: str, value: V) -> None:
+        super().__setitem__(name, value)
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_name != "<module>":  # of a file that is imported
+            frame = frame.f_back
+        path = Path(frame.f_code.co_filename)
+        content = path.read_bytes() if path.is_file() else b""  # of a notebook's cell
+        SOURCES[name] = {"file": str(path), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def save(folder: Path, content: Any) -> None:
+    """Writes which files registered the variants that a config or trials name, if any did."""
+    words = re.findall(r"[\w.:-]+", json.dumps(content))
+    if used := {name: SOURCES[name] for name in words if name in SOURCES}:
+        write_json(folder / FILE, used)
+
+
+def check(folder: Path) -> None:
+    """Checks that the variants of a run or sweep are registered; warns if their file differs.
+
+    Raises:
+      UserError: one is not.
+    """
+    if not (path := folder / FILE).exists():
+        return
+    for name, there in read_json(path, Each({"file": str, "sha256": str}), "restore it").items():
+        file, digest = there["file"], there["sha256"][:SHOWN]
+        if (here := SOURCES.get(name)) is None:
+            raise UserError(
+                f"{folder} needs {name!r}, which {file} (sha256 {digest}) registered: "
+                f"--module={file} runs that file first; in Python, import it first"
+            )
+        if here["sha256"] != there["sha256"]:
+            _warn_once(
+                f"warning: {name!r} was registered by {file} (sha256 {digest}) in the training, "
+                f"and now by {here['file']} (sha256 {here['sha256'][:SHOWN]}): is it the same?"
+            )
+
+
+@functools.cache  # all trials of a sweep have it
+def _warn_once(line: str) -> None:
+    logger.warning(line)
