@@ -10,7 +10,9 @@ import logging
 import os
 import stat
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from transformer import signals
@@ -86,6 +88,11 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
         return f"the memory is too small: lower {memory}"
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's
         return "a path begins with ~, and there is no such home: write it in full"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and Path(frames[-1].filename).name == "xla_bridge.py":  # where jax starts its devices
+        platforms = os.environ.get("JAX_PLATFORMS")
+        what = one_line(str(error)) or "none was found"
+        return f"no device of JAX_PLATFORMS={platforms} can be used ({what}): unset it, or set cpu"
     if isinstance(error, OSError):
         what = one_line(f"{error.filename or place}: {error.strerror or error}")
         general = "check the path, its permissions and the space on its disk"

@@ -112,6 +112,14 @@ def make_writable(folder: Path) -> None:
         pass
 
 
+def run_folder(name: str | Path) -> Path:
+    """Returns the folder that a user names; `trials/0` is `trials/000`."""
+    folder = Path(name).expanduser()
+    if folder.parent.name == "trials" and folder.name.isdecimal() and not folder.exists():
+        folder = folder.with_name(f"{int(folder.name):03d}")
+    return folder
+
+
 def newest_step(folder: Path) -> int:
     """Returns the step of a run's newest checkpoint, or 0 if it has none."""
     return max((int(p.name) for p in folder.glob("checkpoints/*") if p.name.isdigit()), default=0)

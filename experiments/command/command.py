@@ -19,7 +19,7 @@ from experiments.sweeps.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores, check_start
 from transformer.errors import UserError
 from transformer.trials import is_sweep, refuse_sweep
-from transformer.workdir import load_config
+from transformer.workdir import load_config, run_folder
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def run(command: Command) -> int:
     Raises:
       UserError: the command line, the config, the run's folder or its text has a mistake.
     """
-    folder, mode = Path(command.workdir or "").expanduser().absolute(), MODES[command.mode]
+    folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
     options = command.options
     if mode.name == EVALUATE and is_sweep(folder):
         _evaluate_sweep(command, folder)

@@ -100,7 +100,7 @@ def _parse_system(text: str) -> tuple[str, str, str, list[Path]]:
     name, equals, places = text.partition("=")
     if not equals or Path(text).exists():
         name, places = "", text
-    given = [Path(place.strip()).expanduser() for place in places.split("+")]
+    given = [workdir.run_folder(place.strip()) for place in places.split("+")]
     folders = [run for folder in given for run in _runs_of(folder)]
     stems = [_stem(folder) for folder in given]
     same = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*stems, strict=False))

@@ -10,7 +10,7 @@ from experiments.options import Options
 from experiments.process import share_freed_memory
 from transformer.api.run import LoadedRun, load
 from transformer.errors import UserError
-from transformer.workdir import load_trained
+from transformer.workdir import load_trained, run_folder
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def serve(config: ConfigDict, folder: Path, options: Options) -> None:
     from experiments.serving.works import Served
 
     share_freed_memory()
-    folders = [folder, *(Path(name).expanduser() for name in _listed(options.also))]
+    folders = [folder, *(run_folder(name) for name in _listed(options.also))]
     names = name_runs(folders)
     host, port = options.host or HOST, PORT if options.port is None else options.port
     with server.listen(host, port) as listening:

@@ -55,7 +55,6 @@ def summarise(study: Study, folder: Path) -> None:
         config.task, trials, folder, config.name, command_of(folder), baseline
     ):
         logger.info(f"wrote {path}")
-    logger.info((folder / "results.md").read_text(encoding="utf-8"))
 
 
 def _trial(study: Study, number: int, values: Mapping[str, Any], state: str, note: str) -> Trial:

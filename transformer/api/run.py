@@ -68,7 +68,7 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
       UserError: there is no trained run, or a file of it is missing or damaged, or a setting is
         another key, or has a wrong value.
     """
-    folder = Path(folder).expanduser()
+    folder = workdir.run_folder(folder)
     config = workdir.load_config(folder)
     for key, value in (settings or {}).items():
         assign(config, key, value)

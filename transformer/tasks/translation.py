@@ -12,6 +12,7 @@ from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
 from transformer.data.corpora.mixing import Mixture, mix
 from transformer.data.corpora.settings import corpora_of, parts_of
+from transformer.data.corpora.tags import Tagger
 from transformer.data.held_out import SPLITS
 from transformer.data.pairs import Pair
 from transformer.data.parallel import trained_on
@@ -90,9 +91,12 @@ class TranslationTask(TokenTask):
         return TranslationText(pairs, None)
 
     def make_given_text(self, folder: Path, given: GivenPairs) -> TranslationText:
-        """Returns `text` with these pairs as the split "test"; warns of pairs that are cut."""
+        """Returns `text` with these pairs as the split "test"; warns of pairs cut or trained on."""
         check_scores(self.config.evaluate)
-        if line := cut_line(given, self.predictor):
+        tags = Tagger(self.config.data, None)
+        untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given.pairs]
+        lines = cut_line(given, self.predictor), trained_on.seen_line(folder, untagged)
+        for line in filter(None, lines):
             logger.warning(line)
         split = given_segmenter(self.config, folder, self.predictor)
         return TranslationText({"test": given.pairs}, None, further=given.further, split=split)

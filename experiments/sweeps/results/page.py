@@ -5,14 +5,17 @@ from html import escape
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from rich.table import Table
 
 from experiments.display.figure_files import save_figure
+from experiments.display.text_table import one_line
 from experiments.display.web_page import figure_svg
 from experiments.sweeps.results.figures import INK, MAX_TOLD_APART, build_figures
 from experiments.sweeps.results.notes import notes
 from experiments.sweeps.results.outcomes import Sweep, Trial
 from experiments.sweeps.results.reading import read_sweep
 from experiments.sweeps.results.table import build_table, missing, signatures, to_csv, to_markdown
+from experiments.text_io import print_table
 from transformer.storage.files import write_text
 
 CAPTIONS = {
@@ -89,7 +92,7 @@ def write_results(
     command: str,
     baseline: int | None,
 ) -> list[Path]:
-    """Writes what a sweep found: tables, pictures and a page of both.
+    """Writes what a sweep found: tables, pictures and a page of both; prints the main columns.
 
     Args:
       task: the name of the trials' task.
@@ -121,7 +124,22 @@ def write_results(
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")
         save_figure(figure, paths[-1], facecolor="white")
+    _print_table(sweep, title)
     return paths
+
+
+def _print_table(sweep: Sweep, title: str) -> None:
+    """Prints the leading columns of the table, and the trials that are not in it."""
+    table, names = build_table(sweep), max(1, len(sweep.keys))
+    shown = Table(title=one_line(title))
+    for column, head in enumerate(table.titles[: table.leading]):
+        shown.add_column(head, justify="left" if column < names else "right")
+    for row in table.rows:
+        shown.add_row(*(cell.text for cell in row[: table.leading]))
+    print_table(shown, names)
+    for line in missing(sweep):
+        print(f"not in the table: {line}", flush=True)
+    print(f"results.md has all {len(table.titles)} columns, notes and signatures", flush=True)
 
 
 def build_page(sweep: Sweep, figures: dict[str, Figure], title: str, command: str) -> str:

@@ -16,6 +16,7 @@ from experiments.sweeps.results.notes import notes
 from experiments.sweeps.results.outcomes import Setting, Spread, Sweep
 from experiments.sweeps.results.reading import SPLITS
 from transformer.data.held_out import is_split
+from transformer.metrics.registry import find
 
 NONE = "-"
 FORMULA = ("=", "+", "-", "@")  # what programs take for the start of one
@@ -41,10 +42,14 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Titles, and a row of as many cells for each setting of the sweep, in the same order."""
+    """Titles, and a row of as many cells for each setting of the sweep, in the same order.
+
+    The `leading` columns have the settings, their main score, and what is compared.
+    """
 
     titles: list[str]
     rows: list[list[Cell]]
+    leading: int
 
 
 def value_text(value: Any) -> str:
@@ -88,12 +93,13 @@ def build_table(sweep: Sweep) -> Table:
     columns.append((f"{CONFIDENCE:.0%} interval", [_interval(s, main) for s in spreads]))
     if sweep.baseline is not None:
         columns += _comparison_columns(sweep)
+    leading = len(columns)
     speed = dataclasses.replace(COSTS[0], title=f"{sweep.measures.unit}/s")
     for measure in (*further, speed, *COSTS[1:]):
         if sweep.has(measure.path):
             columns.append(_measure_column(sweep, measure))
     titles, cells = zip(*columns, strict=True)
-    return Table(list(titles), [list(row) for row in zip(*cells, strict=True)])
+    return Table(list(titles), [list(row) for row in zip(*cells, strict=True)], leading)
 
 
 def signatures(sweep: Sweep) -> dict[str, str]:
@@ -241,7 +247,11 @@ def _measured(setting: Setting, measure: Measure) -> Cell:
 def _interval(found: Spread | None, measure: Measure) -> Cell:
     if found is None or math.isnan(found.interval):
         return Cell(NONE)
-    low, high = found.mean - found.interval, found.mean + found.interval
+    most = find(measure.name).most
+    low, high = (
+        min(max(end, 0.0), most)
+        for end in (found.mean - found.interval, found.mean + found.interval)
+    )
     return Cell(f"{measure.show(low)} to {measure.show(high)}", low * measure.scale)
 
 

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,8 +82,7 @@ def read_earlier(init_from: str, folder: Path | None) -> Earlier | None:
     if folder and (folder / FILE).exists():
         _, earlier = _read(folder / FILE)
     elif (source / FILE).exists():
-        pairs, before = _read(source / FILE)
-        earlier = Earlier(_union(pairs, before.hashes), before.unknown)
+        earlier = _seen(source)
     else:
         earlier = Earlier(unknown=(str(source.absolute()),))
     if earlier.unknown:
@@ -110,6 +109,27 @@ def save(folder: Path, pairs: Hashes, earlier: Earlier | None) -> None:
     unknown = np.array(earlier.unknown, np.str_)
     with whole_file(path, binary=True) as file:
         np.savez(file, pairs=pairs, earlier=earlier.hashes, unknown=unknown)
+
+
+def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
+    """Returns a line with how many pairs a run, or one before it, was trained on; None for none.
+
+    Raises:
+      UserError: the run's file of its pairs is damaged.
+    """
+    count = _seen(folder).count(pairs) if (folder / FILE).exists() else None
+    if not count:
+        return None
+    return (
+        f"warning: the model was trained on {count:,} of these {len(pairs):,} pairs "
+        f"({count / len(pairs):.1%}): scores of pairs that it has not seen are lower"
+    )
+
+
+def _seen(folder: Path) -> Earlier:
+    """The training pairs of a run and of those before it."""
+    pairs, before = _read(folder / FILE)
+    return Earlier(_union(pairs, before.hashes), before.unknown)
 
 
 def among(hashes: UInt64[np.ndarray, "pairs"], known: Hashes) -> Bool[np.ndarray, "pairs"]:
