@@ -153,10 +153,10 @@ def toy_config(cache: Path, **changes):
 def without_search():
     """Evaluations of translators find empty translations meanwhile: no search is compiled."""
 
-    def translate(self, variables, lines, *_):
+    def translate(self, variables, lines, *_, **__):
         return [[BLANK] for _ in lines]
 
-    def translate_stacked(self, variables, lines, *_):
+    def translate_stacked(self, variables, lines, *_, **__):
         return [translate(self, variables, lines)] * len(jax.tree.leaves(variables)[0])
 
     with (

@@ -47,9 +47,9 @@ class BeamSearch:
         self._take = jax.jit(Search.take)
         # Of several runs, as one program.
         self._stacked = jax.jit(
-            lambda shared, stacked, source, beam_size, max_length: jax.vmap(
+            lambda shared, stacked, source, beam_size, max_length, limits: jax.vmap(
                 lambda variables: self._full_search(
-                    {**shared, **variables}, source, beam_size, max_length
+                    {**shared, **variables}, source, beam_size, max_length, limits
                 )
             )(stacked),
             static_argnums=(3, 4),
@@ -61,7 +61,8 @@ class BeamSearch:
         source: Int[np.ndarray, "B M"],
         beam_size: int,
         max_length: int,
-        searches: int = 1,
+        searches: int,
+        limits: Int[np.ndarray, "B"],
         adapts: bool = True,
     ) -> list[Hypotheses]:
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P] and [P].
@@ -69,6 +70,7 @@ class BeamSearch:
         Args:
           max_length: maximum tokens of a translation, see `max_lengths`.
           searches: how many run at the same time.
+          limits: maximum tokens of each translation, its end included, besides `max_lengths`.
           adapts: whether more programs are worth compiling after many sentences.
 
         Raises:
@@ -77,8 +79,8 @@ class BeamSearch:
         many = adapts and self._before[source.shape[1]] >= MANY
         self._before[source.shape[1]] += len(source)
         steps = min(FIRST_ROOM if many else source.shape[1] + ROOM, max_length)
-        source = divide(variables, source)
-        search = self._start(variables, source, beam_size, steps, max_length, searches)
+        source, limits = divide(variables, source), divide(variables, limits)
+        search = self._start(variables, source, beam_size, steps, max_length, searches, limits)
         rows, hypotheses = np.arange(len(source)), {}
         while True:
             shrinks = many and len(rows) >= SHRINK * MIN_ROWS
@@ -117,8 +119,9 @@ class BeamSearch:
           length: of the sources, a static one.
         """
         source = divide(variables, np.full((rows, length), PAD_ID, np.int32))
+        limits = divide(variables, np.full(rows, max_length, np.int32))
         steps = min(length + ROOM, max_length)
-        search = self._start(variables, source, beam_size, steps, max_length, searches)
+        search = self._start(variables, source, beam_size, steps, max_length, searches, limits)
         self._continue(variables, search, beam_size, 0)  # blank sentences take no step
         while steps < max_length:
             steps = min(2 * steps, max_length)
@@ -132,24 +135,25 @@ class BeamSearch:
         source: Int[np.ndarray, "B M"],
         beam_size: int,
         max_length: int,
+        limits: Int[np.ndarray, "B"],
     ) -> Hypotheses:
-        """Returns the hypotheses of all sentences, of each of several runs.
+        """Returns the hypotheses of all sentences, of each of several runs; see `search`.
 
         Args:
           shared: variables that all runs share.
           stacked: the others, with a leading axis of runs.
         """
-        return jax.device_get(self._stacked(shared, stacked, source, beam_size, max_length))
+        found = self._stacked(shared, stacked, source, beam_size, max_length, limits)
+        return jax.device_get(found)
 
     def _start_search(
-        self, variables, source, beam_size: int, steps: int, max_length: int, searches: int = 1
+        self, variables, source, beam_size: int, steps: int, max_length: int, searches: int, limits
     ) -> Search:
         mask = source != PAD_ID
         cache = self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
         self._check(cache, len(source), beam_size, steps, searches)
-        return start_search(
-            cache, self.max_lengths(mask.sum(axis=1), max_length), self._rule(beam_size), steps
-        )
+        max_lengths = jnp.minimum(self.max_lengths(mask.sum(axis=1), max_length), limits)
+        return start_search(cache, max_lengths, self._rule(beam_size), steps)
 
     def _continue_search(self, variables, search: Search, beam_size: int, keep) -> Search:
         def step(tokens, cache):
@@ -157,8 +161,8 @@ class BeamSearch:
 
         return continue_search(step, search, self._rule(beam_size), keep)
 
-    def _full_search(self, variables, source, beam_size: int, max_length: int) -> Hypotheses:
-        search = self._start_search(variables, source, beam_size, max_length, max_length)
+    def _full_search(self, variables, source, beam_size: int, max_length: int, limits):
+        search = self._start_search(variables, source, beam_size, max_length, max_length, 1, limits)
         return self._continue_search(variables, search, beam_size, 0).done
 
     def max_lengths(self, lengths: Int[jax.Array, "B"], max_length: int) -> Int[jax.Array, "B"]:

@@ -51,6 +51,7 @@ class Translator(PairPredictor):
         done: Callable[[int], None] = lambda count: None,
         num_best: int | None = None,
         rows: int | None = None,
+        limits: Sequence[int] | None = None,
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
 
@@ -67,6 +68,7 @@ class Translator(PairPredictor):
           num_best: in place of `decode.num_best`.
           rows: of every batch, for which `prepare_rows` has compiled; by default, they depend on
             the number of lines.
+          limits: maximum tokens of each translation, its end included, if below those of `decode`.
 
         Raises:
           RunError: a line's scores are not finite.
@@ -75,7 +77,9 @@ class Translator(PairPredictor):
         left, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, left + 1)
         search = functools.partial(self._search.search, adapts=rows is None)
-        for members, found in self._decode(search, variables, lines, beam_size, numbers, rows):
+        for members, found in self._decode(
+            search, variables, lines, beam_size, numbers, rows, limits
+        ):
             for row, i in enumerate(members):
                 results[i] = read_hypotheses(found[row], self.target_tokenizer, most)
                 if not results[i]:
@@ -93,9 +97,9 @@ class Translator(PairPredictor):
 
         def search(length: int) -> None:
             blank = np.full((1, length), PAD_ID, np.int32)  # which takes no step
-            self._search.search(
-                variables, blank, beam_size, self._max_target_length(length), workers
-            )
+            max_length = self._max_target_length(length)
+            limits = np.full(1, max_length, np.int32)
+            self._search.search(variables, blank, beam_size, max_length, workers, limits)
 
         compile_ahead(search, self.max_length)
 
@@ -111,23 +115,25 @@ class Translator(PairPredictor):
         lines: Sequence[str],
         beam_size: int | None = None,
         shared: Mapping[str, Any] | None = None,
+        limits: Sequence[int] | None = None,
     ) -> list[list[list[Translation]]]:
         """Returns the translations of `translate` for each of several runs.
 
         Args:
           variables: of all runs, stacked on a leading axis.
           shared: variables that all runs share.
+          limits: see `translate`.
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
 
-        def search(variables, source, beam_size, max_length, *_):
+        def search(variables, source, beam_size, max_length, _, limits):
             return self._search.search_stacked(
-                shared or {}, variables, source, beam_size, max_length
+                shared or {}, variables, source, beam_size, max_length, limits
             )
 
         for rows, found in self._decode(
-            search, variables, lines, beam_size, range(1, len(lines) + 1)
+            search, variables, lines, beam_size, range(1, len(lines) + 1), limits=limits
         ):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
@@ -170,6 +176,7 @@ class Translator(PairPredictor):
         beam_size: int | None,
         numbers: Sequence[int] | None,
         rows: int | None = None,
+        limits: Sequence[int] | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the lines that were decoded together, without blank ones, and what is found."""
         encoded = self._encode_lines(self.source_tokenizer, lines, numbers)
@@ -187,7 +194,10 @@ class Translator(PairPredictor):
             rows, length = batch
             source = make_batch([encoded[i] for i in rows], [], size, length).source
             max_length = self._max_target_length(length)
-            return rows, search(variables, source, beam_size, max_length, workers)
+            own = np.full(size, max_length, np.int32)
+            if limits is not None:
+                own[: len(rows)] = [limits[i] for i in rows]
+            return rows, search(variables, source, beam_size, max_length, workers, own)
 
         yield from each(run, batches, workers)
 

@@ -263,6 +263,8 @@ def _compare(
                 if what == BEST and recorded:
                     found[tuple(steps)] = scores[steps[0]]
                 elif tuple(steps) not in found:
+                    described = _described({"what": what, "steps": steps})
+                    logger.info(f"scoring {described} on validation ...")
                     weights = checkpoints.restore_weights(steps, template)
                     measured = task.evaluate(weights, "validation", final=False)
                     del weights  # two trees in memory are enough
