@@ -325,7 +325,9 @@ def _evaluate() -> ConfigDict:
     evaluate.checkpoint = "auto"
     evaluate.average_last_n = 1  # checkpoints
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
-    evaluate.max_sentences = 500  # decoded during training; final scores use all
+    # Decoded during training, each up to 1.5 times its reference's tokens and 5; final scores use
+    # all.
+    evaluate.max_sentences = 500
     # Attention snapshots, saved at each evaluation in attention_snapshots/, but not by runs of a
     # sweep: statistics over this many validation texts (0: no snapshots), and the weights of this
     # many of them.

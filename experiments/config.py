@@ -4,15 +4,14 @@ It imports no model, so that a misspelt key is answered before jax has started.
 """
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import inspect
 import json
 import re
+import runpy
 import sys
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -73,47 +72,24 @@ def read_experiment(name: str) -> Experiment:
         raise UserError(
             f"the config {path} is not a file: configs/ holds those that come with this"
         )
-    with _naming(f"the config {path}"):
-        module = _execute(path)
+    with executed(path) as module:
         config = complete(module.get_config(*argument))
         trials = list(_call(module.sweep, argument)) if hasattr(module, "sweep") else None
         return Experiment(config, trials, module.space() if hasattr(module, "space") else None)
 
 
-def execute_module(name: str) -> None:
-    """Executes a file, which registers variants.
-
-    Raises:
-      UserError: there is no such file, or it fails.
-    """
-    if not (path := Path(name).expanduser()).is_file():
-        raise UserError(f"--module={name} is not a file: name the one that registers a variant")
-    with _naming(f"--module={name}"):
-        _execute(path)
-
-
-def _execute(path: Path) -> ModuleType:
-    """The module of a file, which can import those beside it, as a script can."""
-    loader = importlib.machinery.SourceFileLoader("config", str(path))  # whatever it ends in
-    spec = importlib.util.spec_from_loader("config", loader)
-    assert spec is not None, "a loader was given"
-    module = importlib.util.module_from_spec(spec)
-    sys.path.append(str(path.parent.absolute()))
-    loader.exec_module(module)
-    return module
-
-
 @contextlib.contextmanager
-def _naming(file: str) -> Iterator[None]:
-    """Names the file in its errors; it is a program, and may fail in any way."""
+def executed(path: Path) -> Iterator[Any]:
+    """Yields the module of a file, which may import those beside it, as a script may."""
+    sys.path.append(str(path.parent.absolute()))
     try:
-        yield
-    except Exception as error:
+        yield types.SimpleNamespace(**runpy.run_path(str(path), run_name="config"))
+    except Exception as error:  # the file is a program, and may fail in any way
         # A locked config lists all that it has.
         text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         text = " ".join(text.split())
-        raise UserError(f"{file} cannot be used: {kind}{text}") from None
+        raise UserError(f"the config {path} cannot be used: {kind}{text}") from None
 
 
 def _find(name: str) -> Path:

@@ -12,7 +12,6 @@ import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from transformer import signals
@@ -89,10 +88,9 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's
         return "a path begins with ~, and there is no such home: write it in full"
     frames = traceback.extract_tb(error.__traceback__)
-    if frames and Path(frames[-1].filename).name == "xla_bridge.py":  # where jax starts its devices
-        platforms = os.environ.get("JAX_PLATFORMS")
-        what = one_line(str(error)) or "none was found"
-        return f"no device of JAX_PLATFORMS={platforms} can be used ({what}): unset it, or set cpu"
+    if frames and frames[-1].filename.endswith("xla_bridge.py"):  # where jax starts its devices
+        platforms = one_line(os.environ.get("JAX_PLATFORMS", ""))
+        return f"JAX_PLATFORMS={platforms} finds no such device here: unset it, or set it to cpu"
     if isinstance(error, OSError):
         what = one_line(f"{error.filename or place}: {error.strerror or error}")
         general = "check the path, its permissions and the space on its disk"

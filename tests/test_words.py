@@ -140,7 +140,11 @@ def flags_named(program: str) -> list[str]:
 
 
 # A whole command to type, and its flags.
-COMMANDS = {"transformer/data/files/locate.py": 2, "transformer/trials.py": 1}
+COMMANDS = {
+    "transformer/data/files/locate.py": 2,
+    "transformer/storage/variants.py": 1,
+    "transformer/trials.py": 1,
+}
 
 
 def test_messages_of_the_library_name_arguments_and_keys_and_no_flags():

@@ -263,11 +263,16 @@ class Trainer:
         for run in chosen:
             run.begin_evaluation(step)
         self._spend()
-        params = state.ema or state.params
+        params, before = state.ema or state.params, chosen[0].progress.seconds
         try:
             scores = self._try(lambda: self._scores(params), f"evaluation at step {step}", progress)
             if scores is None:
                 return True
+            if 0 < chosen[0].config.train.minutes * 6 < chosen[0].progress.seconds - before:
+                logger.warning(
+                    "warning: the evaluation took more than a tenth of config.train.minutes: lower "
+                    "config.evaluate.max_sentences, or raise config.train.evaluate_every"
+                )
             self._snapshot(step, params, which, progress)
             numbers = [self.runs[i].record(step, scores[i]) for i in which]
         except (StoppedError, UserError, OSError):  # no fault of the evaluation

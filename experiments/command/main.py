@@ -7,6 +7,7 @@ nothing. Any key of the config is a flag: `--config.model.num_heads=4`.
 
 import dataclasses
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 from absl import flags
@@ -52,10 +53,11 @@ def main(argv: list[str]) -> int:
 def _run(argv: list[str]) -> int:
     overrides = parse(argv, FLAGS)
     # Imported here, so that a misspelt flag or key is answered before jax has started.
-    from experiments.config import execute_module, read_given
+    from experiments.config import executed, read_given
 
     if FLAGS.module is not None:
-        execute_module(FLAGS.module)
+        with executed(Path(FLAGS.module).expanduser()):  # registers a variant
+            pass
     experiment = read_given(FLAGS.config, overrides)
     from experiments.command.command import Command, execute
 

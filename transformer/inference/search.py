@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
@@ -41,36 +40,36 @@ class BeamSearch:
     def __init__(self, model: Architecture, decode: ConfigDict):
         self._model, self._decode = model, decode
         self._before: collections.Counter[int] = collections.Counter()  # sentences by length
-        self._start = jax.jit(self._start_search, static_argnums=(2, 3, 4, 5))
+        self._start = jax.jit(self._start_search, static_argnums=(3, 4, 5))
         self._continue = jax.jit(self._continue_search, static_argnums=2)
         self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
         self._take = jax.jit(Search.take)
         # Of several runs, as one program.
         self._stacked = jax.jit(
-            lambda shared, stacked, source, beam_size, max_length, limits: jax.vmap(
+            lambda shared, stacked, source, limits, beam_size, max_length: jax.vmap(
                 lambda variables: self._full_search(
-                    {**shared, **variables}, source, beam_size, max_length, limits
+                    {**shared, **variables}, source, limits, beam_size, max_length
                 )
             )(stacked),
-            static_argnums=(3, 4),
+            static_argnums=(4, 5),
         )
 
     def search(
         self,
         variables: Variables,
         source: Int[np.ndarray, "B M"],
+        limits: Int[np.ndarray, "B"],
         beam_size: int,
         max_length: int,
-        searches: int,
-        limits: Int[np.ndarray, "B"],
+        searches: int = 1,
         adapts: bool = True,
     ) -> list[Hypotheses]:
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P] and [P].
 
         Args:
-          max_length: maximum tokens of a translation, see `max_lengths`.
+          limits: maximum tokens of each translation, its end included; 0 where there is none.
+          max_length: at least the largest of these, and a static number.
           searches: how many run at the same time.
-          limits: maximum tokens of each translation, its end included, besides `max_lengths`.
           adapts: whether more programs are worth compiling after many sentences.
 
         Raises:
@@ -80,7 +79,7 @@ class BeamSearch:
         self._before[source.shape[1]] += len(source)
         steps = min(FIRST_ROOM if many else source.shape[1] + ROOM, max_length)
         source, limits = divide(variables, source), divide(variables, limits)
-        search = self._start(variables, source, beam_size, steps, max_length, searches, limits)
+        search = self._start(variables, source, limits, beam_size, steps, searches)
         rows, hypotheses = np.arange(len(source)), {}
         while True:
             shrinks = many and len(rows) >= SHRINK * MIN_ROWS
@@ -119,9 +118,9 @@ class BeamSearch:
           length: of the sources, a static one.
         """
         source = divide(variables, np.full((rows, length), PAD_ID, np.int32))
-        limits = divide(variables, np.full(rows, max_length, np.int32))
+        limits = divide(variables, np.zeros(rows, np.int32))
         steps = min(length + ROOM, max_length)
-        search = self._start(variables, source, beam_size, steps, max_length, searches, limits)
+        search = self._start(variables, source, limits, beam_size, steps, searches)
         self._continue(variables, search, beam_size, 0)  # blank sentences take no step
         while steps < max_length:
             steps = min(2 * steps, max_length)
@@ -133,27 +132,25 @@ class BeamSearch:
         shared: Variables,
         stacked: Variables,
         source: Int[np.ndarray, "B M"],
+        limits: Int[np.ndarray, "B"],
         beam_size: int,
         max_length: int,
-        limits: Int[np.ndarray, "B"],
     ) -> Hypotheses:
-        """Returns the hypotheses of all sentences, of each of several runs; see `search`.
+        """Returns the hypotheses of all sentences, of each of several runs.
 
         Args:
           shared: variables that all runs share.
           stacked: the others, with a leading axis of runs.
         """
-        found = self._stacked(shared, stacked, source, beam_size, max_length, limits)
-        return jax.device_get(found)
+        return jax.device_get(self._stacked(shared, stacked, source, limits, beam_size, max_length))
 
     def _start_search(
-        self, variables, source, beam_size: int, steps: int, max_length: int, searches: int, limits
+        self, variables, source, limits, beam_size: int, steps: int, searches: int = 1
     ) -> Search:
         mask = source != PAD_ID
         cache = self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
         self._check(cache, len(source), beam_size, steps, searches)
-        max_lengths = jnp.minimum(self.max_lengths(mask.sum(axis=1), max_length), limits)
-        return start_search(cache, max_lengths, self._rule(beam_size), steps)
+        return start_search(cache, limits, self._rule(beam_size), steps)
 
     def _continue_search(self, variables, search: Search, beam_size: int, keep) -> Search:
         def step(tokens, cache):
@@ -161,14 +158,9 @@ class BeamSearch:
 
         return continue_search(step, search, self._rule(beam_size), keep)
 
-    def _full_search(self, variables, source, beam_size: int, max_length: int, limits):
-        search = self._start_search(variables, source, beam_size, max_length, max_length, 1, limits)
+    def _full_search(self, variables, source, limits, beam_size: int, steps: int) -> Hypotheses:
+        search = self._start_search(variables, source, limits, beam_size, steps)
         return self._continue_search(variables, search, beam_size, 0).done
-
-    def max_lengths(self, lengths: Int[jax.Array, "B"], max_length: int) -> Int[jax.Array, "B"]:
-        """Returns the maximum tokens of a translation for sources of these lengths; 0 for none."""
-        max_lengths = self._decode.max_ratio * lengths + self._decode.max_extra
-        return jnp.where(lengths > 0, jnp.clip(max_lengths.astype(jnp.int32), 1, max_length), 0)
 
     def _rule(self, beam_size: int) -> Rule:
         penalty = self._decode.length_penalty, self._decode.alpha

@@ -77,9 +77,8 @@ class Translator(PairPredictor):
         left, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, left + 1)
         search = functools.partial(self._search.search, adapts=rows is None)
-        for members, found in self._decode(
-            search, variables, lines, beam_size, numbers, rows, limits
-        ):
+        how = beam_size, numbers, rows, limits
+        for members, found in self._decode(search, variables, lines, *how):
             for row, i in enumerate(members):
                 results[i] = read_hypotheses(found[row], self.target_tokenizer, most)
                 if not results[i]:
@@ -97,9 +96,8 @@ class Translator(PairPredictor):
 
         def search(length: int) -> None:
             blank = np.full((1, length), PAD_ID, np.int32)  # which takes no step
-            max_length = self._max_target_length(length)
-            limits = np.full(1, max_length, np.int32)
-            self._search.search(variables, blank, beam_size, max_length, workers, limits)
+            most, limits = self._max_target_length(length), np.zeros(1, np.int32)
+            self._search.search(variables, blank, limits, beam_size, most, workers)
 
         compile_ahead(search, self.max_length)
 
@@ -122,15 +120,12 @@ class Translator(PairPredictor):
         Args:
           variables: of all runs, stacked on a leading axis.
           shared: variables that all runs share.
-          limits: see `translate`.
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
 
-        def search(variables, source, beam_size, max_length, _, limits):
-            return self._search.search_stacked(
-                shared or {}, variables, source, beam_size, max_length, limits
-            )
+        def search(variables, *how):
+            return self._search.search_stacked(shared or {}, variables, *how[:-1])
 
         for rows, found in self._decode(
             search, variables, lines, beam_size, range(1, len(lines) + 1), limits=limits
@@ -193,11 +188,11 @@ class Translator(PairPredictor):
         def run(batch: tuple[list[int], int]) -> tuple[list[int], Any]:
             rows, length = batch
             source = make_batch([encoded[i] for i in rows], [], size, length).source
-            max_length = self._max_target_length(length)
-            own = np.full(size, max_length, np.int32)
-            if limits is not None:
-                own[: len(rows)] = [limits[i] for i in rows]
-            return rows, search(variables, source, beam_size, max_length, workers, own)
+            most, own = self._max_target_length(length), np.zeros(size, np.int32)
+            for row, i in enumerate(rows):
+                limit = self._max_target_length(lengths[i])
+                own[row] = min(limit, limits[i]) if limits else limit
+            return rows, search(variables, source, own, beam_size, most, workers)
 
         yield from each(run, batches, workers)
 

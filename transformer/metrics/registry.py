@@ -50,11 +50,6 @@ class Metric:
     final: bool = False
 
     @property
-    def most(self) -> float:
-        """The highest possible value in the files; all metrics are 0 or more."""
-        return 100.0 / self.scale if self.higher_is_better or self.unit == "%" else math.inf
-
-    @property
     def label(self) -> str:
         """Title and unit, for an axis."""
         return f"{self.title} ({self.unit})" if self.unit else self.title

@@ -17,15 +17,12 @@ from transformer.storage.files import write_json
 from transformer.storage.reading import Each, read_json
 
 FILE = "variants.json"
-SHOWN = 12  # digits of a digest
-SOURCES: dict[str, dict[str, str]] = {}  # by name of a variant: what registered it here
-
-logger = logging.getLogger(__name__)
+SOURCES: dict[str, str] = {}  # by name of a variant: the file that registered it, and its digest
 V = TypeVar("V")
 
 
 class Registry(dict[str, V]):
-    """Values by name; a name that is added later is remembered with the file that added it."""
+    """Values by name; of one that is added later, the file that adds it is remembered."""
 
     def __setitem__(self, name: str, value: V) -> None:
         super().__setitem__(name, value)
@@ -34,7 +31,7 @@ class Registry(dict[str, V]):
             frame = frame.f_back
         path = Path(frame.f_code.co_filename)
         content = path.read_bytes() if path.is_file() else b""  # of a notebook's cell
-        SOURCES[name] = {"file": str(path), "sha256": hashlib.sha256(content).hexdigest()}
+        SOURCES[name] = f"{path} with sha256 {hashlib.sha256(content).hexdigest()}"
 
 
 def save(folder: Path, content: Any) -> None:
@@ -50,22 +47,19 @@ def check(folder: Path) -> None:
     Raises:
       UserError: one is not.
     """
-    if not (path := folder / FILE).exists():
-        return
-    for name, there in read_json(path, Each({"file": str, "sha256": str}), "restore it").items():
-        file, digest = there["file"], there["sha256"][:SHOWN]
+    path = folder / FILE
+    for name, there in read_json(path, Each(str), "restore it").items() if path.exists() else ():
         if (here := SOURCES.get(name)) is None:
             raise UserError(
-                f"{folder} needs {name!r}, which {file} (sha256 {digest}) registered: "
-                f"--module={file} runs that file first; in Python, import it first"
+                f"{folder} needs {name!r}, which {there} registered: --module=FILE runs such a "
+                "file first; in Python, import it first"
             )
-        if here["sha256"] != there["sha256"]:
+        if here.split()[-1] != there.split()[-1]:
             _warn_once(
-                f"warning: {name!r} was registered by {file} (sha256 {digest}) in the training, "
-                f"and now by {here['file']} (sha256 {here['sha256'][:SHOWN]}): is it the same?"
+                f"warning: {name!r} of the training was registered by {there}, now by {here}"
             )
 
 
 @functools.cache  # all trials of a sweep have it
 def _warn_once(line: str) -> None:
-    logger.warning(line)
+    logging.getLogger(__name__).warning(line)

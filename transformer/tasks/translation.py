@@ -169,15 +169,12 @@ class TranslationTask(TokenTask):
         Of several corpora, those of the test set also have `parts`, the final scores of each.
 
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
-        `evaluate.training_beam_size`, each sentence up to one and a half times its reference's
-        tokens and five; the final one decodes all, with `decode.beam_size`.
+        `evaluate.training_beam_size`, each up to one and a half times its reference's tokens and
+        five; the final one decodes all, with `decode.beam_size`.
         """
         pairs = self.decoded_pairs(split, final)
-        config = self.config
-        beam_size = config.decode.beam_size if final else config.evaluate.training_beam_size
         variables = {"params": params}
-        limits = None if final else self._limits(pairs)
-        best = self._translate(variables, [pair.source for pair in pairs], beam_size, limits)
+        best = self._translate(variables, pairs, final)
         scores = self._scores(variables, split, pairs, best, final)
         if final and split == "test" and len(parts := self._parts(split)) > 1:
             rest = iter(best)
@@ -189,14 +186,13 @@ class TranslationTask(TokenTask):
         return scores
 
     def _translate(
-        self,
-        variables: Variables,
-        sources: Sequence[str],
-        beam_size: int,
-        limits: Sequence[int] | None,
+        self, variables: Variables, pairs: Sequence[Pair], final: bool
     ) -> list[list[Translation]]:
         """The best translation of each segment of each source."""
-        segments = [self.text.split(source, number) for number, source in enumerate(sources, 1)]
+        config = self.config
+        beam_size = config.decode.beam_size if final else config.evaluate.training_beam_size
+        limits = None if final else self._limits(pairs)
+        segments = [self.text.split(pair.source, number) for number, pair in enumerate(pairs, 1)]
         numbers = [number for number, own in enumerate(segments, 1) for _ in own]
         flat = list(itertools.chain.from_iterable(segments))
         found = iter(
@@ -207,10 +203,7 @@ class TranslationTask(TokenTask):
         return [[next(found)[0] for _ in own] for own in segments]
 
     def _limits(self, pairs: Sequence[Pair]) -> list[int]:
-        """The maximum tokens of each translation in evaluations during training.
-
-        A model that has learnt little never ends a translation, and would need most time.
-        """
+        """Bounds translations during training, which a model that has learnt little never ends."""
         encoded = self.predictor.target_tokenizer.encode([pair.target for pair in pairs])
         return [len(ids) * 3 // 2 + 5 for ids in encoded]
 

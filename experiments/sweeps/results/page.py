@@ -129,16 +129,16 @@ def write_results(
 
 
 def _print_table(sweep: Sweep, title: str) -> None:
-    """Prints the leading columns of the table, and the trials that are not in it."""
+    """Prints the columns of the table up to the further scores."""
     table, names = build_table(sweep), max(1, len(sweep.keys))
-    shown = Table(title=one_line(title))
-    for column, head in enumerate(table.titles[: table.leading]):
-        shown.add_column(head, justify="left" if column < names else "right")
+    further = [measure.title for measure in sweep.scores[1:]]
+    count = next((i for i, name in enumerate(table.titles) if name in further), None)
+    shown = Table(*table.titles[:count], title=one_line(title))
+    for column in shown.columns[names:]:
+        column.justify = "right"
     for row in table.rows:
-        shown.add_row(*(cell.text for cell in row[: table.leading]))
+        shown.add_row(*(cell.text for cell in row[:count]))
     print_table(shown, names)
-    for line in missing(sweep):
-        print(f"not in the table: {line}", flush=True)
     print(f"results.md has all {len(table.titles)} columns, notes and signatures", flush=True)
 
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from experiments.display.text_table import ENDS_OF_LINES, markdown_table, markdown_text, one_line
 from experiments.measures.registry import Measure
 from experiments.measures.significance import CONFIDENCE, Difference, p_text
@@ -42,14 +44,10 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Titles, and a row of as many cells for each setting of the sweep, in the same order.
-
-    The `leading` columns have the settings, their main score, and what is compared.
-    """
+    """Titles, and a row of as many cells for each setting of the sweep, in the same order."""
 
     titles: list[str]
     rows: list[list[Cell]]
-    leading: int
 
 
 def value_text(value: Any) -> str:
@@ -93,13 +91,12 @@ def build_table(sweep: Sweep) -> Table:
     columns.append((f"{CONFIDENCE:.0%} interval", [_interval(s, main) for s in spreads]))
     if sweep.baseline is not None:
         columns += _comparison_columns(sweep)
-    leading = len(columns)
     speed = dataclasses.replace(COSTS[0], title=f"{sweep.measures.unit}/s")
     for measure in (*further, speed, *COSTS[1:]):
         if sweep.has(measure.path):
             columns.append(_measure_column(sweep, measure))
     titles, cells = zip(*columns, strict=True)
-    return Table(list(titles), [list(row) for row in zip(*cells, strict=True)], leading)
+    return Table(list(titles), [list(row) for row in zip(*cells, strict=True)])
 
 
 def signatures(sweep: Sweep) -> dict[str, str]:
@@ -247,11 +244,9 @@ def _measured(setting: Setting, measure: Measure) -> Cell:
 def _interval(found: Spread | None, measure: Measure) -> Cell:
     if found is None or math.isnan(found.interval):
         return Cell(NONE)
-    most = find(measure.name).most
-    low, high = (
-        min(max(end, 0.0), most)
-        for end in (found.mean - found.interval, found.mean + found.interval)
-    )
+    metric, ends = find(measure.name), (found.mean - found.interval, found.mean + found.interval)
+    bounded = metric.higher_is_better or metric.unit == "%"
+    low, high = np.clip(ends, 0.0, 100 / metric.scale if bounded else math.inf).tolist()
     return Cell(f"{measure.show(low)} to {measure.show(high)}", low * measure.scale)
 
 

@@ -112,6 +112,18 @@ def test_a_search_that_grows_and_shrinks_finds_the_same(loaded, monkeypatch):
 # -- limits
 
 
+def test_each_translation_ends_at_its_own_limit(loaded):
+    translator, variables = loaded
+    lines, limits = ["a b c d e", "f g h i j", "k l m n o"], [2, 9, 4]
+    found = [best[0].tokens for best in translator.translate(variables, lines, 1, limits=limits)]
+    assert all(tokens <= limit for tokens, limit in zip(found, limits, strict=True))
+    alone = [best[0].tokens for best in translator.translate(variables, lines, 1)]
+    assert min(alone) > 2  # the control: without limits they are longer
+    both = jax.tree.map(lambda x: np.stack([x, x]), variables)
+    stacked = translator.translate_stacked(both, lines, 1, limits=limits)
+    assert [[best[0].tokens for best in run] for run in stacked] == [found, found]
+
+
 def test_learned_positions_are_never_overrun_in_use(tiny, said):
     config = workdir.load_config(tiny.workdir)
     config.model.positions = "learned"

@@ -82,7 +82,8 @@ def read_earlier(init_from: str, folder: Path | None) -> Earlier | None:
     if folder and (folder / FILE).exists():
         _, earlier = _read(folder / FILE)
     elif (source / FILE).exists():
-        earlier = _seen(source)
+        pairs, before = _read(source / FILE)
+        earlier = Earlier(_union(pairs, before.hashes), before.unknown)
     else:
         earlier = Earlier(unknown=(str(source.absolute()),))
     if earlier.unknown:
@@ -112,24 +113,16 @@ def save(folder: Path, pairs: Hashes, earlier: Earlier | None) -> None:
 
 
 def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
-    """Returns a line with how many pairs a run, or one before it, was trained on; None for none.
-
-    Raises:
-      UserError: the run's file of its pairs is damaged.
-    """
-    count = _seen(folder).count(pairs) if (folder / FILE).exists() else None
-    if not count:
+    """Returns a line with how many pairs a run, or one before it, was trained on; None for none."""
+    if not (folder / FILE).exists():
+        return None
+    hashes, before = _read(folder / FILE)
+    if not (count := Earlier(_union(hashes, before.hashes)).count(pairs)):
         return None
     return (
         f"warning: the model was trained on {count:,} of these {len(pairs):,} pairs "
         f"({count / len(pairs):.1%}): scores of pairs that it has not seen are lower"
     )
-
-
-def _seen(folder: Path) -> Earlier:
-    """The training pairs of a run and of those before it."""
-    pairs, before = _read(folder / FILE)
-    return Earlier(_union(pairs, before.hashes), before.unknown)
 
 
 def among(hashes: UInt64[np.ndarray, "pairs"], known: Hashes) -> Bool[np.ndarray, "pairs"]:

@@ -1,0 +1,101 @@
+"""What a new user meets first: devices, scored training pairs, tables, folders."""
+
+import types
+
+import numpy as np
+import pytest
+
+from configs import base
+from experiments.process import exit_code
+from experiments.sweeps.results.page import write_results
+from experiments.sweeps.results.reading import read_sweep
+from experiments.sweeps.results.table import build_table
+from log_lines import heard
+from sweeps import write_trial
+from transformer import workdir
+from transformer.data.cleaning.survey import pair_hash
+from transformer.data.pairs import Pair
+from transformer.data.parallel import trained_on
+from transformer.errors import UserError
+from transformer.inference.hypotheses import BLANK
+from transformer.tasks import translation
+from transformer.tasks.pair_scores import GivenPairs
+from transformer.tasks.translation import TranslationTask
+
+
+@pytest.mark.parametrize("fault", ["assert False", "raise RuntimeError('no backend')"])
+def test_a_device_that_is_not_there_ends_in_one_line(fault, monkeypatch, capsys):
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    start = compile(fault, "jax/_src/xla_bridge.py", "exec")  # as jax.devices() raises it
+    assert exit_code(lambda: exec(start), "", "") == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: JAX_PLATFORMS=cuda finds no such device here")
+    with pytest.raises(AssertionError):  # the control: an error of the program
+        exit_code(lambda: exec(compile("assert False", "other.py", "exec")), "", "")
+
+
+@pytest.mark.parametrize("tag", ["", "<2de>"])
+def test_scoring_pairs_of_the_training_text_warns_with_their_number(tag, tmp_path, monkeypatch):
+    config = base.get_config()
+    if tag:
+        config.data.corpora = ({"name": "a", "source_tag": tag},)
+    hashes = np.sort(np.array([pair_hash("a b", "c d"), pair_hash("e", "f")], np.uint64))
+    trained_on.save(tmp_path, hashes, None)
+    for name in ("cut_line", "given_segmenter"):
+        monkeypatch.setattr(translation, name, lambda *_: None)
+    task = types.SimpleNamespace(config=config, predictor=None)
+    pairs = [Pair(f"{tag} a b".strip(), "c d"), Pair(f"{tag} new".strip(), "neu")]
+    with heard() as said:
+        TranslationTask.make_given_text(task, tmp_path, GivenPairs(pairs))
+        TranslationTask.make_given_text(task, tmp_path, GivenPairs(pairs[1:]))  # the control
+    assert ["trained on 1 of these 2 pairs (50.0%)" in line for line in said] == [True]
+
+
+def test_translations_during_training_end_at_one_and_a_half_references_and_five_tokens():
+    found = []
+
+    class Words:
+        def encode(self, texts):
+            return [text.split() for text in texts]
+
+    class Predictor:
+        target_tokenizer = Words()
+
+        def translate(self, variables, lines, *_, limits: list | None):
+            found.append(limits)
+            return [[BLANK] for _ in lines]
+
+    text = translation.TranslationText({}, None)
+    task = TranslationTask.__new__(TranslationTask)
+    task.config, task.text, task.predictor = base.get_config(), text, Predictor()
+    pairs = [Pair("x", "a b c d"), Pair("y", "a")]
+    for final in (False, True):
+        task._translate({}, pairs, final)
+    assert found == [[11, 6], None]
+
+
+def test_an_interval_of_a_bounded_score_stays_within_0_and_100(tmp_path):
+    trials = [write_trial(tmp_path, n, {"seed": n}, errors=n / 20) for n in range(2)]
+    table = build_table(sweep := read_sweep("translation", trials))
+    cells = dict(zip(table.titles, table.rows[0], strict=True))
+    found = sweep.settings[0].over_seeds("test.bleu")
+    assert found.mean + found.interval > 100  # the control
+    assert cells["95% interval"].text.endswith(" to 100.00")
+
+
+def test_a_sweep_prints_the_columns_that_matter_and_names_the_file_of_all(tmp_path, capsys):
+    trials = [write_trial(tmp_path, n, {"model.positions": "split", "seed": n}) for n in range(2)]
+    write_results("translation", trials, tmp_path / "answer", "my sweep", "c", None)
+    out = capsys.readouterr().out
+    assert "positions" in out
+    assert "95% interval" in out
+    assert "chrF" not in out
+    assert "results.md has all" in out
+
+
+@pytest.mark.parametrize("name", ["7", "07", "007"])
+def test_a_trial_is_named_by_its_number_in_any_form(name, tmp_path):
+    (tmp_path / "trials/007").mkdir(parents=True)
+    assert workdir.run_folder(tmp_path / "trials" / name) == tmp_path / "trials/007"
+    with pytest.raises(UserError, match="no run"):
+        workdir.load_config(workdir.run_folder(tmp_path / "trials/8"))
