@@ -136,12 +136,13 @@ def test_where_averaging_helps_the_mean_is_used_and_where_it_harms_the_best(
         scores = {each["what"]: each["score"] for each in choice["candidates"]}
         assert choice["steps"] == steps
         assert (scores["last"] < scores["best"]) == (folder == averaging_helps)
-        assert len(said) == 1
-        assert said[0].startswith(
+        assert said[0] == "scoring the mean of the last 3 on validation ..."
+        assert len(said) == 2
+        assert said[1].startswith(
             "using the mean of the last 3" if len(steps) > 1 else "using the b"
         )
-        assert f"{scores['best']:.4g} loss" in said[0]
-        assert f"{scores['last']:.4g} loss" in said[0]
+        assert f"{scores['best']:.4g} loss" in said[1]
+        assert f"{scores['last']:.4g} loss" in said[1]
         assert choice.items() <= json.loads((folder / "weights.json").read_text()).items()
         found, found_steps, lines = used(folder, config)
         assert (found_steps, lines) == (steps, [])
@@ -199,7 +200,8 @@ def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps, said):
     task, config, _ = run
     (averaging_helps / "checkpoints" / "2" / "checkpoint.json").write_text("{")
     choice = weights.choose(task, config, averaging_helps)
-    assert said[0].startswith("checkpoint 2 is damaged")
+    assert said[0] == "scoring the mean of the last 3 on validation ..."
+    assert said[1].startswith("checkpoint 2 is damaged")
     assert choice["candidates"]
     assert all(2 not in each["steps"] for each in choice["candidates"])
     (averaging_helps / "weights.json").unlink()

@@ -114,11 +114,12 @@ def test_a_search_that_grows_and_shrinks_finds_the_same(loaded, monkeypatch):
 
 def test_each_translation_ends_at_its_own_limit(loaded):
     translator, variables = loaded
-    lines, limits = ["a b c d e", "f g h i j", "k l m n o"], [2, 9, 4]
+    lines, limits = ["a b c d e", "f g h i j", "k l m n o"], [9, 3, 4]
     found = [best[0].tokens for best in translator.translate(variables, lines, 1, limits=limits)]
     assert all(tokens <= limit for tokens, limit in zip(found, limits, strict=True))
     alone = [best[0].tokens for best in translator.translate(variables, lines, 1)]
-    assert min(alone) > 2  # the control: without limits they are longer
+    assert found[1:] == [3, 4]
+    assert min(alone[1:]) > 4  # the control: without limits they are longer
     both = jax.tree.map(lambda x: np.stack([x, x]), variables)
     stacked = translator.translate_stacked(both, lines, 1, limits=limits)
     assert [[best[0].tokens for best in run] for run in stacked] == [found, found]
