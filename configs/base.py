@@ -207,7 +207,9 @@ def _tokenizer() -> ConfigDict:
     tokenizer.character_coverage = 1.0  # fraction of the text's characters that get a subword
     # bpe, unigram: 256 subwords spell all other characters in bytes, which are unknown otherwise.
     tokenizer.byte_fallback = False
-    tokenizer.normalization = "nmt_nfkc"  # sentencepiece rule name; nmt_nfkc_cf also folds case
+    # sentencepiece's rule by which sources, and texts to classify, are read; nmt_nfkc_cf also folds
+    # case. Targets, and texts of language models, keep their characters in NFC.
+    tokenizer.normalization = "nmt_nfkc"
     tokenizer.max_sentences = 2_000_000  # sample of the training text that trains the tokenizer
     tokenizer.split_digits = False  # each digit is a subword of its own
     # Strings that are always one subword and come back as they are, such as "{name}" or "<URL>".
@@ -222,8 +224,7 @@ def _tokenizer() -> ConfigDict:
     # the target's if not joint; '' trains one.
     tokenizer.model = ""
     tokenizer.target_model = ""
-    # Blanks and ends of lines are tokens as they stand, for language models of running text;
-    # `normalization` should be identity then.
+    # Blanks and ends of lines are tokens as they stand, for language models of running text.
     tokenizer.keep_spaces = False
     return tokenizer
 

@@ -49,7 +49,6 @@ def get_config(size: str = "cpu"):
     config.data.max_tokens = context
     config.tokenizer.kind = "char"
     config.tokenizer.vocab_size = 1000
-    config.tokenizer.normalization = "identity"
     config.tokenizer.keep_spaces = True
 
     config.optimizer.name = "adamw"

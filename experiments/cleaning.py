@@ -15,7 +15,7 @@ from transformer.data.cleaning.report import FAULTS, REASONS, CleaningReport
 from transformer.data.cleaning.rules import rules_of
 from transformer.data.cleaning.survey import count_faults, duplicates, survey
 from transformer.data.corpora.settings import corpora_of, naming
-from transformer.data.pairs import Pair, strip
+from transformer.data.pairs import Pair, canonical
 from transformer.data.parallel.files import check_files, named_files
 from transformer.data.parallel.held_out_checks import HeldOutChecker
 from transformer.data.parallel.sources import open_source
@@ -95,21 +95,16 @@ def _write(pairs: Iterable[Pair], faults: bytes, checker: HeldOutChecker, place:
         sides = [files.enter_context(whole_file(place / name)) for name in KEPT]
         dropped = files.enter_context(whole_file(place / DROPPED))
         dropped.write("reason\tpair\tsource\ttarget\n")
-        for number, (pair, fault) in enumerate(zip(map(strip, pairs), faults, strict=True), 1):
+        for number, (pair, fault) in enumerate(zip(map(canonical, pairs), faults, strict=True), 1):
             if not fault:
                 checker.check(pair)
                 for file, text in zip(sides, pair[:2], strict=True):
-                    file.write(f"{_one_line(text)}\n")
+                    file.write(f"{text}\n")
                 continue
-            source, target = (_one_line(text).replace("\t", " ") for text in pair[:2])
-            dropped.write(f"{FAULTS[fault]}\t{number}\t{source}\t{target}\n")
+            dropped.write(f"{FAULTS[fault]}\t{number}\t{pair.source}\t{pair.target}\n")
             if len(examples[FAULTS[fault]]) < EXAMPLES:
                 examples[FAULTS[fault]].append(pair)
     return examples
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", " ")
 
 
 def _print(report: CleaningReport, examples: Examples) -> None:

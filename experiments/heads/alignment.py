@@ -31,9 +31,10 @@ from experiments.text_io import (
 )
 from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
 from transformer.data import held_out
+from transformer.data.characters import canonicalize
 from transformer.data.corpora.settings import parts_of
 from transformer.data.corpora.tags import Tagger
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
 from transformer.progress import line_progress
@@ -99,11 +100,11 @@ def _pairs(config: ConfigDict, folder: Path, options: Options) -> list[Pair]:
     path, tag = input_file(options.input), Tagger(config.data, options.source_tag)
     if path is None:
         parts = parts_of(config.data, "test")
-        return [pair for part in parts for pair in held_out.read_pairs(folder, part)]
+        return [canonical(p) for part in parts for p in held_out.read_pairs(folder, part)]
     return [
-        Pair(*(two_columns(tag(line, place), place, "align") if line.strip() else ("", "")))
+        canonical(Pair(*(two_columns(tag(line, place), place, "align") if seen else ("", ""))))
         for number, line in enumerate(read_lines(path), 1)
-        for place in [f"{path}, line {number}"]
+        for place, seen in [(f"{path}, line {number}", canonicalize(line))]
     ]
 
 

@@ -190,10 +190,11 @@ class LoadedRun:
             raise UserError(
                 f"evaluate has {len(sources)} texts and {counts} references: give each text one"
             )
-        for number, row in enumerate(zip(sources, *lists, strict=True), 1):
-            for reference, text in enumerate(row):
-                which = f", its reference {reference}" if reference else ""
-                refuse_blank(text, f"text {number}{which}")
+        sources, *lists = (
+            [refuse_blank(text, f"text {number}{which}") for number, text in enumerate(own, 1)]
+            for reference, own in enumerate((sources, *lists))
+            for which in [f", its reference {reference}" if reference else ""]
+        )
         given = GivenPairs(list(map(Pair, sources, lists[0])), lists[1:])
         task = TranslationTask.from_folder(self.folder, self.config, given)
         task.predictor = predictor  # which has compiled programs

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from ml_collections import ConfigDict
 
+from transformer.data.characters import RULE
 from transformer.data.files.locate import training_text
 from transformer.data.token_store import (
     ArrayWriter,
@@ -44,6 +45,7 @@ class TokenizerText:
       lines: restartable; read only if there is no tokenizer for it yet.
       fingerprint: of the lines.
       count: how many lines there are.
+      reads: by the sides that lines are of in turn, whether they are only read, not written too.
       saved: a run's tokenizer, used if it was trained on this text.
       initial: the tokenizer of the run that this one starts from, if it is kept or grows.
       symbols: strings that are always one token, in addition to those of the settings.
@@ -52,6 +54,7 @@ class TokenizerText:
     lines: Iterable[str]
     fingerprint: str
     count: int
+    reads: tuple[bool, ...]
     saved: Path | None = None
     initial: Path | None = None
     symbols: Sequence[str] = ()
@@ -183,7 +186,7 @@ def prepare(
     data: ConfigDict,
     settings: ConfigDict,
 ) -> tuple[list[Tokenizer], Encoded]:
-    """Returns the tokenizers and the encoded training text, from the cache if they are there.
+    """Returns the tokenizer of each side and the encoded training text, perhaps from the cache.
 
     Args:
       texts: the text that each tokenizer is trained on.
@@ -198,7 +201,7 @@ def prepare(
       UserError: a vocabulary does not suit the text, or too many tokens are unknown.
     """
     cache = cache_folder(data)
-    tokenizers = [
+    found = [
         adopt_tokenizer(model, with_symbols(settings, text.symbols), text.saved)
         if model
         else train_tokenizer(
@@ -207,13 +210,16 @@ def prepare(
             cache,
             text.fingerprint,
             count=text.count,
+            reads=text.reads,
             saved=text.saved,
             initial=text.initial,
             name="the training text" if data.get("corpora") else training_text(data),
         )
         for text, model in zip(texts, (settings.model, settings.target_model), strict=False)
     ]
-    described = " ".join([*map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
+    sides = zip(found, texts, strict=True)
+    tokenizers = [t if reads else t.writer() for t, text in sides for reads in text.reads]
+    described = " ".join([RULE, *map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
     folder = cache / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
     encoded = Encoded.from_arrays(
         cached_arrays(folder, lambda partial: encode(tokenizers, partial).to_arrays())

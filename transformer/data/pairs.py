@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from transformer.data.characters import canonicalize
+
 
 class Pair(NamedTuple):
     """A sentence and its translation, as raw text.
@@ -15,6 +17,6 @@ class Pair(NamedTuple):
     alignment: tuple[tuple[int, int], ...] | None = None
 
 
-def strip(pair: Pair) -> Pair:
-    """Returns a pair without white space around its sides."""
-    return Pair(pair.source.strip(), pair.target.strip(), pair.alignment)
+def canonical(pair: Pair) -> Pair:
+    """Returns a pair of canonical texts, see `canonicalize`."""
+    return Pair(canonicalize(pair.source), canonicalize(pair.target), pair.alignment)

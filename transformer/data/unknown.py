@@ -9,6 +9,10 @@ from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer
 from transformer.errors import RunError
 
 NAMED = 10  # of the lost characters or words, the most frequent
+MORE_CHARACTERS = (
+    "raise config.tokenizer.vocab_size or config.tokenizer.character_coverage, or set "
+    "config.tokenizer.byte_fallback=True with bpe or unigram"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +81,7 @@ def check_unknown(fraction: float, limit: float, lost: Lost, kept: bool = False)
       kept: whether the tokenizer is another run's, which `config.tokenizer` does not describe.
     """
     if fraction > limit:
-        fix = (
-            "raise config.tokenizer.vocab_size or config.tokenizer.character_coverage, or set "
-            "config.tokenizer.byte_fallback=True with bpe or unigram"
-        )
-        if kept:
-            fix = "set config.tokenizer.initial to grow or new"
+        fix = "set config.tokenizer.initial to grow or new" if kept else MORE_CHARACTERS
         raise RunError(
             f"{fraction:.1%} of the training tokens are unknown, more than "
             f"data.max_oov_rate={limit:.1%} ({lost}): {fix}"

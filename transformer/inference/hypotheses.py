@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from transformer.data.characters import canonicalize
 from transformer.data.tokenizer import Tokenizer
 from transformer.decoding.search import Hypotheses
 from transformer.errors import RunError
@@ -37,7 +38,7 @@ def read_hypotheses(
     """
     lowest = better[-1].score if better else math.inf
     others = (
-        Translation(tokenizer.decode(ids[:length]), float(score), int(length))
+        Translation(canonicalize(tokenizer.decode(ids[:length])), float(score), int(length))
         for ids, length, score in zip(*found, strict=True)
         if length and score < lowest
     )

@@ -12,7 +12,7 @@ from transformer.data.cleaning.survey import pair_hash
 from transformer.data.corpora.settings import CorpusSettings, corpora_of, naming, part_name
 from transformer.data.corpora.tags import symbols_of
 from transformer.data.encode import Restartable
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, canonical
 from transformer.data.parallel.encode import (
     Corpus,
     TrainingText,
@@ -98,8 +98,11 @@ def _join(
 
 
 def _open(data: ConfigDict, earlier: Earlier | None) -> Mapping[str, Iterable[Pair]]:
-    """The splits of a source, of which those that are scored are not empty."""
-    pairs = open_source(data, earlier)
+    """The splits of a source, of which those that are scored are canonical and not empty."""
+    pairs = {
+        split: own if split == "train" else [*map(canonical, own)]
+        for split, own in open_source(data, earlier).items()
+    }
     for split in SPLITS[1:]:
         if not next(iter(pairs[split]), None):
             raise UserError(
@@ -114,8 +117,7 @@ def _scored(splits: Mapping[str, Iterable[Pair]]) -> dict[str, Iterable[Pair]]:
 
 
 def _directions(pair: Pair) -> tuple[tuple[str, str], tuple[str, str]]:
-    source, target = pair.source.strip(), pair.target.strip()
-    return (source, target), (target, source)
+    return (pair.source, pair.target), (pair.target, pair.source)
 
 
 def _own(

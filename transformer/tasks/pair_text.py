@@ -12,7 +12,6 @@ from transformer.data.holdout import splits_held_out
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import Corpus, preview
-from transformer.data.tokenizer.symbols import symbols_of
 from transformer.inference.segments import measure_lines, source_language
 
 PREVIEW = 3  # training pairs
@@ -118,7 +117,7 @@ def _kept(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> li
 
 
 def _symbols(corpus: Corpus) -> str:
-    symbols = symbols_of(corpus.source_tokenizer.model)
+    symbols = corpus.source_tokenizer.symbols
     return f"; symbols: {listed(map(repr, symbols))}" if symbols else ""
 
 

@@ -14,7 +14,7 @@ from transformer.data.corpora.mixing import Mixture, mix
 from transformer.data.corpora.settings import corpora_of, parts_of
 from transformer.data.corpora.tags import Tagger
 from transformer.data.held_out import SPLITS
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, canonical
 from transformer.data.parallel import trained_on
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, tokenizer_names
@@ -33,6 +33,7 @@ from transformer.tasks.corpora import read_text
 from transformer.tasks.numbers import initial_folder, model_fields
 from transformer.tasks.pair_scores import (
     GivenPairs,
+    ceiling_line,
     check_scores,
     choose_tokenizer,
     cut_line,
@@ -86,7 +87,7 @@ class TranslationTask(TokenTask):
         data, pairs = self.config.data, {}
         for split in SPLITS if data.length_generalization_size else SPLITS[:2]:
             parts = parts_of(data, split)
-            pairs |= {part: held_out.read_pairs(folder, part) for part in parts}
+            pairs |= {p: [*map(canonical, held_out.read_pairs(folder, p))] for p in parts}
             pairs[split] = [pair for part in parts for pair in pairs[part]]
         return TranslationText(pairs, None)
 
@@ -196,9 +197,7 @@ class TranslationTask(TokenTask):
         numbers = [number for number, own in enumerate(segments, 1) for _ in own]
         flat = list(itertools.chain.from_iterable(segments))
         found = iter(
-            self.predictor.translate(
-                variables, flat, beam_size, numbers, num_best=1, limits=limits
-            )
+            self.predictor.translate(variables, flat, beam_size, numbers, num_best=1, limits=limits)
         )
         return [[next(found)[0] for _ in own] for own in segments]
 
@@ -303,6 +302,9 @@ class TranslationTask(TokenTask):
         return [
             *pair_text.describe(self.config, pairs, self._corpus, self.plan),
             choose_tokenizer(self.config.evaluate, (p.target for p in pairs["validation"]))[1],
+            ceiling_line(
+                self.decoded_pairs("validation", final=False), self.predictor, self.config
+            ),
             *filter(None, cut),
         ]
 
@@ -370,4 +372,4 @@ def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
     """
     joint = (workdir / tokenizer_names(True)[0]).exists()
     tokenizers = [load_tokenizer(workdir / name) for name in tokenizer_names(joint)]
-    return tokenizers[0], tokenizers[-1]
+    return tokenizers[0], tokenizers[-1].writer()

@@ -188,7 +188,7 @@ def test_each_corpus_has_its_files_direction_tag_and_held_out_pairs(files):
     assert test < {(f"<2s> {t}", s) for s, t in PAIRS[20:]}
     assert [pair[:2] for pair in pairs["test_a"]] == [
         ("<2t> extra", "mehr"),
-        ("<2t>  s25 x", "t25 z"),
+        ("<2t> s25 x", "t25 z"),
     ]
     assert list(pairs["test"]) == [*pairs["test_a"], *pairs["test_b"]]
     trained = [

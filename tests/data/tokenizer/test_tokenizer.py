@@ -141,7 +141,7 @@ def test_a_sample_has_about_its_size_and_small_texts_are_read_whole(tmp_path, mo
 
     def counting(sentence_iterator, **options):
         texts = list(sentence_iterator)
-        counts.append(len(texts))
+        counts.extend([len(texts)] if len(texts) > 1 else [])  # one has the normalisation
         train(sentence_iterator=iter(texts), **options)
 
     monkeypatch.setattr(tokenizers.sentencepiece.SentencePieceTrainer, "train", counting)

@@ -30,12 +30,6 @@ THOUSANDS = re.compile(r"(?<=\d)[.,'’\u00a0\u202f](?=\d{3}(?!\d))")
 CALENDARS = (543, 621, 622, 1867, 1911, 1925, 1988, 2018)
 # Names of files, options and identifiers, which stay as they are in a translation.
 CODE = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
-INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")  # categories: control and format characters, blanks
-
-
-def is_visible(text: str) -> bool:
-    """Whether a text has a character that is seen, unlike a zero-width space."""
-    return any(unicodedata.category(character) not in INVISIBLE for character in text)
 
 
 def is_copied(source: str, target: str) -> bool:

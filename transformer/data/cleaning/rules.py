@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 from transformer.data.cleaning.filters import (
     is_copied,
     is_mojibake,
-    is_visible,
     numbers_differ,
     scripts_of,
 )
@@ -23,8 +22,6 @@ SHORT_SENTENCE = 10
 @dataclasses.dataclass(frozen=True)
 class CleaningRules:
     """The conditions for a pair to be trained on. In any case, no side may be empty.
-
-    Nor may it have only characters that are not seen, of which a tokenizer makes no tokens.
 
     The length ratio is the longer side over the shorter one, with ten added to both so that short
     sentences are kept. It is computed in characters and in UTF-8 bytes, and the smaller ratio is
@@ -76,10 +73,10 @@ class CleaningRules:
         """Returns the first rule that two sides break, as `CleaningReport` calls it; '' if none.
 
         Args:
-          source, target: without white space around them; HTML entities are decoded first.
+          source, target: canonical, see `canonicalize`; HTML entities are decoded first.
         """
         sides = source, target = unescape(source), unescape(target)
-        if not all(map(is_visible, sides)):
+        if not all(sides):
             return "empty"
         if max(map(len, sides)) > self.max_characters:
             return "too_long"

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt8, UInt64
 
+from transformer.data.characters import canonicalize
 from transformer.data.cleaning.cores import ordered_map
 from transformer.data.cleaning.filters import SCRIPTS, folded, scripts_of
 from transformer.data.cleaning.report import FAULTS, CleaningReport
@@ -137,7 +138,7 @@ def _sides(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
 def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) -> Survey:
     """Surveys a part of a text."""
     found = Survey(*(np.zeros((len(sides), *array.shape[1:]), array.dtype) for array in EMPTY))
-    for i, (source, target) in enumerate((s.strip(), t.strip()) for s, t in sides):
+    for i, (source, target) in enumerate(map(canonicalize, own) for own in sides):
         found.faults[i] = number = NUMBER[rules.fault(source, target)]
         if number:
             continue
@@ -162,7 +163,7 @@ def _with_usual_scripts(rules: CleaningRules, found: Survey) -> CleaningRules:
 
 
 def pair_hash(source: str, target: str) -> int:
-    """Returns an even hash of two sides, without white space around them, in any order."""
+    """Returns an even hash of two canonical sides, in any order."""
     return (_hash(target, source) if source > target else _hash(source, target)) & ~1
 
 

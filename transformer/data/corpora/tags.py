@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
+from transformer.data.characters import canonicalize
 from transformer.data.corpora.settings import corpora_of
 from transformer.errors import UserError
 
@@ -51,7 +52,7 @@ class Tagger:
         Raises:
           UserError: it begins with none of the tags.
         """
-        if not self.pieces or not text.strip():
+        if not self.pieces or not canonicalize(text):
             return text
         text = f"{self.given} {text}" if self.given else text
         tag, rest = self.split(text)
@@ -59,7 +60,7 @@ class Tagger:
             begins = f"begins with {tag!r}" if tag else "has no tag"
             hint = "" if self.given else ", or give source_tag for all"
             raise UserError(f"{place} {begins}: begin it with one of {_listed(self.tags)}{hint}")
-        return text if rest.strip() else ""
+        return text if canonicalize(rest) else ""
 
     def split(self, text: str) -> tuple[str, str]:
         """Returns the tag that a sentence begins with, '' for none, and the rest of it."""

@@ -14,6 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.characters import canonicalize
 from transformer.data.encode import Restartable
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import Fields
@@ -152,12 +153,12 @@ class TextFile:
         lines = self._lines()
         if self.documents == "file":
             text = "".join(f"{line}\n" for line in lines)
-            if text.strip():
+            if canonicalize(text):
                 yield text
         elif self.documents == "line":
-            yield from (line for line in lines if line.strip())
+            yield from filter(canonicalize, lines)
         else:
-            for blank, block in itertools.groupby(lines, key=lambda line: not line.strip()):
+            for blank, block in itertools.groupby(lines, key=lambda line: not canonicalize(line)):
                 if not blank:
                     yield "\n".join(block)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from transformer.data.characters import canonicalize
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import BrokenError, Fields
 from transformer.data.files.table import FORMATS, TableFile, format_of, text_value
@@ -56,6 +57,6 @@ def _labelled(text: Any, label: Any) -> Labelled:
     if isinstance(label, bool | int):
         label = json.dumps(label)
     for name, value in (("text", text), ("label", label)):
-        if not text_value(name, value).strip():
+        if not canonicalize(text_value(name, value)):
             raise BrokenError(f"the {name} is empty")
     return Labelled(text.strip(), label.strip())

@@ -143,7 +143,7 @@ def prepare_labelled(
 
     plain = Restartable(lambda: (_plain(item.text) for item in items))
     # The same texts as documents have other lines.
-    texts = [TokenizerText(plain, f"labelled {content}", count, saved, initial)]
+    texts = [TokenizerText(plain, f"labelled {content}", count, (True,), saved, initial)]
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     [tokenizer], encoded = prepare(texts, encode, key, data, settings)
     return _texts_of(encoded), tokenizer

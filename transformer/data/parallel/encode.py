@@ -47,7 +47,7 @@ class TrainingText(NamedTuple):
     """The training pairs of one corpus, cleaned.
 
     Attributes:
-      pairs: restartable, without white space around them.
+      pairs: restartable, canonical.
       report: counts of the pairs that cleaning dropped.
       fingerprints: of the sources and the targets.
       max_tokens: of a side, with its end; longer pairs will be dropped.
@@ -195,6 +195,7 @@ def encode_corpora(
             _sentences(pairs, sides),
             "".join(fingerprints[side] for side in sides),
             count * len(sides),
+            tuple(side == 0 for side in sides),
             folder and _file(folder, name),
             initial and _file(initial, name),
             symbols if 0 in sides else (),

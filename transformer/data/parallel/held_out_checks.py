@@ -12,7 +12,7 @@ from typing import Any
 
 from transformer.data.cleaning.report import CleaningReport
 from transformer.data.cleaning.rules import CleaningRules
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, canonical
 
 NAMED = 5  # lines
 EARLIER = "the training text of earlier runs"
@@ -93,7 +93,7 @@ class HeldOutChecker:
         for split, pairs in splits.items():
             report, blank = CleaningReport(), []
             for number, pair in enumerate(pairs, 1):
-                sides = pair.source.strip(), pair.target.strip()
+                sides = canonical(pair)[:2]
                 report.count(fault := rules.fault(*sides))
                 if fault == "empty" and len(blank) < NAMED:
                     blank.append(number)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, UInt64
 
 from transformer.data.cleaning.survey import pair_hash
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.storage.files import whole_file
 
@@ -55,7 +55,7 @@ class Earlier(NamedTuple):
         """Returns how many pairs are among these, in either direction; None if no run tells."""
         if not len(self.hashes):
             return None
-        sides = ((pair.source.strip(), pair.target.strip()) for pair in pairs)
+        sides = (canonical(pair)[:2] for pair in pairs)
         return int(self.has(np.fromiter((pair_hash(*own) for own in sides), np.uint64)).sum())
 
     def digest(self) -> str:

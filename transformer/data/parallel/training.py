@@ -11,7 +11,7 @@ from jaxtyping import UInt64
 from transformer.data.cleaning.report import CleaningReport
 from transformer.data.cleaning.rules import CleaningRules
 from transformer.data.cleaning.survey import Survey, count_faults, duplicates, survey
-from transformer.data.pairs import Pair, strip
+from transformer.data.pairs import Pair, canonical
 from transformer.data.parallel.held_out_checks import HeldOutChecker, HeldOutReport
 
 
@@ -20,7 +20,7 @@ class TrainingPairs:
     """The training pairs as they are read, and the result of cleaning them.
 
     Attributes:
-      pairs: restartable, with white space around their sides.
+      pairs: restartable, as raw text.
       kept: a byte for each of them, 1 if cleaning keeps it.
       report: counts of those that it drops.
       fingerprints: of the sources and the targets that it keeps.
@@ -39,8 +39,8 @@ class TrainingPairs:
         return iter(self.pairs)
 
     def cleaned(self) -> Iterator[Pair]:
-        """Yields the pairs that cleaning keeps, without white space around them."""
-        return map(strip, itertools.compress(self.pairs, self.kept))
+        """Yields the canonical form of the pairs that cleaning keeps."""
+        return map(canonical, itertools.compress(self.pairs, self.kept))
 
 
 def clean(
@@ -62,7 +62,7 @@ def clean(
     faults = duplicates(found, rules)
     kept = (faults == 0).tobytes()
     checker = HeldOutChecker(held_out, rules)
-    fingerprints = fingerprints_of(checker.checked(map(strip, itertools.compress(pairs, kept))))
+    fingerprints = fingerprints_of(checker.checked(map(canonical, itertools.compress(pairs, kept))))
     hashes, report = found.either[faults == 0], count_faults(found, faults)
     return TrainingPairs(pairs, kept, report, fingerprints, checker.reports(), hashes)
 

@@ -16,6 +16,7 @@ from jaxtyping import Int
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
+from transformer.data.characters import canonicalize
 from transformer.data.tokenizer.draws import Draws
 from transformer.data.tokenizer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.errors import UserError
@@ -27,47 +28,56 @@ KINDS = ("bpe", "unigram", "word", "char")
 # Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.
 NO_TEXT = "\U0010ffff "
 SYMBOL_SCORE = 1000.0  # for each character of a symbol
+READING = "reading:"  # begins the name of a normalisation that texts which are written do not pass
 
 
 class Tokenizer:
     """Turns raw text into token ids and back.
 
+    Every text is canonical, see `canonicalize`, unless the model keeps all blanks.
+
     Args:
       model: a serialised sentencepiece model.
       origin: digest of the text and the settings that it was trained with; '' if unknown.
+      writes: whether the texts are written, as targets are: they keep the characters that the
+        model's normalisation changes in texts that are only read. An adopted model's changes all.
+
+    Attributes:
+      kind: one of `KINDS`.
+      symbols: the strings that are always one token.
     """
 
-    def __init__(self, model: bytes, origin: str = ""):
+    def __init__(self, model: bytes, origin: str = "", writes: bool = False):
         self.model, self.origin = model, origin
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.vocab_size: int = self._processor.vocab_size()
+        proto = ModelProto.FromString(model)
+        self.kind: str = TrainerSpec.ModelType.Name(proto.trainer_spec.model_type).lower()
+        self.symbols = tuple(p.piece for p in proto.pieces if p.type == p.USER_DEFINED)
+        self._canonical = canonicalize if proto.normalizer_spec.remove_extra_whitespaces else str
+        if writes and proto.normalizer_spec.name.startswith(READING):
+            proto.normalizer_spec.precompiled_charsmap = b""
         if self.kind == "unigram" and any(len(symbol) > 1 for symbol in self.symbols):
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=_bind(model))
+            _bind(proto)
+        if (changed := proto.SerializeToString()) != model:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=changed)
+
+    def writer(self) -> "Tokenizer":
+        """Returns the tokenizer for texts that are written."""
+        return Tokenizer(self.model, self.origin, writes=True)
 
     @property
     def digest(self) -> str:
         """The model's fingerprint, 16 hexadecimal digits."""
         return hashlib.sha256(self.model).hexdigest()[:16]
 
-    @functools.cached_property
-    def kind(self) -> str:
-        """One of `KINDS`."""
-        spec = ModelProto.FromString(self.model).trainer_spec
-        return TrainerSpec.ModelType.Name(spec.model_type).lower()
-
-    @functools.cached_property
-    def symbols(self) -> tuple[str, ...]:
-        """The strings that are always one token."""
-        pieces = ModelProto.FromString(self.model).pieces
-        return tuple(piece.piece for piece in pieces if piece.type == piece.USER_DEFINED)
-
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without begin or end."""
-        return self._processor.encode(list(texts))
+        return self._processor.encode([*map(self._canonical, texts)])
 
     def normalize(self, text: str) -> str:
         """Returns the text that is segmented, in which '▁' stands for a blank."""
-        return self._processor.normalize(text)
+        return self._processor.normalize(self._canonical(text))
 
     def sample(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
         """Returns the ids of a random segmentation.
@@ -91,7 +101,7 @@ class Tokenizer:
         Args:
           encoded: the ids of each text.
         """
-        spelt = self._processor.encode(list(texts), out_type=str)
+        spelt = self._processor.encode([*map(self._canonical, texts)], out_type=str)
         for ids, pieces in zip(encoded, spelt, strict=True):
             for token, piece in zip(ids, pieces, strict=True):
                 if token == UNK_ID:
@@ -117,7 +127,7 @@ class Tokenizer:
     def starts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns where each token starts in its text, in characters from zero.
 
-        A token that begins a word starts at the space before it.
+        A token that begins a word starts at the space before it. The texts are canonical.
         """
         return [
             _starts(text, SentencePieceText.FromString(encoded))
@@ -127,16 +137,14 @@ class Tokenizer:
         ]
 
 
-def _bind(model: bytes) -> bytes:
-    """A unigram model that never splits its symbols, with the same ids.
+def _bind(proto: ModelProto) -> None:
+    """Lets a unigram model never split its symbols, with the same ids.
 
     sentencepiece scores a symbol, for each of its characters, by the best score of any other
     piece, which a segmentation of fewer pieces may beat; so one more piece, which no text has, has
     a score that nothing beats.
     """
-    proto = ModelProto.FromString(model)
     proto.pieces.add(piece=NO_TEXT, score=SYMBOL_SCORE)
-    return proto.SerializeToString()
 
 
 def _starts(text: str, encoded: SentencePieceText) -> list[int]:

@@ -71,12 +71,6 @@ def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
         piece.type = piece.USER_DEFINED
 
 
-def symbols_of(model: bytes) -> list[str]:
-    """Returns the symbols of a sentencepiece model."""
-    pieces = ModelProto.FromString(model).pieces
-    return [piece.piece for piece in pieces if piece.type == piece.USER_DEFINED]
-
-
 def refuse_broken_symbols(
     tokenizer: Tokenizer, settings: ConfigDict, fix: str = "choose another"
 ) -> None:

@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 import io
+import itertools
 import logging
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import sentencepiece
@@ -15,10 +16,13 @@ import sentencepiece
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
+from transformer.data.characters import RULE
 from transformer.data.tokenizer.growth import grow
 from transformer.data.tokenizer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.tokenizer.model import (
     KINDS,
+    NO_TEXT,
+    READING,
     Tokenizer,
     digest_of,
     is_whole,
@@ -57,6 +61,7 @@ def train_tokenizer(
     content: str,
     *,
     count: int = 0,
+    reads: Sequence[bool] = (True,),
     saved: Path | None = None,
     initial: Path | None = None,
     name: str = "the training text",
@@ -71,6 +76,7 @@ def train_tokenizer(
       settings: `config.tokenizer`.
       content: fingerprint of `texts`.
       count: number of texts; if there are more than `max_sentences`, about that many are sampled.
+      reads: see `TokenizerText`.
       saved: a file of a run; used if it has the tokenizer of this text and these settings.
       initial: a file of the run that this one starts from, which is kept or grows, by
         `settings.initial`; None for a new tokenizer. Read only if `saved` is not used.
@@ -90,8 +96,10 @@ def train_tokenizer(
     origin = digest_of(described.encode())
     if saved is not None and (tokenizer := saved_tokenizer(saved, origin)):
         return tokenizer
-    sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name)
+    sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name, reads)
 
+    similar = settings.copy_and_resolve_references()
+    similar.normalization = f"{READING}{settings.normalization}" if any(reads) else "identity"
     train = functools.partial(_train, sample)
     if initial is not None:
         if saved is not None and is_whole(saved):
@@ -105,14 +113,14 @@ def train_tokenizer(
             return Tokenizer(start.model, origin)
         described += start.digest
         train = functools.partial(grow, start.model, train)
-    key = digest_of(f"{described}{sentencepiece.__version__}".encode())[:24]
+    key = digest_of(f"{described}{RULE}{reads}{sentencepiece.__version__}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
         # Its name contains the digest of its content.
         if path.name == _cached_name(key, model := path.read_bytes()):
             return Tokenizer(model, origin)
         logger.warning(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
-    model = train(settings)
+    model = train(similar)
     refuse_broken_symbols(Tokenizer(model), settings)
     cache_dir.mkdir(parents=True, exist_ok=True)
     write_bytes(cache_dir / _cached_name(key, model), model)
@@ -125,20 +133,42 @@ def _cached_name(key: str, model: bytes) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Sample:
-    """A random sample of texts, the same in each iteration, unlike sentencepiece's own sample."""
+    """A random sample of texts, normalised, the same in each iteration, unlike sentencepiece's."""
 
     texts: Iterable[str]
     fraction: float
     name: str
+    reads: Sequence[bool]
+    reader: Tokenizer | None = None
 
     def __iter__(self) -> Iterator[str]:
-        if self.fraction >= 1.0:
-            return iter(self.texts)
+        assert self.reader, "texts of no side"
+        sides = self.reader.writer(), self.reader
         draw = random.Random(SAMPLE_SEED).random
-        return (text for text in self.texts if draw() < self.fraction)
+        for text, reads in zip(self.texts, itertools.cycle(self.reads), strict=False):
+            if self.fraction >= 1.0 or draw() < self.fraction:
+                yield sides[reads].normalize(text).replace("▁", " ")
 
 
 def _train(texts: _Sample, settings, **changes) -> bytes:
+    """Trains a model on texts that pass its normalisation before, each as its side does."""
+    name, size = settings.normalization.removeprefix(READING), EOS_ID + 3
+    options = {"vocab_size": size + len(_user_symbols(settings)), "normalization_rule_name": name}
+    try:
+        least = ModelProto.FromString(_train_model(NO_TEXT[0], settings, "char", **options))
+    except RuntimeError:
+        raise RunError(
+            f"tokenizer.normalization='{name}' is unknown: choose one of "
+            f"{', '.join(NORMALIZATIONS)}"
+        ) from None
+    least.normalizer_spec.name = settings.normalization
+    texts = dataclasses.replace(texts, reader=Tokenizer(least.SerializeToString()))
+    model = ModelProto.FromString(_train_pieces(texts, settings, **changes))
+    model.normalizer_spec.CopyFrom(least.normalizer_spec)
+    return model.SerializeToString(deterministic=True)
+
+
+def _train_pieces(texts: _Sample, settings, **changes) -> bytes:
     """Trains a model in which single characters leave room for longer pieces.
 
     If those of a script like Chinese would take more than half of the vocabulary, the rarest are
@@ -194,7 +224,7 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
     options = {
         "vocab_size": settings.vocab_size,
         "character_coverage": settings.character_coverage,
-        "normalization_rule_name": settings.normalization,
+        "normalization_rule_name": "identity",
         "byte_fallback": settings.byte_fallback and kind in BYTE_KINDS,
         # A word or character vocabulary is what occurs, up to `vocab_size`.
         "hard_vocab_limit": kind in ("bpe", "unigram"),
@@ -261,10 +291,5 @@ def _explain(message: str, texts: _Sample, settings) -> str:
             "of which a tokenizer learns: break it into lines of a sentence or a paragraph"
             if size
             else f"{texts.name} has only blank lines: name a file with sentences"
-        )
-    if "charsmap" in message:
-        return (
-            f"tokenizer.normalization='{settings.normalization}' is unknown: choose one of "
-            f"{', '.join(NORMALIZATIONS)}"
         )
     return f"sentencepiece could not train a tokenizer of {size} tokens: {message}"

@@ -1,0 +1,27 @@
+"""The rule of text: which characters a tokenizer, cleaning, translation and scores see."""
+
+import re
+import unicodedata
+
+RULE = "characters 1"  # in the keys of caches: another number for another rule
+
+# Tabs, ends of lines and separators, with the blanks around them; and several blanks.
+BLANKS = re.compile(" *[\t-\r\x1c-\x1f\x85\u2028\u2029][ \t-\r\x1c-\x1f\x85\u2028\u2029]*|  +")
+# Other control characters, soft hyphens, zero-width spaces, marks of direction, word joiners.
+NEVER_SEEN = re.compile(
+    "[\0-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb]+"
+)
+# Joiners, variation selectors and tags, which change others and are not seen by themselves.
+MODIFIERS = re.compile("[\\s\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e0100-\U000e01ef]*")
+
+
+def canonicalize(text: str) -> str:
+    """Returns a text in NFC and in one line, without what is never seen, '' if nothing is.
+
+    Of consecutive blanks one is left, of white space at both ends nothing; other spaces are kept.
+    """
+    if text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip()
+    text = unicodedata.normalize("NFC", BLANKS.sub(" ", NEVER_SEEN.sub("", text)).strip())
+    return "" if MODIFIERS.fullmatch(text) else text
