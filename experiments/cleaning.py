@@ -22,7 +22,7 @@ from transformer.data.parallel.sources import open_source
 from transformer.data.splits import SPLITS
 from transformer.errors import one_line, shorten
 from transformer.storage.files import whole_file
-from transformer.workdir import check_links, make_writable
+from transformer.workdir import check_folder, make_writable
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
     Raises:
       UserError: the text or a rule cannot be used, or a link leads out of the folder.
     """
-    check_links(folder)
+    check_folder(folder)
     place = folder / FOLDER
     corpora = corpora_of(config.data)
     if not corpora:

@@ -9,10 +9,12 @@ from typing import Any
 import jax
 
 from transformer.storage.files import write_bytes
+from transformer.storage.reading import OddFileError, read_file
 
 logger = logging.getLogger(__name__)
 
 DIGEST_BYTES = 32
+MAX_PROGRAM = 2**30  # bytes
 SUFFIX = ".program"
 
 
@@ -33,9 +35,11 @@ class ProgramCache:
         """Returns the program of a key; None if there is none or it is damaged."""
         path = self._file(key)
         try:
-            entry = path.read_bytes()
+            entry = read_file(path, MAX_PROGRAM)
         except FileNotFoundError:
             return None
+        except OddFileError:
+            entry = b""
         digest, program = entry[:DIGEST_BYTES], entry[DIGEST_BYTES:]
         if digest == _digest(key, program):
             return program

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import hashlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.run import Run
 from transformer.storage import weights
 from transformer.storage.checkpoint import check_fingerprint
-from transformer.storage.files import write_json, write_text
+from transformer.storage.files import write_bytes, write_json
 from transformer.tasks.base import Task
 from transformer.train import Trainer
 
@@ -152,6 +153,7 @@ def score_splits(
     """
     params, progress = run.variables["params"], run.progress
     results: dict[str, Any] = {}
+    written: dict[str, str] = {}
     for split in task.splits:
         logger.info(f"scoring {split} ...")
         start = time.monotonic()
@@ -159,10 +161,11 @@ def score_splits(
         scores[split]["seconds"] = round(time.monotonic() - start, 3)
         results |= scores
         for name, lines in texts.items():
-            _write_lines(place / name, lines)
+            written[name] = _write_lines(place / name, lines)
             logger.info(f"wrote {place / name}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
+        records.FILES: written,
         "averaged_steps": list(run.steps),
         "parameters": costs.count_parameters(params),
         "wall_seconds": round(progress["seconds"], 1),
@@ -299,11 +302,12 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
             print(f"{metric.title}: {first[f'{name}_signature']}", flush=True)
 
 
-def _write_lines(path: Path, texts: Sequence[str]) -> None:
-    """Writes one text per line, so that line i of one file and of another belong together."""
-    lines = (f"{join_lines(text)}\n" for text in texts)
+def _write_lines(path: Path, texts: Sequence[str]) -> str:
+    """Writes one text per line, so that line i of two files belong together; returns its digest."""
+    data = "".join(f"{join_lines(text)}\n" for text in texts).encode()
     path.parent.mkdir(exist_ok=True)
-    write_text(path, "".join(lines))
+    write_bytes(path, data)
+    return hashlib.sha256(data).hexdigest()
 
 
 def _cell(scores: dict[str, Any], metric: Metric) -> str:

@@ -1,6 +1,8 @@
 """The JSON files that a run writes next to its checkpoints, with their structure checked."""
 
+import contextlib
 import datetime
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ from transformer.data.held_out import SPLITS, is_split
 from transformer.errors import UserError
 from transformer.keys import assign
 from transformer.metrics.registry import COUNTS
-from transformer.storage.reading import Each, mismatch, read_json
+from transformer.storage.reading import Each, mismatch, open_file, read_json
 
 NOTHING = type(None)
+MAX_TEXT = 2**30  # bytes
 MAX_TOLD = 6  # names in a line
 START = "init_from.json"  # what a run took over from the one that it started from
 STARTED = {
@@ -26,7 +29,9 @@ STARTED = {
     "tables": Each({"carried": int, "new": int}),
     "scores?": {"search": dict, "splits": Each(dict)},
 }
+FILES = "files"  # key of the results: the digests of the texts behind them, by name
 RESULTS = {
+    f"{FILES}?": Each(str),
     "step": int,
     "averaged_steps": [int],
     "parameters": int,
@@ -83,6 +88,15 @@ def read_results(path: Path) -> dict[str, Any] | None:
     if wrong := _wrong_scores(results) or _wrong_search(results.get("decode", {})):
         raise UserError(f"{path} cannot be read ({wrong}): {fix}")
     return results
+
+
+def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
+    """Returns the name of a text behind the results in a folder that was changed; '' for none."""
+    for name, digest in results.get(FILES, {}).items():
+        with contextlib.suppress(FileNotFoundError), open_file(place / name, MAX_TEXT) as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                return name
+    return ""
 
 
 def _wrong_scores(results: dict[str, Any]) -> str | None:

@@ -1,6 +1,5 @@
 """The trials in a sweep's folder, for messages if it is given in place of a run's folder."""
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from ml_collections import ConfigDict
 from transformer.errors import UserError
 from transformer.keys import flatten
 from transformer.metrics.registry import rank
+from transformer.storage.reading import parse_json, read_file
 
 COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweeps.saved`
 WORKDIR = re.compile(r"--?workdir(=|$)")
@@ -46,7 +46,10 @@ def find_trials(folder: Path) -> list[Found]:
     for path in sorted(folder.glob("trials/*/config.json")):
         config = _read(path)
         if isinstance(config.get("train"), dict):
-            configs[path.parent] = flatten(ConfigDict(config))
+            try:
+                configs[path.parent] = flatten(ConfigDict(config))
+            except (ValueError, AttributeError):  # of a name that a ConfigDict has itself
+                continue
             results[path.parent] = _read(path.with_name("results.json"))
     told = _differing(list(configs.values()))
     trials = []
@@ -107,7 +110,7 @@ def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:
 def _read(path: Path) -> dict[str, Any]:
     """The content of a JSON file; empty if it is missing, damaged or not an object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found, wrong = parse_json(read_file(path), dict)
+    except OSError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return {} if wrong else found

@@ -57,6 +57,7 @@ PLACES = re.compile(
 IMPLEMENTATION = ("model.attention_implementation", "model.matmul_dtype")
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
 MAY_BE_LINKED = "checkpoints"
+TRIAL = re.compile(r"trials/\d+")  # the folder of a run within its sweep's
 EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
 ESSENTIAL = ("task", "model", "data", "tokenizer")  # a run's config has these
 RENAMED = {"min_script_share": "min_script_fraction"}  # keys of 0.1.0, and their names now
@@ -92,7 +93,8 @@ def locked(folder: Path) -> Iterator[None]:
       UserError: another process trains there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # nothing else is touched
+    with open(folder / "lock", opener=lambda name, _: os.open(name, flags, 0o666)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -184,7 +186,7 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: name a folder")
-    check_links(folder)
+    check_folder(folder)
     if not (folder / "config.json").exists():
         return
     theirs, ours = (_comparable(each, training) for each in (load_config(folder), config))
@@ -231,17 +233,20 @@ def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
     return values
 
 
-def check_links(folder: Path) -> None:
-    """Raises UserError if a symbolic link leads out of a run's folder.
+def check_folder(folder: Path) -> None:
+    """Raises UserError if a symbolic link leads out of a run's or a sweep's folder.
 
     Otherwise files elsewhere could be read or written. The folder itself may be a link, and so may
-    its `checkpoints`.
+    the `checkpoints` of a run. A pipe or a device is refused, too: to open it may never end.
     """
     root = folder.resolve()
     for place, folders, files in os.walk(root):
         for name in (*folders, *files):
             path = os.path.join(place, name)
-            if not os.path.islink(path) or (name == MAY_BE_LINKED and place == str(root)):
+            if name in files and os.path.exists(path) and not os.path.isfile(path):
+                raise UserError(f"{path} is a pipe or a device, which no run writes: delete it")
+            in_run = place == str(root) or TRIAL.fullmatch(os.path.relpath(place, root))
+            if not os.path.islink(path) or (name == MAY_BE_LINKED and in_run):
                 continue
             target = Path(os.path.realpath(path))
             if not target.is_relative_to(root):
@@ -268,7 +273,7 @@ def load_config(folder: Path) -> ConfigDict:
       UserError: the folder has no run, or its config cannot be read, or a link leads out of it, or
         a variant of it is not registered.
     """
-    check_links(folder)
+    check_folder(folder)
     path = folder / "config.json"
     if not path.exists():
         refuse_sweep(folder)
@@ -293,7 +298,7 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
     try:
         config = complete(ConfigDict(_rename_keys(saved)))
         check(config)
-    except (ValueError, UserError) as error:
+    except (ValueError, AttributeError, UserError) as error:  # ConfigDict has names of its own
         raise UserError(f"{path} cannot be read ({error}): {fix}") from None
     # Other missing keys get their defaults, but a run's config has each of these.
     if missing := [name for name in ESSENTIAL if name not in saved]:

@@ -21,8 +21,6 @@ validation set alone, and by output: a word's links are read off the rows that m
 `--mode=align` scores the whole test set, by output and by input, so its numbers are others.
 """
 
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -32,10 +30,10 @@ from jaxtyping import Float
 
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
+from transformer.storage.reading import open_arrays
 from transformer.storage.step_files import snapshot_files
 
 KINDS = ("encoder_self", "decoder_self", "cross")
-DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 class Snapshot(NamedTuple):
@@ -66,9 +64,9 @@ class SavedArrays(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         place = self._names[name]
         try:
-            with self._path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with open_arrays(self._path) as arrays:
                 return arrays[place]
-        except DAMAGE as error:
+        except ValueError as error:
             raise UserError(f"{self._path} is damaged: remove it, the others will do") from error
 
     def __contains__(self, name: object) -> bool:
@@ -89,9 +87,9 @@ def read_snapshots(folder: Path) -> list[Snapshot]:
     found = []
     for path in snapshot_files(folder):
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with open_arrays(path) as arrays:
                 found.append(_read(path, arrays))
-        except DAMAGE:
+        except ValueError:
             continue
     return found
 

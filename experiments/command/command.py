@@ -19,7 +19,7 @@ from experiments.sweeps.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores, check_start
 from transformer.errors import UserError
 from transformer.trials import is_sweep, refuse_sweep
-from transformer.workdir import load_config, run_folder
+from transformer.workdir import check_folder, load_config, run_folder
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ def run(command: Command) -> int:
     """
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
     options = command.options
+    if command.workdir is not None:
+        check_folder(folder)  # before anything in it is read, locked or written
     if mode.name == EVALUATE and is_sweep(folder):
         _evaluate_sweep(command, folder)
         return 0

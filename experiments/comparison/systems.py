@@ -14,7 +14,8 @@ from transformer import workdir
 from transformer.errors import UserError, one_line, shorten
 from transformer.keys import flatten
 from transformer.metrics.registry import find
-from transformer.storage.reading import read_json
+from transformer.records import FILES, damaged_text
+from transformer.storage.reading import Each, read_json
 from transformer.trials import COMMAND, find_trials
 
 EXAMPLE = "--runs=runs/a,runs/b"
@@ -119,7 +120,7 @@ def _runs_of(folder: Path) -> list[Path]:
     """A run's folder, or those of the runs of a sweep over seeds."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: check --runs")
-    trials = sorted(find_trials(folder), key=lambda trial: trial.folder)
+    trials = find_trials(folder)
     if not trials and not (folder / COMMAND).exists():
         return [folder]
     keys = {key for trial in trials for key in trial.settings}
@@ -130,7 +131,7 @@ def _runs_of(folder: Path) -> list[Path]:
             f"{folder} is not a sweep over seeds alone ({reason}): name the trials of a system, "
             f"such as {folder}/trials/000+{folder}/trials/001"
         )
-    return [trial.folder for trial in trials]
+    return sorted(path.parent for path in folder.glob("trials/*/config.json"))  # or damaged
 
 
 def _check_named_once(folders: Sequence[Path]) -> None:
@@ -168,7 +169,9 @@ def _read_run(folder: Path, config: ConfigDict, test_set: str | None) -> Run:
         )
     if not path.exists():
         raise UserError(f"{folder} is not finished (no results.json): train it to its end")
-    results = read_json(path, {"test?": dict, "step?": int}, again)
+    results = read_json(path, {"test?": dict, "step?": int, f"{FILES}?": Each(str)}, again)
+    if name := damaged_text(place, results):
+        raise UserError(f"{place / name} is not what was written: {again}")
     newest = workdir.newest_step(folder)
     if newest > results.get("step", newest):
         scored = f"trained to step {newest:,}, scored at {results['step']:,}"

@@ -1,10 +1,12 @@
 """Files out of archives: only those that are wanted, under names of ours, and none too large."""
 
 import collections
+import errno
 import gzip
 import lzma
 import random
 import re
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -14,14 +16,30 @@ from typing import IO, Any
 
 from transformer.data.files.catalogue import Download
 from transformer.data.files.compression import open_unpacked
-from transformer.errors import UserError
+from transformer.errors import UserError, one_line, shorten
 from transformer.storage.files import whole_file
 
 BLOCK = 2**20  # bytes
 MAX_UNPACKED = 2**34  # bytes of all members of an archive
 MAX_TEXT = 2**20  # bytes of a text that is a file
+MAX_HEADER = 2**16  # bytes of a long name or of other notes on a member of a tar archive
+NOTES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+NOTES += (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+# The modules raise RuntimeError of an encrypted file, and the last ones of numbers that cannot be.
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError)
+BROKEN += (RuntimeError, ValueError, LookupError, OverflowError, struct.error, OSError)
 BLANKS = re.compile(r"[\t\r\n]+")
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose notes cannot fill the memory, as tarfile reads them whole."""
+
+    @classmethod
+    def frombuf(cls, buf, encoding, errors):
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in NOTES and member.size > MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {member.size:,} bytes")
+        return member
 
 
 def unpack(archive: Path, download: Download, folder: Path) -> None:
@@ -47,8 +65,11 @@ def unpack(archive: Path, download: Download, folder: Path) -> None:
                 texts[tables[parent]].append((label, name, BLANKS.sub(" ", text).strip()))
                 missing.discard(parent)
     except BROKEN as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # of the disk
+        why = shorten(one_line(str(next(iter(error.args), ""))))
         raise UserError(
-            f"{archive.stem} is a damaged archive ({error}): run the same command again"
+            f"{archive.stem} is a damaged archive ({why}): run the same command again"
         ) from None
     if missing:
         raise UserError(f"{archive.stem} has no {sorted(missing)[0]}: its content has changed")
@@ -90,7 +111,7 @@ def _zip(archive: Path) -> Iterator[tuple[str, int, Any]]:
 def _tar(archive: Path) -> Iterator[tuple[str, int, Any]]:
     # Not by tarfile itself, which does not look at the checksum of gzip.
     with open_unpacked(archive) as stream:
-        with tarfile.open(fileobj=stream, mode="r|") as file:
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as file:
             for info in file:
                 yield info.name, info.size, file.extractfile(info) if info.isreg() else None
         while stream.read(BLOCK):  # to its end, where its checksum is

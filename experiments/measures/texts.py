@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Int, Int64
 
 from transformer.data.documents import encode
+from transformer.storage.reading import read_file
 
 MAX_BUCKETS = 5
+MAX_TEXTS = 2**30  # bytes of the outputs for a test set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +49,7 @@ def read_lines(path: Path) -> list[str]:
     """
     try:
         # Bytes, for a text may hold what text files and `splitlines` take for the end of a line.
-        text = path.read_bytes().decode("utf-8")
+        text = read_file(path, MAX_TEXTS).decode("utf-8")
     except (OSError, ValueError) as error:
         raise UnreadableError(path, error) from None
     if not text:

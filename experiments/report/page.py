@@ -154,6 +154,8 @@ def _groups(
 ) -> list[Group]:
     decode, split = numbers.decode_of(config, results), numbers.main_split(results)
     try:
+        if name := records.damaged_text(folder, results):
+            raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
         return texts.REGISTRY[config.task](decode, folder, split, trained, missing)
     except UserError as error:
         return [Group("samples", "Texts", [str(error)], [], [])]

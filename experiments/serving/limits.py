@@ -13,7 +13,7 @@ from transformer.errors import UserError, one_line, shorten
 SHOWN = 60  # characters of a value in a message
 # Of a body that is too large, as many times more is read and dropped: a client that still sends
 # when its connection is closed does not read why.
-DRAINED = 16
+DRAINED = 128
 
 
 class Limits(NamedTuple):

@@ -90,6 +90,12 @@ class _Protocol(H11Protocol):
         if self.conn.their_state is not h11.IDLE:
             self._late.cancel()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether to keep the connection: a client that has sent all, as `nc -N`, still reads."""
+        if (waits := self.conn.their_state is h11.DONE) and self.cycle:
+            self.cycle.keep_alive = False
+        return waits
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._late.cancel()

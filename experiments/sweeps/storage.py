@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from experiments.sweeps.errors import SweepError
 from transformer.storage.files import write_text
+from transformer.storage.reading import read_file
 
 
 def identity(folder: Path, name: str) -> str:
@@ -25,7 +26,12 @@ def identity(folder: Path, name: str) -> str:
 def read_identity(folder: Path) -> str:
     """What `identity` has made; empty where it has not."""
     path = folder / "study.id"
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    try:
+        return read_file(path).decode("utf-8") if path.exists() else ""
+    except UnicodeDecodeError:
+        raise SweepError(
+            f"{path} is damaged: restore the original, or use another folder"
+        ) from None
 
 
 def storage_of(config: ConfigDict, folder: Path) -> str:

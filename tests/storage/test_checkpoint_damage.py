@@ -253,7 +253,9 @@ class Failing:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("number", TROUBLE, ids=errno.errorcode.get)
-@pytest.mark.parametrize(("owner", "name"), [(Path, "read_bytes"), (ocp.Checkpointer, "restore")])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(checkpoint_files, "read_file"), (ocp.Checkpointer, "restore")]
+)
 def test_a_moment_s_trouble_gives_up_no_checkpoint(owner, name, number, folder, monkeypatch):
     error = OSError(number, os.strerror(number))
     monkeypatch.setattr(owner, name, Failing(getattr(owner, name), 2, error))
@@ -265,7 +267,9 @@ def test_a_moment_s_trouble_gives_up_no_checkpoint(owner, name, number, folder, 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("number", TROUBLE, ids=errno.errorcode.get)
-@pytest.mark.parametrize(("owner", "name"), [(Path, "read_bytes"), (ocp.Checkpointer, "restore")])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(checkpoint_files, "read_file"), (ocp.Checkpointer, "restore")]
+)
 def test_trouble_that_stays_is_named_and_moves_nothing(owner, name, number, folder, monkeypatch):
     before = sorted(folder.parent.rglob("*"))
     error = OSError(number, os.strerror(number))

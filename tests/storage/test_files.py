@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from transformer.storage.files import whole_file, write_arrays, write_json
+from transformer.storage.files import SEAL, seal_of, whole_file, write_arrays, write_json
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -60,4 +60,4 @@ def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
     write_json(path, {"a": "ä"})
     with pytest.raises(TypeError):
         write_json(path, {"a": object()})
-    assert json.loads(path.read_text()) == {"a": "ä"}
+    assert json.loads(path.read_text()) == {"a": "ä", SEAL: seal_of({"a": "ä"})}

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import shutil
 import sys
@@ -15,6 +16,7 @@ from unittest import mock
 from absl import flags
 
 from experiments.command.main import main
+from transformer.storage.files import SEAL
 
 STEPS = 40  # of the shared run; it has checkpoints of steps 20 and 40
 CONFIG = """
@@ -83,6 +85,13 @@ def refused(*arguments, says: tuple[str, ...] | str, stdin: bytes = b"") -> Ende
     for part in (says,) if isinstance(says, str) else says:
         assert part in line
     return ended
+
+
+def unsealed(path: Path) -> dict:
+    """A JSON object that a run wrote, without its digest, so that it can be changed."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content.pop(SEAL, None)
+    return content
 
 
 @contextlib.contextmanager

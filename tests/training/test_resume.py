@@ -26,7 +26,7 @@ from runs import (
     toy_config,
     unigram_config,
 )
-from tiny_run import command, shared_run
+from tiny_run import command, shared_run, unsealed
 from transformer import workdir
 from transformer.analysis.snapshots import Snapshot
 from transformer.errors import UserError
@@ -143,7 +143,7 @@ def test_keys_of_evaluations_that_change_are_named_when_a_run_is_resumed(
     metric, key, warns, tmp_path_factory, tmp_path, monkeypatch
 ):
     copy = shared_run(tmp_path_factory).copy(tmp_path / "copy")
-    config = json.loads((copy / "config.json").read_text())
+    config = unsealed(copy / "config.json")
     config["train"]["best_metric"] = metric
     (copy / "config.json").write_text(json.dumps(config))
     monkeypatch.setattr(Trainer, "run", lambda self: False)  # it trains no further
@@ -267,7 +267,7 @@ def kill_at(process, phase: str, folder: Path, target: int, log: Path, delay: fl
 
 def results(folder: Path) -> dict:
     """results.json without the clock's numbers."""
-    found = json.loads((folder / "results.json").read_text())
+    found = unsealed(folder / "results.json")
     for split in ("validation", "test"):
         del found[split]["seconds"]
     del found["wall_seconds"], found["tokens_per_second"]

@@ -1,7 +1,6 @@
 """A run is finished when its newest step is scored and its report is there, and not before."""
 
 import errno
-import json
 import shutil
 
 import pytest
@@ -11,7 +10,7 @@ from experiments.attention import snapshot_figures
 from experiments.display import training_curves
 from experiments.report import page
 from runs import lines
-from tiny_run import command, without_pictures
+from tiny_run import command, unsealed, without_pictures
 from tiny_sweep import rows, write_config
 from transformer import workdir
 from transformer.storage.checkpoint import Checkpoints
@@ -27,7 +26,7 @@ class Killed(BaseException):
 
 def results(folder) -> dict:
     """results.json without the clock's numbers."""
-    found = json.loads((folder / "results.json").read_text())
+    found = unsealed(folder / "results.json")
     for split in ("validation", "test"):
         del found[split]["seconds"]
     del found["wall_seconds"], found["tokens_per_second"]

@@ -14,14 +14,14 @@ from configs import base
 from experiments import modes
 from experiments.command import safety
 from places import ROOT
-from tiny_run import command, refused
+from tiny_run import command, refused, unsealed
 from transformer.inference import segments
 from transformer.inference.segments import source_language
 
 
 def change_config(folder: Path, change) -> None:
     path = folder / "config.json"
-    config = json.loads(path.read_text())
+    config = unsealed(path)
     change(config)
     path.write_text(json.dumps(config))
 

@@ -1,12 +1,13 @@
 """What is damaged in a run's folder is named with the fix, and no good checkpoint is lost."""
 
+import json
 import resource
 import shutil
 
 import pytest
 from run_folders import content, corrupt_file, translate
 
-from tiny_run import command, forget_weights, refused
+from tiny_run import command, forget_weights, refused, unsealed
 from transformer import workdir
 
 
@@ -102,7 +103,9 @@ def test_damaged_results_are_named_with_the_fix(tiny, copy):
 
 def test_a_config_that_does_not_fit_the_checkpoints_is_refused(copy):
     path = copy / "config.json"
-    path.write_text(path.read_text().replace('"d_ff": 8', '"d_ff": 12'))
+    config = unsealed(path)
+    config["model"]["d_ff"] = 12
+    path.write_text(json.dumps(config))
     refused(
         "--mode=translate",
         f"--workdir={copy}",

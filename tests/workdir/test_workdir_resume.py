@@ -10,7 +10,7 @@ import pytest
 from run_folders import content, corrupt_file, steps, translate
 
 from places import ROOT
-from tiny_run import STEPS, command, refused
+from tiny_run import STEPS, command, refused, unsealed
 from transformer import workdir
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.step_files import MetricsWriter
@@ -49,7 +49,7 @@ def test_a_run_of_another_config_is_left_alone_and_the_keys_that_differ_are_name
 
 def test_a_key_newer_than_the_run_has_its_default(copy):
     path = copy / "config.json"
-    saved = json.loads(path.read_text())
+    saved = unsealed(path)
     del saved["optimizer"]["clip_norm"]
     path.write_text(json.dumps(saved))
     assert workdir.load_config(copy).optimizer.clip_norm == 0.0

@@ -5,6 +5,7 @@
 it has one; {"text"} of a document.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 from transformer.data.labels import Labelled
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
-from transformer.storage.files import write_bytes
-from transformer.storage.reading import read_json_lines
+from transformer.storage.files import write_bytes, write_json
+from transformer.storage.reading import Each, read_json, read_json_lines
 
 FOLDER = "held_out"
+DIGESTS = "digests.json"  # of its files, by name
 SPLITS = ("validation", "test", "length_generalization")
 PART = "test_"  # begins the name of the part of the test set that one of several corpora has
 FIX = "training keeps there the text that a run is scored on; restore the original, or train again"
@@ -36,9 +38,11 @@ def save(folder: Path, splits: Mapping[str, Iterable[Pair | Labelled | str]]) ->
       UserError: the folder has other text, so that scores before and after would not be comparable.
     """
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    digests = {}
     for split, items in splits.items():
         path = path_of(folder, split)
         lines = [f"{json.dumps(_record(item), ensure_ascii=False)}\n".encode() for item in items]
+        digests[path.name] = hashlib.sha256(b"".join(lines)).hexdigest()
         if not path.exists():
             write_bytes(path, b"".join(lines))
             continue
@@ -52,6 +56,7 @@ def save(folder: Path, splits: Mapping[str, Iterable[Pair | Labelled | str]]) ->
                 f"{first or 1 + min(len(kept), len(lines))} on: restore the original text, or use "
                 "another folder"
             )
+    write_json(folder / FOLDER / DIGESTS, digests)  # last: after a kill they are written again
 
 
 def _record(item: Pair | Labelled | str) -> dict[str, Any]:
@@ -137,8 +142,12 @@ def path_of(folder: Path, split: str) -> Path:
 
 
 def _records(folder: Path, split: str, shape: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    number = 0
-    for number, record in read_json_lines(path_of(folder, split), shape, FIX):
+    number, path, digest = 0, path_of(folder, split), hashlib.sha256()
+    for number, record in read_json_lines(path, shape, FIX, digest):
         yield number, record
     if not number:
-        raise UserError(f"{path_of(folder, split)} is empty: {FIX}")
+        raise UserError(f"{path} is empty: {FIX}")
+    digests = path.with_name(DIGESTS)
+    known = read_json(digests, Each(str), FIX) if digests.exists() else {}
+    if digest.hexdigest() != known.get(path.name, digest.hexdigest()):
+        raise UserError(f"{path} is not what was written: {FIX}")

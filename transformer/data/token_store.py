@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Int, Integer, UInt8
 
 from transformer.storage.files import sync, whole_file, write_json
+from transformer.storage.reading import Each, open_file, parse_json, read_file
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +144,7 @@ def cached_arrays(
         if is_whole(folder):
             return load_arrays(folder)
         logger.warning(f"{folder} is damaged: the text is {done} again")
-        if folder.is_dir():
+        if folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder, ignore_errors=True)
         else:
             folder.unlink()
@@ -181,7 +182,7 @@ def load_arrays(folder: Path) -> dict[str, np.ndarray]:
 
 def arrays_digest(folder: Path, leave_out: str) -> str:
     """Returns one digest of the arrays that `save_arrays` wrote, except that of one name."""
-    digests = json.loads((folder / DIGESTS).read_bytes())
+    digests = _read_digests(folder)
     digests.pop(f"{leave_out}.npy", None)
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -189,12 +190,18 @@ def arrays_digest(folder: Path, leave_out: str) -> str:
 def is_whole(folder: Path) -> bool:
     """Whether a folder has the files of `save_arrays`, bit for bit."""
     try:
-        digests = json.loads((folder / DIGESTS).read_bytes())
-        return digests == {path.name: _digest(path) for path in folder.glob("*.npy")}
+        return _read_digests(folder) == {path.name: _digest(path) for path in folder.glob("*.npy")}
     except (OSError, ValueError):
         return False
 
 
+def _read_digests(folder: Path) -> dict[str, str]:
+    digests, wrong = parse_json(read_file(folder / DIGESTS), Each(str))
+    if wrong:
+        raise ValueError(wrong)
+    return digests
+
+
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,8 +2,8 @@
 
 import contextlib
 import hashlib
-import json
 import logging
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,12 +14,14 @@ import jax
 import numpy as np
 
 from transformer.errors import UserError
-from transformer.storage.files import sync, write_json
+from transformer.storage.files import SEAL, sync, write_json
+from transformer.storage.reading import OddFileError, open_file, parse_json, read_file
 
 RECORD, EVALUATION = "checkpoint.json", "evaluation.json"
 # Folders of a checkpoint: weights are separate, so that inference reads nothing else.
 PARAMS, EMA, STATE = "params", "ema", "state"
 PARTIAL = ".partial"  # suffix of folders that are being written or deleted
+MAX_BYTES, SLACK = 8, 2**24  # of a file: for each number of all arrays, and besides
 PAUSES = (0.1, 0.4, 1.0)  # seconds before another try
 
 # Orbax logs each file it opens, and prints the errors that it also raises.
@@ -88,7 +90,7 @@ def write(folder: Path, state: Any, progress: Mapping[str, Any]) -> None:
             for path in sorted(partial.rglob("*"))
             if path.is_file()
         }
-        write_sealed(partial / RECORD, record)
+        write_json(partial / RECORD, record)
         for path in (partial, *partial.rglob("*")):
             sync(path)
         partial.rename(folder)
@@ -143,7 +145,7 @@ def read_leaves(folder: Path, record: Mapping[str, Any], names: Iterable[str]) -
     def read():
         arrays = {}
         for group, leaves in groups.items():
-            _check_files(folder, group, record["files"])
+            _check_files(folder, group, record)
             arrays |= _read_group(folder / group, leaves)
         return arrays
 
@@ -152,7 +154,7 @@ def read_leaves(folder: Path, record: Mapping[str, Any], names: Iterable[str]) -
 
 def write_evaluation(folder: Path, content: Mapping[str, Any]) -> None:
     """Writes the evaluation of a checkpoint, JSON, into its folder."""
-    write_sealed(folder / EVALUATION, content)
+    write_json(folder / EVALUATION, content)
 
 
 def read_evaluation(folder: Path) -> dict[str, Any] | None:
@@ -166,25 +168,20 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
     return patiently(lambda: read_sealed(path) if path.exists() else None, folder)
 
 
-def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes JSON with a digest of its content."""
-    write_json(path, {**content, "digest": _digest_json(content)})
-
-
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Returns the JSON that `write_sealed` wrote.
+    """Returns the JSON object that `write_json` wrote.
 
     Raises:
       DamageError: it is missing or damaged.
     """
     try:
-        content = json.loads(path.read_bytes())
-        digest = content.pop("digest")
+        data = read_file(path)
+        content, wrong = parse_json(data, dict)
     except (FileNotFoundError, NotADirectoryError):
         raise DamageError(f"{path.name} is missing") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DamageError(f"{path.name} is not what was written") from None
-    if digest != _digest_json(content):
+    except (OddFileError, IsADirectoryError) as error:
+        raise DamageError(f"{path.name} cannot be read: {error.strerror}") from None
+    if wrong or f'"{SEAL}"'.encode() not in data:
         raise DamageError(f"{path.name} is not what was written")
     return content
 
@@ -261,19 +258,23 @@ def _read_group(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray
     return arrays
 
 
-def _check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
+def _check_files(folder: Path, group: str, record: Mapping[str, Any]) -> None:
     """Raises DamageError if a file of the group is missing or damaged.
 
     Orbax must not read damaged files: it may then allocate any amount of memory.
     """
-    for name, digest in digests.items():
+    numbers = sum(math.prod(leaf["shape"]) for leaf in record["leaves"].values())
+    for name, digest in record["files"].items():
         if name.split("/")[0] == group:
             if ".." in name.split("/"):
                 raise DamageError(f"{name} is outside of the checkpoint")
             try:
-                found = _digest((folder / name).read_bytes())
+                with open_file(folder / name, SLACK + MAX_BYTES * numbers) as file:
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 raise DamageError(f"{name} is missing") from None
+            except OddFileError:
+                found = ""
             if found != digest:
                 raise DamageError(f"{name} is not what was written")
 
@@ -290,7 +291,3 @@ def _digest(data: Any) -> str:
 
 def _digest_array(x: np.ndarray) -> str:
     return _digest(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
-
-
-def _digest_json(content: Any) -> str:
-    return _digest(json.dumps(content, sort_keys=True).encode())

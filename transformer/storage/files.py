@@ -1,6 +1,7 @@
 """Atomic writes of files, which also survive a power loss."""
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+SEAL = "sha256"  # key of a JSON object in a file: the digest of all others
 
 
 @contextlib.contextmanager
@@ -54,8 +57,15 @@ def write_text(path: Path, text: str) -> None:
         file.write(text)
 
 
+def seal_of(content: Mapping[str, Any]) -> str:
+    """Returns the digest of a JSON object, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Writes a JSON file, see `whole_file`."""
+    """Writes a JSON file, see `whole_file`; an object gets its `SEAL`, which readers check."""
+    if isinstance(value, Mapping):
+        value = {**value, SEAL: seal_of(value)}
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 

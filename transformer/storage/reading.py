@@ -6,14 +6,26 @@ shape; or {key: shape}, an object with these keys and perhaps others. A key that
 missing.
 """
 
+import contextlib
+import errno
 import json
+import os
+import stat
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
 
 from transformer.errors import UserError
+from transformer.storage.files import SEAL, seal_of
 
-MAX_FILE = 2**28  # bytes
+MAX_FILE = 2**26  # bytes of a file that is read at once, unless its reader knows better
+MAX_UNPACKED = 2**28  # bytes of the arrays of a compressed file
+DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError)
+DAMAGE += (zipfile.BadZipFile, zlib.error)
 MAX_NUMBER = 2**63
 KINDS = {
     dict: "an object",
@@ -32,6 +44,58 @@ class Each(NamedTuple):
     shape: Any
 
 
+class OddFileError(OSError):
+    """A file is no regular one, or larger than it can be."""
+
+
+def open_file(path: Path, limit: int | None = None) -> BinaryIO:
+    """Opens a regular file for reading; it never waits, as a pipe would let it.
+
+    Args:
+      limit: bytes that the file may have; None for any number.
+
+    Raises:
+      OddFileError: it is a pipe or a device, or larger; the error names the file.
+    """
+    file = open(  # noqa: SIM115
+        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+    )
+    status, why = os.fstat(file.fileno()), ""
+    if not stat.S_ISREG(status.st_mode):
+        why = "it is a pipe or a device"
+    elif limit is not None and status.st_size > limit:
+        why = f"it has {status.st_size:,} bytes"
+    if why:
+        file.close()
+        raise OddFileError(errno.EFBIG, why, str(path))
+    return file
+
+
+def read_file(path: Path, limit: int = MAX_FILE) -> bytes:
+    """Returns the content of a regular file, see `open_file`."""
+    with open_file(path, limit) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def open_arrays(path: Path) -> Iterator[Any]:
+    """The arrays of an npz file by name, each of which is read when it is asked for.
+
+    Raises:
+      ValueError: one is missing or damaged, or they would fill the memory.
+    """
+    try:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+            if size > max(MAX_UNPACKED, os.fstat(file.fileno()).st_size):
+                raise ValueError(f"it unpacks to {size:,} bytes")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                yield arrays
+    except (*DAMAGE, MemoryError) as error:
+        raise ValueError((str(error).splitlines() or [type(error).__name__])[0][:80]) from error
+
+
 def read_json(path: Path, shape: Any, fix: str) -> Any:
     """Returns the content of a UTF-8 JSON file.
 
@@ -42,40 +106,52 @@ def read_json(path: Path, shape: Any, fix: str) -> Any:
     Raises:
       UserError: the file is missing or damaged, or has another shape.
     """
-    if not path.is_file():
-        what = "is not a file" if path.exists() else "is missing"
-        raise UserError(f"{path} {what}: {fix}")
-    if (size := path.stat().st_size) > MAX_FILE:
-        raise UserError(f"{path} cannot be read (it has {size:,} bytes): {fix}")
-    value, wrong = _parse(path.read_bytes(), shape)
+    with _open_json(path, MAX_FILE, fix) as file:
+        value, wrong = parse_json(file.read(), shape)
     if wrong:
         raise UserError(f"{path} cannot be read ({wrong}): {fix}")
     return value
 
 
-def read_json_lines(path: Path, shape: Any, fix: str) -> Iterator[tuple[int, Any]]:
+def read_json_lines(
+    path: Path, shape: Any, fix: str, digest: Any = None
+) -> Iterator[tuple[int, Any]]:
     """Yields the number, from one, and the value of each line of a UTF-8 file of JSON.
 
     Args:
       shape, fix: see `read_json`.
+      digest: of hashlib, which the lines are added to.
 
     Raises:
       UserError: the file is missing, or a line is damaged or has another shape; the error names the
         line.
     """
-    if not path.is_file():
-        what = "is not a file" if path.exists() else "is missing"
-        raise UserError(f"{path} {what}: {fix}")
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            value, wrong = _parse(line, shape)
+    with _open_json(path, None, fix) as file:
+        for number, line in enumerate(iter(lambda: file.readline(MAX_FILE), b""), 1):
+            if digest:
+                digest.update(line)
+            value, wrong = parse_json(line, shape)
             if wrong:
                 raise UserError(f"{path}, line {number}, cannot be read ({wrong}): {fix}")
             yield number, value
 
 
-def _parse(data: bytes, shape: Any) -> tuple[Any, str | None]:
-    """The value of a JSON text, and the error if it is invalid."""
+def _open_json(path: Path, limit: int | None, fix: str) -> BinaryIO:
+    try:
+        return open_file(path, limit)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: {fix}") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is not a file: {fix}") from None
+    except OddFileError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): {fix}") from None
+
+
+def parse_json(data: bytes, shape: Any) -> tuple[Any, str | None]:
+    """Returns the value of a JSON text without its seal, and the error if it is invalid.
+
+    An object without a seal is not from `write_json`, or was changed by somebody who removed it.
+    """
     try:
         value = json.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -84,6 +160,8 @@ def _parse(data: bytes, shape: Any) -> tuple[Any, str | None]:
         return None, "it is nested too deep"
     except ValueError as error:
         return None, str(error)
+    if isinstance(value, dict) and SEAL in value and value.pop(SEAL) != seal_of(value):
+        return None, f"it is not what was written; to use it as it is, remove its {SEAL!r}"
     return value, mismatch(value, shape)
 
 

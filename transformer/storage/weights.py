@@ -20,7 +20,8 @@ from transformer.errors import UserError
 from transformer.metrics.registry import find, rank
 from transformer.storage import weights_file
 from transformer.storage.checkpoint import Checkpoints, all_damaged, check_fingerprint
-from transformer.storage.checkpoint_files import DamageError, patiently, read_sealed, write_sealed
+from transformer.storage.checkpoint_files import DamageError, patiently, read_sealed
+from transformer.storage.files import write_json
 
 logger = logging.getLogger(__name__)
 
@@ -72,10 +73,11 @@ def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> di
             _check_any(folder, steps)
             choice = _compare(task, config, checkpoints, recorded=keep)
         stored = choice.pop(STORED, {})
-        if keep and steps and not (stored and weights_file.is_written(folder, stored["digest"])):
+        seal = stored.get("digest", ""), stored.get("bytes", 0)
+        if keep and steps and not weights_file.is_written(folder, *seal):
             template = task.predictor.param_shapes()
             stored = _store(folder, config, checkpoints, choice["steps"], template)
-            write_sealed(folder / CHOICE, {**choice, STORED: stored})
+            write_json(folder / CHOICE, {**choice, STORED: stored})
     logger.info(_line(choice))
     return choice
 
@@ -89,7 +91,8 @@ def _store(
     except DamageError:  # of which `load` warns
         return {}
     progress, digest = _progress(checkpoints), weights_file.write(folder, chosen)
-    return {"digest": digest, "progress": progress, "model": _model(config)}
+    size = (folder / weights_file.WEIGHTS).stat().st_size
+    return {"digest": digest, "bytes": size, "progress": progress, "model": _model(config)}
 
 
 def _model(config: ConfigDict) -> dict[str, Any]:
@@ -160,9 +163,10 @@ def _read_stored(
     if isinstance(choice, str) or (steps and list(steps) != choice["steps"]):
         return None
     try:
-        digest, progress, model = (choice[STORED][key] for key in ("digest", "progress", "model"))
+        stored = choice[STORED]
+        progress, model = stored["progress"], stored["model"]
         check_fingerprint(progress, fingerprint, folder / "checkpoints")
-        arrays = weights_file.read(folder, digest)
+        arrays = weights_file.read(folder, stored["digest"], stored["bytes"])
         if model != _model(config):
             weights_file.check_model(arrays, template(), folder / weights_file.WEIGHTS)
         return jax.device_put(unflatten_dict(arrays, sep="/")), choice["steps"], progress

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 
 from transformer.storage.checkpoint_files import DamageError, check_leaves, named_leaves
 from transformer.storage.files import write_bytes
+from transformer.storage.reading import OddFileError, read_file
 
 WEIGHTS = "weights.safetensors"
 
@@ -29,26 +30,31 @@ def write(folder: Path, weights: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def is_written(folder: Path, digest: str) -> bool:
+def is_written(folder: Path, digest: str, size: int) -> bool:
     """Whether the file is there and undamaged."""
     path = folder / WEIGHTS
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    if not path.is_file() or path.stat().st_size != size:
+        return False
+    return hashlib.sha256(path.read_bytes()).hexdigest() == digest
 
 
-def read(folder: Path, digest: str) -> dict[str, np.ndarray]:
+def read(folder: Path, digest: str, size: int) -> dict[str, np.ndarray]:
     """Returns the weights by name.
 
     Args:
       digest: that of `write`.
+      size: of the file, in bytes.
 
     Raises:
       DamageError: the file is missing or damaged, or the weights are not finite.
     """
     path = folder / WEIGHTS
     try:
-        data = path.read_bytes()
+        data = read_file(path, size)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise DamageError(f"{WEIGHTS} is missing") from None
+    except OddFileError as error:
+        raise DamageError(f"{WEIGHTS} is not what was written: {error.strerror}") from None
     if hashlib.sha256(data).hexdigest() != digest:
         raise DamageError(f"{WEIGHTS} is not what was written")
     try:

@@ -1,7 +1,6 @@
 """Reads the results of a sweep's runs; scores that are not comparable are left out or refused."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from experiments.measures.significance import score_of
 from experiments.measures.texts import Texts, UnreadableError
 from experiments.sweeps.results.outcomes import Outcome, Setting, Sweep, Trial
 from transformer.errors import UserError
+from transformer.records import FILES, damaged_text
+from transformer.storage.reading import Each, parse_json, read_file
 
 SPLITS = ("test", "validation", "length_generalization")
 # Of the main score, in the unit of its column: the same text, counted by another version, may
@@ -93,11 +94,11 @@ def _common_split(splits: Sequence[str], results: Sequence[dict[str, Any]]) -> s
 def _read_results(trial: Trial) -> dict[str, Any]:
     path = _results_file(trial)
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        results, wrong = parse_json(read_file(path), {f"{FILES}?": Each(str)})
+    except OSError as error:
         raise _refusal(trial, UnreadableError(path, error)) from None
-    if not isinstance(results, dict):
-        raise _refusal(trial, UnreadableError(path, "it holds no scores"))
+    if wrong:
+        raise _refusal(trial, UnreadableError(path, wrong))
     return results
 
 
@@ -117,6 +118,8 @@ def _check_main(trial: Trial, results: dict[str, Any], measures: TaskMeasures) -
 def _read_texts(trial: Trial, results: dict[str, Any], measures: TaskMeasures) -> Texts | None:
     if measures.texts is None:
         return None
+    if name := damaged_text(trial.folder, results):
+        raise _refusal(trial, UnreadableError(trial.folder / name, "it is not what was written"))
     try:
         return measures.texts.read(trial.folder, results[measures.split])
     except UnreadableError as error:

@@ -58,7 +58,7 @@ def test_what_the_file_of_a_dtd_declares_is_never_read(write, tmp_path):
         (HEAD + unit(PAIRS[0]) + "<tu></tuv>", "line 5: broken XML (mismatched tag)"),
         (HEAD + unit(("a", "b")).replace("a", "\x01"), "line 4: broken XML"),
         ("no XML", "line 1: broken XML"),
-        (memory([("x" * (tmx.MAX_UNIT + 1), "b")]), "line 4: a unit of more than"),
+        (memory([("x" * (tmx.MAX_UNIT + 1), "b")]), "line 4: a unit or a tag of more than"),
     ],
 )
 @pytest.mark.parametrize("skip", [False, True])

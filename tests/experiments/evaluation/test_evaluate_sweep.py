@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tiny_run import command, refused, shared_run, translators_once
+from tiny_run import command, refused, shared_run, translators_once, unsealed
 from transformer.data.held_out import path_of
 
 SEEDS = (3, 5, 7)
@@ -27,7 +27,7 @@ def sweep(run, tmp_path):
     """A sweep over seeds: copies of one run, as none is trained for this."""
     for number, seed in enumerate(SEEDS):
         folder = shutil.copytree(run, tmp_path / f"seeds/trials/{number:03d}")
-        config = json.loads((folder / "config.json").read_text())
+        config = unsealed(folder / "config.json")
         (folder / "config.json").write_text(json.dumps(config | {"seed": seed}))
     (tmp_path / "seeds/sweep.json").write_text('{"command": "c"}')
     return tmp_path / "seeds"
@@ -87,7 +87,7 @@ def test_all_runs_are_scored_once_and_a_table_has_them_all(sweep, news, tmp_path
 def test_a_run_that_was_trained_further_is_scored_again(sweep, news):
     evaluate(sweep, f"--input={news}")
     before, path = stamps(sweep), results(sweep)["002"]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"step": 20}))
+    path.write_text(json.dumps(unsealed(path) | {"step": 20}))
     evaluate(sweep, f"--input={news}")
     after = stamps(sweep)
     assert json.loads(path.read_text())["step"] == 40

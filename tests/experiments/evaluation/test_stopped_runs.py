@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from experiments.evaluation.ended import stopped_runs
-from tiny_run import command, shared_run
+from tiny_run import command, shared_run, unsealed
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def copy(tmp_path_factory, tmp_path):
 def change(folder, **train):
     """Changes keys of `train`, as if the run had been interrupted on the way to another end."""
     path = folder / "config.json"
-    config = json.loads(path.read_text())
+    config = unsealed(path)
     path.write_text(json.dumps({**config, "train": {**config["train"], **train}}))
 
 

@@ -2,6 +2,7 @@
 
 import math
 import socket
+import struct
 from concurrent.futures import ThreadPoolExecutor
 
 from serving import PATIENCE, SINGLE, SMALL, gated, is_one_line, serving, wait_until
@@ -62,12 +63,28 @@ def test_a_client_that_goes_away_is_dropped_from_the_queue(small, monkeypatch):
         wait_until(lambda: len(batches) == 1)
         gone = send(small.port, request(len(SINGLE)) + SINGLE)
         wait_until(lambda: small.batcher.waiting == 1)
-        gone.close()
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.close()  # with a reset, as of a program that is killed before it has read all
         wait_until(lambda: small.batcher.waiting == 0)
         gate.set()
         assert first.result().status == 200
     assert batches == [["a"]]
     wait_until(lambda: b'status="499"' in small.get("/metrics").body)
+
+
+def test_a_client_that_has_closed_its_sending_side_gets_its_answer(small):
+    with send(small.port, request(len(SINGLE)) + SINGLE) as made:
+        made.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: made.recv(4096), b""))  # to the end of the connection
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b'"translations"' in answer
+
+
+def test_a_body_of_fifty_megabytes_is_refused_with_a_reason_and_no_reset(site):
+    with send(site.port, request(50_000_000)) as made:
+        for _ in range(50):
+            made.sendall(b" " * 1_000_000)
+        assert made.recv(12) == b"HTTP/1.1 413"
 
 
 def test_a_client_that_hangs_is_let_go(small):

@@ -73,12 +73,14 @@ def _find(segments: list[tuple[str, str]], language: str) -> str | None:
 
 def _units(path: Path) -> Iterator[tuple[int, list[tuple[str, str]], str]]:
     """Yields the line of each unit, its (language, segment) pairs, and an entity that is lost."""
-    parser = _Parser(path)
+    parser, size = _Parser(path), 0
     with open_unpacked(path) as stream:
         try:
             while block := stream.read(BLOCK):
                 parser.expat.Parse(block, False)
                 yield from parser.take()
+                size += len(block)
+                parser.check(size - parser.expat.CurrentByteIndex)
             parser.expat.Parse(b"", True)
         except expat.ExpatError as error:
             raise UserError(
@@ -146,10 +148,17 @@ class _Parser:
 
     def _grow(self, characters: int) -> None:
         self._size += characters
-        if self._size > MAX_UNIT:
+        self.check(self._size)
+
+    def check(self, size: int) -> None:
+        """Raises UserError if a unit, or a tag that has not ended, is too large.
+
+        Expat reads such a tag from its start with every block.
+        """
+        if size > MAX_UNIT:
             raise UserError(
-                f"{self._path}, line {self._line}: a unit of more than {MAX_UNIT:,} characters is "
-                "no translation of sentences: fix the file"
+                f"{self._path}, line {self._line or 1}: a unit or a tag of more than {MAX_UNIT:,} "
+                "characters is no translation of sentences: fix the file"
             )
 
     def _refuse_entity(self, name: str, *declaration: Any) -> None:

@@ -9,8 +9,6 @@ such file.
 
 import hashlib
 import logging
-import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,10 +20,10 @@ from transformer.data.cleaning.survey import pair_hash
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.storage.files import whole_file
+from transformer.storage.reading import open_arrays
 
 FILE = "trained_on.npz"
 KINDS = {"pairs": "u", "earlier": "u", "unknown": "U"}  # of the arrays, as NumPy calls them
-DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 FIX = (
     "restore the original, or delete it: then a run that starts from this one cannot tell whether "
     "it is scored on pairs that this one was trained on"
@@ -148,13 +146,12 @@ def _union(*hashes: Hashes) -> Hashes:
 def _read(path: Path) -> tuple[Hashes, Earlier]:
     """The pairs of a run, and those of the runs before it."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with open_arrays(path) as arrays:
             found = {name: arrays[name] for name in KINDS}
         for name, array in found.items():
             if array.ndim != 1 or array.dtype.kind != KINDS[name]:
                 raise ValueError(f"{name} is not a list of its kind")
-    except DAMAGE as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path} cannot be read ({reason[:80]}): {FIX}") from None
+    except ValueError as error:
+        raise UserError(f"{path} cannot be read ({error}): {FIX}") from None
     unknown = tuple(map(str, found["unknown"]))
     return found["pairs"], Earlier(found["earlier"], unknown)

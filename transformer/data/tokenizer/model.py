@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from transformer.data.tokenizer.draws import Draws
 from transformer.data.tokenizer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.errors import UserError
 from transformer.storage.files import write_bytes, write_json
+from transformer.storage.reading import parse_json, read_file
 
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
@@ -165,15 +165,15 @@ def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
 
 def _read_note(path: Path) -> Any:
     try:
-        return json.loads(path.with_suffix(".json").read_bytes())
-    except (OSError, ValueError):
+        return parse_json(read_file(path.with_suffix(".json")), dict)[0]
+    except OSError:
         return None
 
 
 def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
     """Returns the tokenizer of a run's folder, if it is undamaged and has this origin."""
     try:
-        model = path.read_bytes()
+        model = read_file(path)
     except OSError:
         return None
     right = _read_note(path) == {"origin": origin, "model": digest_of(model)}
@@ -183,7 +183,7 @@ def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
 def is_whole(path: Path) -> bool:
     """Whether the tokenizer of a run's folder is as it was written, of whatever origin."""
     note = _read_note(path) if path.exists() else None
-    return isinstance(note, dict) and note.get("model") == digest_of(path.read_bytes())
+    return isinstance(note, dict) and note.get("model") == digest_of(read_file(path))
 
 
 def digest_of(data: bytes) -> str:
@@ -203,7 +203,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
             "restore the file that was written with it"
         )
     try:
-        if not (model := path.read_bytes()):  # which sentencepiece would accept
+        if not (model := read_file(path)):  # which sentencepiece would accept
             raise RuntimeError
         return Tokenizer(model)
     except RuntimeError:

@@ -1,5 +1,6 @@
 """Training of subword tokenizers by sentencepiece on the text of the experiment."""
 
+import contextlib
 import dataclasses
 import functools
 import io
@@ -32,6 +33,7 @@ from transformer.data.tokenizer.model import (
 from transformer.data.tokenizer.symbols import check_symbols, refuse_broken_symbols
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes
+from transformer.storage.reading import OddFileError, read_file
 
 logger = logging.getLogger(__name__)
 
@@ -116,8 +118,9 @@ def train_tokenizer(
     key = digest_of(f"{described}{RULE}{reads}{sentencepiece.__version__}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
         # Its name contains the digest of its content.
-        if path.name == _cached_name(key, model := path.read_bytes()):
-            return Tokenizer(model, origin)
+        with contextlib.suppress(OddFileError):
+            if path.name == _cached_name(key, model := read_file(path)):
+                return Tokenizer(model, origin)
         logger.warning(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
     model = train(similar)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from given_texts import content, evaluated, given, written
 
-from tiny_run import refused
+from tiny_run import refused, unsealed
 
 
 def bad_input(place: Path, name: str, text: str | bytes) -> Path:
@@ -84,7 +84,7 @@ def test_a_run_that_is_not_finished_is_not_scored(translator, tmp_path):
     folder = Path(shutil.copytree(translator, tmp_path / "copy"))
     file = given(tmp_path / "unfinished.tsv", "a b\ta b")
     run = "--mode=evaluate", f"--workdir={folder}", file
-    results = json.loads((folder / "results.json").read_text())
+    results = unsealed(folder / "results.json")
     (folder / "results.json").write_text(json.dumps(results | {"step": 20}))  # trained further
     refused(*run, says=("is not finished", "resume its training"))
     (folder / "results.json").unlink()
