@@ -1,7 +1,7 @@
 """The training curves of a run: loss, scores and learning rate over the steps."""
 
 import dataclasses
-import json
+import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +15,9 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.display.figure_files import save_figure
 from transformer.metrics.registry import PANELS, Metric, rank, select
+from transformer.storage.reading import parse_json, read_file
+
+logger = logging.getLogger(__name__)
 
 # Steps and values of one curve, in the order of the steps.
 Curve = tuple[list[float], list[float]]
@@ -24,6 +27,7 @@ WIDTH, PANEL_HEIGHT, DOTS_PER_INCH = 6.5, 2.1, 200  # inches: the text width of 
 # Okabe and Ito's colours are distinguishable for the colour-blind and in grey print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKER_SHAPES = "osD^vP"
+MAX_METRICS = 2**28  # bytes of a metrics file
 FEW = 40  # points that still show as single marks
 
 
@@ -99,18 +103,17 @@ def read_curves(
       ValueError: the file cannot be read.
     """
     try:
-        text = metrics_file.read_text(encoding="utf-8", errors="replace")
+        lines = read_file(metrics_file, MAX_METRICS).split(b"\n")
     except OSError as error:
         raise ValueError(f"{metrics_file}: cannot read the metrics ({error.strerror})") from error
     metrics = drawn_metrics() if metrics is None else metrics
     points: dict[tuple[str, str], dict[float, float]] = {}
-    for line in text.split("\n"):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        step = _number(event.get("step")) if isinstance(event, dict) else math.nan
+    for number, line in enumerate(lines, 1):
+        event, wrong = parse_json(line, dict)
+        step = math.nan if wrong else _number(event.get("step"))
         if math.isnan(step):
+            if line:
+                logger.warning(f"{metrics_file}, line {number}, is damaged: it is left out")
             continue
         split = str(event.get("split", "train"))
         for metric in metrics:

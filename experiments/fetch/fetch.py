@@ -65,6 +65,9 @@ def _fetch_one(download: Download, corpus: Corpus, place: Path) -> None:
                 "folder with --config.data.path"
             )
     part = place / f"{download.name}.part"
+    for path in (part, version_note(part)):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise UserError(f"{path} is a link, a pipe or a device: delete it, and fetch again")
     url = _download(download, corpus, part)
     sha256 = _sha256(part)
     try:

@@ -21,12 +21,13 @@ from transformer.inference.hypotheses import BLANK
 from transformer.inference.translator import Translator
 from transformer.losses import TokenSums
 from transformer.run import Run
+from transformer.storage.files import SEAL
 from transformer.tasks.base import Task
 from transformer.train import Trainer
 
 VOCABULARY = 11
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # also of programs found in a cache
-TIMING = ("seconds", "tokens_per_second")
+TIMING = ("seconds", "tokens_per_second", SEAL)
 
 
 class SpoiltPlan(Plan):

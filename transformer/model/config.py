@@ -13,9 +13,12 @@ TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
 MAX_NUMBER = 2**31 - 1
 # (smallest, largest, fields): every number of a ModelConfig but the sizes of vocabularies.
+# As the deepest Transformer had (DeepNet, arXiv:2203.00555): each layer is traced.
+MAX_LAYERS = 1000
 RANGES: tuple[tuple[float, float, str], ...] = (
     (1, MAX_NUMBER, "d_model d_ff num_heads bias_distance shaw_distance"),
-    (0, MAX_NUMBER, "head_size num_kv_heads num_encoder_layers num_decoder_layers"),
+    (0, MAX_NUMBER, "head_size num_kv_heads"),
+    (0, MAX_LAYERS, "num_encoder_layers num_decoder_layers"),
     (1e-15, 1, "norm_epsilon"),  # vectors of zeros, as of dropped words, have no deviation
     (2, MAX_NUMBER, "max_length"),
     (4, MAX_NUMBER, "bias_buckets"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer.storage.files import write_arrays, write_text
+from transformer.storage.files import SEAL, seal_of, write_arrays, write_text
 
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
 BOARD_SECONDS = 120  # between two flushes of TensorBoard's file
@@ -130,9 +130,10 @@ class MetricsWriter:
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Writes the numbers of one step; NaN becomes null, as JSON has no NaN."""
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
+        line = {"step": step, "split": split, **finite}
         try:
             with self._path.open("a") as file:
-                file.write(json.dumps({"step": step, "split": split, **finite}) + "\n")
+                file.write(json.dumps({**line, SEAL: seal_of(line)}) + "\n")
         except OSError as error:
             error.filename = str(self._path)  # a full disk names none
             raise
