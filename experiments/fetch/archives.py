@@ -18,6 +18,7 @@ from transformer.data.files.catalogue import Download
 from transformer.data.files.compression import open_unpacked
 from transformer.errors import UserError, one_line, shorten
 from transformer.storage.files import whole_file
+from transformer.storage.reading import open_file
 
 BLOCK = 2**20  # bytes
 MAX_UNPACKED = 2**34  # bytes of all members of an archive
@@ -52,6 +53,7 @@ def unpack(archive: Path, download: Download, folder: Path) -> None:
     texts: dict[str, list[tuple[str, str, str]]] = collections.defaultdict(list)
     tables = {part: table for table, parts in download.classes.items() for part in parts}
     missing = {*download.members, *tables}
+    open_file(archive).close()  # which refuses a pipe
     try:
         for name, stream in _members(archive):
             parent = str(PurePosixPath(name).parent)

@@ -9,7 +9,7 @@ import pytest
 
 from configs import base
 from runs import identical, toy_config
-from tiny_run import command, refused, shared_run, translators_once, without_pictures
+from tiny_run import command, refused, shared_run, translators_once, unsealed, without_pictures
 from transformer import tasks, workdir
 from transformer.data import held_out
 from transformer.data.labels import Labelled
@@ -64,7 +64,7 @@ def test_what_is_kept_is_read_as_it_was_an_object_on_each_line(tmp_path, kind):
 
 def test_text_is_kept_once_and_other_text_is_refused(tmp_path):
     held_out.save(tmp_path, {"test": ["a", "b"]})
-    [file] = (tmp_path / "held_out").iterdir()
+    file = tmp_path / "held_out" / "test.jsonl"
     before = file.stat()
     held_out.save(tmp_path, {"test": ["a", "b"]})
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
@@ -137,7 +137,7 @@ def moved(tiny, tmp_path) -> Path:
     """A copy of the run whose config names a text that is not there."""
     folder = tiny.copy(tmp_path / "copy")
     path = folder / "config.json"
-    config = json.loads(path.read_text())
+    config = unsealed(path)
     config["data"] |= {"source": "files", "path": str(tmp_path / "gone"), "cache_dir": "/dev/null"}
     path.write_text(json.dumps(config))
     return folder
@@ -230,12 +230,12 @@ def test_other_held_out_text_is_not_silently_left_unread(tiny):
 
 def test_an_evaluation_with_the_run_s_settings_writes_the_same_numbers_in_place(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "copy")
-    before = json.loads((folder / "results.json").read_text())
+    before = unsealed(folder / "results.json")
     (folder / "results.json").unlink()
     beam = f"--config.decode.beam_size={base.get_config().decode.beam_size}"
     with without_pictures():
         assert command("--mode=evaluate", f"--workdir={folder}", beam).code == 0
-    after = json.loads((folder / "results.json").read_text())
+    after = unsealed(folder / "results.json")
     for split in ("validation", "test"):
         before[split].pop("seconds"), after[split].pop("seconds")
     assert after == before

@@ -74,7 +74,7 @@ def test_each_direction_has_its_scores_and_texts(run):
     sources = (folder / "translations" / "test_de_en.source.txt").read_text().splitlines()
     assert len(sources) == 4
     assert all(line.startswith("<2en> ") for line in sources)
-    assert sorted(path.name for path in (folder / "held_out").iterdir()) == [
+    assert sorted(path.name for path in (folder / "held_out").glob("*.jsonl")) == [
         f"{split}_{name}.jsonl" for split in ("test", "validation") for name in ("de_en", "en_de")
     ]
     for text in ((run / "log.txt").read_text(), (folder / "report.html").read_text()):

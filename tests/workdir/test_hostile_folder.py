@@ -76,6 +76,7 @@ def hostile(copy, tmp_path):
     text = (copy / "held_out" / "test.jsonl").read_text()
     marked = text.replace('"source": "', '"source": "<script>alert(2)</script> ', 1)
     (copy / "held_out" / "test.jsonl").write_text(marked)
+    (copy / "held_out" / "digests.json").unlink()
     return copy
 
 

@@ -190,8 +190,11 @@ def arrays_digest(folder: Path, leave_out: str) -> str:
 def is_whole(folder: Path) -> bool:
     """Whether a folder has the files of `save_arrays`, bit for bit."""
     try:
-        return _read_digests(folder) == {path.name: _digest(path) for path in folder.glob("*.npy")}
-    except (OSError, ValueError):
+        digests = _read_digests(folder)
+        sizes = {name: int(digest.partition(":")[0]) for name, digest in digests.items()}
+        names = {path.name: sizes[path.name] for path in folder.glob("*.npy")}
+        return digests == {name: _digest(folder / name, size) for name, size in names.items()}
+    except (OSError, ValueError, KeyError):
         return False
 
 
@@ -202,6 +205,7 @@ def _read_digests(folder: Path) -> dict[str, str]:
     return digests
 
 
-def _digest(path: Path) -> str:
-    with open_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest(path: Path, limit: int | None = None) -> str:
+    """The size of a file and the digest of its content."""
+    with open_file(path, limit) as file:
+        return f"{path.stat().st_size}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
