@@ -12,9 +12,8 @@ ATTENTION_IMPLEMENTATIONS = ("plain", "chunked", "flash")
 TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
 MAX_NUMBER = 2**31 - 1
+MAX_LAYERS = 1000  # as the deepest Transformer has, arXiv:2203.00555; each layer is traced
 # (smallest, largest, fields): every number of a ModelConfig but the sizes of vocabularies.
-# As the deepest Transformer had (DeepNet, arXiv:2203.00555): each layer is traced.
-MAX_LAYERS = 1000
 RANGES: tuple[tuple[float, float, str], ...] = (
     (1, MAX_NUMBER, "d_model d_ff num_heads bias_distance shaw_distance"),
     (0, MAX_NUMBER, "head_size num_kv_heads"),

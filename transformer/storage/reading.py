@@ -8,6 +8,7 @@ missing.
 
 import contextlib
 import errno
+import io
 import json
 import os
 import stat
@@ -15,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class OddFileError(OSError):
     """A file is no regular one, or larger than it can be."""
 
 
-def open_file(path: Path, limit: int | None = None) -> BinaryIO:
+def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
     """Opens a regular file for reading; it never waits, as a pipe would let it.
 
     Args:
@@ -136,7 +137,7 @@ def read_json_lines(
             yield number, value
 
 
-def _open_json(path: Path, limit: int | None, fix: str) -> BinaryIO:
+def _open_json(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
     try:
         return open_file(path, limit)
     except FileNotFoundError:

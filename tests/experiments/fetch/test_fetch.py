@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import random
 import re
 import socket
@@ -17,7 +16,7 @@ from experiments.config import read_experiment
 from experiments.fetch import archives, fetch, transfer
 from places import ROOT
 from source_settings import refused
-from tiny_run import command
+from tiny_run import command, unsealed
 from transformer import config as rules
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.files.text import read_lines
@@ -307,7 +306,7 @@ def test_a_corpus_of_the_catalogue_is_complete(name):
 
 def test_fetched_json_says_what_came_from_where(server, get):
     server.files["/a.txt"] = TEXT, '"1"'
-    record = json.loads((get(sha256(TEXT)) / "fetched.json").read_text())
+    record = unsealed(get(sha256(TEXT)) / "fetched.json")
     digits = sha256(TEXT).removeprefix("sha256:")
     assert record == {
         "a.txt": {"url": f"{server.url}/a.txt", "sha256": digits, "files": {"a.txt": digits}}

@@ -11,7 +11,7 @@ from report_examples import same_page
 from chromium import PHONE, opened, overflow
 from experiments.report import page as report
 from experiments.report import texts as report_texts
-from tiny_run import command, forget_weights, refused
+from tiny_run import command, forget_weights, refused, unsealed
 from transformer.workdir import load_config, load_results
 
 HOSTILE = '<script>alert("1")</script> & <b>'
@@ -47,6 +47,9 @@ def test_the_page_is_one_file_that_asks_for_nothing(page):
 def test_no_text_of_the_data_becomes_a_part_of_the_page(tiny, copy):
     for kind in (".txt", ".source.txt", ".reference.txt"):
         (copy / f"translations/test{kind}").write_text(f"{HOSTILE}\n" * 7)
+    results = unsealed(copy / "results.json")
+    del results["files"]  # as a stranger would
+    (copy / "results.json").write_text(json.dumps(results))
     config = load_config(copy)
     config.name = HOSTILE
     page = same_page(config, copy)
