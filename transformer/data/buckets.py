@@ -27,11 +27,13 @@ class Bucket:
     """Sentences that share one static shape: `rows` of them, of up to `length` tokens each.
 
     Attributes:
+      batches: in one epoch, over which sentences are spread evenly, so some rows are empty.
       parts: of a mixture, one per corpus; otherwise there are none.
     """
 
     length: int
     rows: int
+    batches: int
     members: Int[np.ndarray, "sentences"]
     parts: tuple[Part, ...] = ()
 
@@ -39,11 +41,6 @@ class Bucket:
     def drawn(self) -> int:
         """Sentences of one epoch, repeated ones included."""
         return sum(part.drawn for part in self.parts) if self.parts else len(self.members)
-
-    @property
-    def batches(self) -> int:
-        """Batches in one epoch, over which sentences are spread evenly, so some rows are empty."""
-        return -(-self.drawn // self.rows)
 
 
 class Place(NamedTuple):
@@ -68,7 +65,8 @@ class BucketPlan(Plan[BatchT]):
     ones, so after any number of epochs they were drawn equally often, but for one time.
 
     Args:
-      lengths: of the sentences, in tokens.
+      lengths: of the sentences, in tokens; or those that epochs have in turn. The shapes are the
+        same for all epochs, but a sentence changes its bucket.
       tokens: maximum tokens of a batch, including padding; a batch has at least `multiple` rows, or
         `sentences` if that is less.
       num_buckets: maximum number of lengths. They minimise padding, given that the sentences of
@@ -80,7 +78,7 @@ class BucketPlan(Plan[BatchT]):
 
     def __init__(
         self,
-        lengths: Int[np.ndarray, "sentences"],
+        lengths: Int[np.ndarray, "*epochs sentences"],
         seed: int,
         tokens: int,
         num_buckets: int,
@@ -90,7 +88,9 @@ class BucketPlan(Plan[BatchT]):
     ):
         self.seed = seed
         multiple = min(multiple, sentences or multiple)
-        weights = None if mixture is None else np.repeat(mixture.factors, mixture.sizes)
+        in_turn = np.atleast_2d(lengths)
+        mixed = 1.0 if mixture is None else np.repeat(mixture.factors, mixture.sizes)
+        weights = np.broadcast_to(mixed / len(in_turn), in_turn.shape).ravel()
 
         def max_sentences(length):
             """The maximum number of sentences of a length in a batch."""
@@ -98,18 +98,17 @@ class BucketPlan(Plan[BatchT]):
             return np.maximum(rows, multiple)
 
         half = -(-max_sentences(np.arange(1, lengths.max() + 1)) // 2)
-        bounds = bucket_lengths(lengths, num_buckets, half, weights)
-        assigned = np.searchsorted(bounds, lengths)
-        parts = [()] * len(bounds) if mixture is None else _parts(assigned, len(bounds), mixture)
-        self.buckets = []
-        for i, length in enumerate(bounds):
-            members = np.flatnonzero(assigned == i)
-            count = Bucket(length, 1, members, parts[i]).drawn
-            batches = -(-count // int(max_sentences(length)))
+        bounds = bucket_lengths(in_turn.ravel(), num_buckets, half, weights)
+        self._in_turn = [_buckets(bounds, own, mixture) for own in in_turn]
+        for i, same in enumerate(zip(*self._in_turn, strict=True)):
+            count = max(bucket.drawn for bucket in same)
+            batches = -(-count // int(max_sentences(bounds[i])))
             # Batches are filled evenly, rather than leaving a last one with few rows, since each is
             # one step. See also `indices`.
             rows = -(-count // (batches * multiple)) * multiple
-            self.buckets.append(Bucket(length, rows, members, parts[i]))
+            for buckets in self._in_turn:
+                buckets[i] = dataclasses.replace(buckets[i], rows=rows, batches=batches)
+        self.buckets = self._in_turn[0]
         self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
         self.epoch_length = int(self._ends[-1])
 
@@ -125,16 +124,17 @@ class BucketPlan(Plan[BatchT]):
         counts = [sum(part.drawn for part in own) for own in parts]
         return counts or [sum(bucket.drawn for bucket in self.buckets)]
 
-    def epoch_sum(self, values: Real[np.ndarray, "sentences"]) -> float:
+    def epoch_sum(self, values: Real[np.ndarray, "*epochs sentences"]) -> float:
         """Returns the sum over the sentences of an epoch, given the value of each sentence.
 
-        Of a mixture it is the mean over epochs.
+        Of a mixture, or of epochs in turn, it is the mean over epochs.
         """
         return sum(
-            float(values[part.members].sum()) * part.drawn / max(1, len(part.members))
-            for bucket in self.buckets
+            float(own[part.members].sum()) * part.drawn / max(1, len(part.members))
+            for own, buckets in zip(np.atleast_2d(values), self._in_turn, strict=True)
+            for bucket in buckets
             for part in bucket.parts or (Part(bucket.members, bucket.drawn),)
-        )
+        ) / len(self._in_turn)
 
     @abc.abstractmethod
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:
@@ -163,7 +163,7 @@ class BucketPlan(Plan[BatchT]):
         epoch, place = divmod(i, self.epoch_length)
         place = shuffle([place], self.epoch_length, (SHAPE_SEED, epoch, 0))[0]
         number = int(np.searchsorted(self._ends, place, side="right"))
-        bucket = self.buckets[number]
+        bucket = self._in_turn[epoch % len(self._in_turn)][number]
         return Place(epoch, number, bucket, place - int(self._ends[number]) + bucket.batches)
 
     def _rows(self, place: Place) -> Int[np.ndarray, "rows"]:
@@ -179,13 +179,15 @@ class BucketPlan(Plan[BatchT]):
         key = self.seed, epoch, number + 1
         if bucket.parts:
             rows = permute(places, bucket.drawn, key)
-            return self._draw(number, epoch, np.array(rows))
+            return self._draw(bucket, number, epoch // len(self._in_turn), np.array(rows))
         return bucket.members[shuffle(places, len(bucket.members), key)].tolist()
 
-    def _draw(self, number: int, epoch: int, rows: Int[np.ndarray, "rows"]) -> list[int]:
+    def _draw(
+        self, bucket: Bucket, number: int, epoch: int, rows: Int[np.ndarray, "rows"]
+    ) -> list[int]:
         """The sentences of some rows of an epoch of a mixture, both from zero."""
         found, first = np.zeros(len(rows), np.int64), 0
-        for corpus, (members, drawn) in enumerate(self.buckets[number].parts):
+        for corpus, (members, drawn) in enumerate(bucket.parts):
             # The rows of a corpus are the next places of its endless sequence of permutations.
             own = (first <= rows) & (rows < first + drawn)
             laps, places = np.divmod(epoch * drawn + rows - first, max(1, len(members)))
@@ -195,6 +197,18 @@ class BucketPlan(Plan[BatchT]):
                 found[here] = members[permute(places[here], len(members), key)]
             first += drawn
         return found.tolist()
+
+
+def _buckets(
+    bounds: Sequence[int], lengths: Int[np.ndarray, "sentences"], mixture: Mixture | None
+) -> list[Bucket]:
+    """The buckets of these lengths, still without rows and batches."""
+    assigned = np.searchsorted(bounds, lengths)
+    parts = [()] * len(bounds) if mixture is None else _parts(assigned, len(bounds), mixture)
+    return [
+        Bucket(length, 0, 0, np.flatnonzero(assigned == i), parts[i])
+        for i, length in enumerate(bounds)
+    ]
 
 
 def _parts(

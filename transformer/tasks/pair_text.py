@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.corpora.settings import corpora_of, part_name, parts_of
@@ -36,7 +37,7 @@ def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) 
         + (" (the same)" if config.tokenizer.joint else "")
         + _symbols(corpus),
         *corpus.lost.describe(),
-        *_sampling(corpus, plan),
+        *_sampling(corpus),
         f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
         f"shapes {shapes}",
     ]
@@ -121,16 +122,17 @@ def _symbols(corpus: Corpus) -> str:
     return f"; symbols: {listed(map(repr, symbols))}" if symbols else ""
 
 
-def _sampling(corpus: Corpus, plan: BatchPlan) -> list[str]:
+def _sampling(corpus: Corpus) -> list[str]:
     """A line on the segmentations that are drawn, none if no side is sampled."""
     used = [sampler for sampler in corpus.samplers if sampler]
     if not used:
         return []
-    growth = sum(s.mean_lengths.sum() for s in used) / sum(s.tokens.offsets[-1] for s in used)
+    growth = np.mean([s.lengths.sum(axis=1) for s in used], axis=1).sum()
+    growth /= sum(s.tokens.offsets[-1] for s in used)
     return [
         f"sampled subwords of {' and '.join(s.name for s in used)}: {growth:.2f} times as many "
-        f"tokens; {plan.fallback_fraction():.2%} of the sentences keep the best segmentation, "
-        "since no draw fits their batch"
+        f"tokens; {np.mean([s.too_long for s in used]):.2%} of the draws are longer than "
+        "data.max_tokens, and the best segmentation is read in their place"
     ]
 
 

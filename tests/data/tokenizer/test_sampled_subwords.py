@@ -24,7 +24,7 @@ from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, prepare_corpus
 from transformer.data.token_store import TextStore
-from transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer, sampling
+from transformer.data.tokenizer import PAD_ID, Tokenizer, sampling
 from transformer.devices.placement import VmappedRuns
 from transformer.errors import UserError
 
@@ -193,7 +193,6 @@ def test_a_dropout_of_one_leaves_characters(corpus_of):
     plan, tokenizer = make_plan(corpus_of("bpe", 1.0)), corpus_of("bpe", 1.0).source_tokenizer
     for j, (source, _) in rows(plan).items():
         assert tokenizer.pieces(source) == [*("▁" + PAIRS[j].source.replace(" ", "▁"))]
-    assert plan.fallback_fraction() == 0
 
 
 def dropped(scores: dict[str, int], word: str, dropout: float) -> tuple[str, ...]:
@@ -243,14 +242,29 @@ def test_one_side_can_be_sampled_alone(sides, corpus_of):
     assert shares[sides == "source"] == 0 < 0.5 < shares[sides == "target"]
 
 
-# -- room
+# -- lengths
+
+
+def test_draws_of_each_length_are_as_frequent_in_batches_as_free_draws(tmp_path, monkeypatch):
+    def sample(tokenizer, text, strength, uniform):
+        return [5] * (len(text) + int(8 * uniform()))
+
+    monkeypatch.setattr(Tokenizer, "sample", sample)
+    pairs = [Pair(f"{i % 7 * 'a'} {i}", f"{i % 5 * 'b'} {i}") for i in range(1000, 1900)]
+    plan = make_plan(prepare(tmp_path, strength=0.1, pairs=pairs), buckets=8)
+    added = [[], []]
+    for epoch in range(2):
+        for j, sides in rows(plan, epoch).items():
+            for side, ids in enumerate(sides):
+                added[side].append(len(ids) - len(plan.samplers[side].texts[j]))
+    for own in added:
+        counts = np.array([own.count(length) for length in range(8)])
+        assert counts / len(own) == pytest.approx(np.full(8, 1 / 8), abs=0.03)
 
 
 @pytest.mark.parametrize(("kind", "strength"), SAMPLED)
-def test_nearly_all_draws_fit_their_bucket_and_padding_stays_low(kind, strength, corpus_of):
-    sampled = corpus_of(kind, strength)
-    plan, plain = make_plan(sampled), make_plan(corpus_of(kind, 0.0))
-    assert plan.fallback_fraction() < 0.01
+def test_padding_stays_low_and_is_what_the_batches_hold(kind, strength, corpus_of):
+    plan, plain = make_plan(corpus_of(kind, strength)), make_plan(corpus_of(kind, 0.0))
     assert plan.padding_fraction < plain.padding_fraction + 0.15
     batches = [plan[i] for i in range(plan.epoch_length)]
     real = [array for batch in batches for array in (batch.source, batch.labels)]
@@ -258,26 +272,16 @@ def test_nearly_all_draws_fit_their_bucket_and_padding_stays_low(kind, strength,
     assert plan.padding_fraction == pytest.approx(empty, abs=0.04)
 
 
-def test_a_text_whose_draws_are_too_long_keeps_its_best_segmentation(corpus_of, monkeypatch):
-    monkeypatch.setattr(sampling, "MARGIN", -9.0)
-    plan = make_plan(prepare_again(corpus_of("bpe", 0.4)))
-    counted = plan.fallback_fraction(len(PAIRS))
-    assert counted > 0.1
-    found = rows(plan)
-    kept = [
-        ids == store[j].tolist()
-        for j, sides in found.items()
-        for ids, store in zip(sides, (plan.source, plan.target), strict=True)
-    ]
-    assert np.mean(kept) >= counted
-    assert all(EOS_ID not in ids for ids in itertools.chain(*found.values()))
-
-
-def prepare_again(corpus: Corpus) -> Corpus:
-    """The corpus with samplers that have planned nothing yet."""
-    return sampling.dataclasses.replace(
-        corpus, samplers=tuple(map(sampling.dataclasses.replace, corpus.samplers))
-    )
+def test_a_draw_of_more_than_max_tokens_gives_way_to_the_best_segmentation(tmp_path):
+    corpus = prepare(tmp_path, "bpe", 0.4, **{"data.max_tokens": 50})
+    plan = make_plan(corpus)
+    for epoch in range(2):
+        found = rows(plan, epoch)
+        for side, sampler in enumerate(corpus.samplers):
+            too_long = np.flatnonzero(sampler.drawn[:, epoch] + 1 > 50)
+            assert 0 < len(too_long) < len(found) / 2
+            assert all(found[j][side] == sampler.tokens[j].tolist() for j in too_long.tolist())
+            assert max(len(sides[side]) for sides in found.values()) + 1 <= 50
 
 
 def test_max_tokens_is_of_the_best_segmentation(tmp_path):

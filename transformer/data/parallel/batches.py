@@ -1,17 +1,17 @@
 """Batches of sentence pairs, and the plan of all of them in length buckets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from transformer.data.buckets import BucketPlan
+from transformer.data.buckets import BucketPlan, Place
 from transformer.data.corpora.mixing import Mixture
 from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Ids
-from transformer.data.tokenizer.sampling import Sampler
+from transformer.data.tokenizer.sampling import Sampler, make_generator
 
 
 class Batch(NamedTuple):
@@ -53,7 +53,9 @@ class BatchPlan(BucketPlan[Batch]):
       tokens: of each side of a batch.
       mixture: of several corpora; None for each pair once an epoch.
       samplers: of source and target, None for a side that has one segmentation. Each epoch draws
-        another one of each text, of a length that fits into its bucket.
+        another one of each text. Its bucket is that of one of the planned draws, which epochs take
+        in turn, and a batch draws among the segmentations of all lengths of its bucket. So each
+        segmentation is as frequent as among free draws.
     """
 
     def __init__(
@@ -69,20 +71,17 @@ class BatchPlan(BucketPlan[Batch]):
         samplers: Sequence[Sampler | None] = (None, None),
     ):
         self.source, self.target, self.samplers = source, target, samplers
-        rooms = (
-            sampler.rooms if sampler else store.lengths
+        self._lengths = [
+            sampler.lengths if sampler else store.lengths[None]
             for store, sampler in zip((source, target), samplers, strict=True)
-        )
-        lengths = np.maximum(*rooms) + 1
+        ]
+        lengths = np.maximum(*self._lengths) + 1
         super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences, mixture)
 
     @property
     def padding_fraction(self) -> float:
         """Fraction of an epoch's positions, both sides, that hold padding."""
-        source, target = (
-            sampler.mean_lengths if sampler else store.lengths
-            for store, sampler in zip((self.source, self.target), self.samplers, strict=True)
-        )
+        source, target = self._lengths
         return 1.0 - self.epoch_sum(source + target + 2) / (2 * self.positions)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Batch:
@@ -103,37 +102,22 @@ class BatchPlan(BucketPlan[Batch]):
     def __getitem__(self, i: int) -> Batch:
         if not any(self.samplers):
             return super().__getitem__(i)
-        bucket, indices = self.indices(i)
-        sources, targets = (
-            [side[j] if ids is None else ids for j, ids in zip(indices, drawn, strict=True)]
-            for side, drawn in zip((self.source, self.target), self._segment(i), strict=True)
-        )
-        return make_batch(sources, targets, bucket.rows, bucket.length)
+        place, uniform = self._place(i), make_generator(self.seed, i)
+        pairs = [self._segment(number, place, uniform) for number in self._sentences(place)]
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        return make_batch(sources, targets, place.bucket.rows, place.bucket.length)
 
-    def _segment(self, i: int) -> list[list[Ids | None]]:
-        """The drawn segmentations of both sides of batch i, None for a deterministic one."""
-        bucket, indices = self.indices(i)
-        return [
-            sampler.draw(indices, bucket.length - 1, (self.seed, i))
-            if sampler
-            else [None] * len(indices)
-            for sampler in self.samplers
-        ]
+    def _segment(self, number: int, place: Place, uniform: Callable[[], float]) -> list[Ids]:
+        """A segmentation of each side of a pair, the longer of which has a length of a bucket.
 
-    def fallback_fraction(self, sentences: int = 2000) -> float:
-        """Returns the fraction of sentences whose draws are too long for their batch.
-
-        Their deterministic segmentation is read in place of a drawn one.
-
-        Args:
-          sentences: of the first batches, that are counted.
+        Each side is drawn anew given the length of the other, as in Gibbs sampling.
         """
-        batches = min(self.epoch_length, -(-sentences * self.epoch_length // len(self.source)))
-        rows = [
-            ids
-            for i in range(batches)
-            for sampler, drawn in zip(self.samplers, self._segment(i), strict=True)
-            if sampler
-            for ids in drawn
-        ]
-        return rows.count(None) / max(1, len(rows))
+        shortest = self.buckets[place.number - 1].length if place.number else 0
+        lengths = self._lengths[1]
+        other, ids = lengths[place.epoch % len(lengths)][number], []
+        for store, sampler in zip((self.source, self.target), self.samplers, strict=True):
+            fitting = range(shortest if other < shortest else 0, place.bucket.length)
+            drawn = sampler and sampler.draw(number, place.epoch, uniform, fitting)
+            ids.append(store[number] if drawn is None else drawn)
+            other = len(ids[0])
+        return ids

@@ -234,7 +234,14 @@ def encode_corpora(
         encoded.lost,
         {split: report for corpus in corpora for split, report in corpus.held_out.items()},
         np.concatenate([corpus.hashes for corpus in corpora]),
-        make_samplers(encoded.arrays, SIDES, (source, target), settings, tokenizers),
+        make_samplers(
+            encoded.arrays,
+            SIDES,
+            (source, target),
+            settings,
+            tokenizers,
+            max(corpus.max_tokens for corpus in corpora),
+        ),
         encoded.arrays_digest,
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Int
 from ml_collections import ConfigDict
 
 from transformer.data.token_store import ArrayWriter, TextStore, TokenStore
@@ -21,9 +21,8 @@ from transformer.errors import UserError
 # By kind of tokenizer, the key that says how much is drawn.
 KEYS = {"bpe": "bpe_dropout", "unigram": "sampling_alpha"}
 SIDES = ("both", "source", "target")
-PLANNED_DRAWS = 2  # of each text when it is encoded, of which the length of a batch is planned
-MARGIN = 0.25  # standard deviations of a draw's length that a batch has room for, above the mean
-TRIES = 8  # draws of a text before the deterministic segmentation is taken
+PLANNED_DRAWS = 2  # of each text when it is encoded, by which epochs in turn choose its batch
+TRIES = 4  # draws of a text in search of a length of its batch, before the planned draw is taken
 
 
 def check_sampling(settings: ConfigDict, task: str) -> None:
@@ -73,7 +72,7 @@ def strengths_of(settings: ConfigDict, tokenizers: Sequence[Tokenizer]) -> tuple
 def cache_key(settings: ConfigDict) -> tuple[object, ...]:
     """Returns the settings behind the arrays of `SampledTexts`; none if no text is sampled."""
     strengths = tuple(settings[key] for key in KEYS.values())
-    return (*strengths, settings.sampling_sides) if any(strengths) else ()
+    return (*strengths, settings.sampling_sides, PLANNED_DRAWS) if any(strengths) else ()
 
 
 class SampledTexts:
@@ -96,9 +95,9 @@ class SampledTexts:
         """Adds texts, in their order."""
         encoded, drawn = [], []
         for number, text in enumerate(map(self._tokenizer.normalize, texts), self._count):
-            uniform = _generator("plan", number)
-            sample = functools.partial(self._tokenizer.sample, text, self._strength, uniform)
-            drawn += [len(sample()) for _ in range(PLANNED_DRAWS)]
+            sample = functools.partial(self._tokenizer.sample, text, self._strength)
+            planned = (make_generator(self._name, number, i) for i in range(PLANNED_DRAWS))
+            drawn += map(len, map(sample, planned))
             encoded.append(text.encode())
         self._count += len(encoded)
         self._text.add(np.frombuffer(b"".join(encoded), np.uint8))
@@ -135,6 +134,7 @@ def make_samplers(
     tokens: Sequence[TokenStore],
     settings: ConfigDict,
     tokenizers: Sequence[Tokenizer],
+    max_tokens: int,
 ) -> "tuple[Sampler | None, ...]":
     """Returns the sampler of each side, None for one that is not sampled.
 
@@ -144,6 +144,7 @@ def make_samplers(
       tokens: the deterministic segmentation of each side.
       settings: `config.tokenizer`.
       tokenizers: one for both sides, or one each.
+      max_tokens: see `Sampler`.
     """
     strengths = strengths_of(settings, tokenizers)
     sides = zip(names, tokens, (tokenizers[0], tokenizers[-1]), strengths, strict=True)
@@ -155,6 +156,7 @@ def make_samplers(
             arrays[f"{name}_drawn"],
             tokenizer,
             strength,
+            max_tokens,
         )
         if strength
         else None
@@ -174,6 +176,8 @@ class Sampler:
       tokens: the deterministic segmentation.
       drawn: lengths of `PLANNED_DRAWS` draws of each text, in tokens.
       strength: see `strength_of`.
+      max_tokens: of a draw, with its end; in place of a longer one, the deterministic segmentation
+        is read.
     """
 
     name: str
@@ -182,42 +186,37 @@ class Sampler:
     drawn: Int[np.ndarray, "sentences draws"]
     tokenizer: Tokenizer
     strength: float
+    max_tokens: int
 
     @functools.cached_property
-    def mean_lengths(self) -> Float[np.ndarray, "sentences"]:
-        """Tokens of a draw of each text, on average."""
-        return self.drawn.mean(axis=1, dtype=np.float64)
+    def too_long(self) -> Bool[np.ndarray, "sentences draws"]:
+        """Whether the deterministic segmentation is read in place of each planned draw."""
+        return self.drawn >= self.max_tokens
 
     @functools.cached_property
-    def rooms(self) -> Int[np.ndarray, "sentences"]:
-        """Tokens that each text should have room for.
+    def lengths(self) -> Int[np.ndarray, "draws sentences"]:
+        """Tokens of each planned draw, or of what is read in its place."""
+        return np.where(self.too_long, self.tokens.lengths[:, None], self.drawn).T
 
-        A draw's length has a variance about proportional to its mean. Both are estimated from the
-        planned draws. The deterministic segmentation always fits.
-        """
-        means = self.mean_lengths
-        ratio = self.drawn.var(axis=1, ddof=1, dtype=np.float64).sum() / max(1.0, means.sum())
-        rooms = np.ceil(means + MARGIN * np.sqrt(ratio * means)).astype(np.int64)
-        return np.maximum(rooms, self.tokens.lengths)
+    def draw(
+        self, number: int, epoch: int, uniform: Callable[[], float], lengths: range
+    ) -> Ids | None:
+        """Returns a segmentation of text `number` of one of some lengths, in tokens.
 
-    def draw(self, numbers: Sequence[int], room: int, key: tuple[int, ...]) -> list[Ids | None]:
-        """Returns segmentations of up to `room` tokens, None of a text whose draws have more.
+        None stands for the deterministic one. After `TRIES` others, it is the planned draw.
 
         Args:
-          numbers: of the texts, from zero.
-          key: of the draws, which are a function of it and of `numbers`.
+          epoch: which has a planned draw of one of these lengths.
         """
-        uniform = _generator(self.name, *key)
-        return [self._draw(self.texts[number], room, uniform) for number in numbers]
-
-    def _draw(self, text: str, room: int, uniform: Callable[[], float]) -> Ids | None:
-        for _ in range(TRIES):
-            if len(ids := self.tokenizer.sample(text, self.strength, uniform)) <= room:
-                return ids
-        return None
+        planned = epoch % PLANNED_DRAWS
+        if self.too_long[number, planned]:
+            return None
+        sample = functools.partial(self.tokenizer.sample, self.texts[number], self.strength)
+        fitting = (ids for _ in range(TRIES) if len(ids := sample(uniform)) in lengths)
+        return next(fitting, None) or sample(make_generator(self.name, number, planned))
 
 
-def _generator(*key: object) -> Callable[[], float]:
-    """A generator of uniform numbers, the same for a key in every process."""
+def make_generator(*key: object) -> Callable[[], float]:
+    """Returns a generator of uniform numbers, the same for a key in every process."""
     digest = hashlib.blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
     return random.Random(int.from_bytes(digest, "big")).random
