@@ -24,7 +24,8 @@ class TokenSums(NamedTuple):
     """Sums over the weighted tokens of a batch, in float32; divide by `weight` for means.
 
     `loss` is what training minimises; `nll` the negative log-likelihood in nats, without
-    smoothing; `correct` counts tokens that were predicted as the most probable.
+    smoothing; `correct` counts tokens that were predicted as the most probable, or as the first of
+    several.
     """
 
     loss: Float[Array, ""]
@@ -314,8 +315,11 @@ def _chunk_sums(chunk, table, smoothing, r_drop):
     nll = log_normalizer - label_logits
     uniform = log_normalizer - logits.mean(axis=-1)
     loss = (1.0 - smoothing) * nll + smoothing * uniform
-    correct = label_logits >= largest
-    is_label = jnp.arange(table.shape[0]) == labels[..., None]
+    tokens = jnp.arange(table.shape[0])
+    # The first of the most probable, as by argmax, whose reduction XLA does not vectorise on a CPU.
+    before = jnp.where(tokens < labels[..., None], logits, -jnp.inf).max(axis=-1)
+    correct = (label_logits >= largest) & (before < largest)
+    is_label = tokens == labels[..., None]
     target = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / table.shape[0]
     d_logits = exponentials * (1.0 / normalizer)[..., None] - target
     if r_drop is not None:

@@ -65,6 +65,18 @@ def test_the_loss_of_one_token_by_hand():
     assert (sums.correct, sums.weight) == (1, 1)
 
 
+def test_of_equal_logits_only_the_first_is_predicted(chunk):
+    labels = jnp.arange(7).reshape(1, 7)
+    equal = cross_entropy(jnp.zeros((1, 7, D)), jnp.ones((7, D)), labels, jnp.ones((1, 7)), 0.0)
+    assert (equal.correct, equal.weight) == (1, 7)
+    # Tokens 2 and 4 are equally probable, and 2 is the first of them.
+    table = jnp.array([[0.0], [1], [3], [2], [3], [0], [1]])
+    for label, correct in ((2, 7), (4, 0)):
+        labels = jnp.full((1, 7), label)
+        sums = cross_entropy(jnp.ones((1, 7, 1)), table, labels, jnp.ones((1, 7)), 0.0)
+        assert sums.correct == correct
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_sums_are_those_of_a_loop_over_tokens(chunk, smoothing):
     inputs = make_inputs()
