@@ -86,7 +86,8 @@ def make_train_step(
     `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps (in
     updates), decay_fraction (of these), batches (int32, of the whole run), weight_decay, ema_decay
     and the task's own.
-    `accumulate` batches make one update; the last update of a run may have fewer. A batch whose
+    `accumulate` batches make one update; the last update of a run may have fewer. If the run is
+    prolonged, the rest of its batches belong to the next update. A batch whose
     loss or gradient is not finite is skipped: it changes only the counts. Dropout depends on (seed,
     step) alone, so a run can resume from any state. No gradient is taken of frozen
     parameters.
@@ -108,7 +109,8 @@ def make_train_step(
         # XLA would compile sums, `&`, and the case of negative numbers of `//`, for each parameter.
         norm = optax.tree.norm(ravel_pytree(gradient)[0])
         finite = jnp.isfinite(jnp.stack([_mean(sums), norm])).all()
-        rate = learning_rate(schedule, jax.lax.div(state.step, accumulate) + 1, hparams, d_model)
+        number = jax.lax.div(state.step, accumulate) + 1
+        rate = learning_rate(schedule, number, hparams, d_model)
         done = state.step + 1
         moving, frozen = rules.split(state.params)
         updates, opt_state = optimizer.update(
@@ -118,14 +120,14 @@ def make_train_step(
             learning_rate=rate,
             weight_decay=hparams["weight_decay"],
             weight=jnp.where(finite, sums.weight, 0.0),
-            due=(done % accumulate == 0) | (done == hparams["batches"]),
+            due=jnp.where((done % accumulate == 0) | (done == hparams["batches"]), number, 0),
         )
         moving = optax.apply_updates(moving, updates)
         params, ema = merge(moving, frozen), state.ema
         if ema:
-            number, (average, _) = optimizers.update_count(opt_state), rules.split(ema)
-            averaged = moved_average(average, moving, number, hparams["ema_decay"])
-            moved = number > optimizers.update_count(state.opt_state)
+            count, (average, _) = optimizers.update_count(opt_state), rules.split(ema)
+            averaged = moved_average(average, moving, count, hparams["ema_decay"])
+            moved = count > optimizers.update_count(state.opt_state)
             average = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, average)
             ema = merge(average, frozen)
         # A skipped batch may still be the last one of an update with other batches.

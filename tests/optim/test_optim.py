@@ -150,7 +150,7 @@ def ours(steps, name="adam", decay=0.0, clip=0.0, accumulate=1, rates=RATES, wei
     history = []
     for n, (gradient, rate) in enumerate(zip(steps, rates, strict=False)):
         weight = 1.0 if weights is None else weights[n]
-        due = (n + 1) % accumulate == 0
+        due = 0 if (n + 1) % accumulate else (n + 1) // accumulate
         params, state = advance(params, state, as_float32(gradient), rate, decay, weight, due)
         history.append(params)
     return history

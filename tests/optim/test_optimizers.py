@@ -86,7 +86,7 @@ def ours(name, steps, decay=0.0, rates=RATES, clip=0.0, accumulate=1):
 
     history = []
     for n, (gradient, rate) in enumerate(zip(steps, rates, strict=False), start=1):
-        due = n % accumulate == 0
+        due = 0 if n % accumulate else n // accumulate
         params, state = advance(params, state, nested(as_float32(gradient)), rate, due)
         history.append(dict(zip(sorted(SHAPES), jax.tree.leaves(params), strict=True)))
     return history
@@ -326,6 +326,19 @@ def make_step(name, accumulate=1, rules=ParameterRules()):  # noqa: B008
     )
     step = make_train_step(loss, optimizer, "constant", 4, accumulate, rules)
     return step, init_state(nested(as_float32(start())), optimizer, True, rules)
+
+
+@pytest.mark.parametrize("ends", [(99,), (10, 99)])
+def test_no_update_has_the_number_of_an_earlier_one(ends):
+    step, state = make_step("adam", accumulate=3)
+    step, updated = jax.jit(step), []
+    for done in range(1, 16):
+        batches, before = np.int32(next(end for end in ends if done <= end)), state
+        state, _ = step(state, done + 2, {**NUMBERS, "batches": batches})
+        if int(update_count(state.opt_state)) > int(update_count(before.opt_state)):
+            updated.append(done)
+    # A run that was prolonged after 10 batches has had its fourth update.
+    assert updated == [3, 6, 9, 10 if 10 in ends else 12, 15]
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

@@ -58,11 +58,13 @@ class Gathered(NamedTuple):
       inner: the optimizer's own.
       gradient: the sum over the tokens since the last update.
       weight: the number of these tokens.
+      number: of the last update, from one; 0 before it.
     """
 
     inner: Any
     gradient: Any
     weight: Float[Array, ""]
+    number: Int[Array, ""]
 
 
 def _gathering(
@@ -74,13 +76,15 @@ def _gathering(
     different numbers of tokens. `update` takes the mean gradient of a batch, and also
 
       weight: the batch's number of tokens; 0 ignores the batch and its gradient.
-      due: whether to update the parameters now, if there are any tokens.
+      due: the number of the update to make now, if there are any tokens and no earlier update had
+        it; 0 for none.
     """
 
     def init(params):
-        return Gathered(optimizer.init(params), optax.tree.zeros_like(params), jnp.zeros(()))
+        zeros = optax.tree.zeros_like(params)
+        return Gathered(optimizer.init(params), zeros, jnp.zeros(()), jnp.zeros((), jnp.int32))
 
-    def update(gradient, state, params=None, *, weight=1.0, due=True, **numbers):
+    def update(gradient, state, params=None, *, weight=1.0, due=1, **numbers):
         total = jax.tree.map(
             lambda total, mean: total + jnp.where(weight > 0, weight * mean, 0.0),
             state.gradient,
@@ -92,12 +96,14 @@ def _gathering(
             mean = jax.tree.map(lambda x: x / tokens, total)
             updates, inner = optimizer.update(mean, state.inner, params, **numbers)
             zeros = optax.tree.zeros_like(total)
-            return updates, Gathered(inner, zeros, jnp.zeros_like(tokens))
+            return updates, Gathered(
+                inner, zeros, jnp.zeros_like(tokens), jnp.full_like(state.number, due)
+            )
 
         def stay():
-            return optax.tree.zeros_like(total), Gathered(state.inner, total, tokens)
+            return optax.tree.zeros_like(total), Gathered(state.inner, total, tokens, state.number)
 
-        return jax.lax.cond(due & (tokens > 0), move, stay)
+        return jax.lax.cond((due > state.number) & (tokens > 0), move, stay)
 
     # optax's type of `update` has no such keywords.
     return optax.GradientTransformationExtraArgs(init, cast(Any, update))
