@@ -26,7 +26,7 @@ from experiments.measures.translations import (
 from transformer.data.corpora.tags import Tagger
 
 LIKELIHOODS = "likelihoods/test.tsv"
-FIELDS = 3  # log-probability, tokens, text
+FIELDS = 4  # log-probability, tokens, bytes, text
 
 
 class Outputs(NamedTuple):
@@ -130,22 +130,18 @@ def read_predictions(folder: Path, scores: dict[str, Any], config: ConfigDict) -
 def read_likelihoods(folder: Path, scores: dict[str, Any], config: ConfigDict) -> Outputs:
     """The scores of a language model for the segments that it keeps; see `Task.read`.
 
-    Its texts are comparable if they are the same, whatever their tokens: bits per byte count the
-    bytes of a segment, and one for its end unless the text is one document, whose end is not read.
+    Its texts are comparable if they are the same, whatever their tokens.
     """
     path = folder / LIKELIHOODS
     rows = read_rows(path, FIELDS)
     try:
         nats = np.array([-float(row[0]) for row in rows])
-        tokens = np.array([int(row[1]) for row in rows], np.float64)
+        tokens, size = np.array([row[1:3] for row in rows], np.int64).T.astype(np.float64)
     except ValueError as error:
         raise UnreadableError(path, error) from None
     if not np.isfinite(nats).all() or (tokens < 1).any():
         raise UnreadableError(path, "a number is not finite, or a segment has no tokens")
-    texts = [row[2] for row in rows]
-    end = config.data.documents != "file"
-    # A line end is one byte.
-    size = np.array([len(text.replace("⏎", "\n").encode()) + end for text in texts], np.float64)
+    texts = [row[3] for row in rows]
     return Outputs(
         given={LIKELIHOODS: texts},
         shown={"text": texts},

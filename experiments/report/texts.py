@@ -209,7 +209,7 @@ def _worst_pieces(folder: Path, split: str) -> Group:
     pieces = []
     with reading(f"likelihoods/{path.name}"):
         for number, line in enumerate(read_lines(path), 1):
-            log_prob, tokens, text = line.split("\t", 2)
+            log_prob, tokens, _, text = line.split("\t", 3)
             if int(tokens) >= MIN_TOKENS:
                 perplexity = math.exp(min(-float(log_prob) / int(tokens), 700))
                 pieces.append((perplexity, tokens, number, text))

@@ -189,7 +189,8 @@ def language_model(root: Path, number: int, nats: float, words: int = 1, **score
     lines = []
     for i, text in enumerate(sentences(60)):
         tokens = -(-len(text.split()) // words) + 1
-        lines.append(f"{-nats * tokens * (1 + 0.01 * (i % 7)):.4f}\t{tokens}\t{text}⏎\n")
+        nats_of_text = -nats * tokens * (1 + 0.01 * (i % 7))
+        lines.append(f"{nats_of_text:.4f}\t{tokens}\t{len(text) + 2}\t{text}⏎\n")
     (folder / "likelihoods/test.tsv").write_text("".join(lines))
     return add_config(folder, "language_model", number)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from configs import base
+from experiments.comparison.outputs import read_likelihoods
 from experiments.tasks import language_model
 from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
@@ -98,7 +100,7 @@ def test_the_scores_are_one_likelihood_in_units_that_agree(trained, name):
 def test_the_likelihoods_kept_of_pieces_are_what_the_scores_sum(trained, name, pieces):
     scores = json.loads((trained[name] / "results.json").read_text())["test"]
     lines = (trained[name] / "likelihoods/test.tsv").read_text().splitlines()
-    log_probs, tokens, texts = zip(*(line.split("\t") for line in lines), strict=True)
+    log_probs, tokens, _, texts = zip(*(line.split("\t") for line in lines), strict=True)
     assert len(lines) == pieces
     assert sum(map(int, tokens)) == scores["tokens"]
     nll = scores["nll"] * scores["tokens"]
@@ -107,6 +109,21 @@ def test_the_likelihoods_kept_of_pieces_are_what_the_scores_sum(trained, name, p
         assert list(texts) == LINES
     else:
         assert "⏎".join(LINES) in "".join(texts)
+
+
+def test_compare_counts_the_bytes_of_the_scores_if_documents_are_cut(trained, tmp_path):
+    # Rows have 12 tokens, so there are four chunks of one document and one of another.
+    (tmp_path / "long").write_text(f"{' '.join((LINES * 2)[:13])}\n{LINES[0]}\n")
+    folder = trained["lines"]
+    ended = command(f"--workdir={folder}", "--mode=evaluate", f"--input={tmp_path / 'long'}")
+    assert ended.code == 0, ended.err
+    folder = folder / "evaluations/long"
+    scores = json.loads((folder / "results.json").read_text())["test"]
+    counts = read_likelihoods(folder, scores, base.get_config()).counts["bits_per_byte"]
+    assert counts.shape == (5, 2)
+    assert counts[:, 1].sum() == (tmp_path / "long").stat().st_size
+    bits, size = counts.sum(axis=0)
+    assert bits / size == pytest.approx(scores["bits_per_byte"], rel=1e-4)
 
 
 def test_a_report_shows_what_the_model_writes_and_predicts_worst(trained):

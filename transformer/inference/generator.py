@@ -141,16 +141,16 @@ class Generator(TokenPredictor):
 
     def score_chunks(
         self, variables: Variables, text: Text, context: int, count: int
-    ) -> Iterator[tuple[float, int, str]]:
-        """Yields log-probability, number of tokens and text of chunks of scored text.
+    ) -> Iterator[tuple[float, int, int, str]]:
+        """Yields log-probability, number of tokens, bytes and text of chunks of scored text.
 
-        See `packing.cut_chunks`.
+        See `packing.cut_chunks`. The end of a document is a byte of its last chunk.
 
         Args:
           context: tokens of a row.
           count: maximum number of chunks, spread over the text.
         """
-        pieces = list(cut_chunks(text, context))
+        pieces, starts = list(cut_chunks(text, context)), {*text.store.offsets.tolist()}
         pieces = pieces[:: -(-len(pieces) // count)]
         rows = static_rows(len(pieces), self.decode.batch_size)
         for start in range(0, len(pieces), rows):
@@ -158,8 +158,13 @@ class Generator(TokenPredictor):
             batch = pack_chunks(text, [[piece] for piece in chosen], rows, context)
             nll = self._row_nll(variables, batch)
             for row, (first, end) in enumerate(chosen):
-                shown = self.tokenizer.decode(text.store.tokens[first:end])
-                yield -float(nll[row]), end - first, shown
+                ids = text.store.tokens[first:end].tolist()
+                # A blank at the beginning would be lost, unless something is before it.
+                before = [] if first in starts else [UNK_ID]
+                shown = self.tokenizer.decode(before + ids)
+                shown = shown.removeprefix(self.tokenizer.decode(before))
+                size = len(shown.encode()) + (ids[-1] == EOS_ID)
+                yield -float(nll[row]), end - first, size, shown
 
     # -- writing
 

@@ -122,7 +122,7 @@ class LanguageModelTask(TokenTask):
 
         Documents are read from their start, and texts longer than a row in chunks, each without the
         preceding text. See `scores_of` for the numbers. Final scores also have the log-probability
-        in nats, the number of tokens and the text of some chunks.
+        in nats, the number of tokens, the bytes and the text of some chunks.
         """
         variables = {"params": params}
         [sums] = self.split_sums(variables, split, stacked=False)
@@ -139,8 +139,8 @@ class LanguageModelTask(TokenTask):
             variables, self.text.held_out[split], self.config.data.context, PIECES
         )
         lines = [
-            f"{log_prob:.4f}\t{tokens}\t{LINE_END.sub('⏎', text)}"
-            for log_prob, tokens, text in pieces
+            f"{log_prob:.4f}\t{tokens}\t{size}\t{LINE_END.sub('⏎', text)}"
+            for log_prob, tokens, size, text in pieces
         ]
         return {**scores, "texts": {f"likelihoods/{split}.tsv": lines}}
 

@@ -164,14 +164,11 @@ def test_language_models_are_compared_on_the_segments_that_they_keep(tmp_path):
     assert {measure for measure, _ in table(tmp_path / "bytes")} == {bits}
 
 
-@pytest.mark.parametrize(("documents", "size"), [("line", 7), ("paragraph", 7), ("file", 6)])
-def test_the_end_of_a_segment_is_a_byte_only_if_the_model_reads_ends(documents, size, tmp_path):
+def test_bits_per_byte_are_of_the_bytes_that_a_run_counted(tmp_path):
     (tmp_path / "likelihoods").mkdir()
-    (tmp_path / "likelihoods/test.tsv").write_text("-3.0\t3\tthé a\n", encoding="utf-8")
-    config = base.get_config()
-    config.data.documents = documents
-    counts = read_likelihoods(tmp_path, {}, config).counts["bits_per_byte"]
-    assert counts.tolist() == [[pytest.approx(3 / math.log(2)), size]]
+    (tmp_path / "likelihoods/test.tsv").write_text("-3.0\t3\t7\tthé a\n", encoding="utf-8")
+    counts = read_likelihoods(tmp_path, {}, base.get_config()).counts["bits_per_byte"]
+    assert counts.tolist() == [[pytest.approx(3 / math.log(2)), 7]]
 
 
 def test_texts_of_language_models_may_have_tabs(tmp_path):
@@ -184,7 +181,7 @@ def test_texts_of_language_models_may_have_tabs(tmp_path):
     assert ended.code == 0, ended.err
     assert table(tmp_path / "tabs") == table(tmp_path / "blanks")
     path.write_text("-1.0\t3\n")  # the control
-    refuse(*folders, says="line 1 has 2 columns instead of 3")
+    refuse(*folders, says="line 1 has 2 columns instead of 4")
 
 
 # -- what changed
