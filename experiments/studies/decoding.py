@@ -4,8 +4,9 @@
     python -m experiments.studies.decoding --workdir=RUN [--split=test] [--sentences=1000]
 
 All translate the first sentences of a split of a run's folder with float32 weights and the same
-length penalty, in turn, several times, ours after once to compile. Sentences per second are medians
-and include splitting into subwords and joining them. First it is made sure that all give references
+length penalty, in turn, several times, ours after once to compile, with all programs that it has
+after many sentences of a length. Sentences per second are medians and include splitting into
+subwords and joining them. First it is made sure that all give references
 the same log-probability. At last it is counted in how many sentences the translations differ from
 ours, and in how many of these ours has the higher score.
 """
@@ -30,6 +31,7 @@ from experiments.text_io import print_table
 from transformer.data import held_out
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
+from transformer.inference import search
 from transformer.inference.translator import Translator
 from transformer.metrics.text import corpus_scores
 from transformer.workdir import TrainedRun, load_config, load_trained
@@ -188,6 +190,7 @@ def run(arguments: Sequence[str]) -> None:
     parser.add_argument("--batches", type=wholes(1, 10_000), default="1,8,64,256")
     parser.add_argument("--rounds", type=whole(1, 100), default=3)
     flags = parser.parse_args(arguments)
+    search.MANY = 0  # sentences before these programs are compiled
     config = load_config(flags.workdir)
     config.decode.length_penalty = "average"
     trained = load_trained(flags.workdir, config)

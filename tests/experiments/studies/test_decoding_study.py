@@ -9,6 +9,7 @@ import importlib.util
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from experiments.studies import decoding, many_runs, peers
 from experiments.studies.command import exit_code
@@ -19,6 +20,8 @@ from runs import toy_config
 from tiny_models import TINY as FIELDS
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
+from transformer.inference import search
+from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import TrainedRun
@@ -63,6 +66,27 @@ def test_a_list_of_numbers_is_read_before_anything_is_loaded(run, arguments, cap
     [line] = capsys.readouterr().err.splitlines()
     flag, _, _ = arguments[-1].partition("=")
     assert f"{flag}: 'x' is not a whole number between 1 and 10,000" in line
+
+
+def test_ours_has_the_programs_of_many_sentences(monkeypatch):
+    monkeypatch.setattr(search, "MANY", 5000)
+    run = TrainedRun(object.__new__(Translator), {})
+    config = ConfigDict({"decode": {"length_penalty": "none", "alpha": 1.0}})
+    measured = []
+    for name, result in {
+        **{"load_config": config, "load_trained": run, "peers_of": [], "check_scores": None},
+        **{"systems_of": [], "quality_rows": [], "speed_row": ["1", "8"], "print_table": None},
+    }.items():
+        monkeypatch.setattr(decoding, name, lambda *_, result=result, **__: result)
+    monkeypatch.setattr(decoding.held_out, "read_pairs", lambda *_: PAIRS)
+
+    def measure(*_):
+        measured.append(search.MANY)
+        return Measured([], [[]])
+
+    monkeypatch.setattr(decoding, "measure", measure)
+    decoding.run(["--workdir=run", "--beams=1", "--batches=8"])
+    assert measured == [0]
 
 
 def test_systems_take_turns_after_ours_has_compiled():
