@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 UNIT = 1e12  # operations
-MATMUL, STEP = "matmul", "step"
+MATMUL, STEP, OURS_LOW = "matmul", "step", "ours_bfloat16"
 Numbers = Sequence[float] | np.ndarray
 Spread = dict[str, float]
 Found = Mapping[str, Mapping[str, Any]]  # what `rotation.rotate` returns
@@ -32,8 +32,8 @@ def training_numbers(found: Found) -> dict[str, dict[str, Any]]:
     """Returns {system: {quantity: value}} of systems that train on the same batches.
 
     Of each that was measured: `step_seconds`, `tokens_per_second` of the real target tokens,
-    `cost`, `fraction` of the speed of large products, `ratio` of its time to that of our step, and
-    `peak_bytes`.
+    `cost`, `fraction` of the speed of large products, `ratio` of its time to that of our step,
+    of a peer to our step of the same precision if that was measured, and `peak_bytes`.
     """
     speed = column(found, MATMUL, "flops_per_second")
     work = {key: column(found, STEP, key) for key in ("steps", "tokens", "flops", "seconds")}
@@ -48,13 +48,20 @@ def training_numbers(found: Found) -> dict[str, dict[str, Any]]:
             "tokens_per_second": spread(work["tokens"] / seconds),
             "cost": spread(cost),
             "fraction": spread(1 / cost),
-            "ratio": spread(seconds / work["seconds"]),
             "peak_bytes": spread([own["peak_bytes"]]),
         }
+        ours = OURS_LOW if is_low_precision(name) and name != OURS_LOW else STEP
+        if "rounds" in found.get(ours, {}):
+            numbers[name]["ratio"] = spread(seconds / column(found, ours, "seconds"))
     compiled = found[STEP]["compile_seconds"]
     numbers[STEP]["compile_seconds"] = spread([compiled])
     numbers[STEP]["compile_cost"] = spread(compiled * speed / UNIT)
     return numbers
+
+
+def is_low_precision(system: str) -> bool:
+    """Returns whether a system has products of bfloat16, to which no float32 is like."""
+    return "bfloat16" in system
 
 
 def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:

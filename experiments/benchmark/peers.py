@@ -80,6 +80,7 @@ def torch_compile_step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     """Trains the same, compiled by `torch.compile` for each shape."""
     import torch
 
+    torch._dynamo.config.recompile_limit = 64  # shapes; by default the ninth runs uncompiled
     model = _torch_model(order)
     _serve(model, torch.compile(model, dynamic=False), order, turn)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from experiments.benchmark.numbers import MATMUL
+from experiments.benchmark.numbers import MATMUL, is_low_precision
 from experiments.benchmark.peers import PEERS
 from experiments.planning.table import quantity
 from experiments.text_io import print_table
@@ -22,10 +22,14 @@ TRAINING_HEAD = (
 
 
 def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yields a row of each system that trains: medians, and quartiles in parentheses."""
+    """Yields a row of each system that trains: medians, and quartiles in parentheses.
+
+    Those in float32 come first.
+    """
     for name, part in parts.items():
-        for system, own in part.get("numbers", {}).items():
-            if "step_seconds" in own:
+        numbers = part.get("numbers", {})
+        for system in sorted(numbers, key=is_low_precision):
+            if "step_seconds" in (own := numbers[system]):
                 milliseconds = {key: 1000 * value for key, value in own["step_seconds"].items()}
                 yield (
                     name,
@@ -33,7 +37,7 @@ def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
                     _spread(milliseconds, ",.0f" if milliseconds["median"] >= 100 else ".3g"),
                     f"{own['tokens_per_second']['median']:,.0f}",
                     f"{own['fraction']['median']:.0%}",
-                    _spread(own["ratio"], ".2f"),
+                    _spread(own["ratio"], ".2f") if "ratio" in own else "-",
                     quantity(own["peak_bytes"]["median"], "B"),
                 )
         for system, error in part.get("errors", {}).items():

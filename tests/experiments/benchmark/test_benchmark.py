@@ -313,6 +313,23 @@ def test_sentences_of_random_batches_have_all_lengths_and_an_end():
     assert make_task(tutorial()).plan[3].source.shape == (64, 41)
 
 
+def test_peers_are_related_to_our_step_of_their_precision_and_those_of_float32_come_first():
+    low = {
+        "torch_bfloat16": {"rounds": rounds(seconds=[6.0, 6.0, 6.0]), "peak_bytes": 1},
+        "ours_bfloat16": {"rounds": rounds(seconds=[2.0, 3.0, 2.0]), "peak_bytes": 1},
+    }
+    rows = list(table.training_rows({"tiny": {"numbers": training_numbers(low | FOUND)}}))
+    ratios = {row[1]: row[5] for row in rows}
+    assert ratios["torch.nn.Transformer, bfloat16"] == "3.00 (2.50 to 3.00)"
+    assert ratios["torch.nn.Transformer"] == "3.00 (2.75 to 3.00)"
+    assert ratios["compiled step, factors of bfloat16"] == "0.50 (0.38 to 0.62)"
+    assert ["bfloat16" in name for name in ratios] == [False, False, True, True]
+    # Without our own step, nothing is said.
+    del low["ours_bfloat16"]
+    rows = list(table.training_rows({"tiny": {"numbers": training_numbers(low | FOUND)}}))
+    assert [row[5] for row in rows if "bfloat16" in row[1]] == ["-"]
+
+
 def test_the_table_has_a_row_of_each_system(capsys):
     part = {
         **{"workload": "w", "shapes": [[7, 5, 1]], "flops_per_step": 1e11, "parameters": 1234},
