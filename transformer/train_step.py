@@ -87,10 +87,9 @@ def make_train_step(
     updates), decay_fraction (of these), batches (int32, of the whole run), weight_decay, ema_decay
     and the task's own.
     `accumulate` batches make one update; the last update of a run may have fewer. If the run is
-    prolonged, the rest of its batches belong to the next update. A batch whose
-    loss or gradient is not finite is skipped: it changes only the counts. Dropout depends on (seed,
-    step) alone, so a run can resume from any state. No gradient is taken of frozen
-    parameters.
+    prolonged, the rest of its batches belong to the next update. A batch whose loss or gradient is
+    not finite is skipped: it changes only the counts. Dropout depends on (seed, step) alone, so a
+    run can resume from any state. No gradient is taken of frozen parameters.
     """
 
     def gradient(params: Any, step: Any, batch: Any, hparams: dict) -> tuple[Any, TokenSums]:
@@ -110,14 +109,13 @@ def make_train_step(
         norm = optax.tree.norm(ravel_pytree(gradient)[0])
         finite = jnp.isfinite(jnp.stack([_mean(sums), norm])).all()
         number = jax.lax.div(state.step, accumulate) + 1
-        rate = learning_rate(schedule, number, hparams, d_model)
         done = state.step + 1
         moving, frozen = rules.split(state.params)
         updates, opt_state = optimizer.update(
             gradient,
             state.opt_state,
             moving,
-            learning_rate=rate,
+            learning_rate=learning_rate(schedule, number, hparams, d_model),
             weight_decay=hparams["weight_decay"],
             weight=jnp.where(finite, sums.weight, 0.0),
             due=jnp.where((done % accumulate == 0) | (done == hparams["batches"]), number, 0),

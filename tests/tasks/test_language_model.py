@@ -17,7 +17,7 @@ from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
 from transformer import workdir
-from transformer.data.documents.encode import Text
+from transformer.data.documents.encode import Text, encode_text
 from transformer.data.token_store import TokenStore
 from transformer.inference import groups, writer
 from transformer.tasks.language_model import LanguageModelTask, scores_of
@@ -111,19 +111,20 @@ def test_the_likelihoods_kept_of_pieces_are_what_the_scores_sum(trained, name, p
         assert "⏎".join(LINES) in "".join(texts)
 
 
-def test_compare_counts_the_bytes_of_the_scores_if_documents_are_cut(trained, tmp_path):
-    # Rows have 12 tokens, so there are four chunks of one document and one of another.
-    (tmp_path / "long").write_text(f"{' '.join((LINES * 2)[:13])}\n{LINES[0]}\n")
-    folder = trained["lines"]
-    ended = command(f"--workdir={folder}", "--mode=evaluate", f"--input={tmp_path / 'long'}")
-    assert ended.code == 0, ended.err
-    folder = folder / "evaluations/long"
-    scores = json.loads((folder / "results.json").read_text())["test"]
-    counts = read_likelihoods(folder, scores, base.get_config()).counts["bits_per_byte"]
-    assert counts.shape == (5, 2)
-    assert counts[:, 1].sum() == (tmp_path / "long").stat().st_size
-    bits, size = counts.sum(axis=0)
-    assert bits / size == pytest.approx(scores["bits_per_byte"], rel=1e-4)
+@pytest.mark.parametrize("name", ["lines", "running"])
+def test_compare_counts_the_bytes_of_the_scores_if_documents_are_cut(name, trained, tmp_path):
+    run = workdir.load_trained(trained[name], workdir.load_config(trained[name]))
+    documents = [" ".join((LINES * 2)[:13]), LINES[0]]
+    text = encode_text(documents, run.predictor.tokenizer, whole=False)
+    pieces = list(run.predictor.score_chunks(run.variables, text, 12, 99))
+    assert len(pieces) > 4  # rows have 12 tokens
+    (tmp_path / "likelihoods").mkdir()
+    lines = ["\t".join(map(str, piece)) for piece in pieces]
+    (tmp_path / "likelihoods/test.tsv").write_text("\n".join(lines))
+    bits, size = read_likelihoods(tmp_path, {}, base.get_config()).counts["bits_per_byte"].sum(0)
+    assert size == text.bytes + 2 == sum(map(len, documents)) + 2
+    nll = -sum(piece[0] for piece in pieces)
+    assert bits / size == pytest.approx(scores_of(nll, text)["bits_per_byte"])
 
 
 def test_a_report_shows_what_the_model_writes_and_predicts_worst(trained):

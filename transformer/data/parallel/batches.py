@@ -110,7 +110,7 @@ class BatchPlan(BucketPlan[Batch]):
     def _segment(self, number: int, place: Place, uniform: Callable[[], float]) -> list[Ids]:
         """A segmentation of each side of a pair, the longer of which has a length of a bucket.
 
-        Each side is drawn anew given the length of the other, as in Gibbs sampling.
+        Each side is drawn again given the length of the other, as in Gibbs sampling.
         """
         shortest = self.buckets[place.number - 1].length if place.number else 0
         lengths = self._lengths[1]

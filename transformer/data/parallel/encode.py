@@ -215,6 +215,7 @@ def encode_corpora(
         return builder.build(arrays, dropped=dropped)
 
     limits = [n for c in corpora for n in (c.report.kept, c.max_tokens, c.max_token_ratio)]
+    longest = max(corpus.max_tokens for corpus in corpora)
     key = ("pairs", *fingerprints, *limits, *cache_key(settings))
     tokenizers, encoded = prepare(texts, encode, key, data, settings)
     reports = tuple(
@@ -234,14 +235,7 @@ def encode_corpora(
         encoded.lost,
         {split: report for corpus in corpora for split, report in corpus.held_out.items()},
         np.concatenate([corpus.hashes for corpus in corpora]),
-        make_samplers(
-            encoded.arrays,
-            SIDES,
-            (source, target),
-            settings,
-            tokenizers,
-            max(corpus.max_tokens for corpus in corpora),
-        ),
+        make_samplers(encoded.arrays, SIDES, (source, target), settings, tokenizers, longest),
         encoded.arrays_digest,
     )
 
