@@ -50,18 +50,13 @@ def training_numbers(found: Found) -> dict[str, dict[str, Any]]:
             "fraction": spread(1 / cost),
             "peak_bytes": spread([own["peak_bytes"]]),
         }
-        ours = OURS_LOW if is_low_precision(name) and name != OURS_LOW else STEP
+        ours = OURS_LOW if "bfloat16" in name and name != OURS_LOW else STEP
         if "rounds" in found.get(ours, {}):
             numbers[name]["ratio"] = spread(seconds / column(found, ours, "seconds"))
     compiled = found[STEP]["compile_seconds"]
     numbers[STEP]["compile_seconds"] = spread([compiled])
     numbers[STEP]["compile_cost"] = spread(compiled * speed / UNIT)
     return numbers
-
-
-def is_low_precision(system: str) -> bool:
-    """Returns whether a system has products of bfloat16, to which no float32 is like."""
-    return "bfloat16" in system
 
 
 def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from experiments.benchmark.numbers import MATMUL, is_low_precision
+from experiments.benchmark.numbers import MATMUL
 from experiments.benchmark.peers import PEERS
 from experiments.planning.table import quantity
 from experiments.text_io import print_table
@@ -28,7 +28,7 @@ def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """
     for name, part in parts.items():
         numbers = part.get("numbers", {})
-        for system in sorted(numbers, key=is_low_precision):
+        for system in sorted(numbers, key=lambda system: "bfloat16" in system):
             if "step_seconds" in (own := numbers[system]):
                 milliseconds = {key: 1000 * value for key, value in own["step_seconds"].items()}
                 yield (

@@ -179,21 +179,19 @@ class BucketPlan(Plan[BatchT]):
         key = self.seed, epoch, number + 1
         if bucket.parts:
             rows = permute(places, bucket.drawn, key)
-            return self._draw(bucket, number, epoch // len(self._in_turn), np.array(rows))
+            return self._draw(place, np.array(rows))
         return bucket.members[shuffle(places, len(bucket.members), key)].tolist()
 
-    def _draw(
-        self, bucket: Bucket, number: int, epoch: int, rows: Int[np.ndarray, "rows"]
-    ) -> list[int]:
+    def _draw(self, place: Place, rows: Int[np.ndarray, "rows"]) -> list[int]:
         """The sentences of some rows of an epoch of a mixture, both from zero."""
-        found, first = np.zeros(len(rows), np.int64), 0
-        for corpus, (members, drawn) in enumerate(bucket.parts):
+        found, first, turn = np.zeros(len(rows), np.int64), 0, place.epoch // len(self._in_turn)
+        for corpus, (members, drawn) in enumerate(place.bucket.parts):
             # The rows of a corpus are the next places of its endless sequence of permutations.
             own = (first <= rows) & (rows < first + drawn)
-            laps, places = np.divmod(epoch * drawn + rows - first, max(1, len(members)))
+            laps, places = np.divmod(turn * drawn + rows - first, max(1, len(members)))
             for lap in np.unique(laps[own]).tolist():
                 here = own & (laps == lap)
-                key = (self.seed, lap, number + 1, corpus + 1)
+                key = (self.seed, lap, place.number + 1, corpus + 1)
                 found[here] = members[permute(places[here], len(members), key)]
             first += drawn
         return found.tolist()
