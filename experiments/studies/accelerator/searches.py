@@ -29,18 +29,20 @@ def measure(order: Order) -> Iterator[dict[str, Any]]:
 
 def _measure(dtype: str, toy: bool) -> dict[str, Any]:
     config = paper_config("base", dtype, toy)
-    config.decode.max_extra = 0
     rows, length = (TOY_SENTENCES, TOY_LENGTH) if toy else (SENTENCES, LENGTH)
     task = SyntheticTask(config, [length])
     variables = {"params": task.init_params(jax.random.key(config.seed))}
     vocab_size = config.tokenizer.vocab_size
     source = random_ids(np.random.default_rng(config.seed), rows, length, vocab_size)
     source[:, -1] = EOS_ID
-    search = BeamSearch(task.predictor.model, config.decode)
+    search, limits = (
+        BeamSearch(task.predictor.model, config.decode),
+        np.full(rows, length, np.int32),
+    )
     seconds, hypotheses = [], []
     for _ in range(1 + ROUNDS):
         start = time.monotonic()
-        hypotheses = search.search(variables, source, BEAM, length)
+        hypotheses = search.search(variables, source, limits, BEAM, length)
         seconds.append(time.monotonic() - start)
     tokens = sum(int(each.lengths[0]) for each in hypotheses)
     each = statistics.median(seconds[1:])
