@@ -61,7 +61,7 @@ def test_translations_during_training_end_at_one_and_a_half_references_and_five_
     class Predictor:
         target_tokenizer = Words()
 
-        def translate(self, variables, lines, *_, limits: list | None):
+        def translate(self, variables, lines, *_, num_best: int, limits: list | None):
             found.append(limits)
             return [[BLANK] for _ in lines]
 

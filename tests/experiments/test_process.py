@@ -275,7 +275,7 @@ def test_a_full_disk_is_blamed_on_the_file_and_leaves_nothing_partial(
     full_disk(path, monkeypatch)
     if name == "metrics.jsonl":
         writer = MetricsWriter(tmp_path, 0)
-        monkeypatch.setattr("json.dumps", lambda line: fail_as_full())
+        monkeypatch.setattr("json.dumps", lambda *_, **__: fail_as_full())
         with pytest.raises(OSError, match="No space") as caught:
             writer.write(1, "train", {"loss": 1.0})
         writer.close()

@@ -1,13 +1,17 @@
 """A translation has at most `max_ratio` times the tokens of its source and `max_extra` more."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
 from configs import base
 from tiny_models import tiny_config
 from transformer.data.tokenizer import EOS_ID
 from transformer.inference.search import BeamSearch
+from transformer.inference.translator import Translator
 from transformer.model.build import build_model
 
 
@@ -15,20 +19,16 @@ def make_model():
     return build_model(tiny_config(tied_embeddings="none", positions="sinusoidal"))
 
 
-def make_search(model=None, **changes) -> BeamSearch:
-    decode = base.get_config().decode
-    decode.update({"max_ratio": 1.5, "max_extra": 2, **changes})
-    return BeamSearch(model or make_model(), decode)
-
-
 def test_the_limits_by_hand():
-    limits = make_search().max_lengths(jnp.array([0, 3, 9, 1]), 11)
-    assert limits.tolist() == [0, 6, 11, 3]
-    other = make_search(max_ratio=0.0, max_extra=0).max_lengths(jnp.array([0, 3, 9, 1]), 11)
-    assert other.tolist() == [0, 1, 1, 1]
+    decode = ConfigDict({"max_ratio": 1.5, "max_extra": 2})
+    translator = SimpleNamespace(decode=decode, max_length=11)
+    limits = [Translator._max_target_length(translator, length) for length in (3, 9, 1)]
+    assert limits == [6, 11, 3]
+    decode.update({"max_ratio": 0.0, "max_extra": 0})
+    assert Translator._max_target_length(translator, 9) == 1
 
 
-def test_the_limit_of_a_translation_is_that_of_its_own_source_whatever_the_padding():
+def test_a_translation_ends_at_its_own_limit_whatever_the_padding():
     model = make_model()
     sources = np.zeros((3, 9), np.int32)
     for row, length in enumerate((2, 4, 5)):
@@ -38,7 +38,8 @@ def test_the_limit_of_a_translation_is_that_of_its_own_source_whatever_the_paddi
     # The logit of the end is zero, so that another token is always the most probable one.
     table = variables["params"]["output_embedding"]["table"]
     variables["params"]["output_embedding"]["table"] = table.at[EOS_ID].set(0.0)
-    search = make_search(model)
+    search = BeamSearch(model, base.get_config().decode)
+    limits = np.array([5, 8, 9], np.int32)
     for length in (5, 9):
-        found = search.search(variables, sources[:, :length], 1, 20)
+        found = search.search(variables, sources[:, :length], limits, 1, 20)
         assert [int(hypotheses.lengths[0]) for hypotheses in found] == [5, 8, 9]

@@ -66,7 +66,7 @@ def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):
     results = json.loads((tiny.workdir / "results.json").read_text())
     assert set(results) == {
         *("validation", "test", "step", "averaged_steps", "parameters", "wall_seconds"),
-        *("tokens_per_second", "flops_per_token", "decode", "weights"),
+        *("tokens_per_second", "flops_per_token", "decode", "weights", "files", "sha256"),
     }
     # Encoder 4 x 16 x 16 + 2 x 16 x 8, decoder 8 x 16 x 16 + 2 x 16 x 8, logits 20 x 16.
     assert results["flops_per_token"] == 6 * (1280 + 2304 + 320)

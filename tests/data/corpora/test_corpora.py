@@ -232,7 +232,7 @@ def test_each_corpus_is_cleaned_by_its_own_rules_in_the_direction_of_its_files(f
         "Wo ist mein Hund heute, mein Freund?",
     )
     pairs = [(f"{i} {english}", f"{i} {german}") for i in range(9)]
-    pairs += [(german, english), (f"{english} 9", f"{german} 8"), (f"{english} " * 3, german)]
+    pairs += [(german, english), (f"{english} 91", f"{german} 82"), (f"{english} " * 3, german)]
     (tmp_path / "c.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs))
     own = {"train_source": "c.tsv", "train_target": "", "languages": ("en", "de")}
     own |= {"test_source": "w.tsv", "test_target": ""}

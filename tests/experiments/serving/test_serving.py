@@ -195,7 +195,7 @@ def test_requests_that_wait_together_are_one_batch_and_have_their_own_answers(
     alone = loaded["translation"].translate(texts)
     with gated(monkeypatch) as (gate, batches), ThreadPoolExecutor(8) as pool:
         first = pool.submit(site.post, "translate", {"texts": ["a"]})
-        wait_until(lambda: batches == [["a"]])
+        wait_until(lambda: batches == [[("a", 1)]])
         others = []
         for number, text in enumerate(texts, 1):
             others.append(pool.submit(site.post, "translate", {"texts": [text]}))
@@ -205,7 +205,7 @@ def test_requests_that_wait_together_are_one_batch_and_have_their_own_answers(
         found = [each.result().json()["translations"][0][0]["text"] for each in others]
         assert first.result().status == 200
     assert found == alone
-    assert batches == [["a"], texts]
+    assert batches == [[("a", 1)], [(text, 1) for text in texts]]
 
 
 # -- the server

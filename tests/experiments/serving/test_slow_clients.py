@@ -68,7 +68,7 @@ def test_a_client_that_goes_away_is_dropped_from_the_queue(small, monkeypatch):
         wait_until(lambda: small.batcher.waiting == 0)
         gate.set()
         assert first.result().status == 200
-    assert batches == [["a"]]
+    assert batches == [[("a", 1)]]
     wait_until(lambda: b'status="499"' in small.get("/metrics").body)
 
 

@@ -13,7 +13,7 @@ import pytest
 from experiments.sweeps.study import Study
 from places import ROOT
 from runs import without_search
-from tiny_run import CONFIG, command, refused, without_pictures
+from tiny_run import CONFIG, command, refused, unsealed, without_pictures
 from tiny_sweep import rows, write_config
 from transformer import workdir
 from transformer.trials import find_trials
@@ -170,7 +170,7 @@ def test_a_trial_that_was_trained_further_by_itself_is_not_compared(finished, tm
     config, folder, _ = finished
     folder = shutil.copytree(folder, tmp_path / "sweep")
     path = folder / "trials/001/config.json"
-    own = json.loads(path.read_text())
+    own = unsealed(path)
     path.write_text(json.dumps({**own, "train": {**own["train"], "steps": 16}}))
     assert command(f"--config={config}", f"--workdir={folder}").code == 0
     assert [row["state"] for row in rows(folder)] == ["complete", "changed"]

@@ -190,6 +190,7 @@ def encode_corpora(
     pairs = Restartable(lambda: itertools.chain(*(corpus.pairs for corpus in corpora)))
     warn_of_tags(itertools.islice(pairs, TAGS_SHOWN), (*settings.symbols, *symbols))
     count = sum(corpus.report.kept for corpus in corpora)
+    both: list[tuple[int, ...]] = [(0, 1)] if settings.joint else [(0,), (1,)]
     texts = [
         TokenizerText(
             _sentences(pairs, sides),
@@ -200,11 +201,7 @@ def encode_corpora(
             initial and _file(initial, name),
             symbols if 0 in sides else (),
         )
-        for name, sides in zip(
-            tokenizer_names(settings.joint),
-            [(0, 1)] if settings.joint else [(0,), (1,)],
-            strict=True,
-        )
+        for name, sides in zip(tokenizer_names(settings.joint), both, strict=True)
     ]
 
     def encode(tokenizers: Sequence[Tokenizer], partial: Path) -> Encoded:
