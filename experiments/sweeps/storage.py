@@ -11,27 +11,22 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from experiments.sweeps.errors import SweepError
-from transformer.storage.files import write_text
-from transformer.storage.reading import read_file
+from transformer.storage.files import write_json
+from transformer.storage.reading import read_json
 
 
 def identity(folder: Path, name: str) -> str:
     """What tells this folder's study from others in one database; made where it is missing."""
     if not (told := read_identity(folder)):
         told = f"{name} {uuid.uuid4().hex}"
-        write_text(folder / "study.id", told)
+        write_json(folder / "study.id", {"name": told})
     return told
 
 
 def read_identity(folder: Path) -> str:
     """What `identity` has made; empty where it has not."""
-    path = folder / "study.id"
-    try:
-        return read_file(path).decode("utf-8") if path.exists() else ""
-    except UnicodeDecodeError:
-        raise SweepError(
-            f"{path} is damaged: restore the original, or use another folder"
-        ) from None
+    path, fix = folder / "study.id", "restore the original, or use another folder"
+    return read_json(path, {"name": str}, fix)["name"] if path.exists() else ""
 
 
 def storage_of(config: ConfigDict, folder: Path) -> str:

@@ -23,8 +23,8 @@ from transformer.data.files.catalogue import Download
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 from transformer.storage.checkpoint_files import named_leaves
-from transformer.storage.files import write_json
-from transformer.storage.reading import OddFileError
+from transformer.storage.files import SEAL, write_json
+from transformer.storage.reading import OddFileError, read_json
 
 SECONDS = 20  # for one use of a folder
 DOWNLOAD = Download("a", ("u",), members={"train.en": "train.en", "train.de": "train.de"})
@@ -103,7 +103,7 @@ def whole(tmp_path_factory):
         write_json(trial / "config.json", {**unsealed(trial / "config.json"), "seed": seed})
     content = {"command": "c", "config": unsealed(run / "config.json"), "trials": [{"seed": 0}]}
     write_json(root / "sweep/sweep.json", content)
-    (root / "sweep/study.id").write_text("name 0123456789abcdef")
+    storage.identity(root / "sweep", "name")
     use_cache(root / "cache")
     (root / "archive").mkdir()
     with zipfile.ZipFile(root / "archive/a.part", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -148,6 +148,21 @@ def test_a_damaged_file_anywhere_is_named_or_changes_nothing(count, whole, tmp_p
                 assert same or said, path
     assert min(ended.values()) > 0
     print(ended)
+
+
+def test_one_flipped_bit_in_the_name_of_a_study_is_named(tmp_path):
+    name, path = storage.identity(tmp_path, "name"), tmp_path / "study.id"
+    assert storage.identity(tmp_path, "other") == name
+    path.write_text(path.read_text().replace(name, f"{name[:-1]}{chr(ord(name[-1]) ^ 1)}"))
+    with pytest.raises(UserError, match=r"study.id cannot be read \(it is not what was written"):
+        storage.identity(tmp_path, "name")
+
+
+def test_json_of_any_depth_is_named(tmp_path):
+    for depth in range(900, 1010):  # at one of them it can be read, but not written for its digest
+        (tmp_path / "deep").write_text(f'{{"{SEAL}": "", "x": {"[" * depth}{"]" * depth}}}')
+        with pytest.raises(UserError, match=r"not what was written|nested too deep"):
+            read_json(tmp_path / "deep", dict, "restore it")
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(60, marks=FULL)])

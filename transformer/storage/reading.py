@@ -155,14 +155,14 @@ def parse_json(data: bytes, shape: Any) -> tuple[Any, str | None]:
     """
     try:
         value = json.loads(data.decode("utf-8"))
+        if isinstance(value, dict) and SEAL in value and value.pop(SEAL) != seal_of(value):
+            return None, f"it is not what was written; to use it as it is, remove its {SEAL!r}"
     except UnicodeDecodeError as error:
         return None, f"byte {error.start + 1} is not UTF-8"
     except RecursionError:
         return None, "it is nested too deep"
     except ValueError as error:
         return None, str(error)
-    if isinstance(value, dict) and SEAL in value and value.pop(SEAL) != seal_of(value):
-        return None, f"it is not what was written; to use it as it is, remove its {SEAL!r}"
     return value, mismatch(value, shape)
 
 
