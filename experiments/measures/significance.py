@@ -208,7 +208,7 @@ def test_notes(differences: Sequence[Difference], noun: str, systems: int) -> li
         lines.append(
             f"Without interval and p: a difference that never varies, such as that of one {noun}."
         )
-    if systems > 1:
+    if systems > 1 and any(found.has_interval for found in differences):
         lines.append(
             f"All p are corrected for the {systems} comparisons with the baseline by "
             "Holm's method: if no system differs, at most one in twenty such tables has a p below "

@@ -68,11 +68,14 @@ def test_the_csv_has_p_before_and_after_the_correction(tmp_path):
 def test_language_models_of_one_seed_have_no_p_value_and_the_notes_say_why(tmp_path):
     trials = [
         write_language_model(tmp_path, i, {"model.architecture": i, "seed": 0}, 1.0 + i)
-        for i in (0, 1)
+        for i in (0, 1, 2)
     ]
     sweep = read_sweep("language_model", trials, 0)
     assert "p" not in row(sweep, 1)
-    assert "With one seed there is no p" in " ".join(notes(sweep))
+    text = " ".join(notes(sweep))
+    assert "With one seed there is no p" in text
+    assert "Holm" not in text  # nothing is corrected
+    assert "p_raw" not in text
 
 
 @pytest.mark.parametrize("state", ["pruned", "failed"])
