@@ -76,6 +76,13 @@ def test_a_file_that_has_changed_is_named_with_both_digests(module, tmp_path, ca
     assert "'my_binary' of the training was registered by" in caplog.text
 
 
+def test_a_file_without_a_digest_differs(module, tmp_path, caplog):
+    (tmp_path / "variants.json").write_text('{"my_binary": ""}')
+    logging.getLogger("transformer").propagate = True
+    variants.check(tmp_path)
+    assert "was registered by , now by" in caplog.text
+
+
 def test_no_file_that_a_run_names_is_executed(tmp_path):
     (tmp_path / "evil.py").write_text(f"import os; os.mkdir({str(tmp_path / 'executed')!r})")
     claim(tmp_path / "run", base.get_config())
