@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from transformer import signals
-from transformer.errors import UserError, one_line
+from transformer.errors import UserError, one_line, shorten
 
 # What to do about an error of the system, by its number.
 REMEDIES = {
@@ -90,7 +90,8 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename.endswith("xla_bridge.py"):  # where jax starts its devices
         platforms = one_line(os.environ.get("JAX_PLATFORMS", ""))
-        return f"JAX_PLATFORMS={platforms} finds no such device here: unset it, or set it to cpu"
+        why = f" ({shorten(one_line(str(error)))})" if str(error) else ""
+        return f"JAX_PLATFORMS={platforms} finds no device here{why}: unset it, or set it to cpu"
     if isinstance(error, OSError):
         what = one_line(f"{error.filename or place}: {error.strerror or error}")
         general = "check the path, its permissions and the space on its disk"
