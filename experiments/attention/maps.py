@@ -39,7 +39,8 @@ CELL, MIN_SIDE, MAX_SIDE = 0.21, 1.35, 5.0
 MIN_WIDTH = 3.2  # inches: the longest title, over a figure of one small panel
 MAX_FONT, MIN_FONT, LINE_HEIGHT = 9.0, 5.0, 1.2  # points, points, multiple of the size
 MAX_CELLS = 160  # a side: more would be smaller than the eye tells apart
-CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")  # in names of letters that fonts of CJK have
+# The first words of the names of letters that fonts of CJK have.
+CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HALFWIDTH", "FULLWIDTH")
 # A token is text, never a formula: otherwise '$x_1$' would be typeset.
 AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 MARGIN, TITLE_HEIGHT, HEAD_HEIGHT, AXIS_LABEL, PANEL_GAP = 0.1, 0.36, 0.25, 0.27, 0.16  # inches
@@ -247,7 +248,7 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
             families.append(family)
             covered |= more
     for letter in filter(str.isalpha, characters - covered):
-        script = unicodedata.name(letter).split()[0]
+        script = unicodedata.name(letter, "TANGUT").split()[0]  # which Python gives no names
         _name_font("CJK" if script in CJK else script.title())
     return families, covered
 

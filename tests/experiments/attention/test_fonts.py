@@ -42,7 +42,7 @@ def forget():
 
 def test_a_script_without_a_font_is_named_with_one_that_is_used_once_it_is_there(install, said):
     forget()
-    for characters in ("a" + REJANG, "中こ한"):
+    for characters in ("a" + REJANG, "中こ한ｱ"):
         assert maps.fonts_for(frozenset(characters))[0] == ["DejaVu Sans"]
     assert ["Noto Sans Rejang" in said[0], "`apt-get install fonts-noto-core`" in said[0]] == [1, 1]
     assert [line for line in said[1:] if "`apt-get install fonts-noto-cjk`" in line] == said[1:2]
@@ -51,3 +51,5 @@ def test_a_script_without_a_font_is_named_with_one_that_is_used_once_it_is_there
     fonts = maps.fonts_for(frozenset("a" + REJANG))
     assert fonts == (["DejaVu Sans", "Noto Sans Rejang"], {"a", REJANG})
     assert len(said) == 2
+    maps.fonts_for(frozenset("\U00017000"))  # which has no name in Python
+    assert "install Noto Sans Tangut" in said[2]
