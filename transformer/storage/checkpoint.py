@@ -108,11 +108,8 @@ class Checkpoints:
 
     def scores(self) -> dict[int, tuple[float, float]]:
         """Returns the key by which each evaluated checkpoint is compared, see `rank`."""
-        known, metric = self._evaluations.scores(self.steps()), self.best_metric
-        return {
-            step: rank(own if isinstance(own, dict) else {metric: own}, metric)
-            for step, own in known.items()
-        }
+        known = self._evaluations.scores(self.steps())
+        return {step: rank(numbers, self.best_metric) for step, numbers in known.items()}
 
     def warn_of_damage(self) -> None:
         """Says once of each evaluation that it is damaged, and so without a score."""

@@ -32,19 +32,19 @@ class Evaluations:
         """Returns whether the evaluation of a checkpoint is there but cannot be read."""
         return isinstance(self._find(step), DamageError)
 
-    def scores(self, steps: Sequence[int]) -> dict[int, Any]:
-        """Returns the numbers of each of these checkpoints that was evaluated; of 0.1.0, one."""
-        known: dict[int, Any] = {}
+    def scores(self, steps: Sequence[int]) -> dict[int, dict[str, float]]:
+        """Returns the numbers of each of these checkpoints that was evaluated."""
+        known: dict[int, dict[str, float]] = {}
         for step in steps:
             if evaluation := self.get(step):
-                known |= {int(each): score for each, score in evaluation["known"].items()}
+                known |= {int(each): numbers for each, numbers in evaluation["known"].items()}
         return {step: known[step] for step in steps if step in known}
 
     def record(
         self,
         step: int,
         progress: Mapping[str, Any],
-        known: Mapping[int, Any],
+        known: Mapping[int, Mapping[str, float]],
     ) -> None:
         """Writes the evaluation of a checkpoint.
 
