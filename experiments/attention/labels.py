@@ -26,7 +26,10 @@ def visible(token: str, covered: frozenset[str]) -> str:
             shown.append(character)
         else:
             shown.append(f"⟨{ord(character):04X}⟩")
+    if len("".join(shown)) > MAX_LABEL_LENGTH:
+        while len("".join(shown)) >= MAX_LABEL_LENGTH:
+            shown.pop()  # a code point is whole
+        shown.append("…")
     text = "".join(shown) or "∅"
     # A combining mark at the front would sit on whatever is drawn before it.
-    text = "◌" + text if unicodedata.combining(text[0]) else text
-    return text if len(text) <= MAX_LABEL_LENGTH else text[: MAX_LABEL_LENGTH - 1] + "…"
+    return "◌" + text if unicodedata.combining(text[0]) else text

@@ -300,7 +300,7 @@ def _line(choice: Mapping[str, Any]) -> str:
 
     used = next(each for each in choice["candidates"] if each["steps"] == steps)
     others = [each for each in choice["candidates"] if each["steps"] != steps]
-    line = f"using {_described(used)}: {shown(used)} on validation"
+    line = f"using {_described(used)}: {shown(used)} on validation, scored as during training"
     return "; ".join([line, *(f"{_described(each)}: {shown(each)}" for each in others)])
 
 

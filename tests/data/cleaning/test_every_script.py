@@ -18,6 +18,7 @@ I use Microsoft Internet Explorer.|我用Microsoft Internet Explorer。
 OK.|OK。
 Press Ctrl+Alt+Delete.|请按Ctrl+Alt+Delete键。
 It costs 10,000 yen.|要1万日元。
+Today everything has a 25% discount.|今天全部商品打75折。
 He has one thousand books.|他有1000本书。
 She was born in 1972.|她生于一九七二年。
 It is 5:30 pm.|现在是17:30。

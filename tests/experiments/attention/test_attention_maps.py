@@ -144,6 +144,7 @@ def test_hostile_tokens_are_drawn_as_text_without_warnings(tmp_path):
 def test_a_character_without_a_glyph_becomes_its_code_point():
     assert visible("a中\ud800", frozenset("a")) == "a⟨4E2D⟩⟨D800⟩"
     assert visible("a中", frozenset("a中")) == "a中"
+    assert visible("a中中中中", frozenset("a")) == "a⟨4E2D⟩⟨4E2D⟩⟨4E2D⟩…"
 
 
 def test_a_hundred_and_twenty_tokens_are_thinned_and_one_token_is_not():

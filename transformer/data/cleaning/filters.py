@@ -76,6 +76,7 @@ def _may_be_same(a: int, b: int) -> bool:
         f"{a}".rstrip("0") == f"{b}".rstrip("0")
         or (small >= 10 and (f"{small}" in f"{large}" or small == large // 100 + 1))  # 90s, 19th
         or large - small in CALENDARS
+        or large + small == 100  # a discount of 25% is 75折
         or (large <= 24 and (large - small) % 12 in (0, 1, 11))  # 10 pm; a quarter to 11
     )
 
