@@ -7,6 +7,7 @@ import re
 import pytest
 
 from configs import base
+from transformer.data.tokenizer import UNK_ID
 from transformer.errors import UserError
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import (
@@ -135,6 +136,17 @@ def test_sentences_stay_together_only_if_a_tenth_of_the_training_lines_have_seve
     ] * count
     line = "Who are you? What is this? Wait! I am."
     assert len(segmenter(tmp_path, trained=trained)(line, 1)) == parts
+
+
+def test_an_unknown_token_ends_no_sentence_of_the_training_lines():
+    spelt = {UNK_ID: " ⁇ ", 5: "Ein", 6: "Hund läuft."}
+
+    def decode(ids):
+        return " ".join(spelt[token] for token in ids)
+
+    assert len(split_sentences(decode([5, UNK_ID, 6]), "de")) == 2  # the control
+    lines = measure_lines([[5, UNK_ID, 6]] * 3, decode, "de")
+    assert lines == {"several_sentences": 0, "sentences": 1, "tokens": 4}
 
 
 def test_each_segment_has_the_tag_of_its_line(tmp_path):

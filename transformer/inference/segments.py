@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.corpora.tags import Tagger
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import Ids
+from transformer.data.tokenizer import UNK_ID, Ids
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.hypotheses import Translation, distinct
@@ -159,7 +159,9 @@ def measure_lines(
     `COMMON` of these have at most the numbers of sentences and of tokens, with an end.
     """
     ids = [lines[i] for i in range(0, len(lines), max(1, len(lines) // MEASURED))]
-    sentences = [len(split_sentences(decode(own), language)) for own in ids]
+    # An unknown token is written as ⁇, which would end a sentence.
+    texts = (decode([int(token) for token in own if token != UNK_ID]) for own in ids)
+    sentences = [len(split_sentences(text, language)) for text in texts]
     several, at = sum(count > 1 for count in sentences), math.ceil(COMMON * len(ids)) - 1
     most = {"sentences": sorted(sentences)[at], "tokens": sorted(map(len, ids))[at] + 1}
     return {"several_sentences": several / len(ids), **most}
