@@ -125,6 +125,17 @@ def test_a_format_is_recognised_by_what_is_in_the_file(pairs, name):
     assert pairs({name: FORMATS[like][0]}, **NAMES) == PAIRS
 
 
+@pytest.mark.parametrize(
+    "first", ['["Hello," he said.]', "[[Main Page]] is long.", '{ "quoted" }', '["laughs"] Yes.']
+)
+def test_text_that_begins_with_brackets_is_no_json(files, first):
+    contents = {"train.de": f"{first}\nJa.\n", "train.en": f"{first}\nYes.\n"}
+    pairs = files(contents)["train"]
+    assert [*pairs] == [Pair(first, first), Pair("Ja.", "Yes.")]
+    with refused("both sides in its rows"):  # the control
+        files({**contents, "train.de": '["a", "b"]\n'})
+
+
 @pytest.mark.parametrize("name", ["memories", "memories/a.tmx,b.tmx"])
 def test_a_folder_or_a_list_of_translation_memories_is_one_corpus(pairs, name):
     contents = {"memories/a.tmx": memory(PAIRS[:2]), "memories/b.tmx": memory(PAIRS[2:])}

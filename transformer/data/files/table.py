@@ -48,7 +48,7 @@ CONTENTS = {
     ".parquet": re.compile(rb"PAR1"),
     ".arrow": re.compile(rb"ARROW1"),
     ".tmx": re.compile(rb"(?s)[^\w<]*(<.*)?<\0?t\0?m\0?x\b"),
-    ".jsonl": re.compile(rb'(\xef\xbb\xbf)?\s*(\{\s*"|\[\s*[\[{"])'),
+    ".jsonl": re.compile(rb'(\xef\xbb\xbf)?\s*(\[\s*)?(\{\s*"[^"]*"\s*:|\[\s*"(\\.|[^"\\])*"\s*,)'),
 }
 ROWS_SHOWN, FEW_VALUES, CUT = 1000, 0.05, 80  # show a column; different ones; characters of each
 # Values that are no sentences: without a letter, of one word with a digit, licences and addresses.
