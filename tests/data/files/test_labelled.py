@@ -6,6 +6,7 @@ import json
 import pytest
 
 from source_settings import refused, settings
+from transformer.data.characters import canonicalize
 from transformer.data.labelled.sources import open_labelled
 from transformer.data.labels import Labelled
 
@@ -195,9 +196,14 @@ def test_the_end_of_the_training_file_is_held_out_test_last(files):
     assert list(by_hash["test"]) != whole[86:]
 
 
-def test_a_text_that_occurs_twice_is_held_out_whole_by_its_hash(files):
-    splits = files({"a.tsv": HUNDRED * 2}, **NUMBERS, validation_size=10, test_size=20).splits
-    texts = [{text for text, *_ in splits[name]} for name in ("train", "validation", "test")]
+@pytest.mark.parametrize("unseen", ["", "\u200b", "\u00ad"])
+def test_a_text_that_occurs_twice_is_held_out_whole_by_its_hash(files, unseen):
+    content = HUNDRED + HUNDRED.replace("\n", f"{unseen}\n")
+    splits = files({"a.tsv": content}, **NUMBERS, validation_size=10, test_size=20).splits
+    texts = [
+        {canonicalize(text) for text, *_ in splits[name]}
+        for name in ("train", "validation", "test")
+    ]
     assert [len(each) for each in texts] == [82, 5, 10]
     assert not texts[0] & texts[1] | texts[0] & texts[2] | texts[1] & texts[2]
 

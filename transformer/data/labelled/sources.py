@@ -12,6 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.characters import canonicalize
 from transformer.data.files.labelled_files import labelled_file
 from transformer.data.holdout import check_not_empty, hold_out, splits_held_out
 from transformer.data.labelled import toy_reviews
@@ -129,7 +130,7 @@ def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
         if split != "train":  # which hold_out reads
             check_not_empty(file, sum(1 for _ in file))
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
-    splits = hold_out(files["train"], sizes, settings, key=lambda item: item.text)
+    splits = hold_out(files["train"], sizes, settings, key=lambda item: canonicalize(item.text))
     return {**files, **splits}, broken
 
 
