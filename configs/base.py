@@ -127,7 +127,7 @@ def _data() -> ConfigDict:
     data.test_source = ""
     data.test_target = ""
     # If both sides are in one file: columns of a header, keys of objects (translation.en is a key
-    # inside another), languages of TMX; or numbers: columns from 0 of a table without a header.
+    # inside another), languages of TMX; or numbers: columns from 0 of a table.
     data.source_field = "0"
     data.target_field = "1"
     data.holdout = "hash"  # hash: of the text, not its position | end: the last lines, test last
@@ -171,7 +171,7 @@ def _add_rows(data: ConfigDict) -> None:
     data.max_characters = 2000  # per side
     data.max_length_ratio = 3.0  # longer over shorter side, see CleaningRules
     data.remove_duplicates = True
-    data.remove_near_duplicates = False  # pairs that differ in no letter or mark: keep the first
+    data.remove_near_duplicates = False  # equal but for case, digits, punctuation, blanks
     data.languages = ("", "")  # of a file's source and target, such as en,de; '' is any
     # Smallest probability of a side's language that is kept, over that of the most probable one.
     data.min_language_ratio = 0.05

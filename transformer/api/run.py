@@ -215,7 +215,7 @@ class LoadedRun:
 
         Args:
           num_best: makes the result a list of this many continuations of each prompt, as (text,
-            score), the score None for samples.
+            score), the score None for samples; those of a beam are different texts, perhaps fewer.
 
         Raises:
           UserError: the run is not a language model, or it cannot read a prompt.

@@ -22,7 +22,7 @@ from transformer.inference.search import BeamSearch
 from transformer.inference.workers import each, share
 from transformer.model.architecture import Architecture
 
-WIDENING = 4
+WIDENING = 4  # times the width of a beam that has too few different texts
 
 
 class Translator(PairPredictor):

@@ -156,7 +156,7 @@ def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:
 
     def signed(name: str) -> float:
         value = scores.get(name, math.nan)
-        signed = value if find(name).higher_is_better else -value
-        return signed if math.isfinite(value) else -math.inf
+        upward = value if find(name).higher_is_better else -value
+        return upward if math.isfinite(value) else -math.inf
 
     return signed(metric), signed("loss")

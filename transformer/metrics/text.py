@@ -130,7 +130,7 @@ def chrf(corpus: Corpus) -> Score:
 
 @text_metric
 def ter(corpus: Corpus) -> Score:
-    """Translation edit rate (Snover et al. 2006), without blanks between words of BLEU's tokens."""
+    """Translation edit rate, of BLEU's tokens if words lack blanks. Source: Snover et al. 2006."""
     if corpus.tokenizer not in ("zh", "ja-mecab", "char"):
         return _sacrebleu(_Ter(), corpus)
     prepare = _Bleu(tokenize=corpus.tokenizer).tokenizer

@@ -36,7 +36,7 @@ class Survey(NamedTuple):
       ranks: a hash of the source, by which pairs are held out.
       exact: a hash of both sides: `pair_hash`, whose last bit says which side comes first. Two
         different pairs among five million have the same with a chance of one in a million.
-      near: a hash of the letters of both sides; zero if near-duplicates are not sought.
+      near: a hash of both sides by `folded`; zero if near-duplicates are not sought.
       scripts: the two main ones of source and target, as places in `SCRIPTS`; zero if they do not
         matter.
       html: whether a side has HTML entities.

@@ -82,7 +82,7 @@ def open_files(settings: ConfigDict, earlier: Earlier | None = None) -> dict[str
         "pairs", texts, settings, lambda: _read(texts, rules, settings, earlier), earlier
     )
     notes = json.loads(found[NOTES].tobytes())
-    for line in notes["skipped"]:
+    for line in notes["lines"]:
         logger.warning(line)
     held = {split: [Pair(*sides) for sides in pairs] for split, pairs in notes["held"].items()}
     if settings.train_subset:
@@ -158,7 +158,7 @@ def _read(
     texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Earlier | None
 ) -> dict[str, np.ndarray]:
     """Returns the result of reading the files, as arrays."""
-    skipped = check_files(texts)
+    lines = check_files(texts)
     text, taken = texts["train"], splits_held_out(settings)
     found, rules = survey(text, rules, settings.seed)
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
@@ -174,7 +174,7 @@ def _read(
         told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
         more = f"; {known.sum():,} pairs are not held out, since {EARLIER} has them"
         raise UserError(f"{error}{told * bool(reasons)}{more * bool(known.any())}") from None
-    skipped += [
+    lines += [
         f"warning: only {len(own):,} of {sizes[split]:,} pairs are held out for {split}: "
         f"{EARLIER} has the others"
         for split, own in numbers.items()
@@ -187,7 +187,7 @@ def _read(
     scored = {split: splits[split] for split in SPLITS[1:]}
     train = clean(_without(text, gone), rules, scored, rest)
     notes = {
-        "skipped": skipped,
+        "lines": lines,
         "taken": count,
         "held": {split: [pair[:2] for pair in splits[split]] for split in taken},
         "report": dataclasses.asdict(train.report),
