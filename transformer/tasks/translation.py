@@ -14,7 +14,7 @@ from transformer.data.corpora.mixing import Mixture, mix
 from transformer.data.corpora.settings import corpora_of, parts_of
 from transformer.data.corpora.tags import Tagger
 from transformer.data.held_out import SPLITS
-from transformer.data.pairs import Pair, canonical
+from transformer.data.pairs import Pair
 from transformer.data.parallel import trained_on
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, tokenizer_names
@@ -87,7 +87,7 @@ class TranslationTask(TokenTask):
         data, pairs = self.config.data, {}
         for split in SPLITS if data.length_generalization_size else SPLITS[:2]:
             parts = parts_of(data, split)
-            pairs |= {p: [*map(canonical, held_out.read_pairs(folder, p))] for p in parts}
+            pairs |= {part: held_out.read_pairs(folder, part) for part in parts}
             pairs[split] = [pair for part in parts for pair in pairs[part]]
         return TranslationText(pairs, None)
 
