@@ -13,8 +13,8 @@ from jaxtyping import Float, Real
 from scipy import special
 
 LEVEL, CONFIDENCE = 0.05, 0.95
-EQUAL = 1e-9  # of a difference: standard errors below it are rounding
-ROUNDING = 1e-9  # of a score
+EQUAL = 1e-9  # of a difference: smaller standard errors are rounding
+ROUNDING = 1e-9  # of a score: smaller differences and standard errors are rounding
 
 # The score of each corpus with these sums of the counts of its texts.
 OfSums = Callable[[Real[np.ndarray, "corpora n"]], Float[np.ndarray, "corpora"]]
@@ -35,11 +35,11 @@ class Difference(NamedTuple):
 
     Attributes:
       mean: between the mean scores of their runs.
-      low, high: of its 95% interval; NaN if there is no variance to estimate it from.
+      low, high: of its 95% interval; NaN if no variance can be estimated, or if that is 0.
       p_value: two-sided, NaN as the interval; it is below 0.05 exactly if that excludes 0.
       corrected: the p-value, corrected for the number of systems.
       seeds: the numbers of runs, the baseline's last.
-      texts: their number; 0 if the test is over seeds alone, on this text.
+      texts: their number; 0 if the test is over seeds alone, as with a single text.
     """
 
     mean: float
@@ -107,11 +107,11 @@ def _difference(ours: Scores, baseline: Scores) -> Difference:
     texts = 0 if ours.texts is None else ours.texts.shape[1]
     parts = _variances(ours, baseline)
     error = math.sqrt(sum(variance for variance, _ in parts))
-    if not error > EQUAL * abs(mean):  # nor if one is not a number
-        half, p_value = (0.0, 1.0) if mean == 0 and parts else (math.nan, math.nan)
+    if not error > max(ROUNDING, EQUAL * abs(mean)):  # nor if one is not a number
+        half, p_value = math.nan, math.nan
     else:
         half, p_value = error * _quantile(parts), _tail(abs(mean) / error, parts)
-    return Difference(mean, mean - half, mean + half, p_value, p_value, seeds, texts)
+    return Difference(mean, mean - half, mean + half, p_value, p_value, seeds, texts if texts > 1 else 0)
 
 
 def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, int]]:

@@ -65,6 +65,7 @@ def test_of_texts_that_are_unknown_or_never_vary_it_is_students_test_over_runs(t
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-9)
     interval = expected.confidence_interval()
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
+    assert found.texts == (7 if texts == 7 else 0)  # a single text is none to test over
 
 
 def test_the_interval_ends_at_zero_if_p_is_at_the_level():
@@ -85,7 +86,7 @@ def test_the_variance_of_text_values_is_that_of_the_score_on_resampled_texts():
     np.testing.assert_allclose(text_values(pairs, ratio_of_sums), np.arange(5))
 
 
-def test_what_never_varies_has_no_interval_and_equal_scores_do_not_differ():
+def test_what_never_varies_has_neither_interval_nor_p():
     assert not compared([[3.7]], [[1.1]]).has_interval  # one text
     assert not compared([[3.7]], [[3.7]]).has_interval
     assert not compared([[0.1] * 3] * 2, [[0.0] * 3] * 2).has_interval  # but for rounding
@@ -93,8 +94,10 @@ def test_what_never_varies_has_no_interval_and_equal_scores_do_not_differ():
     assert not compare_scores(Scores([1.0, 2.0]), [Scores([math.nan, 2.0])])[0].has_interval
     assert compared([[1.0, 1.0, 0.9]], [[0.0] * 3]).has_interval  # the control
     right = [1.0] * 5 + [0.0] * 45
-    found = compared([right] * 3, [right] * 2)  # whose means differ by rounding
-    assert (found.mean, found.p_value) == (0, 1)
+    for same in (right, [0.0] * 50):  # means of the first differ by rounding; no exact matches
+        found = compared([same] * 3, [same] * 2)
+        assert (found.mean, found.has_interval) == (0, False)
+        assert math.isnan(found.low)
     one = [0.0, *right[1:]]
     assert compared([right], [one]).p_value > 0.3  # one text is no evidence
 
