@@ -104,14 +104,13 @@ def _difference(ours: Scores, baseline: Scores) -> Difference:
     if abs(mean) <= ROUNDING:  # the means of three and of two equal scores may differ by it
         mean = 0.0
     seeds = len(ours.runs), len(baseline.runs)
-    texts = 0 if ours.texts is None else ours.texts.shape[1]
+    texts = 0 if ours.texts is None or ours.texts.shape[1] < 2 else ours.texts.shape[1]
     parts = _variances(ours, baseline)
     error = math.sqrt(sum(variance for variance, _ in parts))
-    if not error > max(ROUNDING, EQUAL * abs(mean)):  # nor if one is not a number
-        half, p_value = math.nan, math.nan
-    else:
+    half = p_value = math.nan  # also if a score is not a number
+    if error > max(ROUNDING, EQUAL * abs(mean)):
         half, p_value = error * _quantile(parts), _tail(abs(mean) / error, parts)
-    return Difference(mean, mean - half, mean + half, p_value, p_value, seeds, texts if texts > 1 else 0)
+    return Difference(mean, mean - half, mean + half, p_value, p_value, seeds, texts)
 
 
 def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, int]]:
@@ -137,7 +136,10 @@ def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, int]]:
 
 def _tail(t: float, parts: Sequence[tuple[float, int]]) -> float:
     """The two-sided p-value: that of Student's t with the degrees of freedom of each part of the
-    variance, weighted by the parts."""
+    variance, weighted by the parts. It is approximate; docs/results/comparisons.md simulates it.
+
+    Source: after Cochran and Cox 1950, "Experimental designs", who weight critical values.
+    """
     # Satterthwaite's single number of degrees finds 8% of equal systems different with two seeds.
     total = sum(variance for variance, _ in parts)
     return float(sum(v * 2 * special.stdtr(freedom, -t) for v, freedom in parts) / total)
@@ -183,14 +185,15 @@ def test_notes(differences: Sequence[Difference], noun: str, systems: int) -> li
       noun: a text of the test set.
       systems: that are compared with the baseline in one measure.
     """
-    several = [found for found in differences if max(found.seeds) > 1]
-    ones = [found for found in differences if max(found.seeds) == 1 and found.texts]
-    over_texts = any(found.texts for found in differences)
-    seeds = "that over seeds, pooled over both systems" if several else ""
-    texts = f"that over {noun}s" + (", less what is in both" if several else "")
+    tested = [found for found in differences if found.has_interval]
+    several = [found for found in tested if max(found.seeds) > 1]
+    ones = [found for found in tested if max(found.seeds) == 1]
+    over_texts = any(found.texts for found in tested)
+    seeds = "that over seeds (pooled over both systems)" if several else ""
+    texts = f"that over {noun}s" + (" (less what is in both)" if several else "")
     lines = []
-    if several or ones:
-        variance = " and ".join(filter(None, (seeds, texts if over_texts else "")))
+    if tested:
+        variance = " plus ".join(filter(None, (seeds, texts if over_texts else "")))
         lines.append(f"Interval and p: two-sided, by Student's t. The variance is {variance}.")
     if several:
         where = f"on other {noun}s" if over_texts else "on this text"
@@ -204,14 +207,15 @@ def test_notes(differences: Sequence[Difference], noun: str, systems: int) -> li
             f"With one seed each they are of these two trained models, on other {noun}s: two seeds "
             "of one setting may differ as much. To compare settings, train several (--seeds=5)."
         )
-    if any(not found.has_interval for found in (*several, *ones)):
+    if len(tested) < len(differences):
         lines.append(
-            f"Without interval and p: a difference that never varies, such as that of one {noun}."
+            "Without interval and p: a difference whose variance is 0 or cannot be estimated, such "
+            f"as that of equal scores in all seeds, or of one seed each on one {noun}."
         )
-    if systems > 1 and any(found.has_interval for found in differences):
+    if systems > 1 and tested:
         lines.append(
-            f"All p are corrected for the {systems} comparisons with the baseline by "
-            "Holm's method: if no system differs, at most one in twenty such tables has a p below "
-            f"{LEVEL}. The intervals are not corrected."
+            f"All p are corrected for the {systems} comparisons with the baseline in each measure, "
+            "by Holm's method: if no system differs, a measure has a p below "
+            f"{LEVEL} in at most about one of twenty such tables. The intervals are not corrected."
         )
     return lines

@@ -10,8 +10,9 @@ def notes(sweep: Sweep) -> list[str]:
     texts = f"these {measures.split} {measures.texts.noun}s" if measures.texts else "this text"
     lines = [
         "Each row is a setting, and n is its number of complete seeds. ± is the sample standard "
-        f"deviation over seeds; the {CONFIDENCE:.0%} interval is that of the mean over seeds, by "
-        f"Student's t. Both show how much the score varies between training runs, on {texts}."
+        f"deviation over seeds: how much the score varies between training runs, on {texts}. The "
+        f"{CONFIDENCE:.0%} interval is that of the mean over seeds, by Student's t; its ends are "
+        "cut at 0, and at 100 if that is the highest possible score."
     ]
     if measures.split != measures.splits[0]:
         lines.append(

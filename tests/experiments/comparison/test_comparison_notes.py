@@ -46,18 +46,40 @@ def test_each_p_is_said_to_be_of_seeds_or_of_trained_models():
     _, text, _ = shown(ONE, OTHER, TWO)
     assert "With one seed each" in text
     assert "With several seeds" in text
-    assert "corrected for the 2 comparisons" in text
+    assert "corrected for the 2 comparisons with the baseline in each measure" in text
+
+
+def test_the_variance_is_named_by_its_parts():
+    over_seeds, over_texts = "over seeds (pooled over both systems)", "over sentences"
+    for other, words in (
+        (ONE, f"that {over_seeds} plus that {over_texts} (less what is in both)."),
+        (system("short", [2.0], [5.0]), f"that {over_seeds}. With"),
+    ):
+        first = TWO if other is ONE else system("again", [1.0], [4.0])
+        text = shown(first, other)[1]
+        assert f"The variance is {words}" in text
+        assert ("on other sentences" in text) == (other is ONE)
+    assert f"The variance is that {over_texts}. With" in shown(ONE, OTHER)[1]
+
+
+def test_equal_scores_in_all_seeds_have_neither_interval_nor_p():
+    none = system("none", [0.0, 0.0], [0.0, 0.0])
+    [cells], text, [mark] = shown(none, none._replace(name="again"))
+    assert [cells[name] for name in TITLES[3:]] == ["+0.00", "-", "-"]
+    assert "such as that of equal scores in all seeds" in text
+    assert "Interval and p:" not in text
+    assert not mark.has_xerr
 
 
 def test_a_table_and_a_figure_show_no_interval_of_a_single_text():
     [cells], text, [mark] = shown(system("a", [30.0]), system("b", [20.0]))
     assert [cells[name] for name in TITLES[3:]] == ["-10.00", "-", "-"]
-    assert "such as that of one sentence" in text
+    assert "one seed each on one sentence" in text
     assert not mark.has_xerr
     [cells], text, [mark] = shown(system("a", [30.0, 10.0]), system("b", [20.0, 30.0]))
     assert " to +" in cells["95% interval"]  # the control
     assert float(cells["p"]) > 0.05
-    assert "such as that of one sentence" not in text
+    assert "Without interval and p" not in text
     assert mark.has_xerr
 
 

@@ -143,8 +143,11 @@ def found(rng, seeds, times, of_seeds, of_texts=0.3, texts=100, better=0.0) -> f
 def test_equal_systems_differ_one_time_in_twenty_with_and_without_an_effect_of_seeds(seeds):
     rng = np.random.default_rng(1)
     for of_seeds in (0.0, 3.0):
-        if max(seeds) > 1 or of_seeds == 0:  # of two models the seed is a part
-            assert 2 <= found(rng, seeds, 400, of_seeds) <= 8  # the standard error is 1.1
+        percent = found(rng, seeds, 400, of_seeds)
+        if max(seeds) > 1 or of_seeds == 0:
+            assert 2 <= percent <= 8  # the standard error is 1.1
+        else:  # of two models the seed is a part: this is no test of settings
+            assert percent > 30
 
 
 @pytest.mark.slow
@@ -153,13 +156,13 @@ def test_the_table_of_calibration_and_power(capsys):
     unequal = [(1, 3), (2, 5), (3, 10)]
     with capsys.disabled():
         for seeds, texts, of_texts in product(ONE_TO_TEN + unequal, (20, 200), (0.0, 1.0)):
-            effects = (0.0, 1.0, 4.0) if max(seeds) > 1 else (0.0,)
+            effects = (0.0, 1.0, 4.0)
             setting = {"texts": texts, "of_texts": of_texts}
             equal = [found(rng, seeds, 2000, own, **setting) for own in effects]
             power = [found(rng, seeds, 500, own, better=4, **setting) for own in effects]
             print(seeds, texts, of_texts, *(f"{own:.1f}" for own in (*equal, *power)))
             assert min(equal) >= 2.6
-            assert max(equal) <= 7
+            assert max(equal if max(seeds) > 1 else equal[:1]) <= 7
 
 
 def translated(rng, references, runs, errors) -> list[np.ndarray]:

@@ -293,6 +293,7 @@ def test_the_table_shows_the_numbers_of_its_trials(tmp_path):
     # t(0.975, 1) is 12.7062; the standard error of two numbers is half their distance.
     low, high = (float(end) for end in rows[1]["95% interval"].text.split(" to "))
     assert mean - 12.7062 * half < low == 0  # there is no BLEU below
+    assert "its ends are cut at 0, and at 100" in notes(sweep)[0]
     assert high == pytest.approx(mean + 12.7062 * half, abs=0.006)
     assert rows[1]["difference"].order == pytest.approx(
         mean - sweep.settings[0].over_seeds("test.bleu").mean
