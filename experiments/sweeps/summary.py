@@ -1,6 +1,5 @@
 """The end of a sweep: writes the results, and reports which trials are missing."""
 
-import contextlib
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -58,17 +57,21 @@ def summarise(study: Study, folder: Path) -> None:
 
 
 def _trial(study: Study, number: int, values: Mapping[str, Any], state: str, note: str) -> Trial:
-    """A trial for the results; one that was trained further by itself is not complete."""
+    """A trial for the results; one whose config differs or cannot be read is not complete."""
     if state == "complete" and (changed := _changes(study, number)):
-        state, note = "changed", f"trained again apart from the sweep: {changed}"
+        state, note = "changed", changed
     return Trial(number, dict(values), trial_folder(study.folder, number), state, note)
 
 
 def _changes(study: Study, number: int) -> str:
     """The keys in which the config of a trial's run is not that of its sweep, with both values."""
-    with contextlib.suppress(UserError):  # a folder whose config was lost has its scores still
-        trial = study.trial(number)
+    trial = study.trial(number)
+    if not (trial.folder / "config.json").exists():
+        return ""  # a folder whose config was lost has its scores still
+    try:
         own = workdir.load_config(trial.folder)
-        keys = (json.loads(json.dumps(fixed_keys(each))) for each in (trial.config, own))
-        return list_differences(*keys)
-    return ""
+    except UserError as error:
+        return str(error)
+    keys = (json.loads(json.dumps(fixed_keys(each))) for each in (trial.config, own))
+    changed = list_differences(*keys)
+    return changed and f"trained again apart from the sweep: {changed}"

@@ -37,7 +37,7 @@ class Trial:
       values: what it sets, by dotted config key: `{"model.positions": "split", "seed": 1}`.
       folder: its run's folder.
       state: complete, failed, pruned, waiting, running, or changed, if its run was trained again
-        with other settings.
+        with other settings or its config cannot be read.
       note: why it failed, or what changed.
     """
 

@@ -180,6 +180,18 @@ def test_a_trial_that_was_trained_further_by_itself_is_not_compared(finished, tm
     assert f"{line}is 16)" in text
 
 
+def test_a_trial_whose_config_was_edited_is_not_compared_and_one_without_is(finished, tmp_path):
+    config, folder, _ = finished
+    folder = shutil.copytree(folder, tmp_path / "sweep")
+    (folder / "trials/000/config.json").unlink()
+    path = folder / "trials/001/config.json"
+    path.write_text(path.read_text().replace('"label_smoothing": 0.1', '"label_smoothing": 0.2'))
+    assert command(f"--config={config}", f"--workdir={folder}").code == 0
+    assert [row["state"] for row in rows(folder)] == ["complete", "changed"]
+    text = (folder / "results.md").read_text().replace("\\_", "_")
+    assert "config.json cannot be read (it is not what was written" in text
+
+
 @pytest.mark.parametrize(("patience", "state"), [(1, "complete"), (2, "pruned")])
 def test_a_trial_that_patience_ends_is_not_pruned(patience, state, tmp_path, monkeypatch):
     monkeypatch.setattr(Study, "report", lambda self, attempt, value, step: step == 8)
