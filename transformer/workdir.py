@@ -138,11 +138,7 @@ def refuse_results(folder: Path) -> None:
 
 
 def claim(folder: Path, config: ConfigDict) -> None:
-    """Writes the config to the folder, which makes it a run's folder.
-
-    Raises:
-      UserError: see `check_same_run`.
-    """
+    """Writes the config to the folder, which makes it a run's folder."""
     check_same_run(folder, config, training=True)
     folder.mkdir(parents=True, exist_ok=True)
     _drop_partial_files(folder)

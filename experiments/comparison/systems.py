@@ -15,6 +15,7 @@ from transformer.errors import UserError, one_line, shorten
 from transformer.keys import flatten
 from transformer.metrics.registry import find
 from transformer.records import FILES, damaged_text
+from transformer.storage import variants
 from transformer.storage.reading import Each, read_json
 from transformer.trials import COMMAND, find_trials
 
@@ -145,6 +146,8 @@ def _check_same_setting(first: Path, config: ConfigDict, other: Path, own: Confi
     """Raises UserError unless two runs of a system differ in nothing but their seed."""
     ours, theirs = flatten(config), flatten(own)
     keys = [key for key in ours if ours[key] != theirs[key] and not key.startswith(FREE_KEYS)]
+    files, others = variants.read(first), variants.read(other)
+    keys += [f"the file of {n!r}" for n in files if files[n][-64:] != others.get(n, files[n])[-64:]]
     if keys:
         raise UserError(
             f"{first} and {other} are not seeds of one setting: they differ in "

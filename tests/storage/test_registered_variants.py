@@ -31,13 +31,27 @@ REGISTRY["my_binary"] = Binary
 def module(tmp_path, monkeypatch):
     """A file that registers an encoding of a file beside it; both are forgotten after the test."""
     monkeypatch.setattr(variants, "SOURCES", {})
+    monkeypatch.setattr(variants, "MODULES", [])
     monkeypatch.syspath_prepend(tmp_path)
     beside = "from transformer.model.positions.base import NoPositions\n"
     (tmp_path / "beside.py").write_text(f"{beside}class Binary(NoPositions): pass\n")
     (tmp_path / "mine.py").write_text(CODE)
     execute_module(str(tmp_path / "mine.py"))
     yield tmp_path / "mine.py"
-    del REGISTRY["my_binary"]
+    REGISTRY.pop("my_binary", None)
+
+
+def forget():
+    """Forgets what was registered, as another process has never known it."""
+    variants.SOURCES.clear()
+    REGISTRY.pop("my_binary")
+
+
+def change(module):
+    """Changes the file and runs it, as another process does; returns the entry of a new run."""
+    module.write_text(f"{CODE}# changed\n")
+    execute_module(module)
+    return variants.SOURCES["my_binary"]
 
 
 def test_a_run_needs_the_file_that_registered_its_encoding_and_names_it(module, tmp_path):
@@ -45,10 +59,8 @@ def test_a_run_needs_the_file_that_registered_its_encoding_and_names_it(module, 
     config.model.positions = "sinusoidal+my_binary"
     claim(tmp_path / "run", config)
     assert load_config(tmp_path / "run").model.positions == "sinusoidal+my_binary"
-    variants.SOURCES.clear()  # as in another process
-    with pytest.raises(
-        UserError, match=r"needs 'my_binary', which .*mine\.py with sha256 [0-9a-f]{64} reg"
-    ):
+    forget()
+    with pytest.raises(UserError, match=r"needs 'my_binary', which .*mine\.py registered: --mod"):
         load_config(tmp_path / "run")
     execute_module(str(module))
     load_config(tmp_path / "run")
@@ -60,27 +72,87 @@ def test_a_sweep_needs_the_file_of_an_encoding_that_only_a_trial_sets(module, tm
     (tmp_path / "sweep").mkdir()
     save_sweep(tmp_path / "sweep", base.get_config(), [{"model.positions": "my_binary"}])
     assert load_sweep(tmp_path / "sweep").is_sweep
-    variants.SOURCES.clear()
-    with pytest.raises(UserError, match=r"mine\.py with sha256 .*--module=FILE"):
+    forget()
+    with pytest.raises(UserError, match=r"mine\.py registered: --module=FILE"):
         load_sweep(tmp_path / "sweep")
 
 
-def test_a_file_that_has_changed_is_named_with_both_digests(module, tmp_path, caplog):
+def test_a_file_that_has_changed_is_named_once_for_each_run_and_sweep(module, tmp_path, caplog):
+    config = base.get_config()
+    config.model.positions = "my_binary"
+    folders = [tmp_path / name for name in ("run", "sweep/trials/000", "sweep/trials/001")]
+    for folder in folders:
+        claim(folder, config)
+    change(module)
+    logging.getLogger("transformer").propagate = True
+    for folder in folders:
+        load_config(folder)
+    said = f"{module} has changed since the training of 'my_binary'"
+    assert caplog.messages == [f"warning: {tmp_path / x}: {said}" for x in ("run", "sweep")]
+
+
+def test_a_resumed_run_keeps_the_file_of_its_training(module, tmp_path):
+    config = base.get_config()
+    config.model.positions = "my_binary"
+    claim(tmp_path, config)
+    first, new = variants.read(tmp_path), change(module)
+    claim(tmp_path, config)  # nothing is trained yet
+    assert variants.read(tmp_path) == {"my_binary": new} != first
+    (tmp_path / "checkpoints/8").mkdir(parents=True)
+    module.write_text(CODE)
+    execute_module(module)
+    claim(tmp_path, config)
+    assert variants.read(tmp_path) == {"my_binary": new}
+
+
+def test_a_resumed_sweep_keeps_the_file_of_its_training_and_adds_others(module, tmp_path):
+    config = base.get_config()
+    trial = tmp_path / "trials/001"
+    save_sweep(tmp_path, config, [{"model.positions": "my_binary"}])
+    config.model.positions = "my_binary"
+    claim(trial, config)
+    (trial / "checkpoints/8").mkdir(parents=True)
+    first, new = variants.read(trial), change(module)
+    variants.SOURCES["my_other"] = new
+    trials = [{"model.positions": "my_binary"}, {"model.positions": "my_other"}]
+    save_sweep(tmp_path, base.get_config(), trials)
+    assert variants.read(tmp_path) == {**first, "my_other": new}
+
+
+def test_a_name_is_registered_once_but_for_its_file(module, tmp_path):
+    built_in = REGISTRY["sinusoidal"]
+    wrong = tmp_path / "wrong.py"
+    for name, owner in (("sinusoidal", "the library"), ("my_binary", str(module))):
+        wrong.write_text(CODE.replace("my_binary", name))
+        says = rf"wrong\.py cannot be used: '{name}' is already registered by {owner}:"
+        with pytest.raises(UserError, match=says):
+            execute_module(wrong)
+    assert REGISTRY["sinusoidal"] is built_in
+    execute_module(module.parent / "." / module.name)
+
+
+def test_a_cell_can_run_again_and_be_put_into_a_file(module, tmp_path, caplog):
+    forget()
+    for number in range(2):
+        exec(compile(CODE, f"<cell {number}>", "exec"), {})
     config = base.get_config()
     config.model.positions = "my_binary"
     claim(tmp_path / "run", config)
-    module.write_text(f"{CODE}# changed\n")
-    execute_module(str(module))
     logging.getLogger("transformer").propagate = True
     load_config(tmp_path / "run")
-    assert "'my_binary' of the training was registered by" in caplog.text
+    assert "run: 'my_binary' may have changed since the training: only files have" in caplog.text
+    execute_module(module)
+    assert str(module) in variants.SOURCES["my_binary"]
+    forget()
+    with pytest.raises(UserError, match="which code of a notebook or prompt registered: --module"):
+        load_config(tmp_path / "run")
 
 
 def test_a_file_without_a_digest_differs(module, tmp_path, caplog):
     (tmp_path / "variants.json").write_text('{"my_binary": ""}')
     logging.getLogger("transformer").propagate = True
     variants.check(tmp_path)
-    assert "was registered by , now by" in caplog.text
+    assert "'my_binary' may have changed since the training" in caplog.text
 
 
 def test_no_file_that_a_run_names_is_executed(tmp_path):

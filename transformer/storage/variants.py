@@ -17,7 +17,10 @@ from transformer.storage.files import write_json
 from transformer.storage.reading import Each, read_json
 
 FILE = "variants.json"
+MARK = " with sha256 "
+NO_FILE = "code of a notebook or prompt"
 SOURCES: dict[str, str] = {}  # by name of a variant: the file that registered it, and its digest
+MODULES: list[str] = []  # files that the user named to be run first
 V = TypeVar("V")
 
 
@@ -25,39 +28,48 @@ class Registry(dict[str, V]):
     """Values by name; of one that is added later, the file that adds it is remembered."""
 
     def __setitem__(self, name: str, value: V) -> None:
-        super().__setitem__(name, value)
         frame = sys._getframe(1)
         while frame.f_back and frame.f_code.co_name != "<module>":  # of a file that is imported
             frame = frame.f_back
         path = Path(frame.f_code.co_filename)
-        content = path.read_bytes() if path.is_file() else b""  # of a notebook's cell
-        SOURCES[name] = f"{path} with sha256 {hashlib.sha256(content).hexdigest()}"
+        owner = SOURCES.get(name, "the library").partition(MARK)[0]
+        if name in self and owner != NO_FILE and Path(owner).resolve() != path.resolve():
+            raise UserError(f"{name!r} is already registered by {owner}: choose another name")
+        super().__setitem__(name, value)
+        digest = path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()
+        SOURCES[name] = f"{path}{MARK}{digest}" if digest else NO_FILE
 
 
 def save(folder: Path, content: Any) -> None:
     """Writes which files registered the variants that a config or trials name, if any did."""
     words = re.findall(r"[\w.:-]+", json.dumps(content))
     if used := {name: SOURCES[name] for name in words if name in SOURCES}:
+        trained = {step.parents[1] for step in folder.rglob("checkpoints/[0-9]*")}
+        for run in sorted(trained, reverse=True):  # they keep the files of their training
+            used |= {name: source for name, source in read(run).items() if name in used}
         write_json(folder / FILE, used)
 
 
-def check(folder: Path) -> None:
-    """Checks that the variants of a run or sweep are registered; warns if their file differs.
-
-    Raises:
-      UserError: one is not.
-    """
+def read(folder: Path) -> dict[str, str]:
+    """Returns the entries of a run or sweep as in `SOURCES`; empty without variants."""
     path = folder / FILE
-    for name, there in read_json(path, Each(str), "restore it").items() if path.exists() else ():
-        if (here := SOURCES.get(name)) is None:
-            raise UserError(
-                f"{folder} needs {name!r}, which {there} registered: --module=FILE runs such a "
-                "file first; in Python, import it first"
-            )
-        if here[-64:] != there[-64:]:  # the digests
-            _warn_once(
-                f"warning: {name!r} of the training was registered by {there}, now by {here}"
-            )
+    return read_json(path, Each(str), "restore it") if path.exists() else {}
+
+
+def check(folder: Path) -> None:
+    """Raises UserError if a variant of a run or sweep is not registered; warns of another file."""
+    for name, there in read(folder).items():
+        there, _, trained = there.partition(MARK)
+        if name not in SOURCES:
+            fix = "--module=FILE runs a file that registers it first; in Python, import it first"
+            fix = f"the module {MODULES[-1]} does not" if MODULES else fix
+            raise UserError(f"{folder} needs {name!r}, which {there} registered: {fix}")
+        here, _, digest = SOURCES[name].partition(MARK)
+        if not digest or digest != trained:
+            changed = f"{here} has changed since the training of {name!r}"
+            unknown = f"{name!r} may have changed since the training: only files have a digest"
+            place = folder.parents[1] if folder.parent.name == "trials" else folder
+            _warn_once(f"warning: {place}: {changed if digest and trained else unknown}")
 
 
 @functools.cache  # all trials of a sweep have it

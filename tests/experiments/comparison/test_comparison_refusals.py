@@ -7,6 +7,8 @@ import pytest
 
 from sweeps import classifier, language_model, refuse, sentences, translator
 from tiny_run import refused
+from transformer.storage import variants
+from transformer.storage.files import write_json
 
 REFERENCES = sentences(60)
 
@@ -126,3 +128,11 @@ def test_runs_of_other_settings_are_not_joined_as_seeds(runs, copies):
     path.write_text(json.dumps(config))
     says = "not seeds of one setting", "train.label_smoothing", "join seeds alone by +"
     refuse(f"{base}+{good}", runs["base_s0"], says=says)
+
+
+def test_runs_of_two_versions_of_a_variant_are_not_joined_as_seeds(runs, copies, monkeypatch):
+    monkeypatch.setattr(variants, "SOURCES", {"mine": f"mine.py{variants.MARK}{'0' * 64}"})
+    for digit, folder in zip("01", copies, strict=True):
+        write_json(folder / "variants.json", {"mine": f"mine.py{variants.MARK}{digit * 64}"})
+    says = "not seeds of one setting: they differ in the file of 'mine': join"
+    refuse("+".join(map(str, copies)), runs["base_s0"], says=says)
