@@ -9,6 +9,7 @@ import json
 import re
 import runpy
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,9 +45,6 @@ def read_given(name: str | None, overrides: Sequence[tuple[str, str]]) -> Experi
     Args:
       name: see `read_experiment`.
       overrides: (key, text), checked in any case.
-
-    Raises:
-      UserError: see `read_experiment` and `override`.
     """
     experiment = None if name is None else read_experiment(name)
     config = base.get_config() if experiment is None else experiment.config
@@ -79,7 +77,7 @@ def read_experiment(name: str) -> Experiment:
 
 
 @contextlib.contextmanager
-def executed(path: Path) -> Iterator[Any]:
+def executed(path: Path, label: str = "config") -> Iterator[Any]:
     """Yields the module of a file, which may import those beside it, as a script may."""
     sys.path.append(str(path.parent.absolute()))
     try:
@@ -88,8 +86,10 @@ def executed(path: Path) -> Iterator[Any]:
         # A locked config lists all that it has.
         text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        frames = traceback.extract_tb(error.__traceback__)
+        line = "".join([f"line {f.lineno}: " for f in frames if f.filename == str(path)][-1:])
         text = " ".join(text.split())
-        raise UserError(f"the config {path} cannot be used: {kind}{text}") from None
+        raise UserError(f"the {label} {path} cannot be used: {line}{kind}{text}") from None
 
 
 def _find(name: str) -> Path:

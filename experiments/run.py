@@ -43,9 +43,6 @@ def train(config: ConfigDict, folder: Path) -> int | None:
 
     Returns:
       The signal that ended the training early, or None.
-
-    Raises:
-      UserError: see `TranslationTask`, `Trainer.run`, `workdir.claim` and `workdir.locked`.
     """
     check_source(config, folder)
     workdir.check_same_run(folder, config, training=True)

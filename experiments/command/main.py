@@ -56,8 +56,12 @@ def _run(argv: list[str]) -> int:
     from experiments.config import executed, read_given
 
     if FLAGS.module is not None:
-        with executed(Path(FLAGS.module).expanduser()):  # registers a variant
-            pass
+        from transformer.storage.variants import MODULES
+
+        if not (path := Path(FLAGS.module).expanduser()).is_file():
+            raise UserError(f"the module {path} is not a file")
+        with executed(path, "module"):  # registers a variant
+            MODULES.append(str(path))
     experiment = read_given(FLAGS.config, overrides)
     from experiments.command.command import Command, execute
 

@@ -9,6 +9,7 @@ import pytest
 from configs import base
 from experiments.config import executed
 from experiments.sweeps.saved import load_sweep, save_sweep
+from tiny_run import refused
 from transformer.errors import UserError
 from transformer.model.positions.registry import REGISTRY
 from transformer.storage import variants
@@ -124,7 +125,7 @@ def test_a_name_is_registered_once_but_for_its_file(module, tmp_path):
     wrong = tmp_path / "wrong.py"
     for name, owner in (("sinusoidal", "the library"), ("my_binary", str(module))):
         wrong.write_text(CODE.replace("my_binary", name))
-        says = rf"wrong\.py cannot be used: '{name}' is already registered by {owner}:"
+        says = rf"wrong\.py cannot be used: line 4: '{name}' is already registered by {owner}:"
         with pytest.raises(UserError, match=says):
             execute_module(wrong)
     assert REGISTRY["sinusoidal"] is built_in
@@ -146,6 +147,21 @@ def test_a_cell_can_run_again_and_be_put_into_a_file(module, tmp_path, caplog):
     forget()
     with pytest.raises(UserError, match="which code of a notebook or prompt registered: --module"):
         load_config(tmp_path / "run")
+
+
+def test_a_wrong_module_is_named_with_its_line_and_what_it_lacks(module, tmp_path):
+    config = base.get_config()
+    config.model.positions = "my_binary"
+    claim(tmp_path / "run", config)
+    other, run = tmp_path / "other.py", f"--workdir={tmp_path / 'run'}"
+    refused(run, f"--module={other}", says=f"the module {other} is not a file")
+    other.write_text("x = 1\n\nraise KeyError('no')\n")
+    says = f"the module {other} cannot be used: line 3: KeyError: 'no'"
+    refused(run, f"--module={other}", says=says)
+    other.write_text("x = 1\n")
+    forget()
+    says = f"needs 'my_binary', which {module} registered: the module {other} does not"
+    refused(run, f"--module={other}", says=says)
 
 
 def test_a_file_without_a_digest_differs(module, tmp_path, caplog):
