@@ -139,9 +139,10 @@ def flags_named(program: str) -> list[str]:
     ]
 
 
-# A whole command to type, and its flags.
+# A whole command to type, and its flags, or flags to paste into it.
 COMMANDS = {
     "transformer/data/files/locate.py": 2,
+    "transformer/data/tokenizer/symbols.py": 1,
     "transformer/storage/variants.py": 1,
     "transformer/trials.py": 1,
 }

@@ -150,6 +150,6 @@ def test_tags_that_are_text_are_counted_with_the_key_that_keeps_them_whole(caplo
     warn_of_tags(rows, ())
     [line] = caplog.messages
     assert "1 of the first 3 pairs have tags such as </g1>" in line
-    assert "config.tokenizer.symbols='</g1>,<g1>,{1}'" in line
+    assert "split: --config.tokenizer.symbols='</g1>,<g1>,{1}' keeps" in line
     warn_of_tags(rows, ("<g1>", "</g1>", "{1}"))
     assert len(caplog.messages) == 1

@@ -4,6 +4,7 @@ import collections
 import itertools
 import logging
 import re
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 
 from ml_collections import ConfigDict
@@ -32,7 +33,7 @@ def warn_of_tags(pairs: Iterable[Pair], symbols: Collection[str]) -> None:
     if count > RARE * len(tags):
         logger.warning(
             f"warning: {count:,} of the first {len(tags):,} pairs have tags such as {names[0]}, "
-            f"which are split into subwords: config.tokenizer.symbols={fit!r} keeps each whole"
+            f"which are split: --config.tokenizer.symbols={shlex.quote(fit)} keeps each whole"
         )
 
 
@@ -48,7 +49,7 @@ def check_symbols(settings: ConfigDict) -> None:
         if fault := _fault(symbol, seen):
             raise UserError(
                 f"tokenizer.symbols has {symbol!r}, {fault}: correct or drop it, as in "
-                """config.tokenizer.symbols='{name},<URL>'"""
+                "config.tokenizer.symbols='{name},<URL>'"
             )
         seen.add(symbol)
     if settings.symbols and settings.kind == "word" and not settings.model:
