@@ -76,7 +76,7 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
 
 def _mixed(path: Path) -> str:
     """Names the lines of a file that are not UTF-8; '' if fewer are, those in ASCII not counted."""
-    faulty, others = [], 0
+    faulty, number, others = [], 0, 0
     with open_unpacked(path) as file:
         for number, line in enumerate(split_lines(file), 1):
             text = line.decode(errors="replace")
@@ -86,8 +86,8 @@ def _mixed(path: Path) -> str:
     if others <= 2 * len(faulty):
         return ""
     shown = ", ".join(map(str, faulty[:SHOWN])) + ", …" * (len(faulty) > SHOWN)
-    counts = f"{len(faulty):,} line(s) are not ({shown}), and {others - len(faulty):,} others are"
-    return f"{counts}: write the former again in UTF-8, or delete them"
+    counts = f"{len(faulty):,} of its {number:,} lines are not UTF-8 ({shown})"
+    return f"{counts}: write them again in UTF-8, or delete them"
 
 
 def _wide_encoding(head: bytes) -> str:
