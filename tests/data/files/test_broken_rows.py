@@ -66,7 +66,7 @@ def test_a_quote_of_csv_that_is_never_closed_counts_all_lines_that_it_takes_in(
 def test_a_row_of_csv_with_a_comma_that_no_quotes_protect_is_refused_and_not_cut(pairs, write):
     text = 'en,de\nNo.,Nein.\n"Yes, I do.","Ja, gern."\n'
     assert pairs({"a.csv": text}, **NAMES)[1] == Pair("Ja, gern.", "Yes, I do.")
-    with refused("line 3: 4 column(s), where the first line has 2: put quotes around a cell"):
+    with refused("line 3: 4 column(s), where the first line has 2 (a cell that has a separator"):
         pairs({"a.csv": text.replace('"', "")}, **NAMES)
     settings = {"documents": "line", "validation_fraction": 0.0, "test_fraction": 0.0}
     documents = write({"b.csv": "text\nOne, two.\n"}, text_field="text", **settings)
@@ -86,8 +86,9 @@ def test_skipping_is_not_offered_if_the_first_rows_are_broken_alike(write):
     rows = [{"de": "a"}, {"de": "b"}, {"de": "c", "en": "d"}]
     with refused("line 1: no field 'en'") as error:
         open_source(write({"a.jsonl": jsonl(rows)}, **NAMES))
-    assert "skip_broken" not in str(error.value)
-    with refused("line 1: no field 'en'", "skip_broken"):  # a control
+    fix = "set config.data.source_field and config.data.target_field, or fix the line"
+    assert str(error.value).endswith(f"its fields are 'de': {fix}")
+    with refused("line 1: no field 'en'; its fields are 'de': fix the line, or", "skip_broken"):
         open_source(write({"a.jsonl": jsonl(rows[1:])}, **NAMES))
 
 

@@ -271,7 +271,7 @@ def test_a_tsv_line_with_too_few_columns_is_refused_with_its_number(files, tmp_p
     with refused(
         f"{tmp_path / 'all.tsv'}, line 2: 2 column",
         "data.target_field='2' is column 2",
-        "config.data.source_field and config.data.target_field",
+        "counted from 0: fix the line, or set config.data.skip_broken=True",
     ):
         files({"all.tsv": "a\tb\tc\na\tb\n"}, **TSV, target_field="2")
 

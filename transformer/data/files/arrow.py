@@ -86,7 +86,8 @@ class _Column:
         elif dot and name in _names(schema):
             self._name, self._inner = group, inner
         else:
-            raise UserError(f"{file} has {fields.missing(name, _names(schema))}")
+            why = fields.missing(name, _names(schema))
+            raise UserError(f"{file} has {why}: set {fields}")
         if schema.names.count(self._name) > 1:
             raise UserError(f"{file} has several columns {self._name!r}: rename all but one")
         self.path = name if self._inner else self._name

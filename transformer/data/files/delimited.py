@@ -49,7 +49,7 @@ def read_csv(path: Path, fields: Fields, separator: str = "") -> Iterator[Row | 
     that no quotes protect.
     """
     records = _csv_records(read_lines(path), separator or _separator(path))
-    return _rows(path, fields, records, True, ": put quotes around a cell that has a separator")
+    return _rows(path, fields, records, True, " (a cell that has a separator needs quotes)")
 
 
 def describe_tsv(path: Path, fields: Fields) -> str:
@@ -103,7 +103,7 @@ def _rows(
             yield Broken(
                 number,
                 f"{len(cells)} column(s), and data.{key}={shorten(name)!r} is column {place}, "
-                f"counted from 0: check {fields}",
+                "counted from 0",
             )
         else:
             values = [cells[place] for place in places]  # quick, for there are many

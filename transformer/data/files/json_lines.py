@@ -70,7 +70,7 @@ def _values(line: str, fields: Fields) -> Iterator[Any]:
         raise BrokenError(f"no JSON ({error})") from None
     if isinstance(record, list) and (numbers := fields.numbers) is not None:
         if max(numbers) >= len(record):
-            raise BrokenError(f"a list of {len(record)}: set {fields} to numbers below that")
+            raise BrokenError(f"a list of {len(record)}, too few for column {max(numbers)} from 0")
         yield from (record[number] for number in numbers)
         return
     if not isinstance(record, dict):

@@ -63,7 +63,7 @@ class Fields(NamedTuple):
         near = difflib.get_close_matches(name, there, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         shown = listed(map(repr, there))
-        return f"no field {shorten(name)!r}{hint}; its fields are {shown}: set {self}"
+        return f"no field {shorten(name)!r}{hint}; its fields are {shown}"
 
 
 def listed(names: Iterable[str]) -> str:

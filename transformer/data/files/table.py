@@ -96,10 +96,10 @@ class TableFile(Generic[Item]):
             if not isinstance(record, Broken):
                 yield record
             elif not self.skip_broken:
-                fix = f"fix the {self.unit}"
+                fix = f"fix the {self.unit}, or set config.data.skip_broken=True to skip such rows"
                 # If the first two are broken, the fields may be wrong, and nothing would be left.
-                if number or not isinstance(next(records, record), Broken):
-                    fix += f", or set config.data.skip_broken=True to skip such {self.unit}s"
+                if not number and isinstance(next(records, record), Broken):
+                    fix = f"set {self.fields}, or fix the {self.unit}"
                 raise UserError(f"{self.source}, {self.unit} {record.place}: {record.why}: {fix}")
 
     @property
