@@ -142,6 +142,7 @@ def flags_named(program: str) -> list[str]:
 # A whole command to type, and its flags, or flags to paste into it.
 COMMANDS = {
     "transformer/data/files/locate.py": 2,
+    "transformer/data/files/table.py": 1,
     "transformer/data/tokenizer/symbols.py": 1,
     "transformer/storage/variants.py": 1,
     "transformer/trials.py": 1,

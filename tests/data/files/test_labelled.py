@@ -152,8 +152,8 @@ def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
         ({"a.tsv": "a\tx\n"}, {"text_field": "2", "label_field": "0"},
          ("line 1: 2 column(s)", "data.text_field='2' is column 2", "counted from 0")),
         ({"a.csv": "review,label\nx,a\n"}, {},
-         ("line 1 names no column data.text_field='text'", "review, label", "numbers")),
-        ({"a.csv": "text,stars\nx,a\n"}, {}, ("data.label_field='label'", "text, stars")),
+         ("line 1 has no field 'text'", "'review', 'label'", "numbers")),
+        ({"a.csv": "text,stars\nx,a\n"}, {}, ("no field 'label'", "'text', 'stars'")),
         ({"a.txt": "a\tx\n"}, {}, ("data.train_source='a.txt'", ".tsv, .csv, .jsonl")),
         ({"a.tsv": "a\tx\n"}, {"text_field": ""}, ("data.text_field=''", "different fields")),
         ({"a.tsv": "a\tx\n"}, {"text_field": "label"}, ("text_field='label'", "different fields")),
@@ -262,7 +262,7 @@ def reviews(header: str) -> str:
             {"label_field": "id"},
             ("label_field='id' is hardly", "its fields are 'id', 'text', 'label'"),
         ),
-        ("a.csv", reviews(""), {}, ("no column data.text_field='text'", "numbers of columns")),
+        ("a.csv", reviews(""), {}, ("no field 'text'", "numbers of columns")),
     ],
 )  # fmt: skip
 def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_flags_to_set(

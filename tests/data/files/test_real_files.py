@@ -19,7 +19,7 @@ REST = "Good day!\tGuten Tag!\nYes.\tJa.\n"
 @pytest.mark.parametrize(
     "header",
     ["source\ttarget", "English\tGerman", "en\tpt_BR", "EN\tDE", "src_text\ttgt_text", "eng\tdeu",
-     "sentence_en\tsentence_de", "Source (English)\tTarget (German)"],
+     "sentence_en\tsentence_de", "Source (English)\tTarget (German)", "\tEnglish"],
 )  # fmt: skip
 def test_a_header_is_no_pair_and_the_log_says_so(pairs, caplog, header):
     caplog.set_level(logging.INFO)
@@ -30,8 +30,10 @@ def test_a_header_is_no_pair_and_the_log_says_so(pairs, caplog, header):
 
 @pytest.mark.parametrize("first", ["Go.\tGeh.", "English\tEnglisch", "Yes\tOui",
                                    "English.\tGerman.", "text of law\ttext", "no\tno"])  # fmt: skip
-def test_a_first_pair_that_is_no_header_stays(pairs, first):
+def test_a_first_pair_that_is_no_header_stays(pairs, caplog, first):
+    caplog.set_level(logging.INFO)
     assert pairs({"a.tsv": f"{first}\n{REST}"})[0] == Pair(*first.split("\t"))
+    assert "; its first line, read as a pair, has the columns" in caplog.text
 
 
 def test_a_header_above_labels_is_no_text(write):
@@ -53,7 +55,30 @@ def test_a_column_without_sentences_is_named_with_its_key(pairs, caplog, key, co
     pairs({"a.tsv": rows}, **{key: column})
     [line] = [line for line in caplog.messages if "warning" in line]
     assert f"data.{key} reads ids, categories or attributions" in line
-    assert f"set config.data.{key}" in line
+    assert line.endswith("set --config.data.source_field=0 --config.data.target_field=1")
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "such"),
+    [
+        ("ID\tEnglish\tSpanish\tStatus", "{}\tLine {}.\tSi {}.\tfinal", ", such as '0': "),
+        ("\tEnglish\tSpanish", "{}\tLine {}.\tSi {}.", ", such as '0': "),
+        ("EN\tEnglish\tSpanish", "\tLine {}.\tSi {}.", ", such as empty cells: "),
+    ],
+    ids=["status", "pandas", "empty"],
+)
+def test_the_columns_that_have_sentences_are_named_as_one_fix(pairs, caplog, header, row, such):
+    rows = "".join(row.replace("{}", str(i)) + "\n" for i in range(50))
+    pairs({"a.tsv": f"{header}\n{rows}"})
+    [line] = [line for line in caplog.messages if "warning" in line]
+    fix = "--config.data.source_field=English --config.data.target_field=Spanish"
+    assert line.endswith(f"{such}set {fix}")
+    keys = dict(flag.removeprefix("--config.data.").split("=") for flag in fix.split())
+    assert pairs({"a.tsv": f"{header}\n{rows}"}, **keys)[3] == Pair("Line 3.", "Si 3.")
+    pairs({"a.tsv": "".join(f"{i}\tLine {i}.\n" for i in range(50))})  # only one of sentences
+    assert caplog.messages[-1].endswith(
+        "set --config.data.source_field=1 --config.data.target_field=COLUMN_OF_SENTENCES"
+    )
 
 
 SPOKEN = [Pair('"Hello," he said.', '"Hallo", sagte er.'), Pair("Well, yes.", "Also, ja."),

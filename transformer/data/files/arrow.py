@@ -51,10 +51,10 @@ def read_arrow(path: Path, fields: Fields) -> Iterator[Row | Broken]:
                     yield Row(number, values)
 
 
-def describe_arrow(path: Path, _: Fields) -> str:
-    """Returns the columns, for messages."""
+def describe_arrow(path: Path, _: Fields) -> tuple[str, list[str]]:
+    """Returns a phrase on the columns, for messages, and their names."""
     with _open(data_files(path)[0]) as (schema, _):
-        return f"its columns are {listed(map(repr, _names(schema)))}"
+        return f"its columns are {listed(map(repr, _names(schema)))}", [*_names(schema)]
 
 
 def _names(schema: Any) -> Iterator[str]:
@@ -86,8 +86,7 @@ class _Column:
         elif dot and name in _names(schema):
             self._name, self._inner = group, inner
         else:
-            why = fields.missing(name, _names(schema))
-            raise UserError(f"{file} has {why}: set {fields}")
+            raise UserError(f"{file} has {fields.missing(name, _names(schema))}: set {fields}")
         if schema.names.count(self._name) > 1:
             raise UserError(f"{file} has several columns {self._name!r}: rename all but one")
         self.path = name if self._inner else self._name

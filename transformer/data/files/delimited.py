@@ -4,7 +4,6 @@ Spreadsheets and pandas quote the cells of TSV as well; such a file is recognise
 """
 
 import csv
-import difflib
 import functools
 import itertools
 import re
@@ -52,27 +51,28 @@ def read_csv(path: Path, fields: Fields, separator: str = "") -> Iterator[Row | 
     return _rows(path, fields, records, True, " (a cell that has a separator needs quotes)")
 
 
-def describe_tsv(path: Path, fields: Fields) -> str:
-    """Returns the columns of the first line, for messages."""
+def describe_tsv(path: Path, fields: Fields) -> tuple[str, list[str]]:
+    """Returns a phrase on the first line's columns; and their names, or numbers if it has none."""
     if _is_quoted(path, path.stat().st_mtime_ns):
-        return describe_csv(path, fields, "\t") + "; its cells are quoted as in CSV"
+        columns, names = describe_csv(path, fields, "\t")
+        return columns + "; its cells are quoted as in CSV", names
     return _describe(_tsv_records(read_lines(path), True), fields)
 
 
-def describe_csv(path: Path, fields: Fields, separator: str = "") -> str:
-    """Returns the columns of the first record, for messages."""
+def describe_csv(path: Path, fields: Fields, separator: str = "") -> tuple[str, list[str]]:
+    """Returns the columns of the first record, see `describe_tsv`."""
     return _describe(_csv_records(read_lines(path), separator or _separator(path)), fields)
 
 
-def _describe(records: Iterator[tuple[int, Cells]], fields: Fields) -> str:
+def _describe(records: Iterator[tuple[int, Cells]], fields: Fields) -> tuple[str, list[str]]:
     _, cells = next(records, (0, None))
-    if cells is None:
-        return "it has no lines"
-    if isinstance(cells, csv.Error):
-        return "its first line is not CSV"
+    if not isinstance(cells, list):
+        return "its first line is not CSV" if cells else "it has no lines", []
     is_header = fields.numbers is None or _is_header(cells, fields, fields.numbers)
-    columns = f"its first line has the columns {listed(map(repr, cells))}"
-    return columns + ", a header that is not read as text" * is_header
+    item = "pair" if "source_field" in fields.keys else "text"
+    read = "a header that is not read as text" if is_header else f"read as a {item}"
+    names = [cell.strip() if is_header else str(place) for place, cell in enumerate(cells)]
+    return f"its first line, {read}, has the columns {listed(map(repr, cells))}", names
 
 
 def _rows(
@@ -100,11 +100,8 @@ def _rows(
         elif max(places) >= len(cells):
             place = max(places)
             key, name = fields.keys[places.index(place)], fields.names[places.index(place)]
-            yield Broken(
-                number,
-                f"{len(cells)} column(s), and data.{key}={shorten(name)!r} is column {place}, "
-                "counted from 0",
-            )
+            why = f"data.{key}={shorten(name)!r} is column {place}, counted from 0"
+            yield Broken(number, f"{len(cells)} column(s), and {why}")
         else:
             values = [cells[place] for place in places]  # quick, for there are many
             yield Row(number, tuple(values))
@@ -117,12 +114,9 @@ def _places(where: str, first: list[str], fields: Fields) -> tuple[tuple[int, ..
     names = [cell.strip() for cell in first]
     for key, name in zip(fields.keys, fields.names, strict=True):
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise UserError(
-                f"{where} names no column data.{key}={shorten(name)!r}{hint}: its columns are "
-                f"{listed(names)}: set config.data.{key} to the name of one; or, of a file "
-                f"without a header line, {fields} to numbers of columns, from 0"
+                f"{where} has {fields.missing(name, names)}: set config.data.{key} to the name of "
+                f"one; or, of a file without a header line, {fields} to numbers of columns, from 0"
             )
     return tuple(map(names.index, fields.names)), True
 
@@ -132,7 +126,8 @@ def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
     cells = [first[place].strip() if place < len(first) else "" for place in places]
     if "label_field" in fields.keys:
         return cells[fields.keys.index("label_field")].lower() in LABELS
-    return len({*cells}) == len(cells) and all(map(_names_column, cells))
+    names = [cell for cell in cells if cell]  # that of the index which pandas writes is empty
+    return len({*cells}) == len(cells) and bool(names) and all(map(_names_column, names))
 
 
 def _names_column(cell: str) -> bool:

@@ -29,14 +29,14 @@ def read_jsonl(path: Path, fields: Fields) -> Iterator[Row | Broken]:
             yield Broken(number, str(error))
 
 
-def describe_jsonl(path: Path, _: Fields) -> str:
-    """Returns the fields of the first line, for messages."""
+def describe_jsonl(path: Path, _: Fields) -> tuple[str, list[str]]:
+    """Returns a phrase on the fields of the first line, for messages, and their names."""
     for _number, line in _records(path):
         with contextlib.suppress(ValueError):
             if isinstance(record := json.loads(line), dict):
-                return f"its fields are {listed(map(repr, names_of(record)))}"
-        return "its first line is not an object"
-    return "it has no lines"
+                return f"its fields are {listed(map(repr, names_of(record)))}", [*names_of(record)]
+        return "its first line is not an object", []
+    return "it has no lines", []
 
 
 def _records(path: Path) -> Iterator[tuple[int, str]]:

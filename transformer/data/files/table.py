@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -24,12 +25,12 @@ class Format(NamedTuple):
 
     Attributes:
       read: yields the rows of a file.
-      describe: returns the fields of the file, for messages.
+      describe: returns a phrase on the fields of the file, for messages, and their names.
       unit: of the place of a row, such as "line".
     """
 
     read: Callable[[Path, Fields], Iterator[Row | Broken]]
-    describe: Callable[[Path, Fields], str]
+    describe: Callable[[Path, Fields], tuple[str, list[str]]]
     unit: str = "line"
 
 
@@ -120,23 +121,30 @@ class TableFile(Generic[Item]):
 
     def describe(self) -> str:
         """Returns the fields of the file, for messages."""
-        return FORMATS[self.format].describe(self.source, self.fields)
+        return FORMATS[self.format].describe(self.source, self.fields)[0]
 
     def describe_columns(self) -> Iterator[str]:
-        """Yields a line on the columns that are read, and one on each without sentences."""
-        names = f"{listed(self.fields.names)} as {self.fields}"
-        yield f"{self.source}: reads {names}; {self.describe()}"
-        first = itertools.islice(FORMATS[self.format].read(self.source, self.fields), ROWS_SHOWN)
+        """Yields a line on the columns that are read, and one if some have no sentences."""
+        about, columns = FORMATS[self.format].describe(self.source, self.fields)
+        yield f"{self.source}: reads {listed(self.fields.names)} as {self.fields}; {about}"
+        if wrong := [*self._without_sentences(self.fields)]:
+            keys = [key for key in self.fields.keys if key != "label_field"]
+            single = (self.fields._replace(keys=("",), names=(name,)) for name in columns if name)
+            fit = (f.names[0] for f in single if not any(self._without_sentences(f)))
+            names = itertools.chain(map(shlex.quote, fit), itertools.repeat("COLUMN_OF_SENTENCES"))
+            fix = " ".join(f"--config.data.{k}={n}" for k, n in zip(keys, names, strict=False))
+            yield f"warning: {self.source}: {' and '.join(wrong)}: set {fix}"
+
+    def _without_sentences(self, fields: Fields) -> Iterator[str]:
+        """Yields what each field without sentences has."""
+        first = itertools.islice(FORMATS[self.format].read(self.source, fields), ROWS_SHOWN)
         rows = [[str(v)[:CUT] for v in row.values] for row in first if isinstance(row, Row)]
-        for key, *texts in zip(self.fields.keys, *rows, strict=bool(rows)):
+        for key, *texts in zip(fields.keys, *rows, strict=bool(rows)):
             wrong = [text for text in texts if NO_SENTENCE.fullmatch(text)]
             few = len({*texts}) < FEW_VALUES * len(texts)
             if key != "label_field" and (few or 2 * len(wrong) > len(texts)):
-                yield (
-                    f"warning: {self.source}: data.{key} reads ids, categories or attributions, "
-                    f"such as {shorten((wrong or texts)[0], 40)!r}: set config.data.{key} to a "
-                    "column of sentences"
-                )
+                such = next((repr(shorten(t, 40)) for t in [*wrong, *texts] if t), "empty cells")
+                yield f"data.{key} reads ids, categories or attributions, such as {such}"
 
     def count_broken(self) -> int:
         """Returns how many rows are broken; reads all.

@@ -55,11 +55,11 @@ def read_tmx(path: Path, fields: Fields) -> Iterator[Row | Broken]:
             yield Row(line, texts)
 
 
-def describe_tmx(path: Path, _: Fields) -> str:
-    """Returns the languages of the first unit, for messages."""
+def describe_tmx(path: Path, _: Fields) -> tuple[str, list[str]]:
+    """Returns a phrase on the languages of the first unit, for messages."""
     for _line, segments, _lost in _units((memories(path) or [path])[0]):
-        return f"its languages are {listed(map(repr, dict(segments)))}"
-    return "it has no units"
+        return f"its languages are {listed(map(repr, dict(segments)))}", []
+    return "it has no units", []
 
 
 def _find(segments: list[tuple[str, str]], language: str) -> str | None:
