@@ -161,13 +161,39 @@ def test_text_that_begins_with_brackets_is_no_json(files, first):
         files({**contents, "train.de": '["a", "b"]\n'})
 
 
-@pytest.mark.parametrize("name", ["memories", "memories/a.tmx,b.tmx"])
+@pytest.mark.parametrize(
+    "name", ["memories", "memories/a.tmx,b.tmx", "memories/a.tmx,memories/b.tmx"]
+)
 def test_a_folder_or_a_list_of_translation_memories_is_one_corpus(pairs, name):
     contents = {"memories/a.tmx": memory(PAIRS[:2]), "memories/b.tmx": memory(PAIRS[2:])}
     assert pairs(contents, **NAMES, train_source=name) == PAIRS
-    with refused("in b.tmx: no field 'en'", "'de', 'nl'"):
+    with refused("in memories/b.tmx: no field 'en'", "'de', 'nl'"):
         pairs({**contents, "memories/b.tmx": memory(PAIRS[2:], ("de", "nl"))}, **NAMES,
               train_source=name)  # fmt: skip
+
+
+def test_every_file_of_a_list_of_memories_is_read_or_named(pairs):
+    contents = {"x/a.tmx": memory(PAIRS[:2]), "y/a.tmx": memory(PAIRS[2:3]),
+                "x/m.tmx.bak": memory(PAIRS[3:])}  # fmt: skip
+    assert pairs(contents, **NAMES, train_source="x/a.tmx,y/a.tmx,x/m.tmx.bak") == PAIRS
+    for name in ("x/c.tmx", "z/a.tmx", "c.tmx"):
+        with refused("there is no f", f"data.train_source='{'x/' * ('/' not in name)}{name}'"):
+            pairs(contents, **NAMES, train_source=f"x/a.tmx,{name}")
+    with refused("x/notes.txt, line 1: broken XML"):
+        pairs({**contents, "x/notes.txt": "no XML"}, **NAMES, train_source="x/a.tmx,notes.txt")
+    with refused("check config.data.path"):
+        pairs(contents, **NAMES, train_source="x/a.tmx,y")
+
+
+def test_the_files_of_a_folder_that_are_not_read_are_named(pairs, caplog):
+    caplog.set_level(logging.INFO)
+    contents = {"x/a.tmx": memory(PAIRS), "x/b.tmx": memory(PAIRS[:1])}
+    pairs(contents, **NAMES, train_source="x")
+    assert any(line.endswith("; it has 2 TMX file(s)") for line in caplog.messages)
+    pairs({"x/m.tmx.bak": "", **contents}, **NAMES, train_source="x")
+    assert "'en'; it has 2 TMX file(s), and m.tmx.bak is skipped" in caplog.text
+    with refused("y is a folder without files that end in .tmx, .parquet"):
+        pairs({"y/m.tmx.bak": memory(PAIRS)}, **NAMES, train_source="y")
 
 
 def test_tags_that_are_text_are_counted_with_the_key_that_keeps_them_whole(caplog):

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from transformer.data.files.arrow import is_dataset
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.files.compression import SUFFIXES
+from transformer.data.files.tmx import memories, split_list
 from transformer.errors import UserError
 
 
@@ -36,21 +37,26 @@ def corpus_folder(settings: ConfigDict) -> Path:
     return cache / "corpora" / settings.fetch
 
 
-def locate(settings: ConfigDict, key: str) -> Path:
+def locate(settings: ConfigDict, key: str, part: str | None = None) -> Path:
     """Returns the full path of the file or data set that `data.<key>` names.
 
     The name may lack the suffix of a compression; `train` may be the start of the names of shards,
-    such as `train-00000-of-00002.parquet`.
+    such as `train-00000-of-00002.parquet`. The path of a list of TMX files is that of their full
+    paths, see `memories`; each is the `part` of a call.
 
     Raises:
       UserError: it is not there.
     """
-    name = getattr(settings, key)
+    name = getattr(settings, key) if part is None else part
     if not name:
         raise UserError(
             f"config.data.{key} is empty: name a text file, below config.data.path or in full"
         )
     path = corpus_folder(settings) / Path(name).expanduser()
+    if "," in name and ".tmx" in name.lower() and not os.path.isfile(path):
+        files = Path(",".join(str(locate(settings, key, part)) for part in split_list(name)))
+        if memories(files):
+            return files
     if not path.parent.is_dir():
         hint = _fetch_command(settings, name) or "check config.data.path"
         raise UserError(f"data.{key}={name!r}: there is no folder {path.parent}: {hint}")
@@ -63,14 +69,11 @@ def locate(settings: ConfigDict, key: str) -> Path:
     if is_dataset(path):
         return path
     if path.is_dir():
-        raise UserError(f"data.{key}={name!r}: {path} is a folder: name a text file in it")
+        what = "a folder without files that end in .tmx, .parquet or .arrow"
+        raise UserError(f"data.{key}={name!r}: {path} is {what}: name a text file in it")
     near = difflib.get_close_matches(wanted, entries, n=1)
-    hint = (
-        f"did you mean {near[0]!r}? set config.data.{key}"
-        if near
-        else (f"check config.data.path and config.data.{key}")
-    )
-    hint = _fetch_command(settings, name) or hint
+    hint = f"did you mean {near[0]!r}? set" if near else "check config.data.path and"
+    hint = _fetch_command(settings, name) or f"{hint} config.data.{key}"
     raise UserError(f"data.{key}={name!r}: there is no file {path}: {hint}")
 
 

@@ -23,11 +23,18 @@ CODE = ("bpt", "ept", "it", "ph", "ut")
 
 
 def memories(path: Path) -> list[Path]:
-    """Returns the TMX files of a folder, or of a list of names in one, `a.tmx,b.tmx`."""
-    names = sorted(os.listdir(path)) if path.is_dir() else path.name.split(",")
-    folder = path if path.is_dir() else path.parent
-    files = [folder / name for name in names if plain_name(name).endswith(".tmx")]
+    """Returns the TMX files of a folder, or all files of a list of names."""
+    files = [Path(name) for name in split_list(str(path))]
+    if path.is_dir():
+        names = sorted(os.listdir(path))
+        files = [path / name for name in names if plain_name(name).endswith(".tmx")]
     return files if all(file.is_file() for file in files) else []
+
+
+def split_list(names: str) -> list[str]:
+    """Returns the names of a list, `tms/a.tmx,b.tmx`: one without a folder is in the first's."""
+    parts = names.split(",")
+    return [p if "/" in p else os.path.join(os.path.dirname(parts[0]), p) for p in parts]
 
 
 def read_tmx(path: Path, fields: Fields) -> Iterator[Row | Broken]:
@@ -42,7 +49,9 @@ def read_tmx(path: Path, fields: Fields) -> Iterator[Row | Broken]:
     """
     languages = [name.lower().replace("_", "-") for name in fields.names]
     files = memories(path) or [path]
-    units = ((f"in {file.name}: ", unit) for file in files for unit in _units(file))
+    units = (
+        (f"in {file.parent.name}/{file.name}: ", unit) for file in files for unit in _units(file)
+    )
     for where, (line, segments, lost) in units:
         texts = tuple(_find(segments, language) for language in languages)
         where *= len(files) > 1
@@ -56,9 +65,13 @@ def read_tmx(path: Path, fields: Fields) -> Iterator[Row | Broken]:
 
 
 def describe_tmx(path: Path, _: Fields) -> tuple[str, list[str]]:
-    """Returns a phrase on the languages of the first unit, for messages."""
-    for _line, segments, _lost in _units((memories(path) or [path])[0]):
-        return f"its languages are {listed(map(repr, dict(segments)))}", []
+    """Returns a phrase on the languages of the first unit and on several files, for messages."""
+    files = memories(path) or [path]
+    skipped = {*os.listdir(path)} - {file.name for file in files} if path.is_dir() else ()
+    count = "" if path.is_file() else f"; it has {len(files)} TMX file(s)"
+    count += f", and {listed(sorted(skipped))} is skipped" if skipped else ""
+    for _line, segments, _lost in _units(files[0]):
+        return f"its languages are {listed(map(repr, dict(segments)))}{count}", []
     return "it has no units", []
 
 
