@@ -3,8 +3,8 @@
     python launch.py --config=configs/own_text.py --workdir=runs/own \\
         --config.data.path=DIR --config.data.train_source=FILE --config.data.train_target=FILE
 
-By default, 500 pairs are held out for validation and 500 for test; to use your own files, set
-`--config.data.validation_source=...` and so on.
+By default, 500 pairs are held out for validation and 500 for test, of a small text a tenth each; to
+use your own files, set `--config.data.validation_source=...` and so on.
 
 The recipe sets the sizes, rates and the length of the training by the number of pairs
 (configs/recipes/size.py), except for keys that you set; the values below are those of
