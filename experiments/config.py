@@ -78,7 +78,7 @@ def read_experiment(name: str) -> Experiment:
 
 @contextlib.contextmanager
 def executed(path: Path, label: str = "config") -> Iterator[Any]:
-    """Yields the module of a file, which may import those beside it, as a script may."""
+    """Yields the module of a file, which may import its neighbours, as a script may."""
     sys.path.append(str(path.parent.absolute()))
     try:
         yield types.SimpleNamespace(**runpy.run_path(str(path), run_name="config"))

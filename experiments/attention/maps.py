@@ -267,8 +267,8 @@ def _name_font(script: str) -> None:
 def _installed_families() -> list[str]:
     """The machine's upright regular fonts by name, Noto Sans first, without colour bitmaps."""
     # matplotlib's list of fonts is as old as its cache, and lacks what was installed since.
-    known = {str(entry.fname) for entry in font_manager.fontManager.ttflist}
-    for path in {*font_manager.findSystemFonts()} - known:
+    listed = {str(entry.fname) for entry in font_manager.fontManager.ttflist}
+    for path in {*font_manager.findSystemFonts()} - listed:
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             font_manager.fontManager.addfont(path)
     # matplotlib's own other fonts are for formulas and map codes to glyphs in ways of their own.

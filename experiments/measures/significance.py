@@ -93,9 +93,9 @@ def scores_of_counts(runs: Sequence[Real[np.ndarray, "texts n"]], of_sums: OfSum
 
 def compare_scores(baseline: Scores, systems: Sequence[Scores]) -> list[Difference]:
     """The differences of systems to a baseline, with p-values corrected by Holm's method."""
-    found = [_difference(system, baseline) for system in systems]
-    corrected = holm([each.p_value for each in found])
-    return [each._replace(corrected=p) for each, p in zip(found, corrected, strict=True)]
+    differences = [_difference(system, baseline) for system in systems]
+    corrected = holm([each.p_value for each in differences])
+    return [each._replace(corrected=p) for each, p in zip(differences, corrected, strict=True)]
 
 
 def _difference(ours: Scores, baseline: Scores) -> Difference:

@@ -201,7 +201,7 @@ def prepare(
       UserError: a vocabulary does not suit the text, or too many tokens are unknown.
     """
     cache = cache_folder(data)
-    found = [
+    readers = [
         adopt_tokenizer(model, with_symbols(settings, text.symbols), text.saved)
         if model
         else train_tokenizer(
@@ -217,7 +217,7 @@ def prepare(
         )
         for text, model in zip(texts, (settings.model, settings.target_model), strict=False)
     ]
-    sides = zip(found, texts, strict=True)
+    sides = zip(readers, texts, strict=True)
     tokenizers = [t if reads else t.writer() for t, text in sides for reads in text.reads]
     described = " ".join([RULE, *map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
     folder = cache / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"

@@ -148,6 +148,6 @@ def _records(folder: Path, split: str, shape: Any) -> Iterator[tuple[int, dict[s
     if not number:
         raise UserError(f"{path} is empty: {FIX}")
     digests = path.with_name(DIGESTS)
-    known = read_json(digests, Each(str), FIX) if digests.exists() else {}
-    if digest.hexdigest() != known.get(path.name, digest.hexdigest()):
+    recorded = read_json(digests, Each(str), FIX) if digests.exists() else {}
+    if digest.hexdigest() != recorded.get(path.name, digest.hexdigest()):
         raise UserError(f"{path} is not what was written: {FIX}")

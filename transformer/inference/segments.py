@@ -160,7 +160,7 @@ def measure_lines(
     """
     ids = [lines[i] for i in range(0, len(lines), max(1, len(lines) // MEASURED))]
     # An unknown token is written as ⁇, which would end a sentence.
-    texts = (decode([int(token) for token in own if token != UNK_ID]) for own in ids)
+    texts = (decode([int(token) for token in line if token != UNK_ID]) for line in ids)
     sentences = [len(split_sentences(text, language)) for text in texts]
     several, at = sum(count > 1 for count in sentences), math.ceil(COMMON * len(ids)) - 1
     most = {"sentences": sorted(sentences)[at], "tokens": sorted(map(len, ids))[at] + 1}
@@ -217,12 +217,13 @@ def _goes_on(before: str, after: str, language: str) -> bool:
     """Whether a sentence goes on where sentencex ends it."""
     if before[-1:] in "」』”" and after.startswith(("と", "って")):  # he said, in Japanese
         return True
-    if not after or not (found := ABBREVIATION.search(before[-MAX_WORD:])):
+    if not after or not (match := ABBREVIATION.search(before[-MAX_WORD:])):
         return False
-    word, following, known = found[1], after.lstrip(f" {OPENING}")[:1], _abbreviations(language)
+    word, following = match[1], after.lstrip(f" {OPENING}")[:1]
+    abbreviations = _abbreviations(language)
     return (
-        word in known
-        or (word + NUMERIC in known and following.isdigit())
+        word in abbreviations
+        or (word + NUMERIC in abbreviations and following.isdigit())
         or (before[-1] == "." and (following.isupper() or after[0] == "-"))  # av. J.-C.
         or (following.islower() and before != before.lower())  # not in a text without capitals
     )
@@ -325,7 +326,7 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
             for a in best
             for b in part
         ]
-        best = distinct(sorted(both, key=lambda found: -found.score))[: max(1, most)]
+        best = distinct(sorted(both, key=lambda each: -each.score))[: max(1, most)]
     return best
 
 

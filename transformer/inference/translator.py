@@ -155,13 +155,15 @@ class Translator(PairPredictor):
 
     def _widen(self, results, variables: Variables, lines, beam_size: int, most: int) -> None:
         """Adds worse texts, which a wider beam has, to the results of lines that have too few."""
-        few = [i for i, own in enumerate(results) if own[0].tokens and len(own) < most]
+        few = [i for i, best in enumerate(results) if best[0].tokens and len(best) < most]
         rest, tokenizer = [lines[i] for i in few], self.target_tokenizer
         search = self._decode(self._search.search, variables, rest, WIDENING * beam_size, None)
         with contextlib.suppress(RunError):  # too large for the device
             for members, found in search:
-                for own, hypotheses in zip((results[few[i]] for i in members), found, strict=False):
-                    own[:] = read_hypotheses(hypotheses, tokenizer, most, own)
+                for best, hypotheses in zip(
+                    (results[few[i]] for i in members), found, strict=False
+                ):
+                    best[:] = read_hypotheses(hypotheses, tokenizer, most, best)
 
     def _decode(
         self,
@@ -188,11 +190,11 @@ class Translator(PairPredictor):
         def run(batch: tuple[list[int], int]) -> tuple[list[int], Any]:
             rows, length = batch
             source = make_batch([encoded[i] for i in rows], [], size, length).source
-            most, own = self._max_target_length(length), np.zeros(size, np.int32)
+            most, steps = self._max_target_length(length), np.zeros(size, np.int32)
             for row, i in enumerate(rows):
                 limit = self._max_target_length(lengths[i])
-                own[row] = min(limit, limits[i]) if limits else limit
-            return rows, search(variables, source, own, beam_size, most, workers)
+                steps[row] = min(limit, limits[i]) if limits else limit
+            return rows, search(variables, source, steps, beam_size, most, workers)
 
         yield from each(run, batches, workers)
 

@@ -196,10 +196,10 @@ class TranslationTask(TokenTask):
         segments = [self.text.split(pair.source, number) for number, pair in enumerate(pairs, 1)]
         numbers = [number for number, own in enumerate(segments, 1) for _ in own]
         flat = list(itertools.chain.from_iterable(segments))
-        found = iter(
+        translations = iter(
             self.predictor.translate(variables, flat, beam_size, numbers, num_best=1, limits=limits)
         )
-        return [[next(found)[0] for _ in own] for own in segments]
+        return [[next(translations)[0] for _ in own] for own in segments]
 
     def _limits(self, pairs: Sequence[Pair]) -> list[int]:
         """Bounds translations during training, which a model that has learnt little never ends."""

@@ -223,8 +223,10 @@ class Sweep:
             return [None] * len(settings)
         compared = [i for i, s in enumerate(settings) if s is not base and not s.lost]
         scores = [self._main_scores(settings[i]) for i in compared]
-        found = dict(zip(compared, compare_scores(self._main_scores(base), scores), strict=True))
-        return [found.get(i) for i in range(len(settings))]
+        differences = dict(
+            zip(compared, compare_scores(self._main_scores(base), scores), strict=True)
+        )
+        return [differences.get(i) for i in range(len(settings))]
 
     def _main_scores(self, setting: Setting) -> Scores:
         texts, path = self.measures.texts, self.measures.main.path

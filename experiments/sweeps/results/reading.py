@@ -141,12 +141,12 @@ def _check_score(outcome: Outcome, measures: TaskMeasures) -> None:
         return
     main, trial = measures.main, outcome.trial
     told = main.scale * outcome.results[measures.split][main.name]
-    found = main.scale * score_of(outcome.own_texts.counts, measures.texts.of_sums)
+    score = main.scale * score_of(outcome.own_texts.counts, measures.texts.of_sums)
     # A run may be killed between writing the one and the other.
-    if abs(told - found) > TOLERANCE:
+    if abs(told - score) > TOLERANCE:
         raise UserError(
             f"trial {trial.number}: the {measures.texts.made} in {trial.folder} score "
-            f"{found:.2f} {main.title}, and its results.json says {told:.2f}: {SCORE_AGAIN}"
+            f"{score:.2f} {main.title}, and its results.json says {told:.2f}: {SCORE_AGAIN}"
         )
 
 

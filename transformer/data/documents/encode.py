@@ -146,8 +146,8 @@ def prepare_text(
     def encode(tokenizers: Sequence[Tokenizer], folder: Path) -> Encoded:
         return _encode(documents, *tokenizers, whole=whole, folder=folder)
 
-    own = Restartable(lambda: _lines(documents))
-    texts = [TokenizerText(own, content, lines, (False,), saved, initial)]
+    restartable = Restartable(lambda: _lines(documents))
+    texts = [TokenizerText(restartable, content, lines, (False,), saved, initial)]
     key = ("documents", content, whole)
     [tokenizer], encoded = prepare(texts, encode, key, data, settings)
     text = _text_of(encoded)

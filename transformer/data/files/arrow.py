@@ -28,8 +28,8 @@ def is_dataset(path: Path) -> bool:
     """Whether a folder holds a data set or TMX files, or a path is the start of names of shards."""
     if not path.is_dir():
         return bool(_shards(path.parent, path.name) or memories(path))
-    known = any((path / name).is_file() for name in (STATE, SPLITS))
-    return known or bool(_shards(path, None) or memories(path))
+    is_saved = any((path / name).is_file() for name in (STATE, SPLITS))
+    return is_saved or bool(_shards(path, None) or memories(path))
 
 
 def read_arrow(path: Path, fields: Fields) -> Iterator[Row | Broken]:

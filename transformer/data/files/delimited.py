@@ -133,8 +133,8 @@ def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
 def _names_column(cell: str) -> bool:
     """Whether a cell is the code of a language, or has `WORDS` and codes alone."""
     words = re.findall(r"[^\W_]+", cell.lower())
-    known = any(w in WORDS for w in words) and all(w in WORDS or len(w) == 2 for w in words)
-    return bool(CODE.fullmatch(cell)) or (known and cell[-1] not in ".!?")
+    is_name = any(w in WORDS for w in words) and all(w in WORDS or len(w) == 2 for w in words)
+    return bool(CODE.fullmatch(cell)) or (is_name and cell[-1] not in ".!?")
 
 
 @functools.lru_cache
