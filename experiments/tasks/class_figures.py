@@ -4,7 +4,7 @@ Each function returns a figure outside pyplot, with an Agg canvas; its `savefig`
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -52,8 +52,9 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
             color="white" if fraction > DARK else "black",
         )
     names = [visible_label(label) for label in labels]
-    axes.set_xticks(range(len(labels)), names, rotation=0 if len(labels) < 4 else 90, **AS_TEXT)
-    axes.set_yticks(range(len(labels)), names, **AS_TEXT)
+    style = _text_style(labels)
+    axes.set_xticks(range(len(labels)), names, rotation=0 if len(labels) < 4 else 90, **style)
+    axes.set_yticks(range(len(labels)), names, **style)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     axes.tick_params(length=0)
@@ -146,7 +147,7 @@ def embedding_map(
     handles = filter(None, legend.legend_handles)
     for handle, text in zip(handles, legend.get_texts(), strict=True):
         handle.set(alpha=1, markersize=5)
-        text.set(**AS_TEXT)
+        text.set(**_text_style(labels))
     return figure
 
 
@@ -182,8 +183,9 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
     the true and the predicted class; a wrong one is printed in bold. A long text takes several
     rows.
     """
-    fonts, covered = fonts_for(frozenset("".join(token for t in texts for token in t.tokens)))
-    style = {"fontsize": TOKEN_FONT, "family": fonts, **AS_TEXT}
+    words = [word for text in texts for word in (*text.tokens, text.truth, text.predicted)]
+    covered = fonts_for(frozenset("".join(words)))[1]
+    style = {"fontsize": TOKEN_FONT, **_text_style(words)}
     boxes: list[list[_Box]] = []
     row = 0.0
     for text in texts:
@@ -227,6 +229,11 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
 def visible_label(label: str) -> str:
     """The name of a class, every character of which shows."""
     return visible(label, fonts_for(frozenset(label))[1] | {" "}).replace("␣", " ")
+
+
+def _text_style(texts: Sequence[str]) -> dict[str, Any]:
+    """How matplotlib draws these texts: as they are, in fonts that have their letters."""
+    return {"fontfamily": fonts_for(frozenset("".join(texts)))[0], **AS_TEXT}
 
 
 def _wrap(names: list[str], weights: np.ndarray, row: float, style: dict) -> list[_Box]:

@@ -142,3 +142,4 @@ def test_hostile_text_is_drawn_without_warnings(tmp_path):
         warnings.simplefilter("error")
         reading_figure(READ).savefig(tmp_path / "read.png")
         confusion_figure(CONFUSION, LABELS).savefig(tmp_path / "confusion.png")
+        embedding_map(*embeddings(6), LABELS[1:]).savefig(tmp_path / "map.png")
