@@ -184,6 +184,7 @@ def _add_rows(data: ConfigDict) -> None:
     # cut to this length, its begin included.
     data.max_tokens = 128
     data.max_oov_rate = 0.01  # refuse to start above this fraction of unknown tokens
+    _add_augmentation(data)
     # Batches.
     data.batch_tokens = 4096  # per side, padding included
     data.batch_sentences = 0  # maximum sequences per batch; 0: limited only by batch_tokens
@@ -194,6 +195,19 @@ def _add_rows(data: ConfigDict) -> None:
     data.batch_multiple = 8
     data.prefetch = 8  # batches made ahead, for whose shapes the step also compiles ahead
     data.cache_dir = ""  # tokenizers and token arrays by content; '' is ~/.cache/transformer
+
+
+def _add_augmentation(data: ConfigDict) -> None:
+    """Adds the fractions of the training pairs that are modified, each in one way.
+
+    Batches draw them anew; see transformer/data/parallel/modifiers.py.
+    """
+    data.augment_capitals = 0.0  # both sides in capitals
+    data.augment_title = 0.0  # both sides with a capital at the start of each word
+    data.augment_typos = 0.0  # typing errors, or no accents, in the source
+    data.augment_punctuation = 0.0  # both sides without final punctuation
+    data.augment_joined = 0.0  # two or three neighbouring pairs in one line
+    data.augment_copied = 0.0  # a new name, number, address or code, the same on both sides
 
 
 def _tokenizer() -> ConfigDict:

@@ -14,6 +14,7 @@ from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.holdout import STRATEGIES
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
+from transformer.data.parallel.modifiers import MODIFIERS, check_augmentation
 from transformer.data.tokenizer import (
     INITIAL,
     KINDS,
@@ -85,7 +86,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         0,
         1,
         "data.max_oov_rate data.min_language_ratio data.min_script_fraction "
-        "optimizer.decay_fraction tokenizer.bpe_dropout",
+        "optimizer.decay_fraction tokenizer.bpe_dropout "
+        + " ".join(f"data.augment_{name}" for name in MODIFIERS),
     ),
     # Adam divides a gradient that was always zero, of a token that no batch had, by epsilon alone.
     (1e-15, 1, "optimizer.epsilon"),
@@ -150,6 +152,7 @@ def check(config: ConfigDict) -> None:
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
     check_sampling(config.tokenizer, config.task)
+    check_augmentation(config.data, config.task)
     beam = config.decode.search == "beam"
     if config.task == "language_model" and beam and config.data.documents == "file":
         raise UserError(

@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+import regex
+
 RULE = "characters 1"  # in the keys of caches: another number for another rule
 
 # Tabs, ends of lines and separators, with the blanks around them; and several blanks.
@@ -14,6 +16,10 @@ NEVER_SEEN = re.compile(
 )
 # Joiners, variation selectors and tags, which change others and are not seen by themselves.
 MODIFIERS = re.compile("[\\s\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e0100-\U000e01ef]*")
+# No blank is written after Chinese and Japanese, nor after full-width forms.
+UNSPACED = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
+)
 
 
 def canonicalize(text: str) -> str:
@@ -25,3 +31,8 @@ def canonicalize(text: str) -> str:
         return text.strip()
     text = unicodedata.normalize("NFC", BLANKS.sub(" ", NEVER_SEEN.sub("", text)).strip())
     return "" if MODIFIERS.fullmatch(text) else text
+
+
+def join_texts(left: str, right: str) -> str:
+    """Returns two texts with a blank between them, but not between Chinese or Japanese ones."""
+    return left + right if not left or UNSPACED.fullmatch(left[-1]) else f"{left} {right}"

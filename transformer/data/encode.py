@@ -19,6 +19,8 @@ from transformer.data.characters import RULE
 from transformer.data.files.locate import training_text
 from transformer.data.token_store import (
     ArrayWriter,
+    TextStore,
+    TextWriter,
     TokenStore,
     arrays_digest,
     cached_arrays,
@@ -90,6 +92,10 @@ class Encoded:
         """Returns the encoded texts of one side."""
         return TokenStore(self.arrays[name], self.arrays[f"{name}_offsets"])
 
+    def text(self, name: str) -> TextStore:
+        """Returns the texts of one side, if it was encoded with them."""
+        return TextStore(self.arrays[f"{name}_text"], self.arrays[f"{name}_text_offsets"])
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays that `from_arrays` reads."""
         fields = {
@@ -113,13 +119,16 @@ class EncodedBuilder:
 
     Args:
       folder: where the tokens are written as they come, see `cached_arrays`; None for memory.
+      with_texts: whether the texts are written as well, see `Encoded.text`.
       tokenizers: by the name of the side that they encode.
     """
 
-    def __init__(self, folder: Path | None, **tokenizers: Tokenizer):
+    def __init__(self, folder: Path | None, with_texts: bool = False, **tokenizers: Tokenizer):
         self._tokenizers = tokenizers
         self._tokens = {name: ArrayWriter(folder and folder / f"{name}.npy") for name in tokenizers}
         self._lengths = {name: [np.zeros(1, np.int64)] for name in tokenizers}
+        names = tokenizers if folder and with_texts else ()
+        self._texts = {name: TextWriter(Path(folder or "", f"{name}_text.npy")) for name in names}
         self._unknown, self._lost = 0, LostCounter()
 
     def add(
@@ -140,6 +149,8 @@ class EncodedBuilder:
         tokens = np.fromiter(itertools.chain.from_iterable(sequences), np.int32, lengths.sum())
         self._lengths[name].append(lengths)
         self._tokens[name].add(tokens)
+        if name in self._texts:
+            self._texts[name].add(texts)
         if unknown := int((tokens == UNK_ID).sum()):
             self._unknown += unknown
             self._lost.add(self._tokenizers[name], texts, sequences if encoded is None else encoded)
@@ -147,6 +158,9 @@ class EncodedBuilder:
     def build(self, arrays: Mapping[str, np.ndarray] | None = None, **notes: Any) -> Encoded:
         """Returns everything that was added, with `arrays` and `notes`, see `Encoded`."""
         stores, tokens = {}, 0
+        for name, writer in self._texts.items():
+            texts = writer.finish()
+            stores |= {f"{name}_text": texts.bytes, f"{name}_text_offsets": texts.offsets}
         for name, writer in self._tokens.items():
             stores[name] = writer.finish()
             lengths = np.concatenate(self._lengths[name])

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,24 @@ class ArrayWriter:
         except OSError as error:
             error.filename = str(self._path)  # a full disk names none
             raise
+
+
+class TextWriter:
+    """Texts that are added in parts, in an .npy file, so that they need no memory."""
+
+    def __init__(self, path: Path):
+        self._bytes, self._lengths = ArrayWriter(path, np.uint8), [np.zeros(1, np.int64)]
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Adds texts after all others."""
+        encoded = [text.encode() for text in texts]
+        self._bytes.add(np.frombuffer(b"".join(encoded), np.uint8))
+        self._lengths.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+
+    def finish(self) -> TextStore:
+        """Returns all texts."""
+        offsets = np.cumsum(np.concatenate(self._lengths), dtype=np.int64)
+        return TextStore(self._bytes.finish(), offsets)
 
 
 def cached_arrays(

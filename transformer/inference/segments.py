@@ -12,6 +12,7 @@ from typing import Any
 import regex
 from ml_collections import ConfigDict
 
+from transformer.data.characters import UNSPACED
 from transformer.data.corpora.tags import Tagger
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import UNK_ID, Ids
@@ -48,10 +49,6 @@ MORE = {
     "ru": ("им",),
 }
 CHARACTER = regex.compile(r"\X")  # a letter with its accents, or a joined emoji
-# No blank is written after Chinese and Japanese, nor after full-width forms.
-UNSPACED = regex.compile(
-    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
-)
 
 
 class Segmenter:

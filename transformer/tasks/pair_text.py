@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.corpora.settings import corpora_of, part_name, parts_of
@@ -13,6 +12,7 @@ from transformer.data.holdout import splits_held_out
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import Corpus, preview
+from transformer.data.parallel.sampler import PLANNED_DRAWS
 from transformer.inference.segments import measure_lines, source_language
 
 PREVIEW = 3  # training pairs
@@ -123,16 +123,20 @@ def _symbols(corpus: Corpus) -> str:
 
 
 def _sampling(corpus: Corpus) -> list[str]:
-    """A line on the segmentations that are drawn, none if no side is sampled."""
-    used = [sampler for sampler in corpus.samplers if sampler]
-    if not used:
+    """Lines on what is drawn of each pair, none if it is always the same."""
+    if corpus.sampler is None or corpus.sampler.drawn is None:
         return []
-    growth = np.mean([s.lengths.sum(axis=1) for s in used], axis=1).sum()
-    growth /= sum(s.tokens.offsets[-1] for s in used)
+    tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
+    growth = corpus.sampler.drawn.sum() / PLANNED_DRAWS / tokens
+    changes = ", ".join(f"{fraction:.1%} {name}" for name, fraction in corpus.modified.items())
     return [
-        f"sampled subwords of {' and '.join(s.name for s in used)}: {growth:.2f} times as many "
-        f"tokens; {np.mean([s.too_long for s in used]):.2%} of the draws are longer than "
-        "data.max_tokens, and the best segmentation is read in their place"
+        f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
+        + (f"; modified: {changes}" if changes else ""),
+        *(
+            f"data.augment_{name} changes no pair of this text: set it to 0"
+            for name, fraction in corpus.modified.items()
+            if not fraction
+        ),
     ]
 
 

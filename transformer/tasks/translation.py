@@ -140,7 +140,7 @@ class TranslationTask(TokenTask):
             data.batch_multiple,
             data.batch_sentences,
             self._mixture(),
-            corpus.samplers,
+            corpus.sampler,
         )
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         if limit is not None and length > limit:

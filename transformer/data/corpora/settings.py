@@ -21,6 +21,8 @@ SHARED = frozenset(
         *("batch_tokens", "batch_sentences", "num_buckets", "batch_multiple", "prefetch"),
         *("text_field", "label_field", "documents", "context", "each_position"),
         *("validation_fraction", "test_fraction"),
+        *("augment_capitals", "augment_title", "augment_typos", "augment_punctuation"),
+        *("augment_joined", "augment_copied"),
     )
 )
 NAME = re.compile(r"[a-z0-9_-]+")

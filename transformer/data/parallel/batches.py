@@ -1,17 +1,18 @@
 """Batches of sentence pairs, and the plan of all of them in length buckets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from transformer.data.buckets import BucketPlan, Place
+from transformer.data.buckets import BucketPlan
 from transformer.data.corpora.mixing import Mixture
+from transformer.data.parallel.sampler import PairSampler
 from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Ids
-from transformer.data.tokenizer.sampling import Sampler, make_generator
+from transformer.data.tokenizer.sampling import make_generator
 
 
 class Batch(NamedTuple):
@@ -52,10 +53,10 @@ class BatchPlan(BucketPlan[Batch]):
         longer side, with its end.
       tokens: of each side of a batch.
       mixture: of several corpora; None for each pair once an epoch.
-      samplers: of source and target, None for a side that has one segmentation. Each epoch draws
-        another one of each text. Its bucket is that of one of the planned draws, which epochs take
-        in turn, and a batch draws among the segmentations of all lengths of its bucket. So each
-        segmentation is as frequent as among free draws.
+      sampler: draws what is read of each pair in each epoch; None if it is always the same. The
+        bucket of a pair is that of one of its planned draws, which epochs take in turn, and a batch
+        draws among all of the lengths of its bucket. So each draw is as frequent as among free
+        ones.
     """
 
     def __init__(
@@ -68,13 +69,11 @@ class BatchPlan(BucketPlan[Batch]):
         multiple: int,
         sentences: int = 0,
         mixture: Mixture | None = None,
-        samplers: Sequence[Sampler | None] = (None, None),
+        sampler: PairSampler | None = None,
     ):
-        self.source, self.target, self.samplers = source, target, samplers
-        self._lengths = [
-            sampler.lengths if sampler else store.lengths[None]
-            for store, sampler in zip((source, target), samplers, strict=True)
-        ]
+        self.source, self.target, self.sampler = source, target, sampler
+        plain = [store.lengths[None] for store in (source, target)]
+        self._lengths = plain if sampler is None or sampler.drawn is None else [*sampler.drawn]
         lengths = np.maximum(*self._lengths) + 1
         super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences, mixture)
 
@@ -97,27 +96,15 @@ class BatchPlan(BucketPlan[Batch]):
 
     def stack(self, plans: "Sequence[BatchPlan]", i: int) -> Batch:
         # Draws are made row by row.
-        return Plan.stack(self, plans, i) if any(self.samplers) else super().stack(plans, i)
+        return Plan.stack(self, plans, i) if self.sampler else super().stack(plans, i)
 
     def __getitem__(self, i: int) -> Batch:
-        if not any(self.samplers):
+        if self.sampler is None:
             return super().__getitem__(i)
-        place, uniform = self._place(i), make_generator(self.seed, i)
-        pairs = [self._segment(number, place, uniform) for number in self._sentences(place)]
+        place, random = self._place(i), make_generator(self.seed, i)
+        shortest = self.buckets[place.number - 1].length if place.number else 0
+        lengths = range(shortest, place.bucket.length)  # without the end, which takes one position
+        numbers = self._sentences(place)
+        pairs = [self.sampler.draw(number, place.epoch, random, lengths) for number in numbers]
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
         return make_batch(sources, targets, place.bucket.rows, place.bucket.length)
-
-    def _segment(self, number: int, place: Place, uniform: Callable[[], float]) -> list[Ids]:
-        """A segmentation of each side of a pair, the longer of which has a length of a bucket.
-
-        Each side is drawn again given the length of the other, as in Gibbs sampling.
-        """
-        shortest = self.buckets[place.number - 1].length if place.number else 0
-        lengths = self._lengths[1]
-        other, ids = lengths[place.epoch % len(lengths)][number], []
-        for store, sampler in zip((self.source, self.target), self.samplers, strict=True):
-            fitting = range(shortest if other < shortest else 0, place.bucket.length)
-            drawn = sampler and sampler.draw(number, place.epoch, uniform, fitting)
-            ids.append(store[number] if drawn is None else drawn)
-            other = len(ids[0])
-        return ids

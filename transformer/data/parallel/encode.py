@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,23 +24,25 @@ from transformer.data.encode import (
 )
 from transformer.data.pairs import Pair
 from transformer.data.parallel.held_out_checks import HeldOutReport
+from transformer.data.parallel.modifiers import Augmentation, augmentation_of
+from transformer.data.parallel.sampler import (
+    DRAWN,
+    PLANNED_DRAWS,
+    SIDES,
+    PairSampler,
+    is_sampled,
+    make_sampler,
+)
 from transformer.data.parallel.trained_on import Earlier
 from transformer.data.parallel.training import TrainingPairs, clean
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Ids, Tokenizer
-from transformer.data.tokenizer.sampling import (
-    SampledTexts,
-    Sampler,
-    cache_key,
-    make_samplers,
-    sampled_texts,
-)
+from transformer.data.tokenizer.sampling import cache_key, make_generator
 from transformer.data.tokenizer.symbols import warn_of_tags
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
 TAGS_SHOWN = 20_000  # pairs that show whether there are tags
-SIDES = ("source", "target")
 
 
 class TrainingText(NamedTuple):
@@ -75,7 +77,8 @@ class Corpus:
       lost: the unknown words or characters.
       held_out: the reports on the other splits.
       hashes: of the pairs before limits in tokens drop some, see `pair_hash`.
-      samplers: of source and target, whose segmentations are drawn; None of a side that has one.
+      sampler: draws what is read of each pair; None if it is always the same.
+      modified: by modifier, the fraction of the pairs that it changes.
       arrays_digest: see `Encoded`.
     """
 
@@ -88,7 +91,8 @@ class Corpus:
     lost: Lost
     held_out: Mapping[str, HeldOutReport]
     hashes: UInt64[np.ndarray, "pairs"]
-    samplers: tuple[Sampler | None, ...] = (None, None)
+    sampler: PairSampler | None = None
+    modified: Mapping[str, float] = dataclasses.field(default_factory=dict)
     arrays_digest: str = ""
 
     @property
@@ -191,10 +195,15 @@ def encode_corpora(
     warn_of_tags(itertools.islice(pairs, TAGS_SHOWN), (*settings.symbols, *symbols))
     count = sum(corpus.report.kept for corpus in corpora)
     both: list[tuple[int, ...]] = [(0, 1)] if settings.joint else [(0,), (1,)]
+    longest = max(corpus.max_tokens for corpus in corpora)
+    augmentation = augmentation_of(data, (*settings.symbols, *symbols))
+    # Capitals and names get subwords of their own.
+    modified = augmentation.fractions if augmentation else {}
+    shown = Restartable(lambda: _modified(pairs, augmentation)) if augmentation else pairs
     texts = [
         TokenizerText(
-            _sentences(pairs, sides),
-            "".join(fingerprints[side] for side in sides),
+            _sentences(shown, sides),
+            "".join((*(fingerprints[side] for side in sides), *map(str, modified.items()))),
             count * len(sides),
             tuple(side == 0 for side in sides),
             folder and _file(folder, name),
@@ -205,15 +214,17 @@ def encode_corpora(
     ]
 
     def encode(tokenizers: Sequence[Tokenizer], partial: Path) -> Encoded:
-        builder = EncodedBuilder(partial, source=tokenizers[0], target=tokenizers[-1])
-        sampled = sampled_texts(SIDES, settings, tokenizers, partial)
-        dropped = [_encode(builder, sampled, corpus, tokenizers) for corpus in corpora]
-        arrays = {k: array for texts in sampled.values() for k, array in texts.arrays().items()}
-        return builder.build(arrays, dropped=dropped)
+        sides = dict(zip(SIDES, (tokenizers[0], tokenizers[-1]), strict=True))
+        builder = EncodedBuilder(partial, is_sampled(settings, augmentation), **sides)
+        dropped = [_encode(builder, corpus, tokenizers) for corpus in corpora]
+        plain = builder.build()
+        sampler = make_sampler(plain, settings, tokenizers, augmentation, longest)
+        drawn, changes = sampler.plan() if sampler else (None, {})
+        arrays = {} if drawn is None else {DRAWN: drawn}
+        return builder.build(arrays, dropped=dropped, modified=changes)
 
     limits = [n for c in corpora for n in (c.report.kept, c.max_tokens, c.max_token_ratio)]
-    longest = max(corpus.max_tokens for corpus in corpora)
-    key = ("pairs", *fingerprints, *limits, *cache_key(settings))
+    key = ("pairs", *fingerprints, *limits, *cache_key(settings), *modified.items())
     tokenizers, encoded = prepare(texts, encode, key, data, settings)
     reports = tuple(
         corpus.report.without(**own)
@@ -222,6 +233,7 @@ def encode_corpora(
     for report in reports:
         check_kept(report)
     source, target = map(encoded.store, SIDES)
+    counts, draws = encoded.notes["modified"], PLANNED_DRAWS * len(source)
     return Corpus(
         source,
         target,
@@ -232,7 +244,8 @@ def encode_corpora(
         encoded.lost,
         {split: report for corpus in corpora for split, report in corpus.held_out.items()},
         np.concatenate([corpus.hashes for corpus in corpora]),
-        make_samplers(encoded.arrays, SIDES, (source, target), settings, tokenizers, longest),
+        make_sampler(encoded, settings, tokenizers, augmentation, longest),
+        {name: counts.get(name, 0) / draws for name in modified},
         encoded.arrays_digest,
     )
 
@@ -258,9 +271,16 @@ def _side(pair: Pair, side: int) -> str:
     return (pair.source, pair.target)[side]
 
 
+def _modified(pairs: Iterable[Pair], augmentation: Augmentation) -> Iterator[Pair]:
+    """The pairs as some are modified, but for those that would be joined, for the tokenizers."""
+    for number, pair in enumerate(pairs):
+        random = make_generator("tokenizer", number)
+        name = augmentation.choose(random)
+        yield augmentation.modify(name, [pair], random) if name else pair
+
+
 def _encode(
     builder: EncodedBuilder,
-    sampled: Mapping[str, SampledTexts],
     corpus: TrainingText,
     tokenizers: Sequence[Tokenizer],
 ) -> dict[str, int]:
@@ -284,8 +304,6 @@ def _encode(
         for side, name in enumerate(SIDES):
             texts = [_side(pair, side) for pair, _ in kept]
             builder.add(name, [ids[side] for _, ids in kept], texts)
-            if name in sampled:
-                sampled[name].add(texts)
     return {"too_many_tokens": too_long, "token_ratio": unbalanced}
 
 

@@ -1,0 +1,263 @@
+"""Modifications of training pairs, so that a translator reads what its training text lacks.
+
+Sentences in capitals, typing errors, several sentences in a line, and names that no pair has.
+
+Source: OpusTrainer, Bogoychev et al. 2023.
+"""
+
+import dataclasses
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from ml_collections import ConfigDict
+
+from transformer.data.characters import join_texts
+from transformer.data.pairs import Pair
+from transformer.errors import UserError
+
+TYPO_RATE = 0.1  # words of a source that have one
+NO_ACCENTS = 0.25  # of the sources with typing errors: they lose their accents instead
+ACCENTS = 200  # the smallest combining class of marks that people leave out; vowel signs have less
+ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string is all there is, or a word's place
+WORD = re.compile(r"[^\W\d_]{4,}")  # long enough for a typing error
+INITIAL = re.compile(r"(?<![\w'’])\w")
+FINAL = re.compile(r"(?<=\w)(\s*[.!?…。！？।۔؟։]+)$")
+OPENING = re.compile("^[¿¡](?!.*[¿¡])")
+COPY = re.compile(r"(?<![\w.,-])(?:\d{2,}|[^\W\d_a-z]\w{2,})(?![\w-]|[.,]\d)")  # numbers and names
+# Parts of syllables, separated by blanks.
+ONSETS = "b c d f g h j k l m n p r s t v w z br ch dr fr gr kr pr sh st tr ł š ñ ç"
+VOWELS = "a e i o u a e i o u y ai ei ou á é í ó ú ã ö ü å"
+CODAS = "  n r s l m ck nd z"
+# Where a copied string stands if no word of both sides gives its place: {0} in a text {1}, {2} with
+# its final punctuation.
+FRAMES = ("{0}: {1}{2}", "{0} {1}{2}", "{0} - {1}{2}", "{1} {0}{2}", "{1}{2} {0}", "{1} ({0}){2}")
+
+Modifier = Callable[[Sequence[Pair], Random], Pair | None]
+
+
+def capitals(pairs: Sequence[Pair], _: Random) -> Pair:
+    """Returns the pair in capitals."""
+    return _of_both(pairs[0], str.upper)
+
+
+def title(pairs: Sequence[Pair], _: Random) -> Pair:
+    """Returns the pair with a capital at the start of each word."""
+    return _of_both(pairs[0], lambda text: INITIAL.sub(lambda match: match[0].upper(), text))
+
+
+def typos(pairs: Sequence[Pair], random: Random, rate: float = TYPO_RATE) -> Pair:
+    """Returns the pair with typing errors in the source, or with a source without accents.
+
+    Args:
+      rate: probability that a word has an error; one word at least has.
+    """
+    source = pairs[0].source
+    if random.random() < NO_ACCENTS and (plain := _without_accents(source)) != source:
+        return pairs[0]._replace(source=plain)
+    words = list(WORD.finditer(source))
+    chosen = {match.start() for match in words if random.random() < rate}
+    if words and not chosen:
+        chosen = {random.choice(words).start()}
+
+    def misspell(match: re.Match[str]) -> str:
+        return _misspell(match[0], random) if match.start() in chosen else match[0]
+
+    return pairs[0]._replace(source=WORD.sub(misspell, source))
+
+
+def punctuation(pairs: Sequence[Pair], _: Random) -> Pair | None:
+    """Returns the pair without final punctuation; None if a side has none."""
+    plain = _of_both(pairs[0], lambda text: OPENING.sub("", FINAL.sub("", text)))
+    return None if {*plain} & {*pairs[0]} - {None} else plain
+
+
+def joined(pairs: Sequence[Pair], random: Random) -> Pair | None:
+    """Returns the pair and the next one or two in one line; None if there is no next."""
+    parts = pairs[: random.choice((2, 2, 3))]
+    source = functools.reduce(join_texts, [pair.source for pair in parts])
+    target = functools.reduce(join_texts, [pair.target for pair in parts])
+    return Pair(source, target) if len(parts) > 1 else None
+
+
+def copied(
+    pairs: Sequence[Pair], random: Random, make: Callable[[Random], str] | None = None
+) -> Pair:
+    """Returns the pair with a string that is the same on both sides.
+
+    It stands for a number or a name that both sides have once, or next to the text.
+
+    Args:
+      make: draws the string; None for a name, number, address, code, placeholder or emoji.
+    """
+    source, target = pairs[0].source, pairs[0].target
+    shared = sorted(
+        word
+        for word in {*COPY.findall(source)} & {*COPY.findall(target)}
+        if source.count(word) == target.count(word) == 1
+    )
+    if random.random() < ALONE and make is None:
+        return Pair(string := draw_string(random), string)
+    if shared and random.random() < ALIGNED:
+        word = random.choice(shared)
+        string = (make or (draw_number if word.isdigit() else draw_name))(random)
+        return _of_both(pairs[0], lambda text: text.replace(word, string))
+    string, frame = (make or draw_string)(random), random.choice(FRAMES)
+
+    def put(text: str) -> str:
+        plain = FINAL.sub("", text)
+        return frame.format(string, plain, text[len(plain) :])
+
+    return _of_both(pairs[0], put)
+
+
+def _of_both(pair: Pair, change: Callable[[str], str]) -> Pair:
+    return Pair(change(pair.source), change(pair.target))
+
+
+MODIFIERS: Mapping[str, Modifier] = {
+    "capitals": capitals,
+    "title": title,
+    "typos": typos,
+    "punctuation": punctuation,
+    "joined": joined,
+    "copied": copied,
+}
+MAX_PAIRS = 3  # that a modifier reads
+PRIVATE = 0xE000  # the first character for private use, which stands for a symbol
+TAGS = re.compile("^[\ue000-\uf8ff ]+(?=.)")
+
+
+def draw_name(random: Random) -> str:
+    """Returns one or two words that look like names, and are hardly any."""
+    words = (
+        "".join(
+            random.choice(letters.split(" "))
+            for letters in (ONSETS, VOWELS) * random.choice((1, 2, 2, 3)) + (CODAS,)
+        )
+        for _ in range(random.choice((1, 1, 2)))
+    )
+    return " ".join(word.capitalize() for word in words)
+
+
+def draw_number(random: Random) -> str:
+    """Returns a number of two to five digits."""
+    return str(random.randrange(10, 10 ** random.randrange(2, 6)))
+
+
+def draw_string(random: Random) -> str:
+    """Returns a name, number, address, code, placeholder or emoji."""
+    word, number = draw_name(random).split()[0].lower(), draw_number(random)
+    plain = _without_accents(word)
+    kinds = (
+        lambda: draw_name(random),
+        lambda: draw_name(random),
+        lambda: number,
+        lambda: f"{number}{random.choice('.:-/')}{draw_number(random)}",
+        lambda: f"www.{plain}.{random.choice(('com', 'org', 'net'))}/{number}",
+        lambda: f"{plain}@{_without_accents(draw_name(random).split()[0].lower())}.com",
+        lambda: f"{plain.upper()[:3]}-{number}",
+        lambda: random.choice(("{%s}", "<%s>", "%%(%s)s", "[%s]")) % plain,
+        lambda: chr(random.choice((0x1F300, 0x1F400, 0x1F600)) + random.randrange(0x40)),
+    )
+    return random.choice(kinds)()
+
+
+def _misspell(word: str, random: Random) -> str:
+    """A word with two letters swapped, one left out, doubled or replaced by another of them."""
+    place = random.randrange(len(word) - 1)
+    a, b = word[place], word[place + 1]
+    edits = (b + a, b, a + a + b, random.choice(word) + b)
+    return word[:place] + random.choice(edits) + word[place + 2 :]
+
+
+def _without_accents(text: str) -> str:
+    marks = unicodedata.normalize("NFD", text)
+    plain = "".join(character for character in marks if unicodedata.combining(character) < ACCENTS)
+    return unicodedata.normalize("NFC", plain)
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """Modifies a part of the training pairs.
+
+    Attributes:
+      fractions: of the pairs, by modifier; the rest stays as it is.
+      symbols: strings that no modifier changes. Those at the start of a source, as tags are, stay
+        there.
+    """
+
+    fractions: Mapping[str, float]
+    symbols: tuple[str, ...] = ()
+
+    def choose(self, random: Random) -> str:
+        """Returns the name of the modifier of a pair, '' for none."""
+        level = random.random()
+        for name, fraction in self.fractions.items():
+            level -= fraction
+            if level < 0:
+                return name
+        return ""
+
+    def modify(self, name: str, pairs: Sequence[Pair], random: Random) -> Pair:
+        """Returns what a modifier makes of the first of some pairs, see `modify`."""
+        return modify(MODIFIERS[name], pairs, random, self.symbols)
+
+
+def modify(
+    modifier: Modifier, pairs: Sequence[Pair], random: Random, symbols: Sequence[str] = ()
+) -> Pair:
+    """Returns what a modifier makes of the first of some pairs; the pair itself if it cannot.
+
+    Args:
+      pairs: the one to modify, and the next ones.
+      symbols: see `Augmentation`.
+    """
+    # A character for private use has no capital, and is neither a letter nor a blank.
+    codes = {symbol: chr(PRIVATE + i) for i, symbol in enumerate(sorted(symbols, key=len)[::-1])}
+    coded = [_of_both(pair, lambda text: _replace(text, codes)) for pair in pairs]
+    plain = [TAGS.sub("", pair.source) for pair in coded]
+    starts = [pair.source[: -len(rest)] for pair, rest in zip(coded, plain, strict=True)]
+    texts = [
+        pair._replace(source=rest)
+        for pair, rest, start in zip(coded, plain, starts, strict=True)
+        if start == starts[0]
+    ]
+    if (changed := modifier(texts, random)) is None:
+        return pairs[0]
+    back = {code: symbol for symbol, code in codes.items()}
+    whole = changed._replace(source=starts[0] + changed.source)
+    return _of_both(whole, lambda text: _replace(text, back))
+
+
+def _replace(text: str, strings: Mapping[str, str]) -> str:
+    return functools.reduce(lambda text, item: text.replace(*item), strings.items(), text)
+
+
+def augmentation_of(data: ConfigDict, symbols: Sequence[str]) -> Augmentation | None:
+    """Returns what `config.data` says; None if it modifies no pair."""
+    fractions = {name: data[f"augment_{name}"] for name in MODIFIERS}
+    positive = {name: fraction for name, fraction in fractions.items() if fraction}
+    return Augmentation(positive, tuple(symbols)) if positive else None
+
+
+def check_augmentation(data: ConfigDict, task: str) -> None:
+    """Checks the keys `data.augment_*`, each of which is a fraction.
+
+    Raises:
+      UserError: they add to more than one, or the task has no pairs.
+    """
+    keys = {f"data.augment_{name}": data[f"augment_{name}"] for name in MODIFIERS}
+    set_keys = [f"{key}={fraction:g}" for key, fraction in keys.items() if fraction]
+    if (total := sum(keys.values())) > 1 + 1e-9:
+        raise UserError(
+            f"{' '.join(set_keys)} add to {total:g}: lower them to a sum of at most 1, since a "
+            "pair is modified in one way"
+        )
+    if set_keys and task != "translation":
+        raise UserError(
+            f"{set_keys[0]} modifies sentence pairs, and config.task={task} has none: set "
+            f"config.{set_keys[0].partition('=')[0]}=0"
+        )

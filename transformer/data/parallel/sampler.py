@@ -1,0 +1,132 @@
+"""What a batch reads of a training pair is drawn when the batch is made."""
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import numpy as np
+from jaxtyping import Int
+from ml_collections import ConfigDict
+
+from transformer.data.encode import Encoded
+from transformer.data.pairs import Pair
+from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation
+from transformer.data.token_store import TextStore, TokenStore
+from transformer.data.tokenizer import Ids, Tokenizer
+from transformer.data.tokenizer.sampling import cache_key, make_generator, strengths_of
+
+PLANNED_DRAWS = 4  # of each pair when it is encoded, by which epochs in turn choose its batch
+TRIES = 4  # draws of a pair in search of a length of its batch, before the planned draw is taken
+SIDES = ("source", "target")
+DRAWN = "drawn"  # the name of the array of their lengths
+
+
+@dataclasses.dataclass(frozen=True)
+class PairSampler:
+    """Draws a modification of a training pair and a segmentation of each side.
+
+    Draws are a function of their generator and of the texts alone, in every process and thread.
+
+    Attributes:
+      texts: of source and target, canonical.
+      tokens: the deterministic segmentation of each side.
+      tokenizers: of source and target.
+      strengths: of the draws of each side's segmentations, see `strength_of`; 0 for none.
+      augmentation: how pairs are modified; None for not.
+      max_tokens: of a side of a draw, with its end; in place of a longer one, the pair is read as
+        it is.
+      drawn: lengths of the sides of `PLANNED_DRAWS` draws of each pair, in tokens.
+    """
+
+    texts: tuple[TextStore, TextStore]
+    tokens: tuple[TokenStore, TokenStore]
+    tokenizers: tuple[Tokenizer, Tokenizer]
+    strengths: tuple[float, float]
+    augmentation: Augmentation | None
+    max_tokens: int
+    drawn: Int[np.ndarray, "2 draws pairs"] | None = None
+
+    def draw(self, number: int, epoch: int, random: Random, lengths: range) -> Sequence[Ids]:
+        """Returns the tokens of source and target of a draw of a pair, without ends.
+
+        After `TRIES` others, it is the planned draw.
+
+        Args:
+          epoch: which has a planned draw of one of these lengths.
+          lengths: of the longer side, in tokens.
+        """
+        for _ in range(TRIES):
+            ids = self._draw(number, random)[1]
+            if max(map(len, ids)) in lengths:
+                return ids
+        return self._draw(number, self._planned(number, epoch % PLANNED_DRAWS))[1]
+
+    def plan(self) -> tuple[Int[np.ndarray, "2 draws pairs"], Mapping[str, int]]:
+        """Returns `drawn`, and how many of the draws each modifier changed."""
+        count = len(self.tokens[0])
+        drawn = np.zeros((2, PLANNED_DRAWS, count), np.int32)
+        changes: collections.Counter[str] = collections.Counter()
+        for number in range(count):
+            for i in range(PLANNED_DRAWS):
+                name, ids = self._draw(number, self._planned(number, i))
+                drawn[:, i, number] = [*map(len, ids)]
+                changes[name] += 1
+        return drawn, changes
+
+    @staticmethod
+    def _planned(number: int, draw: int) -> Random:
+        return make_generator("pair", number, draw)
+
+    def _draw(self, number: int, random: Random) -> tuple[str, Sequence[Ids]]:
+        """The name of the modifier, '' for none, and the tokens of both sides."""
+        name, sides = self.augmentation.choose(random) if self.augmentation else "", None
+        if name and self.augmentation:
+            numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
+            pairs = [Pair(self.texts[0][i], self.texts[1][i]) for i in numbers]
+            pair = self.augmentation.modify(name, pairs, random)
+            name, sides = (name, (pair.source, pair.target)) if pair != pairs[0] else ("", None)
+        ids = []
+        for side, tokenizer in enumerate(self.tokenizers):
+            if strength := self.strengths[side]:
+                text = tokenizer.normalize(sides[side] if sides else self.texts[side][number])
+                ids.append(tokenizer.sample(text, strength, random.random))
+            else:
+                plain = self.tokens[side][number]
+                ids.append(tokenizer.encode([sides[side]])[0] if sides else plain)
+        if max(map(len, ids)) < self.max_tokens:
+            return name, ids
+        return "", [tokens[number] for tokens in self.tokens]
+
+
+def make_sampler(
+    encoded: Encoded,
+    settings: ConfigDict,
+    tokenizers: Sequence[Tokenizer],
+    augmentation: Augmentation | None,
+    max_tokens: int,
+) -> PairSampler | None:
+    """Returns the sampler of an encoded corpus; None if each pair is always read the same way.
+
+    Args:
+      encoded: with the stores of tokens and, if pairs are drawn, of texts.
+      settings: `config.tokenizer`.
+      tokenizers: of source and target.
+      augmentation, max_tokens: see `PairSampler`.
+    """
+    if not is_sampled(settings, augmentation):
+        return None
+    return PairSampler(
+        (encoded.text("source"), encoded.text("target")),
+        (encoded.store("source"), encoded.store("target")),
+        (tokenizers[0], tokenizers[-1]),
+        strengths_of(settings, tokenizers),
+        augmentation,
+        max_tokens,
+        encoded.arrays.get(DRAWN),
+    )
+
+
+def is_sampled(settings: ConfigDict, augmentation: Augmentation | None) -> bool:
+    """Returns whether pairs are drawn, given `config.tokenizer`."""
+    return bool(augmentation or cache_key(settings))
