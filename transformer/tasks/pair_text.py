@@ -12,7 +12,6 @@ from transformer.data.holdout import splits_held_out
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import Corpus, preview
-from transformer.data.parallel.sampler import PLANNED_DRAWS
 from transformer.inference.segments import measure_lines, source_language
 
 PREVIEW = 3  # training pairs
@@ -127,7 +126,7 @@ def _sampling(corpus: Corpus) -> list[str]:
     if corpus.sampler is None or corpus.sampler.drawn is None:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
-    growth = corpus.sampler.drawn.sum() / PLANNED_DRAWS / tokens
+    growth = corpus.sampler.drawn.sum() / corpus.sampler.planned_draws / tokens
     changes = ", ".join(f"{fraction:.1%} {name}" for name, fraction in corpus.modified.items())
     return [
         f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"

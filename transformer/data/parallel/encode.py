@@ -27,7 +27,6 @@ from transformer.data.parallel.held_out_checks import HeldOutReport
 from transformer.data.parallel.modifiers import Augmentation, augmentation_of
 from transformer.data.parallel.sampler import (
     DRAWN,
-    PLANNED_DRAWS,
     SIDES,
     PairSampler,
     is_sampled,
@@ -233,7 +232,6 @@ def encode_corpora(
     for report in reports:
         check_kept(report)
     source, target = map(encoded.store, SIDES)
-    counts, draws = encoded.notes["modified"], PLANNED_DRAWS * len(source)
     return Corpus(
         source,
         target,
@@ -245,7 +243,7 @@ def encode_corpora(
         {split: report for corpus in corpora for split, report in corpus.held_out.items()},
         np.concatenate([corpus.hashes for corpus in corpora]),
         make_sampler(encoded, settings, tokenizers, augmentation, longest),
-        {name: counts.get(name, 0) / draws for name in modified},
+        {name: encoded.notes["modified"].get(name, 0.0) for name in modified},
         encoded.arrays_digest,
     )
 

@@ -16,7 +16,9 @@ from transformer.data.token_store import TextStore, TokenStore
 from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.data.tokenizer.sampling import cache_key, make_generator, strengths_of
 
-PLANNED_DRAWS = 4  # of each pair when it is encoded, by which epochs in turn choose its batch
+# Draws of each pair when it is encoded, by which epochs in turn choose its batch: of segmentations,
+# and of modifications, whose lengths differ more.
+PLANNED_SEGMENTATIONS, PLANNED_MODIFICATIONS = 2, 4
 TRIES = 4  # draws of a pair in search of a length of its batch, before the planned draw is taken
 SIDES = ("source", "target")
 DRAWN = "drawn"  # the name of the array of their lengths
@@ -36,7 +38,7 @@ class PairSampler:
       augmentation: how pairs are modified; None for not.
       max_tokens: of a side of a draw, with its end; in place of a longer one, the pair is read as
         it is.
-      drawn: lengths of the sides of `PLANNED_DRAWS` draws of each pair, in tokens.
+      drawn: lengths of the sides of the planned draws of each pair, in tokens.
     """
 
     texts: tuple[TextStore, TextStore]
@@ -60,19 +62,24 @@ class PairSampler:
             ids = self._draw(number, random)[1]
             if max(map(len, ids)) in lengths:
                 return ids
-        return self._draw(number, self._planned(number, epoch % PLANNED_DRAWS))[1]
+        return self._draw(number, self._planned(number, epoch % self.planned_draws))[1]
 
-    def plan(self) -> tuple[Int[np.ndarray, "2 draws pairs"], Mapping[str, int]]:
-        """Returns `drawn`, and how many of the draws each modifier changed."""
+    @property
+    def planned_draws(self) -> int:
+        """Planned draws of each pair."""
+        return PLANNED_MODIFICATIONS if self.augmentation else PLANNED_SEGMENTATIONS
+
+    def plan(self) -> tuple[Int[np.ndarray, "2 draws pairs"], Mapping[str, float]]:
+        """Returns `drawn`, and the fraction of these draws that each modifier changed."""
         count = len(self.tokens[0])
-        drawn = np.zeros((2, PLANNED_DRAWS, count), np.int32)
+        drawn = np.zeros((2, self.planned_draws, count), np.int32)
         changes: collections.Counter[str] = collections.Counter()
         for number in range(count):
-            for i in range(PLANNED_DRAWS):
+            for i in range(self.planned_draws):
                 name, ids = self._draw(number, self._planned(number, i))
                 drawn[:, i, number] = [*map(len, ids)]
                 changes[name] += 1
-        return drawn, changes
+        return drawn, {name: n / max(1, drawn[0].size) for name, n in changes.items() if name}
 
     @staticmethod
     def _planned(number: int, draw: int) -> Random:

@@ -73,6 +73,8 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without begin or end."""
+        if len(texts) == 1:  # for lists sentencepiece starts threads, which take ten times as long
+            return [self._processor.encode(self._canonical(texts[0]))]
         return self._processor.encode([*map(self._canonical, texts)])
 
     def normalize(self, text: str) -> str:
