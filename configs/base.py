@@ -198,9 +198,9 @@ def _add_rows(data: ConfigDict) -> None:
 
 
 def _add_augmentation(data: ConfigDict) -> None:
-    """Adds the fractions of the training pairs that are modified, each in one way.
+    """Adds the fractions of the training pairs that a batch modifies, each pair in one way.
 
-    Batches draw them anew; see transformer/data/parallel/modifiers.py.
+    See transformer/data/parallel/modifiers.py. The tokenizer is trained on modified pairs, too.
     """
     data.augment_capitals = 0.0  # both sides in capitals
     data.augment_title = 0.0  # both sides with a capital at the start of each word

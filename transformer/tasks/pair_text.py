@@ -36,7 +36,7 @@ def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) 
         + (" (the same)" if config.tokenizer.joint else "")
         + _symbols(corpus),
         *corpus.lost.describe(),
-        *_sampling(corpus),
+        *describe_draws(corpus),
         f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
         f"shapes {shapes}",
     ]
@@ -121,8 +121,8 @@ def _symbols(corpus: Corpus) -> str:
     return f"; symbols: {listed(map(repr, symbols))}" if symbols else ""
 
 
-def _sampling(corpus: Corpus) -> list[str]:
-    """Lines on what is drawn of each pair, none if it is always the same."""
+def describe_draws(corpus: Corpus) -> list[str]:
+    """Returns lines on what is drawn of each pair; none if it is always the same."""
     if corpus.sampler is None or corpus.sampler.drawn is None:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))

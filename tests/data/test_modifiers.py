@@ -1,0 +1,277 @@
+"""Modified pairs are what a translator should read as well, and batches of them are reproducible."""
+
+import collections
+import random
+import subprocess
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+
+from configs import base
+from transformer.config import check
+from transformer.data.pairs import Pair
+from transformer.data.parallel.batches import BatchPlan
+from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.parallel.modifiers import (
+    MODIFIERS,
+    Augmentation,
+    copied,
+    draw_name,
+    modify,
+    typos,
+)
+from transformer.data.tokenizer import PAD_ID
+from transformer.errors import UserError
+from transformer.tasks import pair_text
+
+HOUSES = Pair("Where are the 17 houses of Vera, in Łódź?", "¿Dónde están las 17 casas de Vera?")
+RAIN = Pair("It is raining.", "Está lloviendo.")
+CHINESE = Pair("他在看书。", "彼は本を読む。")
+NOUNS = "dog cat house street river window garden teacher doctor friend".split()
+PAIRS = [
+    Pair(f"The {a} sees {number} {b}s near Vera.", f"Der {a} sieht {number} {b}s bei Vera.")
+    for number, (a, b) in enumerate(((a, b) for a in NOUNS for b in NOUNS), 20)
+]
+ALL = {name: 0.15 for name in MODIFIERS}
+
+
+def draws(name, pairs, count=300, symbols=()):
+    rng = random.Random(7)
+    return [modify(MODIFIERS[name], pairs, rng, symbols) for _ in range(count)]
+
+
+# -- each modifier
+
+
+@pytest.mark.parametrize(
+    ("name", "pair", "source", "target"),
+    [
+        ("capitals", RAIN, "IT IS RAINING.", "ESTÁ LLOVIENDO."),
+        ("capitals", Pair("die Straße", "улица"), "DIE STRASSE", "УЛИЦА"),
+        ("title", RAIN, "It Is Raining.", "Está Lloviendo."),
+        ("title", Pair("don't go (now)", "vas-y"), "Don't Go (Now)", "Vas-Y"),
+        ("punctuation", RAIN, "It is raining", "Está lloviendo"),
+        (
+            "punctuation",
+            HOUSES,
+            "Where are the 17 houses of Vera, in Łódź",
+            "Dónde están las 17 casas de Vera",
+        ),
+        ("punctuation", CHINESE, "他在看书", "彼は本を読む"),
+        ("punctuation", Pair("It rains", "Llueve."), "It rains", "Llueve."),
+        ("capitals", CHINESE, *CHINESE[:2]),
+        ("joined", RAIN, *RAIN[:2]),
+    ],
+)
+def test_a_modifier_changes_both_sides_or_none(name, pair, source, target):
+    assert draws(name, [pair], 3) == [Pair(source, target)] * 3
+
+
+def test_two_or_three_neighbours_are_joined_with_a_blank_if_their_script_has_one():
+    two, three = sorted(set(draws("joined", [RAIN, HOUSES, RAIN])), key=lambda p: len(p.source))
+    assert two == Pair(f"{RAIN.source} {HOUSES.source}", f"{RAIN.target} {HOUSES.target}")
+    assert three == Pair(f"{two.source} {RAIN.source}", f"{two.target} {RAIN.target}")
+    assert draws("joined", [CHINESE, CHINESE], 1)[0] == Pair(*(side * 2 for side in CHINESE[:2]))
+
+
+def test_typing_errors_are_in_the_source_alone_and_in_as_many_words_as_asked():
+    source = " ".join(NOUNS * 20)
+    pair, rng = Pair(source, "target"), random.Random(1)
+    for rate in (0.05, 0.5):
+        fractions = []
+        for _ in range(30):
+            changed = typos([pair], rng, rate)
+            words = list(zip(source.split(), changed.source.split(), strict=True))
+            fractions.append(np.mean([a != b for a, b in words]))
+            assert changed.target == "target"
+            assert all(b[0] in a and abs(len(a) - len(b)) <= 1 for a, b in words)
+        # A letter of a word may be replaced by itself, and short words have no errors.
+        long = np.mean([len(word) > 3 for word in NOUNS])
+        assert 0.8 * rate * long < np.mean(fractions) < 1.1 * rate * long
+
+
+def test_accents_are_dropped_but_no_vowel_signs():
+    accents = [pair.source for pair in draws("typos", [Pair("Él está así, mañana", "x")])]
+    assert "El esta asi, manana" in accents
+    hindi = "वह किताब पढ़ता है"
+    assert {len(pair.source) for pair in draws("typos", [Pair(hindi, "x")])} <= {len(hindi)}
+    assert all(unicodedata.is_normalized("NFC", text) for text in accents)
+
+
+def test_a_copied_string_is_the_same_on_both_sides_and_new():
+    kinds = collections.Counter()
+    for pair in draws("copied", [HOUSES], 600):
+        if pair.source == pair.target:
+            kinds["alone"] += 1
+            continue
+        source = pair.source.replace("Where are the ", "").split()
+        target = pair.target.replace("¿Dónde están las ", "").split()
+        fresh = {*source} & {*target} - {"17", "Vera?", "Vera"}
+        kinds["other number"] += "17" not in pair.source and "17" not in pair.target
+        kinds["other name"] += "Vera" not in pair.source and "Vera" not in pair.target
+        kinds["next to the text"] += "17 houses of Vera" in pair.source and bool(fresh or source)
+        assert ("17" in pair.source) == ("17" in pair.target)
+        assert ("Vera" in pair.source) == ("Vera" in pair.target)
+    assert min(kinds.values()) > 50
+    assert len(kinds) == 4
+
+
+def test_a_name_goes_where_the_aligned_name_was():
+    rng = random.Random(2)
+    for _ in range(50):
+        pair = copied([Pair("I saw Vera.", "Vi a Vera.")], rng, lambda _: "Łukasz Żak")
+        assert pair.source.count("Łukasz Żak") == pair.target.count("Łukasz Żak") == 1
+    names = {draw_name(rng) for _ in range(2000)}
+    assert len(names) > 1500
+    assert all(name.replace(" ", "").isalpha() for name in names)
+
+
+@pytest.mark.parametrize("name", MODIFIERS)
+def test_symbols_stay_as_they_are_and_tags_stay_first(name):
+    symbols = ("<2es>", "{name}", "<b>", "</b>")
+    pairs = [
+        Pair(f"<2es> Does {{name}} read the <b>books</b> {i}?", f"¿Lee {{name}} los <b>l</b> {i}?")
+        for i in (11, 12)
+    ]
+    for pair in draws(name, pairs, symbols=symbols):
+        assert pair.source.startswith("<2es> ")
+        assert pair.source.count("<2es>") == 1
+        alone = name == "copied" and pair.source == f"<2es> {pair.target}"
+        assert alone or all(pair.source.count(s) == pair.target.count(s) > 0 for s in symbols[1:])
+
+
+def test_pairs_with_other_tags_are_not_joined():
+    pairs = [Pair("<2es> One.", "Uno."), Pair("<2de> Two.", "Zwei.")]
+    assert draws("joined", pairs, 20, ("<2es>", "<2de>")) == [pairs[0]] * 20
+
+
+def test_each_modifier_gets_its_fraction_of_the_pairs():
+    augmentation = Augmentation({"capitals": 0.1, "typos": 0.3})
+    rng = random.Random(0)
+    counts = collections.Counter(augmentation.choose(rng) for _ in range(20_000))
+    assert counts["capitals"] / 20_000 == pytest.approx(0.1, abs=0.01)
+    assert counts["typos"] / 20_000 == pytest.approx(0.3, abs=0.01)
+
+
+# -- batches
+
+
+def settings(folder, fractions, **changes):
+    config = base.get_config()
+    config.data.cache_dir = str(folder)
+    config.data.max_length_ratio = 100.0
+    config.tokenizer.vocab_size, config.tokenizer.byte_fallback = 420, True
+    for name, fraction in fractions.items():
+        config.data[f"augment_{name}"] = fraction
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def make_plan(folder, fractions=ALL, pairs=PAIRS, seed=5, **changes):
+    config = settings(folder, fractions, **changes)
+    corpus = prepare_corpus(pairs, config.data, config.tokenizer)
+    return corpus, BatchPlan(corpus.source, corpus.target, seed, 1024, 4, 2, sampler=corpus.sampler)
+
+
+def read(corpus, plan, epoch=0):
+    """The texts of each pair in an epoch."""
+    texts = {}
+    for i in range(epoch * plan.epoch_length, (epoch + 1) * plan.epoch_length):
+        batch = plan[i]
+        for number, source, labels in zip(plan.indices(i)[1], *batch[::2], strict=False):
+            sides = zip((corpus.source_tokenizer, corpus.target_tokenizer), (source, labels))
+            texts[number] = tuple(tokenizer.decode(ids[ids > PAD_ID]) for tokenizer, ids in sides)
+    return texts
+
+
+def digest(plan, numbers):
+    return [[array.tobytes() for array in plan[i]] for i in numbers]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_an_epoch_has_each_pair_once_in_the_form_that_its_modifier_gives(tmp_path, dropout):
+    corpus, plan = make_plan(tmp_path, **{"tokenizer.bpe_dropout": dropout})
+    epochs = [read(corpus, plan, epoch) for epoch in range(4)]
+    for texts in epochs:
+        assert sorted(texts) == list(range(len(PAIRS)))
+        as_they_are = np.mean([texts[i] == PAIRS[i][:2] for i in texts])
+        capitals = np.mean([source == source.upper() for source, _ in texts.values()])
+        joined = np.mean([source.count("The ") > 1 for source, _ in texts.values()])
+        assert as_they_are == pytest.approx(0.1, abs=0.12)
+        assert capitals == pytest.approx(0.15, abs=0.12)
+        assert joined == pytest.approx(0.15, abs=0.12)
+    assert np.mean([epochs[0][i] == epochs[1][i] for i in epochs[0]]) < 0.4
+
+
+def test_batches_are_a_function_of_seed_and_number(tmp_path):
+    (_, plan), (_, other) = make_plan(tmp_path), make_plan(tmp_path)
+    assert digest(plan, [29, 3, 17]) == digest(other, [29, 3, 17])
+    stream = other.start_at(11, 3)
+    for i in range(11, 16):
+        assert [array.tobytes() for array in next(stream)] == digest(plan, [i])[0]
+    assert digest(plan, [3]) != digest(make_plan(tmp_path, seed=6)[1], [3])
+    assert [a.shape for a in plan[3]] == [a.shape for a in make_plan(tmp_path, seed=6)[1][3]]
+
+
+def test_another_process_with_another_cache_draws_the_same(tmp_path):
+    code = (
+        'import sys; sys.path[:0] = ["tests/support", "tests/data", "tests", "."]; '
+        "import test_modifiers as t; print(t.digest(t.make_plan(sys.argv[1])[1], [0, 5]))"
+    )
+    run = [sys.executable, "-c", code, str(tmp_path / "other")]
+    theirs = subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+    assert theirs == str(digest(make_plan(tmp_path)[1], [0, 5]))
+
+
+def test_without_modifiers_batches_are_as_ever_and_no_text_is_kept(tmp_path):
+    corpus, plan = make_plan(tmp_path, {})
+    assert corpus.sampler is None
+    assert digest(plan, [3]) == digest(BatchPlan(corpus.source, corpus.target, 5, 1024, 4, 2), [3])
+    assert not [*tmp_path.rglob("*text*.npy")]
+
+
+def test_the_vocabulary_has_subwords_of_capitals(tmp_path):
+    def capitals(fractions):
+        tokenizer = make_plan(tmp_path, fractions)[0].source_tokenizer
+        pieces = tokenizer.pieces(range(4 + 256, tokenizer.vocab_size))
+        return sum(len(piece.strip("▁")) > 1 and piece.isupper() for piece in pieces)
+
+    assert capitals({}) == 0
+    assert capitals({"capitals": 0.3}) > 10
+
+
+def test_a_modifier_that_finds_nothing_to_change_is_named(tmp_path):
+    pairs = [Pair(chr(0x4E00 + i) * 4 + "。", chr(0x4F00 + i) * 4 + "。") for i in range(80)]
+    corpus, _ = make_plan(tmp_path, {"capitals": 0.2, "punctuation": 0.2}, pairs)
+    assert corpus.modified["capitals"] == 0
+    assert corpus.modified["punctuation"] == pytest.approx(0.2, abs=0.1)
+    lines = pair_text.describe_draws(corpus)
+    assert "0.0% capitals" in lines[0]
+    assert lines[1:] == ["data.augment_capitals changes no pair of this text: set it to 0"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"data.augment_typos": 1.2}, ["data.augment_typos=1.2", "from 0 to 1"]),
+        ({"data.augment_typos": -0.1}, ["data.augment_typos=-0.1", "from 0 to 1"]),
+        (
+            {"data.augment_typos": 0.6, "data.augment_title": 0.5},
+            ["data.augment_title=0.5 data.augment_typos=0.6 add to 1.1", "at most 1"],
+        ),
+        (
+            {"data.augment_joined": 0.1, "task": "language_model", "train.best_metric": "loss"},
+            ["data.augment_joined=0.1", "language_model has none", "config.data.augment_joined=0"],
+        ),
+    ],
+)
+def test_fractions_that_cannot_be_are_refused_in_one_line(changes, says):
+    config = base.get_config()
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(UserError) as error:
+        check(config)
+    message = str(error.value)
+    assert "\n" not in message
+    assert all(part in message for part in says), message
