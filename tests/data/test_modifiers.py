@@ -1,4 +1,4 @@
-"""Modified pairs are what a translator should read as well, and batches of them are reproducible."""
+"""Modified pairs are what a translator should read, too, and their batches are reproducible."""
 
 import collections
 import random
@@ -22,19 +22,18 @@ from transformer.data.parallel.modifiers import (
     modify,
     typos,
 )
-from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
 from transformer.tasks import pair_text
 
 HOUSES = Pair("Where are the 17 houses of Vera, in Łódź?", "¿Dónde están las 17 casas de Vera?")
 RAIN = Pair("It is raining.", "Está lloviendo.")
 CHINESE = Pair("他在看书。", "彼は本を読む。")
-NOUNS = "dog cat house street river window garden teacher doctor friend".split()
+NOUNS = ["dog", "cat", "house", "street", "river", "window", "garden", "teacher", "friend", "hall"]
 PAIRS = [
     Pair(f"The {a} sees {number} {b}s near Vera.", f"Der {a} sieht {number} {b}s bei Vera.")
     for number, (a, b) in enumerate(((a, b) for a in NOUNS for b in NOUNS), 20)
 ]
-ALL = {name: 0.15 for name in MODIFIERS}
+ALL = dict.fromkeys(MODIFIERS, 0.15)
 
 
 def draws(name, pairs, count=300, symbols=()):
@@ -148,11 +147,11 @@ def test_pairs_with_other_tags_are_not_joined():
 
 
 def test_each_modifier_gets_its_fraction_of_the_pairs():
-    augmentation = Augmentation({"capitals": 0.1, "typos": 0.3})
+    augmentation = Augmentation({"capitals": 0.1, "title": 0.3})
     rng = random.Random(0)
-    counts = collections.Counter(augmentation.choose(rng) for _ in range(20_000))
+    counts = collections.Counter(augmentation.draw(lambda: [RAIN], rng)[0] for _ in range(20_000))
     assert counts["capitals"] / 20_000 == pytest.approx(0.1, abs=0.01)
-    assert counts["typos"] / 20_000 == pytest.approx(0.3, abs=0.01)
+    assert counts["title"] / 20_000 == pytest.approx(0.3, abs=0.01)
 
 
 # -- batches
@@ -181,8 +180,10 @@ def read(corpus, plan, epoch=0):
     for i in range(epoch * plan.epoch_length, (epoch + 1) * plan.epoch_length):
         batch = plan[i]
         for number, source, labels in zip(plan.indices(i)[1], *batch[::2], strict=False):
-            sides = zip((corpus.source_tokenizer, corpus.target_tokenizer), (source, labels))
-            texts[number] = tuple(tokenizer.decode(ids[ids > PAD_ID]) for tokenizer, ids in sides)
+            texts[number] = (
+                corpus.source_tokenizer.decode(source),
+                corpus.target_tokenizer.decode(labels),
+            )
     return texts
 
 

@@ -26,10 +26,9 @@ from transformer.data.pairs import Pair
 from transformer.data.parallel.held_out_checks import HeldOutReport
 from transformer.data.parallel.modifiers import Augmentation, augmentation_of
 from transformer.data.parallel.sampler import (
-    DRAWN,
-    SIDES,
     PairSampler,
-    is_sampled,
+    add_draws,
+    is_drawn,
     make_sampler,
 )
 from transformer.data.parallel.trained_on import Earlier
@@ -41,6 +40,7 @@ from transformer.data.tokenizer.symbols import warn_of_tags
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
+SIDES = ("source", "target")
 TAGS_SHOWN = 20_000  # pairs that show whether there are tags
 
 
@@ -194,15 +194,13 @@ def encode_corpora(
     warn_of_tags(itertools.islice(pairs, TAGS_SHOWN), (*settings.symbols, *symbols))
     count = sum(corpus.report.kept for corpus in corpora)
     both: list[tuple[int, ...]] = [(0, 1)] if settings.joint else [(0,), (1,)]
-    longest = max(corpus.max_tokens for corpus in corpora)
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
-    # Capitals and names get subwords of their own.
-    modified = augmentation.fractions if augmentation else {}
-    shown = Restartable(lambda: _modified(pairs, augmentation)) if augmentation else pairs
+    fractions = augmentation.fractions.items()
+    drawing = settings, augmentation, max(corpus.max_tokens for corpus in corpora)
     texts = [
         TokenizerText(
-            _sentences(shown, sides),
-            "".join((*(fingerprints[side] for side in sides), *map(str, modified.items()))),
+            _sentences(Restartable(lambda: _modified(pairs, augmentation)), sides),
+            "".join((*(fingerprints[side] for side in sides), *map(str, fractions))),
             count * len(sides),
             tuple(side == 0 for side in sides),
             folder and _file(folder, name),
@@ -213,17 +211,13 @@ def encode_corpora(
     ]
 
     def encode(tokenizers: Sequence[Tokenizer], partial: Path) -> Encoded:
-        sides = dict(zip(SIDES, (tokenizers[0], tokenizers[-1]), strict=True))
-        builder = EncodedBuilder(partial, is_sampled(settings, augmentation), **sides)
+        texts = is_drawn(settings, augmentation)
+        builder = EncodedBuilder(partial, texts, source=tokenizers[0], target=tokenizers[-1])
         dropped = [_encode(builder, corpus, tokenizers) for corpus in corpora]
-        plain = builder.build()
-        sampler = make_sampler(plain, settings, tokenizers, augmentation, longest)
-        drawn, changes = sampler.plan() if sampler else (None, {})
-        arrays = {} if drawn is None else {DRAWN: drawn}
-        return builder.build(arrays, dropped=dropped, modified=changes)
+        return add_draws(builder.build(dropped=dropped), tokenizers, *drawing)
 
     limits = [n for c in corpora for n in (c.report.kept, c.max_tokens, c.max_token_ratio)]
-    key = ("pairs", *fingerprints, *limits, *cache_key(settings), *modified.items())
+    key = ("pairs", *fingerprints, *limits, *cache_key(settings), *fractions)
     tokenizers, encoded = prepare(texts, encode, key, data, settings)
     reports = tuple(
         corpus.report.without(**own)
@@ -231,19 +225,18 @@ def encode_corpora(
     )
     for report in reports:
         check_kept(report)
-    source, target = map(encoded.store, SIDES)
     return Corpus(
-        source,
-        target,
+        encoded.store("source"),
+        encoded.store("target"),
         tokenizers[0],
         tokenizers[-1],
         reports,
         encoded.unknown_fraction,
         encoded.lost,
-        {split: report for corpus in corpora for split, report in corpus.held_out.items()},
+        dict(itertools.chain(*(corpus.held_out.items() for corpus in corpora))),
         np.concatenate([corpus.hashes for corpus in corpora]),
-        make_sampler(encoded, settings, tokenizers, augmentation, longest),
-        {name: encoded.notes["modified"].get(name, 0.0) for name in modified},
+        make_sampler(encoded, tokenizers, *drawing),
+        encoded.notes.get("modified", {}),
         encoded.arrays_digest,
     )
 
@@ -270,11 +263,10 @@ def _side(pair: Pair, side: int) -> str:
 
 
 def _modified(pairs: Iterable[Pair], augmentation: Augmentation) -> Iterator[Pair]:
-    """The pairs as some are modified, but for those that would be joined, for the tokenizers."""
-    for number, pair in enumerate(pairs):
-        random = make_generator("tokenizer", number)
-        name = augmentation.choose(random)
-        yield augmentation.modify(name, [pair], random) if name else pair
+    """The pairs as tokenizers are trained on them, so that capitals and names get subwords."""
+    random = make_generator("tokenizer")
+    for pair in pairs:
+        yield augmentation.draw(lambda pair=pair: [pair], random)[1] or pair
 
 
 def _encode(

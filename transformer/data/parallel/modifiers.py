@@ -5,12 +5,12 @@ Sentences in capitals, typing errors, several sentences in a line, and names tha
 Source: OpusTrainer, Bogoychev et al. 2023.
 """
 
-import dataclasses
 import functools
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -149,20 +149,13 @@ def draw_number(random: Random) -> str:
 
 def draw_string(random: Random) -> str:
     """Returns a name, number, address, code, placeholder or emoji."""
-    word, number = draw_name(random).split()[0].lower(), draw_number(random)
-    plain = _without_accents(word)
-    kinds = (
-        lambda: draw_name(random),
-        lambda: draw_name(random),
-        lambda: number,
-        lambda: f"{number}{random.choice('.:-/')}{draw_number(random)}",
-        lambda: f"www.{plain}.{random.choice(('com', 'org', 'net'))}/{number}",
-        lambda: f"{plain}@{_without_accents(draw_name(random).split()[0].lower())}.com",
-        lambda: f"{plain.upper()[:3]}-{number}",
-        lambda: random.choice(("{%s}", "<%s>", "%%(%s)s", "[%s]")) % plain,
-        lambda: chr(random.choice((0x1F300, 0x1F400, 0x1F600)) + random.randrange(0x40)),
-    )
-    return random.choice(kinds)()
+    name, number = draw_name(random), draw_number(random)
+    word = _without_accents(name.split()[0]).lower()
+    emoji = chr(random.choice((0x1F300, 0x1F400, 0x1F600)) + random.randrange(0x40))
+    address, code = f"www.{word}.com/{number}", f"{word[:3].upper()}-{number}"
+    placeholder = random.choice(("{%s}", "<%s>", "%%(%s)s", "[%s]")) % word
+    time = f"{number}{random.choice('.:-/')}{draw_number(random)}"
+    return random.choice((name, name, number, time, address, code, placeholder, emoji))
 
 
 def _misspell(word: str, random: Random) -> str:
@@ -179,31 +172,31 @@ def _without_accents(text: str) -> str:
     return unicodedata.normalize("NFC", plain)
 
 
-@dataclasses.dataclass(frozen=True)
-class Augmentation:
+class Augmentation(NamedTuple):
     """Modifies a part of the training pairs.
 
     Attributes:
       fractions: of the pairs, by modifier; the rest stays as it is.
-      symbols: strings that no modifier changes. Those at the start of a source, as tags are, stay
-        there.
+      symbols: strings that no modifier changes, see `modify`.
     """
 
     fractions: Mapping[str, float]
-    symbols: tuple[str, ...] = ()
+    symbols: Sequence[str] = ()
 
-    def choose(self, random: Random) -> str:
-        """Returns the name of the modifier of a pair, '' for none."""
+    def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
+        """Returns a modifier and what it makes of a pair; '' and None if the pair stays.
+
+        Args:
+          pairs: returns the pair and the next ones.
+        """
         level = random.random()
         for name, fraction in self.fractions.items():
             level -= fraction
             if level < 0:
-                return name
-        return ""
-
-    def modify(self, name: str, pairs: Sequence[Pair], random: Random) -> Pair:
-        """Returns what a modifier makes of the first of some pairs, see `modify`."""
-        return modify(MODIFIERS[name], pairs, random, self.symbols)
+                texts = pairs()
+                pair = modify(MODIFIERS[name], texts, random, self.symbols)
+                return (name, pair) if pair != texts[0] else ("", None)
+        return "", None
 
 
 def modify(
@@ -213,22 +206,18 @@ def modify(
 
     Args:
       pairs: the one to modify, and the next ones.
-      symbols: see `Augmentation`.
+      symbols: strings that do not change. Those at the start of a source, as tags are, stay there.
     """
     # A character for private use has no capital, and is neither a letter nor a blank.
     codes = {symbol: chr(PRIVATE + i) for i, symbol in enumerate(sorted(symbols, key=len)[::-1])}
     coded = [_of_both(pair, lambda text: _replace(text, codes)) for pair in pairs]
-    plain = [TAGS.sub("", pair.source) for pair in coded]
-    starts = [pair.source[: -len(rest)] for pair, rest in zip(coded, plain, strict=True)]
-    texts = [
-        pair._replace(source=rest)
-        for pair, rest, start in zip(coded, plain, starts, strict=True)
-        if start == starts[0]
-    ]
-    if (changed := modifier(texts, random)) is None:
+    plain = [pair._replace(source=TAGS.sub("", pair.source)) for pair in coded]
+    tags = [a.source.removesuffix(b.source) for a, b in zip(coded, plain, strict=True)]
+    same = [pair for pair, tag in zip(plain, tags, strict=True) if tag == tags[0]]
+    if (changed := modifier(same, random)) is None:
         return pairs[0]
     back = {code: symbol for symbol, code in codes.items()}
-    whole = changed._replace(source=starts[0] + changed.source)
+    whole = changed._replace(source=tags[0] + changed.source)
     return _of_both(whole, lambda text: _replace(text, back))
 
 
@@ -236,11 +225,10 @@ def _replace(text: str, strings: Mapping[str, str]) -> str:
     return functools.reduce(lambda text, item: text.replace(*item), strings.items(), text)
 
 
-def augmentation_of(data: ConfigDict, symbols: Sequence[str]) -> Augmentation | None:
-    """Returns what `config.data` says; None if it modifies no pair."""
+def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentation:
+    """Returns what `config.data` says of the modifiers."""
     fractions = {name: data[f"augment_{name}"] for name in MODIFIERS}
-    positive = {name: fraction for name, fraction in fractions.items() if fraction}
-    return Augmentation(positive, tuple(symbols)) if positive else None
+    return Augmentation({name: part for name, part in fractions.items() if part}, symbols)
 
 
 def check_augmentation(data: ConfigDict, task: str) -> None:
@@ -249,15 +237,12 @@ def check_augmentation(data: ConfigDict, task: str) -> None:
     Raises:
       UserError: they add to more than one, or the task has no pairs.
     """
-    keys = {f"data.augment_{name}": data[f"augment_{name}"] for name in MODIFIERS}
-    set_keys = [f"{key}={fraction:g}" for key, fraction in keys.items() if fraction]
-    if (total := sum(keys.values())) > 1 + 1e-9:
+    fractions = augmentation_of(data).fractions
+    keys = [f"data.augment_{name}={fraction:g}" for name, fraction in fractions.items()]
+    if (total := sum(fractions.values())) > 1 + 1e-9:
+        raise UserError(f"{' '.join(keys)} add to {total:g}: lower them, to a sum of at most 1")
+    if keys and task != "translation":
         raise UserError(
-            f"{' '.join(set_keys)} add to {total:g}: lower them to a sum of at most 1, since a "
-            "pair is modified in one way"
-        )
-    if set_keys and task != "translation":
-        raise UserError(
-            f"{set_keys[0]} modifies sentence pairs, and config.task={task} has none: set "
-            f"config.{set_keys[0].partition('=')[0]}=0"
+            f"{keys[0]} modifies sentence pairs, and config.task={task} has none: set "
+            f"config.{keys[0].partition('=')[0]}=0"
         )

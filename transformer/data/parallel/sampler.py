@@ -4,6 +4,7 @@ import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -20,7 +21,6 @@ from transformer.data.tokenizer.sampling import cache_key, make_generator, stren
 # and of modifications, whose lengths differ more.
 PLANNED_SEGMENTATIONS, PLANNED_MODIFICATIONS = 2, 4
 TRIES = 4  # draws of a pair in search of a length of its batch, before the planned draw is taken
-SIDES = ("source", "target")
 DRAWN = "drawn"  # the name of the array of their lengths
 
 
@@ -35,7 +35,7 @@ class PairSampler:
       tokens: the deterministic segmentation of each side.
       tokenizers: of source and target.
       strengths: of the draws of each side's segmentations, see `strength_of`; 0 for none.
-      augmentation: how pairs are modified; None for not.
+      augmentation: how pairs are modified.
       max_tokens: of a side of a draw, with its end; in place of a longer one, the pair is read as
         it is.
       drawn: lengths of the sides of the planned draws of each pair, in tokens.
@@ -45,7 +45,7 @@ class PairSampler:
     tokens: tuple[TokenStore, TokenStore]
     tokenizers: tuple[Tokenizer, Tokenizer]
     strengths: tuple[float, float]
-    augmentation: Augmentation | None
+    augmentation: Augmentation
     max_tokens: int
     drawn: Int[np.ndarray, "2 draws pairs"] | None = None
 
@@ -67,7 +67,7 @@ class PairSampler:
     @property
     def planned_draws(self) -> int:
         """Planned draws of each pair."""
-        return PLANNED_MODIFICATIONS if self.augmentation else PLANNED_SEGMENTATIONS
+        return PLANNED_MODIFICATIONS if self.augmentation.fractions else PLANNED_SEGMENTATIONS
 
     def plan(self) -> tuple[Int[np.ndarray, "2 draws pairs"], Mapping[str, float]]:
         """Returns `drawn`, and the fraction of these draws that each modifier changed."""
@@ -79,7 +79,7 @@ class PairSampler:
                 name, ids = self._draw(number, self._planned(number, i))
                 drawn[:, i, number] = [*map(len, ids)]
                 changes[name] += 1
-        return drawn, {name: n / max(1, drawn[0].size) for name, n in changes.items() if name}
+        return drawn, {n: changes[n] / drawn[0].size for n in self.augmentation.fractions}
 
     @staticmethod
     def _planned(number: int, draw: int) -> Random:
@@ -87,13 +87,11 @@ class PairSampler:
 
     def _draw(self, number: int, random: Random) -> tuple[str, Sequence[Ids]]:
         """The name of the modifier, '' for none, and the tokens of both sides."""
-        name, sides = self.augmentation.choose(random) if self.augmentation else "", None
-        if name and self.augmentation:
-            numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
-            pairs = [Pair(self.texts[0][i], self.texts[1][i]) for i in numbers]
-            pair = self.augmentation.modify(name, pairs, random)
-            name, sides = (name, (pair.source, pair.target)) if pair != pairs[0] else ("", None)
-        ids = []
+        numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
+        name, pair = self.augmentation.draw(
+            lambda: [Pair(self.texts[0][i], self.texts[1][i]) for i in numbers], random
+        )
+        sides, ids = (pair.source, pair.target) if pair else None, []
         for side, tokenizer in enumerate(self.tokenizers):
             if strength := self.strengths[side]:
                 text = tokenizer.normalize(sides[side] if sides else self.texts[side][number])
@@ -108,20 +106,20 @@ class PairSampler:
 
 def make_sampler(
     encoded: Encoded,
-    settings: ConfigDict,
     tokenizers: Sequence[Tokenizer],
-    augmentation: Augmentation | None,
+    settings: ConfigDict,
+    augmentation: Augmentation,
     max_tokens: int,
 ) -> PairSampler | None:
     """Returns the sampler of an encoded corpus; None if each pair is always read the same way.
 
     Args:
       encoded: with the stores of tokens and, if pairs are drawn, of texts.
+      tokenizers: one for both sides, or one each.
       settings: `config.tokenizer`.
-      tokenizers: of source and target.
       augmentation, max_tokens: see `PairSampler`.
     """
-    if not is_sampled(settings, augmentation):
+    if not is_drawn(settings, augmentation):
         return None
     return PairSampler(
         (encoded.text("source"), encoded.text("target")),
@@ -134,6 +132,19 @@ def make_sampler(
     )
 
 
-def is_sampled(settings: ConfigDict, augmentation: Augmentation | None) -> bool:
-    """Returns whether pairs are drawn, given `config.tokenizer`."""
-    return bool(augmentation or cache_key(settings))
+def add_draws(encoded: Encoded, *drawing: Any) -> Encoded:
+    """Returns an encoded corpus with the planned draws of its pairs, and with what they modify.
+
+    Args:
+      drawing: the other arguments of `make_sampler`.
+    """
+    if (sampler := make_sampler(encoded, *drawing)) is None:
+        return encoded
+    drawn, fractions = sampler.plan()
+    notes = {**encoded.notes, "modified": fractions}
+    return dataclasses.replace(encoded, arrays={**encoded.arrays, DRAWN: drawn}, notes=notes)
+
+
+def is_drawn(settings: ConfigDict, augmentation: Augmentation) -> bool:
+    """Returns whether what is read of a pair is drawn, given `config.tokenizer`."""
+    return bool(augmentation.fractions or cache_key(settings))
