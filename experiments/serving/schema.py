@@ -50,7 +50,9 @@ SIDES = _object(source=COUNT, target=COUNT)
 UNREAD_TEXTS = {**_list(COUNT), "description": f"of each text, the {UNREAD}"}
 ANSWERS: dict[str, dict[str, Any]] = {
     "translate": {
-        "translations": _list(_list(_object(text=TEXT, score=NUMBER, tokens=COUNT))),
+        "translations": _list(
+            _list(_object(text=TEXT, score=NUMBER, tokens=COUNT, degenerate=COUNT))
+        ),
         "unread": UNREAD_TEXTS,
     },
     "score": {

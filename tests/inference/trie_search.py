@@ -67,7 +67,7 @@ def trie_search(
 
 def found(hypotheses, sentence):
     """[(score, tokens)] of one sentence, empty places left out."""
-    tokens, lengths, scores = (x[sentence] for x in hypotheses)
+    tokens, lengths, scores, _ = (x[sentence] for x in hypotheses)
     return [
         (float(s), tuple(t[:n].tolist()))
         for t, n, s in zip(tokens, lengths, scores, strict=True)

@@ -230,7 +230,7 @@ def test_the_best_translations_of_a_line_are_the_best_sums_of_its_segments():
         [Translation("c", -2.0, 4), Translation("d", -2.25, 1)],
         [Translation("", 0.0, 0)],
     ]
-    expected = [Translation("a c", -3.0, 6), Translation("a d", -3.25, 3), ("b c", -3.5, 7)]
+    expected = [Translation("a c", -3.0, 6), Translation("a d", -3.25, 3), ("b c", -3.5, 7, 0)]
     assert join(parts, 3) == expected
     assert join(parts, 1) == expected[:1]
     assert join(parts[:1], 2) == parts[0]
@@ -248,6 +248,13 @@ def test_the_best_translations_of_a_line_are_the_best_sums_of_its_segments():
 def test_a_blank_stands_between_sentences_by_the_script_of_the_translation(texts, joined):
     [found] = join([[Translation(text, 0.0, 1)] for text in texts], 1)
     assert found.text == joined
+
+
+def test_a_line_with_fewer_degenerate_segments_is_better_whatever_the_scores():
+    loop, end = Translation("a a a", -1.0, 4, 1), Translation("a", -5.0, 2)
+    best = join([[loop], [end, loop]], 2)
+    assert best == [("a a a a", -6.0, 6, 1), ("a a a a a a", -2.0, 8, 2)]
+    assert join([[loop], [end]], 1) == best[:1]
 
 
 def test_a_line_has_each_translation_once():

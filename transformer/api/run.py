@@ -119,7 +119,7 @@ class LoadedRun:
 
         Args:
           num_best: makes the result the best translations of each text, at most this many, as
-            (text, score, tokens); `decode.beam_size` or fewer.
+            (text, score, tokens, degenerate); `decode.beam_size` or fewer.
           source_tag: put before every text, of a model of several corpora, such as <2de>.
 
         Raises:

@@ -24,11 +24,13 @@ class Hypotheses(NamedTuple):
 
     `tokens` end with end-of-sentence and are padded with it; `lengths` count it; `scores` are
     log-probabilities over the length penalty. An empty slot has length zero and score -inf.
+    `forced` ones end at their limit, where another token was more probable.
     """
 
     tokens: Int[Array, "B P steps"]
     lengths: Int[Array, "B P"]
     scores: Float[Array, "B P"]
+    forced: Bool[Array, "B P"]
 
 
 def gnmt_penalty(length, alpha):
@@ -149,7 +151,9 @@ def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: in
     # All hypotheses start equal, so all except the first are excluded.
     log_probs = jnp.full(shape, NEVER).at[:, 0].set(0.0)
     # Below all scores: with a negative exponent these may be less than NEVER.
-    nothing = Hypotheses(tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, -jnp.inf))
+    nothing = Hypotheses(
+        tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, -jnp.inf), jnp.zeros(shape, bool)
+    )
     count = jnp.zeros(len(max_lengths), jnp.int32)
     return Search(
         jnp.int32(0), cache, max_lengths, tokens, log_probs, nothing, count, max_lengths <= 0
@@ -183,12 +187,13 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     logits, cache = step(jnp.where(state.index == 0, first, previous), state.cache)
     logits, length = logits.astype(jnp.float32), state.index + 1
     maxima = group_maxima(logits)
+    most, end, at_limit = maxima.max(axis=2), logits[:, :, eos_id], length >= state.max_lengths
     # What is taken off a logit for the log-probability of the hypothesis that it continues.
-    shift = log_sum_exp(logits, maxima.max(axis=2)) - state.live_log_probs
+    shift = log_sum_exp(logits, most) - state.live_log_probs
     # At most one continuation of each hypothesis ends: of 2 * beam_size at least beam_size go on.
     count = min(2 * beam_size, beam_size * logits.shape[2])
     found = best_continuations(logits, maxima, shift, count, rule.forbidden)
-    found = force(found, length >= state.max_lengths, eos_id, logits[:, :, eos_id] - shift)
+    found = force(found, at_limit, eos_id, end - shift)
     if prompts is not None:
         prompted = jnp.take(prompts.tokens, length, axis=1, mode="clip")
         found = force(found, length < prompts.lengths, prompted, state.live_log_probs)
@@ -204,9 +209,9 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
         written,
         jnp.where(completed, state.index + 1, 0),
         jnp.where(completed, best / penalty(length, rule.alpha), -jnp.inf),
+        jnp.take_along_axis(at_limit[:, None] & (end < most), parents, axis=1),
     )
-    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), state.done, ended)
-    done = _best(both, beam_size)
+    done = _best(state.done, ended)
 
     going_on, slots = jax.lax.top_k(jnp.where(ends, NEVER, best), beam_size)
 
@@ -228,11 +233,13 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     )
 
 
-def _best(hypotheses: Hypotheses, count: int) -> Hypotheses:
-    """Returns the `count` hypotheses with the highest scores, best first."""
-    scores, order = jax.lax.top_k(hypotheses.scores, count)
+def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
+    """Returns as many hypotheses as are done, those with the highest scores, best first."""
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), done, ended)
+    scores, order = jax.lax.top_k(both.scores, done.scores.shape[1])
     return Hypotheses(
-        jnp.take_along_axis(hypotheses.tokens, order[:, :, None], axis=1),
-        jnp.take_along_axis(hypotheses.lengths, order, axis=1),
+        jnp.take_along_axis(both.tokens, order[:, :, None], axis=1),
+        jnp.take_along_axis(both.lengths, order, axis=1),
         scores,
+        jnp.take_along_axis(both.forced, order, axis=1),
     )

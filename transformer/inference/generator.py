@@ -332,7 +332,7 @@ class Generator(TokenPredictor):
         return [
             distinct(
                 Continuation(self.tokenizer.decode(tokens[:length]), float(score))
-                for tokens, length, score in zip(*(x[row] for x in hypotheses), strict=True)
+                for tokens, length, score, _ in zip(*(x[row] for x in hypotheses), strict=True)
                 if length
             )[:count]
             for row in range(len(prefixes))

@@ -1,6 +1,7 @@
 """The results of a search as text, and the error if it found nothing."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,36 +14,64 @@ from transformer.errors import RunError
 class Translation(NamedTuple):
     """A translation, its score (log-probability over the length penalty) and its tokens.
 
-    `tokens` includes end-of-sentence; for a blank line it is 0.
+    `tokens` includes end-of-sentence; for a blank line it is 0. `degenerate` is the number of its
+    segments that loop, see `loops`, or that only the length limit ended.
     """
 
     text: str
     score: float
     tokens: int
+    degenerate: int = 0
 
 
 BLANK = Translation("", 0.0, 0)
+SEPARATOR = re.compile(r"(?<=\w)[^\w\s]?\s*")  # between words, and after the last one
+REPETITION = re.compile(r"(.{1,80}?)\1\1+")
+MIN_LOOP = 10  # characters; shorter ones are in "los osos" and in "ha ha ha"
 
 
 def read_hypotheses(
-    found: Hypotheses, tokenizer: Tokenizer, count: int, better: Sequence[Translation] = ()
+    found: Hypotheses,
+    tokenizer: Tokenizer,
+    source: str,
+    count: int,
+    better: Sequence[Translation] = (),
 ) -> list[Translation]:
     """Returns the translations of one sentence, best first, each text once.
 
-    The list is empty if no score is finite.
+    Degenerate ones come after the others. The list is empty if no score is finite.
 
     Args:
-      found: arrays [P, steps], [P] and [P].
+      found: arrays [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
       better: of another search; they come first, and the others have lower scores.
     """
-    lowest = better[-1].score if better else math.inf
-    others = (
-        Translation(canonicalize(tokenizer.decode(ids[:length])), float(score), int(length))
-        for ids, length, score in zip(*found, strict=True)
-        if length and score < lowest
-    )
+    lowest = min((each.score for each in better), default=math.inf)
+    others = []
+    for ids, length, score, forced in zip(*found, strict=True):
+        if length and score < lowest:
+            text = canonicalize(tokenizer.decode(ids[:length]))
+            degenerate = int(forced or loops(text, source))
+            others.append(Translation(text, float(score), int(length), degenerate))
+    others.sort(key=lambda each: each.degenerate)
     return distinct((*better, *others))[: max(1, count)]
+
+
+def loops(text: str, source: str) -> bool:
+    """Returns whether a translation has a phrase three times or more in a row.
+
+    Together they have at least MIN_LOOP characters, without case, blanks and the mark after a word.
+    A source with such a phrase of any length may be repeated twice as often as it is there.
+    """
+    count = _repetitions(text, MIN_LOOP)
+    return count > 2 and count > 2 * _repetitions(source)
+
+
+def _repetitions(text: str, least: int = 0) -> int:
+    """How often a phrase is repeated in a row, in `least` characters or more; 1 if not thrice."""
+    matches = REPETITION.finditer(SEPARATOR.sub("", text.lower()))
+    counts = (len(match[0]) // len(match[1]) for match in matches if len(match[0]) >= least)
+    return max(counts, default=1)
 
 
 def distinct(results: Iterable[Any]) -> list[Any]:

@@ -308,7 +308,7 @@ def translate_lines(
 def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]:
     """Returns the best translations of a line, given those of its segments.
 
-    A score is the sum of the segments' scores.
+    A score is the sum of the segments' scores. Fewer degenerate segments come before more.
 
     Args:
       parts: the translations of each segment, best first.
@@ -319,11 +319,18 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
     spaced = 3 * len("".join(UNSPACED.findall(whole)).encode()) < len(whole.encode())
     for part in parts[1:]:
         both = [
-            Translation(_text(a.text, b.text, spaced), a.score + b.score, a.tokens + b.tokens)
+            Translation(
+                _text(a.text, b.text, spaced),
+                a.score + b.score,
+                a.tokens + b.tokens,
+                a.degenerate + b.degenerate,
+            )
             for a in best
             for b in part
         ]
-        best = distinct(sorted(both, key=lambda each: -each.score))[: max(1, most)]
+        best = distinct(sorted(both, key=lambda each: (each.degenerate, -each.score)))[
+            : max(1, most)
+        ]
     return best
 
 

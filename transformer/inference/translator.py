@@ -55,8 +55,9 @@ class Translator(PairPredictor):
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
 
-        They are different texts. If a beam has too few, one `WIDENING` times as wide adds worse
-        ones, so a longer list begins with a shorter one; if that has too few, there are fewer.
+        They are different texts; the degenerate ones of a beam, see `Translation`, come last. If it
+        has too few, one `WIDENING` times as wide adds worse ones, so a longer list begins with a
+        shorter one; if that has too few, there are fewer.
 
         Lines of similar length are decoded together to reduce padding. The result is in the order
         of the lines, and a translation does not depend on the other lines.
@@ -80,7 +81,7 @@ class Translator(PairPredictor):
         how = beam_size, numbers, rows, limits
         for members, found in self._decode(search, variables, lines, *how):
             for row, i in enumerate(members):
-                results[i] = read_hypotheses(found[row], self.target_tokenizer, most)
+                results[i] = read_hypotheses(found[row], self.target_tokenizer, lines[i], most)
                 if not results[i]:
                     raise not_finite(numbers[i], "translation")
             left -= len(members)
@@ -134,7 +135,7 @@ class Translator(PairPredictor):
                 for number, of_run in enumerate(results):
                     own = jax.tree.map(lambda x, at=(number, row): x[at], found)
                     # What is wrong lies in this one run, whose loss says so.
-                    best = read_hypotheses(own, self.target_tokenizer, 1)
+                    best = read_hypotheses(own, self.target_tokenizer, lines[i], 1)
                     of_run[i] = best or [BLANK]
         return results
 
@@ -160,10 +161,9 @@ class Translator(PairPredictor):
         search = self._decode(self._search.search, variables, rest, WIDENING * beam_size, None)
         with contextlib.suppress(RunError):  # too large for the device
             for members, found in search:
-                for best, hypotheses in zip(
-                    (results[few[i]] for i in members), found, strict=False
-                ):
-                    best[:] = read_hypotheses(hypotheses, tokenizer, most, best)
+                for i, hypotheses in zip(members, found, strict=False):
+                    best = results[few[i]]
+                    best[:] = read_hypotheses(hypotheses, tokenizer, rest[i], most, best)
 
     def _decode(
         self,

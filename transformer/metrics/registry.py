@@ -87,6 +87,15 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
         Metric("chrf", "chrF", panel=SCORES),
         _loss("ter", "TER", shown=(TABLE,), final=True),
         Metric("exact_match", "exact matches", "%", heading="exact (%)"),
+        _percent(
+            "degenerate",
+            "degenerate",
+            higher_is_better=False,
+            shown=(TABLE, SWEEPS),
+            about="degenerate: translations that have a phrase three times in a row, or that only "
+            "the length limit ended; lower is better.",
+            final=True,
+        ),
     ),
     "language_model": (
         _LOSS,

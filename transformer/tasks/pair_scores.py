@@ -58,11 +58,15 @@ def refuse_blank(text: str, place: str) -> str:
 
 
 class Found(NamedTuple):
-    """A scored translation, with its log-probability in nats and its number of tokens."""
+    """A scored translation, with its log-probability in nats and its number of tokens.
+
+    `degenerate`: see `hypotheses.Translation`.
+    """
 
     text: str
     log_prob: float
     tokens: int
+    degenerate: int
 
 
 def find_translations(found: Sequence[Sequence[Translation]], decode: ConfigDict) -> list[Found]:
@@ -78,6 +82,7 @@ def find_translations(found: Sequence[Sequence[Translation]], decode: ConfigDict
             join([[best] for best in segments], 1)[0].text,
             sum(best.score * float(penalty(best.tokens, decode.alpha)) for best in segments),
             sum(best.tokens for best in segments),
+            sum(best.degenerate for best in segments),
         )
         for segments in found
     ]

@@ -224,6 +224,7 @@ class TranslationTask(TokenTask):
         scores = losses | self.text_scores([own.text for own in found], pairs, final)
         if not final:
             return scores
+        scores["degenerate"] = sum(own.degenerate > 0 for own in found) / len(found)
         if self.is_given:
             scores |= self.loss_intervals(variables, split)
             scores["perplexity_signature"] = self._perplexity_signature()

@@ -1,12 +1,16 @@
 """The score of a translation is what the search found, whatever the other lines hold."""
 
+import jax
 import numpy as np
 import pytest
 from letter_sentences import sentences
 from ml_collections import ConfigDict
 
 from tiny_run import command, refused
+from transformer import workdir
+from transformer.data.tokenizer import EOS_ID
 from transformer.inference.search import BeamSearch
+from transformer.tasks.translation import TranslationTask
 
 
 def test_the_score_of_a_translation_is_what_the_search_found(loaded, monkeypatch):
@@ -56,3 +60,30 @@ def test_score_keeps_blank_lines_blank_and_the_others_as_they_were(tiny):
     found, expected = ([row.split("\t") for row in lines] for lines in (rows, alone))
     assert [row[1] for row in found] == [row[1] for row in expected] == ["3", "2"]
     np.testing.assert_allclose(*([float(row[0]) for row in x] for x in (found, expected)), 1e-3)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_final_scores_say_how_many_translations_are_degenerate(tiny, loaded, beam_size):
+    _, variables = loaded
+    config = workdir.load_config(tiny.workdir)
+    config.decode.beam_size = beam_size
+    task = TranslationTask.from_folder(tiny.workdir, config)
+    sources = [pair.source for pair in task.text.pairs["test"]]
+
+    def fraction(params):
+        translations = task.predictor.translate({"params": params}, sources)
+        scores = task.evaluate(params, "test", final=True)
+        [text, *_] = scores["texts"].values()
+        assert text == [best.text for best, *_ in translations]
+        assert scores["degenerate"] == np.mean([best.degenerate for best, *_ in translations])
+        return scores["degenerate"]
+
+    size = task.predictor.target_tokenizer.vocab_size
+    endless, brief = (jax.tree.map(np.array, variables["params"]) for _ in range(2))
+    for params, factor in ((endless, 0), (brief, 5)):
+        [table] = [leaf for leaf in jax.tree.leaves(params) if len(leaf) == size]
+        table[EOS_ID] *= factor
+    assert fraction(endless) == 1
+    assert fraction(brief) == 0  # the control
+    assert 0 < fraction(variables["params"]) < 1
+    assert "degenerate" not in task.evaluate(brief, "test", final=False)
