@@ -22,6 +22,7 @@ from transformer.data.parallel.modifiers import (
     modify,
     typos,
 )
+from transformer.data.tokenizer import UNK_ID
 from transformer.errors import UserError
 from transformer.tasks import pair_text
 
@@ -241,6 +242,18 @@ def test_the_vocabulary_has_subwords_of_capitals(tmp_path):
 
     assert capitals({}) == 0
     assert capitals({"capitals": 0.3}) > 10
+
+
+def test_no_modifier_adds_unknown_tokens(tmp_path):
+    changes = {"tokenizer.kind": "char", "tokenizer.byte_fallback": False}
+    pairs = [Pair(*(side.replace("V", "v") for side in pair[:2])) for pair in PAIRS]
+    tokenizer = make_plan(tmp_path, {}, pairs, **changes)[0].source_tokenizer
+    (model := tmp_path / "kept.model").write_bytes(tokenizer.model)
+    changes["tokenizer.model"] = str(model)
+    corpus, plan = make_plan(tmp_path, ALL, pairs, **changes)
+    assert corpus.modified["capitals"] == 0  # whose letters the vocabulary lacks
+    assert corpus.modified["joined"] > 0.1
+    assert not any((array == UNK_ID).any() for i in range(plan.epoch_length) for array in plan[i])
 
 
 def test_a_modifier_that_finds_nothing_to_change_is_named(tmp_path):

@@ -195,12 +195,11 @@ def encode_corpora(
     count = sum(corpus.report.kept for corpus in corpora)
     both: list[tuple[int, ...]] = [(0, 1)] if settings.joint else [(0,), (1,)]
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
-    fractions = augmentation.fractions.items()
     drawing = settings, augmentation, max(corpus.max_tokens for corpus in corpora)
     texts = [
         TokenizerText(
             _sentences(Restartable(lambda: _modified(pairs, augmentation)), sides),
-            "".join((*(fingerprints[side] for side in sides), *map(str, fractions))),
+            "".join((*(fingerprints[side] for side in sides), *map(str, augmentation.key))),
             count * len(sides),
             tuple(side == 0 for side in sides),
             folder and _file(folder, name),
@@ -217,7 +216,7 @@ def encode_corpora(
         return add_draws(builder.build(dropped=dropped), tokenizers, *drawing)
 
     limits = [n for c in corpora for n in (c.report.kept, c.max_tokens, c.max_token_ratio)]
-    key = ("pairs", *fingerprints, *limits, *cache_key(settings), *fractions)
+    key = ("pairs", *fingerprints, *limits, *cache_key(settings), *augmentation.key)
     tokenizers, encoded = prepare(texts, encode, key, data, settings)
     reports = tuple(
         corpus.report.without(**own)
@@ -236,7 +235,7 @@ def encode_corpora(
         dict(itertools.chain(*(corpus.held_out.items() for corpus in corpora))),
         np.concatenate([corpus.hashes for corpus in corpora]),
         make_sampler(encoded, tokenizers, *drawing),
-        encoded.notes.get("modified", {}),
+        {name: encoded.notes["modified"][name] for name in augmentation.fractions},
         encoded.arrays_digest,
     )
 

@@ -18,6 +18,7 @@ from transformer.data.characters import join_texts
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 
+RULE = "modifiers 1"  # in the keys of caches: another number if draws change
 TYPO_RATE = 0.1  # words of a source that have one
 NO_ACCENTS = 0.25  # of the sources with typing errors: they lose their accents instead
 ACCENTS = 200  # the smallest combining class of marks that people leave out; vowel signs have less
@@ -182,6 +183,11 @@ class Augmentation(NamedTuple):
 
     fractions: Mapping[str, float]
     symbols: Sequence[str] = ()
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What draws depend on; empty if there is none."""
+        return (RULE, *self.fractions.items()) if self.fractions else ()
 
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
         """Returns a modifier and what it makes of a pair; '' and None if the pair stays.

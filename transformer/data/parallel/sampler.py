@@ -14,7 +14,7 @@ from transformer.data.encode import Encoded
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation
 from transformer.data.token_store import TextStore, TokenStore
-from transformer.data.tokenizer import Ids, Tokenizer
+from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer
 from transformer.data.tokenizer.sampling import cache_key, make_generator, strengths_of
 
 # Draws of each pair when it is encoded, by which epochs in turn choose its batch: of segmentations,
@@ -36,8 +36,8 @@ class PairSampler:
       tokenizers: of source and target.
       strengths: of the draws of each side's segmentations, see `strength_of`; 0 for none.
       augmentation: how pairs are modified.
-      max_tokens: of a side of a draw, with its end; in place of a longer one, the pair is read as
-        it is.
+      max_tokens: of a side of a draw, with its end. A pair that would be longer, or get unknown
+        tokens from a modifier, is read as it is.
       drawn: lengths of the sides of the planned draws of each pair, in tokens.
     """
 
@@ -99,7 +99,8 @@ class PairSampler:
             else:
                 plain = self.tokens[side][number]
                 ids.append(tokenizer.encode([sides[side]])[0] if sides else plain)
-        if max(map(len, ids)) < self.max_tokens:
+        unknown = name and any(UNK_ID in side for side in ids)
+        if max(map(len, ids)) < self.max_tokens and not unknown:
             return name, ids
         return "", [tokens[number] for tokens in self.tokens]
 
