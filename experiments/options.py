@@ -19,7 +19,8 @@ class Options:
     seeds: int | None = _flag("train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
         "input file, one text per line; default: standard input (align: the test set; evaluate: "
-        "the held-out text, or any format of training text, or sacrebleu:wmt14/full,en-de)"
+        "the held-out text, or any format of training text, or sacrebleu:wmt14/full,en-de, or "
+        "behaviour)"
     )
     references: str | None = _flag(
         "files with the references of --input, one per line, separated by commas"

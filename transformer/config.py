@@ -71,7 +71,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
         "train.save_minutes train.r_drop "
         "decode.max_ratio decode.max_extra evaluate.bootstrap evaluate.snapshot_statistics "
-        "evaluate.snapshot_sentences",
+        "evaluate.snapshot_sentences evaluate.perturbed_sentences",
     ),
     (
         0,

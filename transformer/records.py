@@ -41,6 +41,7 @@ RESULTS = {
     "decode?": dict,
     "init_from?": STARTED,
     "input?": {"files": [str], "digest": str},
+    "behaviour?": Each({"lines": int, "passed": int, "low": float, "high": float}),
     **{f"{split}?": dict for split in SPLITS},
 }
 # Of a split's scores; all others are numbers.

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ml_collections import ConfigDict
-from rich.table import Table as PrintedTable
 
 from experiments.comparison.changes import find_changes
 from experiments.comparison.differences import Comparison, comparable, compare
 from experiments.comparison.figures import draw_differences, draw_lengths
 from experiments.comparison.outputs import TASKS
 from experiments.comparison.systems import EXAMPLE, System, read_systems
-from experiments.comparison.table import TITLES, notes, signatures, table_rows, title_of
+from experiments.comparison.table import TITLES, copies, notes, signatures, table_rows, title_of
 from experiments.comparison.training import (
     Training,
     draw_training,
@@ -32,8 +31,7 @@ from experiments.display.text_table import (
 from experiments.measures.significance import CONFIDENCE
 from experiments.measures.texts import length_buckets
 from experiments.options import Options
-from experiments.report.numbers import Table
-from experiments.text_io import print_table
+from experiments.report.numbers import Table, print_rows
 from transformer import workdir
 from transformer.errors import UserError
 from transformer.metrics.registry import find
@@ -70,14 +68,16 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
     signed = signatures(task, systems)
     title = "Comparison" + (f" on {options.set}" if options.set else "")
     rows = [[table.caption, *row] for table in tables for row in table.rows]
-    markdown = _write(output / "comparison.md", _markdown(title, rows, trained, about, signed))
+    perturbed = copies(systems)
+    text = _markdown(title, rows, perturbed + trained, about, signed)
+    markdown = _write(output / "comparison.md", text)
     latex = _write(output / "comparison.tex", _latex(rows, about, signed))
     page = web_page.write_page(
         output / "comparison.html",
         "comparison.html",
         title=f"{title}: {', '.join(system.name for system in systems)}",
         command=_command(),
-        tables=tables,
+        tables=tables + perturbed,
         trained=trained,
         notes=about,
         signatures=signed,
@@ -88,8 +88,8 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
         runs=[(system.name, [str(run.folder) for run in system.runs]) for system in systems],
         **_draw(task, systems, comparisons, training),
     )
-    for table in (*tables, *trained):
-        print_table(_printed(table))
+    for table in (*tables, *perturbed, *trained):
+        print_rows(table)
     for line in (*about, *(f"{name}: {text}" for name, text in signed)):
         print(line, flush=True)
     return [markdown, latex, page]
@@ -98,7 +98,7 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
 def _markdown(
     title: str,
     rows: list[list[str]],
-    trained: list[Table],
+    others: list[Table],
     about: list[str],
     signed: list[tuple[str, str]],
 ) -> str:
@@ -107,7 +107,7 @@ def _markdown(
 
     parts = [f"# {markdown_text(title)}", f"```\n{one_line(_command())}\n```"]
     parts += [markdown_table(HEAD, cells(rows), 2)]
-    for table in trained:
+    for table in others:
         parts += [f"{table.caption}:", markdown_table(table.head, cells(table.rows), 1)]
     parts += map(markdown_text, about)
     parts += ["\n".join(f"- {name}: `{text}`" for name, text in signed)]
@@ -128,15 +128,6 @@ def _write(path: Path, text: str) -> Path:
 
 def _command() -> str:
     return f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
-
-
-def _printed(table: Table) -> PrintedTable:
-    printed = PrintedTable(title=table.caption)
-    for column, name in enumerate(table.head):
-        printed.add_column(name, justify="right" if column else "left")
-    for row in table.rows:
-        printed.add_row(*row)
-    return printed
 
 
 def _draw(

@@ -2,8 +2,9 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -11,6 +12,7 @@ from ml_collections import ConfigDict
 from experiments.comparison.outputs import TASKS, Outputs
 from experiments.measures.texts import UnreadableError
 from transformer import workdir
+from transformer.data.held_out import COPY
 from transformer.errors import UserError, one_line, shorten
 from transformer.keys import flatten
 from transformer.metrics.registry import find
@@ -29,11 +31,15 @@ SHOWN = 60  # characters of a line in a message
 
 
 class Run(NamedTuple):
-    """A run of a system: its folder, the scores of its test set and its outputs for it."""
+    """A run of a system: its folder, the scores of its test set and its outputs for it.
+
+    `copies` has the scores of perturbed copies of the test set, by split and size.
+    """
 
     folder: Path
     scores: dict[str, Any]
     outputs: Outputs
+    copies: Mapping[tuple[str, int], dict[str, Any]] = MappingProxyType({})
 
 
 class System(NamedTuple):
@@ -188,7 +194,8 @@ def _read_run(folder: Path, config: ConfigDict, test_set: str | None) -> Run:
     except UnreadableError as error:
         reason = f"{error.path} cannot be read ({error.reason})"
         raise UserError(f"{reason}: {again}") from None
-    run = Run(folder, results["test"], outputs)
+    copies = {(n, own["sentences"]): own for n, own in results.items() if n.startswith(COPY)}
+    run = Run(folder, results["test"], outputs, copies)
     _check_scores(run, config.task, path, again)
     return run
 

@@ -1,5 +1,6 @@
 """The numbers of a comparison as rows of text, and the notes that explain them."""
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -8,6 +9,7 @@ from experiments.comparison.outputs import TASKS
 from experiments.comparison.systems import System
 from experiments.display.text_table import NO_NUMBER
 from experiments.measures.significance import CONFIDENCE, p_text, test_notes
+from experiments.report.numbers import Table
 from transformer.metrics.registry import Metric, find
 
 TITLES = (
@@ -54,6 +56,23 @@ def table_rows(task: str, systems: Sequence[System], comparison: Comparison) -> 
                 row[-2:] = [NO_NUMBER, NO_NUMBER]
         rows.append(row)
     return rows
+
+
+def copies(systems: Sequence[System]) -> list[Table]:
+    """Returns a table of the perturbed copies that all runs have: mean BLEU and its ratio."""
+    runs = [run.copies for system in systems for run in system.runs]
+    shared = [key for key in runs[0] if all(key in each for each in runs)]
+    caption = "BLEU of perturbed copies of the test set (ratio to the same sentences as they were)"
+
+    def mean(system: System, key: tuple[str, int], name: str) -> str:
+        values = [run.copies[key].get(name, math.nan) for run in system.runs]
+        return format(statistics.fmean(values), find(name).format)
+
+    rows = [
+        [s.name, *(f"{mean(s, key, 'bleu')} ({mean(s, key, 'clean_ratio')})" for key in shared)]
+        for s in systems
+    ]
+    return [Table(caption, ["system", *(name for name, _ in shared)], rows)] if shared else []
 
 
 def notes(task: str, systems: Sequence[System], comparisons: Sequence[Comparison]) -> list[str]:

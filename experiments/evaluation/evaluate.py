@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments import environment, run
+from experiments.evaluation.behaviour import check_behaviour
 from experiments.evaluation.given import read_given
 from experiments.options import Options
 from experiments.report import page
+from experiments.report.numbers import BEHAVIOUR
 from transformer import records, tasks, workdir
 from transformer.data.splits import SPLITS
 from transformer.errors import UserError
@@ -62,11 +64,13 @@ def prepare_evaluation(config: ConfigDict, folder: Path, options: Options) -> Ev
       UserError: there is no run or no checkpoint, or a file of it is missing or damaged; or see
         `read_given`.
     """
-    if options.input is not None:
+    if options.input not in (None, BEHAVIOUR):
         return _prepare_given(options.input, config, folder, options)
     for flag in FLAGS:
         if (value := getattr(options, flag)) is not None:
             raise UserError(f"--{flag}={value} is for another text: name it with --input")
+    if options.input:
+        return _prepare_given(options.input, config, folder, options)
     return _prepare_held_out(config, folder)
 
 
@@ -106,6 +110,8 @@ def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options
 
     def score() -> dict[str, Any]:
         logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
+        if name == BEHAVIOUR:
+            own.evaluate.perturbed_sentences = 0  # the lines are strange enough
         task = tasks.REGISTRY[own.task].from_folder(folder, own, given.text)
         trained = workdir.load_trained(folder, own)
         workdir.make_writable(place)
@@ -114,6 +120,8 @@ def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options
             "input": {"files": given.files, "digest": given.digest},
             "settings": others,
         }
+        if name == BEHAVIOUR:
+            results |= check_behaviour(folder, own, place)
         write_json(place / "results.json", results)
         _tell(results, own, folder, place)
         return results

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from experiments.evaluation.behaviour import make_cases
 from experiments.evaluation.named_sets import PREFIX, fetch_named_set
 from experiments.options import Options
+from experiments.report.numbers import BEHAVIOUR
 from transformer.data.corpora.tags import Tagger
 from transformer.data.documents.sources import text_file
 from transformer.data.files.arrow import is_dataset
@@ -20,6 +22,7 @@ from transformer.data.files.labelled_files import labelled_table
 from transformer.data.files.pair_files import ROWS_ALONE, TwoFiles, pair_table
 from transformer.data.files.table import describe_rows, format_of
 from transformer.data.files.text import read_lines
+from transformer.data.held_out import FOLDER
 from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
 from transformer.tasks.class_files import load_labels
@@ -53,7 +56,7 @@ def read_given(name: str, config: ConfigDict, folder: Path, options: Options) ->
     """Returns the text that the flags name.
 
     Args:
-      name: of its file, or of one of sacreBLEU's test sets, as `--input` has it.
+      name: of its file, of one of sacreBLEU's test sets, or `BEHAVIOUR`.
       config: the run's, with the fields of the file.
       folder: the run's.
 
@@ -73,6 +76,9 @@ def read_given(name: str, config: ConfigDict, folder: Path, options: Options) ->
 
 
 def _read_pairs(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:
+    if name == BEHAVIOUR:
+        pairs = [case.pair for case in make_cases(folder, config)]
+        return _given(name, [folder / FOLDER], GivenPairs(pairs), "lines", pairs)
     source, *targets = files = _pair_files(name, options.references)
     tag, pairs = Tagger(config.data, options.source_tag), []
     first = TwoFiles(source, targets[0]) if targets else _table(source, config.data)

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import rich.table
 from ml_collections import ConfigDict
 
 from configs import base
 from experiments.measures.registry import REGISTRY, Measure
+from experiments.text_io import print_table
 from transformer.data.held_out import is_split
 from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, find
@@ -20,6 +22,7 @@ from transformer.records import first_scores, start_line
 NOT_NUMBERS = ("_ci", "_signature")  # ends of names that tell something of a number
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
 DECODE, WEIGHTS, START = "decode", "weights", "init_from"  # keys of results.json
+BEHAVIOUR = "behaviour"  # name of an evaluation, and the key of its results
 LATEST = 2**32  # seconds since 1970
 SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
 
@@ -99,6 +102,27 @@ def _same_loss(scores: dict[str, Any]) -> bool:
     """Whether the loss of a split is its nll, as it is without weights of classes."""
     loss, nll = scores.get("loss"), scores.get("nll")
     return nll is not None and (loss is None or math.isclose(loss, nll, rel_tol=1e-6))
+
+
+def print_rows(table: Table) -> None:
+    """Prints a table."""
+    printed = rich.table.Table(title=table.caption)
+    for column, name in enumerate(table.head):
+        printed.add_column(name, justify="right" if column else "left")
+    for row in table.rows:
+        printed.add_row(*row)
+    print_table(printed)
+
+
+def behaviour_table(results: dict[str, Any]) -> Table | None:
+    """Returns the pass rates of the evaluation `behaviour`, if there is one."""
+    rows = [
+        [check, f"{own['lines']:,}", f"{own['passed'] / own['lines']:.1%}"]
+        + [f"{own['low']:.1%} to {own['high']:.1%}"]
+        for check, own in results.get(BEHAVIOUR, {}).items()
+    ]
+    head = ["check", "lines", "passed", "95% interval (Wilson)"]
+    return Table("Behaviour at generated lines", head, rows) if rows else None
 
 
 def placeholder_line(splits: dict[str, dict[str, Any]]) -> str:

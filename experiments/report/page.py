@@ -102,6 +102,9 @@ def write(
     # The report shows the run's config: the flags of a mode do not change the training.
     recorded = load_config(folder)
     split = numbers.main_split(results)
+    behaviour = records.read_results(folder / "evaluations/behaviour/results.json") or {}
+    if behaviour.get("step") != results["step"]:  # of other weights
+        behaviour = {}
     pictures, left_out = _pictures(folder / "figures")
     task = tasks.REGISTRY[config.task]
     return web_page.write_page(
@@ -118,6 +121,7 @@ def write(
         scores=numbers.score_table(config.task, results),
         classes=numbers.class_table(results[split]),
         split=split,
+        behaviour=numbers.behaviour_table(behaviour),
         placeholders=numbers.placeholder_line(numbers.rows_of(results)),
         signatures=numbers.signatures(results),
         costs=numbers.cost_table(results, task.unit),

@@ -196,7 +196,9 @@ class LoadedRun:
             for which in [f", its reference {reference}" if reference else ""]
         )
         given = GivenPairs(list(map(Pair, sources, lists[0])), lists[1:])
-        task = TranslationTask.from_folder(self.folder, self.config, given)
+        config = self.config.copy_and_resolve_references()
+        config.evaluate.perturbed_sentences = 0
+        task = TranslationTask.from_folder(self.folder, config, given)
         task.predictor = predictor  # which has compiled programs
         scores = task.evaluate(self.trained.variables["params"], "test", final=True)
         return {name: value for name, value in scores.items() if name != "texts"}

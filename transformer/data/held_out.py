@@ -21,6 +21,7 @@ FOLDER = "held_out"
 DIGESTS = "digests.json"  # of its files, by name
 SPLITS = ("validation", "test", "length_generalization")
 PART = "test_"  # begins the name of the part of the test set that one of several corpora has
+COPY = "test."  # begins that of a perturbed copy of the test set
 FIX = "training keeps there the text that a run is scored on; restore the original, or train again"
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
@@ -128,7 +129,7 @@ def read_documents(folder: Path, split: str) -> list[str]:
 
 def is_split(name: str) -> bool:
     """Whether results have scores of a split under this name."""
-    return name in SPLITS or name.startswith(PART)
+    return name in SPLITS or name.startswith((PART, COPY))
 
 
 def has(folder: Path, split: str) -> bool:

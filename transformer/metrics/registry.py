@@ -96,6 +96,8 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
             "the length limit ended; lower is better.",
             final=True,
         ),
+        # Of a perturbed copy of a test set: its BLEU over that of the same sentences as they were.
+        Metric("clean_ratio", "ratio to clean", format=",.3f", shown=(TABLE,), final=True),
     ),
     "language_model": (
         _LOSS,

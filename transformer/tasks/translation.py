@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
 from transformer.data.corpora.mixing import Mixture, mix
 from transformer.data.corpora.settings import corpora_of, parts_of
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora.tags import Tagger, symbols_of
 from transformer.data.held_out import SPLITS
 from transformer.data.pairs import Pair
 from transformer.data.parallel import trained_on
@@ -43,6 +44,7 @@ from transformer.tasks.pair_scores import (
     text_scores,
 )
 from transformer.tasks.pair_snapshots import snapshot_of_pairs
+from transformer.tasks.perturbed import perturb, score_copies
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +169,8 @@ class TranslationTask(TokenTask):
         of each translation. The format is that of the mode `score`, but for the tokens that the
         search found.
 
-        Of several corpora, those of the test set also have `parts`, the final scores of each.
+        Those of the test set also have `parts`: the final scores of each of several corpora, and of
+        the perturbed copies of `evaluate.perturbed_sentences` pairs.
 
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
         `evaluate.training_beam_size`, each up to one and a half times its reference's tokens and
@@ -177,14 +180,33 @@ class TranslationTask(TokenTask):
         variables = {"params": params}
         best = self._translate(variables, pairs, final)
         scores = self._scores(variables, split, pairs, best, final)
-        if final and split == "test" and len(parts := self._parts(split)) > 1:
-            rest = iter(best)
-            scores["parts"] = {
+        if final and split == "test":
+            rest, names = iter(best), self._parts(split)
+            parts = {
                 part: self._scores(variables, part, own, list(itertools.islice(rest, len(own))))
-                for part in parts
+                for part in (names if len(names) > 1 else ())
                 for own in [list(self.text.pairs[part])]
             }
+            if parts := parts | self._perturbed_scores(variables, pairs, best):
+                scores["parts"] = parts
         return scores
+
+    def _perturbed_scores(
+        self, variables: Variables, pairs: list[Pair], best: list[list[Translation]]
+    ) -> dict[str, Any]:
+        """The scores of perturbed copies of the test set, of which `best` are the translations."""
+        if not (size := self.config.evaluate.perturbed_sentences) or self.text.further:
+            return {}  # with several references, a copied name may replace other words in each
+        spread = slice(None, None, math.ceil(len(pairs) / size))
+        clean = [own.text for own in find_translations(best[spread], self.config.decode)]
+        symbols = *self.predictor.source_tokenizer.symbols, *symbols_of(self.config.data)
+        copies = perturb(pairs[spread], symbols)
+        self.text = self.text._replace(pairs={**self.text.pairs, **copies})
+
+        def score(split: str, copy: list[Pair]) -> dict[str, Any]:
+            return self._scores(variables, split, copy, self._translate(variables, copy, True))
+
+        return score_copies(copies, pairs[spread], clean, score, self.text_scores)
 
     def _translate(
         self, variables: Variables, pairs: Sequence[Pair], final: bool

@@ -13,6 +13,7 @@ from experiments.comparison.changes import find_changes, mark
 from experiments.comparison.outputs import read_likelihoods
 from experiments.comparison.systems import read_systems
 from sweeps import classifier, compare, language_model, refuse, sentences
+from tiny_run import unsealed
 from transformer.errors import UserError
 
 REFERENCES = sentences(60)
@@ -275,3 +276,22 @@ def test_names_are_shown_as_they_are_in_markdown_and_latex(runs, tmp_path):
     signature = json.loads((runs["base_s0"] / "results.json").read_text())["test"]["bleu_signature"]
     assert f"% signature of BLEU: {signature}\n" in latex
     assert f"BLEU: {signature}\n" in ended.out
+
+
+def test_scores_of_perturbed_copies_are_shown_if_all_runs_have_the_same_copy(copies, tmp_path):
+    def give(folder, size: int, bleu: float) -> None:
+        path = folder / "results.json"
+        results = unsealed(path)
+        for name, own in (("test.capitals", size), ("test.copied", 60)):
+            results[name] = {"bleu": bleu, "clean_ratio": bleu / 50, "sentences": own}
+        path.write_text(json.dumps(results))
+
+    give(copies[0], 50, 40.0)
+    give(copies[1], 60, 45.0)
+    ended = compare(*copies, output=tmp_path / "out")
+    assert ended.code == 0, ended.err
+    page = (tmp_path / "out/comparison.md").read_text()
+    assert "| base | 40.00 (0.800) |" in page
+    assert "| good | 45.00 (0.900) |" in page
+    assert "test.copied" in ended.out
+    assert "test.capitals" not in ended.out
