@@ -160,7 +160,8 @@ def score_splits(
         results |= scores
         for name, lines in texts.items():
             written[name] = _write_lines(place / name, lines)
-            logger.info(f"wrote {place / name}")
+        for parent in sorted({(place / name).parent for name in texts}):
+            logger.info(f"wrote the texts of {split} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
         records.FILES: written,
