@@ -315,6 +315,9 @@ def _decode() -> ConfigDict:
     decode.max_extra = 50  # [6.1]
     decode.batch_size = 64  # sentences at once, divided among the cores of a CPU
     decode.num_best = 1  # translations, or classes, printed for each sentence, best first
+    # Lines in capitals or title case are read in sentence case, and their translations are written
+    # in the case of the line.
+    decode.transfer_case = False
     # --mode=translate splits lines of several sentences, scoring never does; auto: into single
     # ones, or, if a tenth of the training sources has several, into groups as long as 99% of these
     # | always: into single sentences | never: lines are cut to model.max_length.

@@ -1,7 +1,9 @@
 """The rule of text: which characters a tokenizer, cleaning, translation and scores see."""
 
+import functools
 import re
 import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 
 import regex
 
@@ -36,3 +38,21 @@ def canonicalize(text: str) -> str:
 def join_texts(left: str, right: str) -> str:
     """Returns two texts with a blank between them, but not between Chinese or Japanese ones."""
     return left + right if not left or UNSPACED.fullmatch(left[-1]) else f"{left} {right}"
+
+
+def symbol_codes(symbols: Sequence[str]) -> dict[str, str]:
+    """Returns a character for private use for each symbol; it has no case and is no letter."""
+    longest_first = sorted(symbols, key=len, reverse=True)
+    return {symbol: chr(0xE000 + i) for i, symbol in enumerate(longest_first)}
+
+
+def replace_all(text: str, strings: Mapping[str, str]) -> str:
+    """Returns a text with the values of some strings in their place, one after another."""
+    return functools.reduce(lambda text, item: text.replace(*item), strings.items(), text)
+
+
+def outside(symbols: Sequence[str], text: str, change: Callable[[str], str]) -> str:
+    """Returns a changed text, in which symbols are as they were."""
+    codes = symbol_codes(symbols)
+    changed = change(replace_all(text, codes))
+    return replace_all(changed, {code: symbol for symbol, code in codes.items()})

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from transformer.data.characters import canonicalize
@@ -36,6 +36,7 @@ def read_hypotheses(
     source: str,
     count: int,
     better: Sequence[Translation] = (),
+    write: Callable[[str], str] = str,
 ) -> list[Translation]:
     """Returns the translations of one sentence, best first, each text once.
 
@@ -45,12 +46,13 @@ def read_hypotheses(
       found: arrays [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
       better: of another search; they come first, and the others have lower scores.
+      write: returns a text in the case of the source.
     """
     lowest = min((each.score for each in better), default=math.inf)
     others = []
     for ids, length, score, forced in zip(*found, strict=True):
         if length and score < lowest:
-            text = canonicalize(tokenizer.decode(ids[:length]))
+            text = write(canonicalize(tokenizer.decode(ids[:length])))
             degenerate = int(forced or loops(text, source))
             others.append(Translation(text, float(score), int(length), degenerate))
     others.sort(key=lambda each: each.degenerate)

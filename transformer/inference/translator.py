@@ -11,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
+from transformer.data.casing import read_case, write_case
 from transformer.data.parallel.batches import make_batch
 from transformer.data.tokenizer import PAD_ID, Tokenizer
 from transformer.errors import RunError
@@ -81,7 +82,7 @@ class Translator(PairPredictor):
         how = beam_size, numbers, rows, limits
         for members, found in self._decode(search, variables, lines, *how):
             for row, i in enumerate(members):
-                results[i] = read_hypotheses(found[row], self.target_tokenizer, lines[i], most)
+                results[i] = self._read(found[row], lines[i], most)
                 if not results[i]:
                     raise not_finite(numbers[i], "translation")
             left -= len(members)
@@ -135,8 +136,7 @@ class Translator(PairPredictor):
                 for number, of_run in enumerate(results):
                     own = jax.tree.map(lambda x, at=(number, row): x[at], found)
                     # What is wrong lies in this one run, whose loss says so.
-                    best = read_hypotheses(own, self.target_tokenizer, lines[i], 1)
-                    of_run[i] = best or [BLANK]
+                    of_run[i] = self._read(own, lines[i], 1) or [BLANK]
         return results
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
@@ -146,6 +146,8 @@ class Translator(PairPredictor):
           target: the translation; by default the model's own.
         """
         numbers: Sequence[int] | None = [1]
+        if self.decode.transfer_case:
+            source = read_case(source, self.source_tokenizer.symbols)
         if target is None:
             # With rows, for which a server has compiled the programs.
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)
@@ -154,16 +156,25 @@ class Translator(PairPredictor):
 
     # -- inside
 
+    def _read(
+        self, found: Any, line: str, most: int, better: Sequence[Translation] = ()
+    ) -> list[Translation]:
+        """The translations of a line, see `read_hypotheses`, in its case."""
+        symbols = self.source_tokenizer.symbols
+        write = functools.partial(write_case, line=line, symbols=symbols)
+        case = write if self.decode.transfer_case else str
+        return read_hypotheses(found, self.target_tokenizer, line, most, better, case)
+
     def _widen(self, results, variables: Variables, lines, beam_size: int, most: int) -> None:
         """Adds worse texts, which a wider beam has, to the results of lines that have too few."""
         few = [i for i, best in enumerate(results) if best[0].tokens and len(best) < most]
-        rest, tokenizer = [lines[i] for i in few], self.target_tokenizer
+        rest = [lines[i] for i in few]
         search = self._decode(self._search.search, variables, rest, WIDENING * beam_size, None)
         with contextlib.suppress(RunError):  # too large for the device
             for members, found in search:
                 for i, hypotheses in zip(members, found, strict=False):
                     best = results[few[i]]
-                    best[:] = read_hypotheses(hypotheses, tokenizer, rest[i], most, best)
+                    best[:] = self._read(hypotheses, rest[i], most, best)
 
     def _decode(
         self,
@@ -176,6 +187,8 @@ class Translator(PairPredictor):
         limits: Sequence[int] | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the lines that were decoded together, without blank ones, and what is found."""
+        if self.decode.transfer_case:
+            lines = [read_case(line, self.source_tokenizer.symbols) for line in lines]
         encoded = self._encode_lines(self.source_tokenizer, lines, numbers)
         todo = [i for i, ids in enumerate(encoded) if ids]
         lengths = [len(ids) + 1 for ids in encoded]

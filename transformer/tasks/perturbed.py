@@ -21,7 +21,7 @@ def _few_typos(pairs: Sequence[Pair], random: Random) -> Pair:
     """The pair with typing errors in `TYPO_RATE` of its words on average, often with none."""
     pair = pairs[0]
     for _ in range(int(TYPO_RATE * len(pair.source.split()) + random.random())):
-        pair = typos([pair], random, rate=0.0)
+        pair = typos([pair], random, 0.0, 0.0)
     return pair
 
 

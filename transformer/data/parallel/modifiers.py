@@ -14,24 +14,26 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.data.characters import join_texts
+from transformer.data.casing import sentence_case, title_case
+from transformer.data.characters import join_texts, replace_all, symbol_codes
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 
-RULE = "modifiers 1"  # in the keys of caches: another number if draws change
+RULE = "modifiers 3"  # in the keys of caches: another number if draws change
 TYPO_RATE = 0.1  # words of a source that have one
-NO_ACCENTS = 0.25  # of the sources with typing errors: they lose their accents instead
+CARELESS = 0.5  # of the sources with typing errors: they have no accents or no capitals instead
 ACCENTS = 200  # the smallest combining class of marks that people leave out; vowel signs have less
 ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string is all there is, or a word's place
 WORD = re.compile(r"[^\W\d_]{4,}")  # long enough for a typing error
-INITIAL = re.compile(r"(?<![\w'’])\w")
 FINAL = re.compile(r"(?<=\w)(\s*[.!?…。！？।۔؟։]+)$")
 OPENING = re.compile("^[¿¡](?!.*[¿¡])")
 COPY = re.compile(r"(?<![\w.,-])(?:\d{2,}|[^\W\d_a-z]\w{2,})(?![\w-]|[.,]\d)")  # numbers and names
-# Parts of syllables, separated by blanks.
-ONSETS = "b c d f g h j k l m n p r s t v w z br ch dr fr gr kr pr sh st tr ł š ñ ç"
-VOWELS = "a e i o u a e i o u y ai ei ou á é í ó ú ã ö ü å"
+# Parts of syllables, separated by blanks, and the letters of which one may stand for another.
+ONSETS = "b c d f g h j k l m n p r s t v w x y z br ch dr fr gr kr mc ng pr qu sh st th tr ł š ñ ç"
+VOWELS = "a e i o u a e i o u y ai ei ou á é í ó ú ã ö ü å ı"
 CODAS = "  n r s l m ck nd z"
+LATIN = [*range(0xC0, 0x17F), *range(0x1EA0, 0x1EFA)]
+ACCENTED = 0.05  # probability that a letter of a name is one of them
 # Where a copied string stands if no word of both sides gives its place: {0} in a text {1}, {2} with
 # its final punctuation.
 FRAMES = ("{0}: {1}{2}", "{0} {1}{2}", "{0} - {1}{2}", "{1} {0}{2}", "{1}{2} {0}", "{1} ({0}){2}")
@@ -46,18 +48,22 @@ def capitals(pairs: Sequence[Pair], _: Random) -> Pair:
 
 def title(pairs: Sequence[Pair], _: Random) -> Pair:
     """Returns the pair with a capital at the start of each word."""
-    return _of_both(pairs[0], lambda text: INITIAL.sub(lambda match: match[0].upper(), text))
+    return _of_both(pairs[0], title_case)
 
 
-def typos(pairs: Sequence[Pair], random: Random, rate: float = TYPO_RATE) -> Pair:
-    """Returns the pair with typing errors in the source, or with a source without accents.
+def typos(
+    pairs: Sequence[Pair], random: Random, rate: float = TYPO_RATE, careless: float = CARELESS
+) -> Pair:
+    """Returns the pair with typing errors in the source, or with one without accents or capitals.
 
     Args:
       rate: probability that a word has an error; one word at least has.
+      careless: probability that the source has no accents or capitals instead.
     """
     source = pairs[0].source
-    if random.random() < NO_ACCENTS and (plain := _without_accents(source)) != source:
-        return pairs[0]._replace(source=plain)
+    if random.random() < careless:
+        change = random.choice((_without_accents, str.lower, sentence_case))
+        return pairs[0]._replace(source=change(source))
     words = list(WORD.finditer(source))
     chosen = {match.start() for match in words if random.random() < rate}
     if words and not chosen:
@@ -127,20 +133,19 @@ MODIFIERS: Mapping[str, Modifier] = {
     "copied": copied,
 }
 MAX_PAIRS = 3  # that a modifier reads
-PRIVATE = 0xE000  # the first character for private use, which stands for a symbol
-TAGS = re.compile("^[\ue000-\uf8ff ]+(?=.)")
+TAGS = re.compile("^[\ue000-\uf8ff ]+(?=.)")  # see `symbol_codes`
 
 
 def draw_name(random: Random) -> str:
     """Returns one or two words that look like names, and are hardly any."""
-    words = (
-        "".join(
-            random.choice(letters.split(" "))
-            for letters in (ONSETS, VOWELS) * random.choice((1, 2, 2, 3)) + (CODAS,)
-        )
-        for _ in range(random.choice((1, 1, 2)))
-    )
-    return " ".join(word.capitalize() for word in words)
+
+    def word() -> str:
+        parts = (ONSETS, VOWELS) * random.choice((1, 2, 2, 3)) + (CODAS,)
+        letters = "".join(random.choice(part.split(" ")) for part in parts)
+        latin = (chr(random.choice(LATIN)) if random.random() < ACCENTED else a for a in letters)
+        return "".join(filter(str.isalpha, latin)).capitalize()
+
+    return random.choice((" ", " ", "-", "'")).join(word() for _ in range(random.choice((1, 1, 2))))
 
 
 def draw_number(random: Random) -> str:
@@ -151,12 +156,17 @@ def draw_number(random: Random) -> str:
 def draw_string(random: Random) -> str:
     """Returns a name, number, address, code, placeholder or emoji."""
     name, number = draw_name(random), draw_number(random)
-    word = _without_accents(name.split()[0]).lower()
+    word = random.choice((str.lower, str.upper, str))(_without_accents(name.split()[0]))
+    site = f"{random.choice(('www.', 'https://', 'http://www.'))}{word}.{draw_name(random)[:3].lower()}"
+    address = random.choice(
+        (f"{site}/{number}", f"{site}?{word[0]}={number}", f"{word}@{word}.com")
+    )
+    code = f"{word[:3]}{random.choice(('-', '', '_', '.'))}{number}"
+    marks = ("{%s}", "{{%s}}", "<%s>", "[%s]", "$%s", "__%s__", "%%(%s)d", "%%%.1s")
+    placeholder = random.choice(marks) % word
+    time = f"{number}{random.choice('.,:-/')}{draw_number(random)}"
     emoji = chr(random.choice((0x1F300, 0x1F400, 0x1F600)) + random.randrange(0x40))
-    address, code = f"www.{word}.com/{number}", f"{word[:3].upper()}-{number}"
-    placeholder = random.choice(("{%s}", "<%s>", "%%(%s)s", "[%s]")) % word
-    time = f"{number}{random.choice('.:-/')}{draw_number(random)}"
-    return random.choice((name, name, number, time, address, code, placeholder, emoji))
+    return random.choice((name, name, name, number, time, address, code, placeholder, emoji))
 
 
 def _misspell(word: str, random: Random) -> str:
@@ -214,9 +224,8 @@ def modify(
       pairs: the one to modify, and the next ones.
       symbols: strings that do not change. Those at the start of a source, as tags are, stay there.
     """
-    # A character for private use has no capital, and is neither a letter nor a blank.
-    codes = {symbol: chr(PRIVATE + i) for i, symbol in enumerate(sorted(symbols, key=len)[::-1])}
-    coded = [_of_both(pair, lambda text: _replace(text, codes)) for pair in pairs]
+    codes = symbol_codes(symbols)
+    coded = [_of_both(pair, lambda text: replace_all(text, codes)) for pair in pairs]
     plain = [pair._replace(source=TAGS.sub("", pair.source)) for pair in coded]
     tags = [a.source.removesuffix(b.source) for a, b in zip(coded, plain, strict=True)]
     same = [pair for pair, tag in zip(plain, tags, strict=True) if tag == tags[0]]
@@ -224,11 +233,7 @@ def modify(
         return pairs[0]
     back = {code: symbol for symbol, code in codes.items()}
     whole = changed._replace(source=tags[0] + changed.source)
-    return _of_both(whole, lambda text: _replace(text, back))
-
-
-def _replace(text: str, strings: Mapping[str, str]) -> str:
-    return functools.reduce(lambda text, item: text.replace(*item), strings.items(), text)
+    return _of_both(whole, lambda text: replace_all(text, back))
 
 
 def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentation:
