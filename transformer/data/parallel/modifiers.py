@@ -143,7 +143,7 @@ def draw_name(random: Random) -> str:
         parts = (ONSETS, VOWELS) * random.choice((1, 2, 2, 3)) + (CODAS,)
         letters = "".join(random.choice(part.split(" ")) for part in parts)
         latin = (chr(random.choice(LATIN)) if random.random() < ACCENTED else a for a in letters)
-        return "".join(filter(str.isalpha, latin)).capitalize()
+        return "".join(filter(str.isalpha, "".join(latin).capitalize()))
 
     return random.choice((" ", " ", "-", "'")).join(word() for _ in range(random.choice((1, 1, 2))))
 
