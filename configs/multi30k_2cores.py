@@ -33,4 +33,6 @@ def get_config():
     config.train.evaluate_every = 500
     config.train.patience = 0
     config.evaluate.average_last_n = 5
+    config.decode.transfer_case = True
+    config.evaluate.perturbed_sentences = 500
     return config

@@ -45,4 +45,6 @@ def get_config():
     config.train.evaluate_every = 0
     config.evaluate.average_last_n = 5
     config.train.patience = 5
+    config.decode.transfer_case = True
+    config.evaluate.perturbed_sentences = 500
     return config

@@ -160,3 +160,25 @@ def test_no_search_writes_unknown_padding_or_begin_however_probable(tiny, loaded
     assert (unknown(1), unknown(3)) == (0, 0)
     monkeypatch.setattr(search, "NEVER_WRITTEN", (PAD_ID,))
     assert unknown(1) > 0  # the control: it would
+
+
+def test_a_line_in_capitals_is_translated_in_sentence_case_and_written_in_capitals(loaded):
+    translator, params = loaded
+    lines = ["A B C D E", "D E A B", "a b c d"]
+    assert not translator.decode.transfer_case
+    plain = translator.translate(params, ["A b c d e", "D e a b", "a b c d"], num_best=2)
+    raw = translator.translate(params, lines, num_best=2)
+    translator.decode.transfer_case = True
+    try:
+        written = translator.translate(params, lines, num_best=2)
+        attention = translator.attention(params, "A B C D E")
+    finally:
+        translator.decode.transfer_case = False
+    texts, of_plain = ([[each.text for each in best] for best in own] for own in (written, plain))
+    assert texts[0][0] == of_plain[0][0].upper()
+    assert texts[1][0] == of_plain[1][0].upper()
+    assert texts[2] == of_plain[2]
+    assert [best[0].score for best in written] == [best[0].score for best in plain]
+    assert raw[0] != written[0]
+    read = translator.attention(params, "A b c d e")
+    assert attention[2:] == read[2:]
