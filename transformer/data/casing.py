@@ -1,13 +1,14 @@
 """Lines in capitals or title case: read in sentence case, translated, and written in their case."""
 
-import re
 from collections.abc import Sequence
+
+import regex  # whose letters have their vowel signs and accents
 
 from transformer.data.characters import outside, replace_all, symbol_codes
 
-WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-INITIAL = re.compile(r"(?<![\w'’])\w")
-START = re.compile(r"(?:^|(?<=[.!?…] ))\W*\w")  # of a sentence
+WORD = regex.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+INITIAL = regex.compile(r"(?<![\w'’])\w")
+START = regex.compile(r"(?:^|(?<=[.!?…] ))\W*\w")  # of a sentence
 MIN_LETTERS, MIN_WORDS = 4, 4  # of a line in capitals, which is no acronym; in title case
 
 
@@ -25,12 +26,12 @@ def is_title(text: str) -> bool:
 
 def title_case(text: str) -> str:
     """Returns a text with a capital at the start of each word."""
-    return INITIAL.sub(lambda match: match[0].upper(), text)
+    return INITIAL.sub(lambda match: match[0].title(), text)
 
 
 def sentence_case(text: str) -> str:
     """Returns a text in small letters, but for the first of each sentence."""
-    return START.sub(lambda match: match[0].upper(), text.lower())
+    return START.sub(lambda match: match[0].title(), text.lower())
 
 
 def read_case(line: str, symbols: Sequence[str]) -> str:

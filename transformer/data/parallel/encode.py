@@ -25,12 +25,7 @@ from transformer.data.encode import (
 from transformer.data.pairs import Pair
 from transformer.data.parallel.held_out_checks import HeldOutReport
 from transformer.data.parallel.modifiers import Augmentation, augmentation_of
-from transformer.data.parallel.sampler import (
-    PairSampler,
-    add_draws,
-    is_drawn,
-    make_sampler,
-)
+from transformer.data.parallel.sampler import PairSampler, add_draws, is_drawn, make_sampler
 from transformer.data.parallel.trained_on import Earlier
 from transformer.data.parallel.training import TrainingPairs, clean
 from transformer.data.token_store import TokenStore

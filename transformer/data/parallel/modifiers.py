@@ -6,28 +6,28 @@ Source: OpusTrainer, Bogoychev et al. 2023.
 """
 
 import functools
-import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
+import regex
 from ml_collections import ConfigDict
 
 from transformer.data.casing import sentence_case, title_case
-from transformer.data.characters import join_texts, replace_all, symbol_codes
+from transformer.data.characters import canonicalize, join_texts, replace_all, symbol_codes
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 
-RULE = "modifiers 3"  # in the keys of caches: another number if draws change
+RULE = "modifiers 4"  # in the keys of caches: another number if draws change
 TYPO_RATE = 0.1  # words of a source that have one
 CARELESS = 0.5  # of the sources with typing errors: they have no accents or no capitals instead
 ACCENTS = 200  # the smallest combining class of marks that people leave out; vowel signs have less
 ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string is all there is, or a word's place
-WORD = re.compile(r"[^\W\d_]{4,}")  # long enough for a typing error
-FINAL = re.compile(r"(?<=\w)(\s*[.!?…。！？।۔؟։]+)$")
-OPENING = re.compile("^[¿¡](?!.*[¿¡])")
-COPY = re.compile(r"(?<![\w.,-])(?:\d{2,}|[^\W\d_a-z]\w{2,})(?![\w-]|[.,]\d)")  # numbers and names
+WORD = regex.compile(r"[^\W\d_]{4,}")  # long enough for a typing error
+FINAL = regex.compile(r"[\s.!?…。！？।۔؟։]+$")
+OPENING = regex.compile("^[¿¡](?!.*[¿¡])")
+COPY = regex.compile(r"(?<![\w.,-])(?:\d{2,}|\p{Lu}\w{2,})(?![\w-]|[.,]\d)")  # numbers and names
 # Parts of syllables, separated by blanks, and the letters of which one may stand for another.
 ONSETS = "b c d f g h j k l m n p r s t v w x y z br ch dr fr gr kr mc ng pr qu sh st th tr ł š ñ ç"
 VOWELS = "a e i o u a e i o u y ai ei ou á é í ó ú ã ö ü å ı"
@@ -64,21 +64,17 @@ def typos(
     if random.random() < careless:
         change = random.choice((_without_accents, str.lower, sentence_case))
         return pairs[0]._replace(source=change(source))
-    words = list(WORD.finditer(source))
-    chosen = {match.start() for match in words if random.random() < rate}
-    if words and not chosen:
-        chosen = {random.choice(words).start()}
-
-    def misspell(match: re.Match[str]) -> str:
-        return _misspell(match[0], random) if match.start() in chosen else match[0]
-
-    return pairs[0]._replace(source=WORD.sub(misspell, source))
+    words = [*WORD.finditer(source)]
+    chosen = [word for word in words if random.random() < rate]
+    for word in reversed(chosen or random.sample(words, min(1, len(words)))):
+        source = source[: word.start()] + _misspell(word[0], random) + source[word.end() :]
+    return pairs[0]._replace(source=source)
 
 
 def punctuation(pairs: Sequence[Pair], _: Random) -> Pair | None:
-    """Returns the pair without final punctuation; None if a side has none."""
+    """Returns the pair without final punctuation; None if a side has none, or nothing else."""
     plain = _of_both(pairs[0], lambda text: OPENING.sub("", FINAL.sub("", text)))
-    return None if {*plain} & {*pairs[0]} - {None} else plain
+    return None if {*plain} & {*pairs[0], ""} - {None} else plain
 
 
 def joined(pairs: Sequence[Pair], random: Random) -> Pair | None:
@@ -133,7 +129,7 @@ MODIFIERS: Mapping[str, Modifier] = {
     "copied": copied,
 }
 MAX_PAIRS = 3  # that a modifier reads
-TAGS = re.compile("^[\ue000-\uf8ff ]+(?=.)")  # see `symbol_codes`
+TAGS = regex.compile("^[\ue000-\uf8ff ]+(?=.)")  # see `symbol_codes`
 
 
 def draw_name(random: Random) -> str:
@@ -229,11 +225,12 @@ def modify(
     plain = [pair._replace(source=TAGS.sub("", pair.source)) for pair in coded]
     tags = [a.source.removesuffix(b.source) for a, b in zip(coded, plain, strict=True)]
     same = [pair for pair, tag in zip(plain, tags, strict=True) if tag == tags[0]]
-    if (changed := modifier(same, random)) is None:
+    changed = modifier(same, random)
+    if changed is None or changed.source == same[0].source:  # which would not say how to write
         return pairs[0]
     back = {code: symbol for symbol, code in codes.items()}
     whole = changed._replace(source=tags[0] + changed.source)
-    return _of_both(whole, lambda text: replace_all(text, back))
+    return _of_both(whole, lambda text: canonicalize(replace_all(text, back)))
 
 
 def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentation:
