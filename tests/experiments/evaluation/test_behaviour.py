@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import regex
 
 from experiments.evaluation.behaviour import check_behaviour, make_cases
 from experiments.measures.translations import TRANSLATIONS
@@ -62,6 +63,35 @@ def test_a_translator_that_stops_after_a_sentence_fails_where_there_are_more(fol
     lines = (folder / "failures.tsv").read_text().splitlines()
     assert f"sentence thrice\t{' '.join([PAIRS[0].source] * 3)}\t{PAIRS[0].target}" in lines
     assert "sentence thrice\tThe horse" in capsys.readouterr().out
+
+
+CHINESE = Pair("他在看书。", "Dr. Lee is reading a book in the garden.")
+
+
+@pytest.mark.parametrize(
+    "pair", [CHINESE, Pair("हिन्दी है।", "It is Hindi."), Pair("A 12.", "A 12.")]
+)
+@pytest.mark.parametrize(
+    ("check", "translate", "passes"),
+    [
+        ("all sentences", lambda text: text.replace("Dr.", "Doctor"), True),  # it ends once less
+        ("all sentences", lambda text: f"{text.replace('.', '')} ...", False),
+        ("number kept", lambda text: regex.sub(r"(\d{2,})", r"1\1", text), False),
+        ("one word", lambda _: "x" * 40, None),
+    ],
+)
+def test_a_check_passes_a_right_translation_alone(folder, pair, check, translate, passes):
+    shutil.rmtree(folder / "held_out")
+    held_out.save(folder, {"test": [pair, pair]})
+    (folder / TRANSLATIONS).parent.mkdir(exist_ok=True)
+    passed, lines = checks(folder, lambda case: translate(case.pair.target))[check]
+    assert passed == lines * (pair is CHINESE if passes is None else passes)
+    words = {
+        case.pair.source
+        for case in make_cases(folder, config_of(folder))
+        if case.check == "one word"
+    }
+    assert words <= {"他在看书", "हिन्दी", "है", "A", "12"}
 
 
 def test_a_translator_that_copies_its_source_or_writes_nothing_is_seen(folder):
