@@ -346,8 +346,8 @@ def _evaluate() -> ConfigDict:
     # Decoded during training, each up to 1.5 times its reference's tokens and 5; final scores use
     # all.
     evaluate.max_sentences = 500
-    # Test pairs of which final scores also translate six perturbed copies: capitals, title case, no
-    # final punctuation, typing errors, two sentences joined, unseen names; 0: none.
+    # At most this many test pairs, of which final scores also translate six perturbed copies:
+    # capitals, title case, no final punctuation, typing errors, joined, unseen names; 0: none.
     evaluate.perturbed_sentences = 0
     # Attention snapshots, saved at each evaluation in attention_snapshots/, but not by runs of a
     # sweep: statistics over this many validation texts (0: no snapshots), and the weights of this

@@ -1,6 +1,5 @@
 """The numbers of a comparison as rows of text, and the notes that explain them."""
 
-import math
 import statistics
 from collections.abc import Sequence
 
@@ -65,8 +64,8 @@ def copies(systems: Sequence[System]) -> list[Table]:
     caption = "BLEU of perturbed copies of the test set (ratio to the same sentences as they were)"
 
     def mean(system: System, key: tuple[str, int], name: str) -> str:
-        values = [run.copies[key].get(name, math.nan) for run in system.runs]
-        return format(statistics.fmean(values), find(name).format)
+        values = [run.copies[key][name] for run in system.runs if name in run.copies[key]]
+        return format(statistics.fmean(values), find(name).format) if values else NO_NUMBER
 
     rows = [
         [s.name, *(f"{mean(s, key, 'bleu')} ({mean(s, key, 'clean_ratio')})" for key in shared)]

@@ -111,7 +111,7 @@ def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options
     def score() -> dict[str, Any]:
         logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
         if name == BEHAVIOUR:
-            own.evaluate.perturbed_sentences = 0  # the lines are strange enough
+            own.evaluate.perturbed_sentences = 0  # of generated lines no copies
         task = tasks.REGISTRY[own.task].from_folder(folder, own, given.text)
         trained = workdir.load_trained(folder, own)
         workdir.make_writable(place)

@@ -328,9 +328,8 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
             for a in best
             for b in part
         ]
-        best = distinct(sorted(both, key=lambda each: (each.degenerate, -each.score)))[
-            : max(1, most)
-        ]
+        both.sort(key=lambda each: (each.degenerate, -each.score))
+        best = distinct(both)[: max(1, most)]
     return best
 
 

@@ -25,8 +25,8 @@ def _few_typos(pairs: Sequence[Pair], random: Random) -> Pair:
     return pair
 
 
-UNSEEN_NAME = functools.partial(copied, make=draw_name)
-PERTURBATIONS = {**MODIFIERS, "typos": _few_typos, "copied": UNSEEN_NAME}
+NEW_NAME = functools.partial(copied, make=draw_name)
+PERTURBATIONS = {**MODIFIERS, "typos": _few_typos, "copied": NEW_NAME}
 
 
 def perturb(pairs: Sequence[Pair], symbols: Sequence[str]) -> dict[str, list[Pair]]:
@@ -67,11 +67,11 @@ def score_copies(
 
     scores = {}
     for split, copy in copies.items():
-        start, own = time.monotonic(), score(split, copy)
+        start, row = time.monotonic(), score(split, copy)
         case = str.lower if split in NEW_CASE else str
         if clean := bleu(translations, pairs, case):
-            own["clean_ratio"] = bleu(own["texts"][f"translations/{split}.txt"], copy, case) / clean
-        scores[split] = own | {"seconds": round(time.monotonic() - start, 3)}
-    seconds = f"{sum(own['seconds'] for own in scores.values()):,.0f} s"
+            row["clean_ratio"] = bleu(row["texts"][f"translations/{split}.txt"], copy, case) / clean
+        scores[split] = row | {"seconds": round(time.monotonic() - start, 3)}
+    seconds = f"{sum(row['seconds'] for row in scores.values()):,.0f} s"
     logger.info(f"{seconds} for perturbed copies of {len(pairs):,} pairs of the test set")
     return scores

@@ -295,3 +295,12 @@ def test_scores_of_perturbed_copies_are_shown_if_all_runs_have_the_same_copy(cop
     assert "| good | 45.00 (0.900) |" in page
     assert "test.copied" in ended.out
     assert "test.capitals" not in ended.out
+
+
+def test_a_copy_without_a_ratio_has_a_dash(copies, tmp_path):
+    for folder in copies:
+        results = unsealed(path := folder / "results.json")
+        results["test.copied"] = {"bleu": 0.0, "sentences": 60}  # the clean score was 0, too
+        path.write_text(json.dumps(results))
+    ended = compare(*copies, output=tmp_path / "out")
+    assert "| good | 0.00 (-) |" in (tmp_path / "out/comparison.md").read_text(), ended.err
