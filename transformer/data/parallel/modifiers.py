@@ -169,7 +169,7 @@ def _misspell(word: str, random: Random) -> str:
     """A word with two letters swapped, one left out, doubled or replaced by another of them."""
     place = random.randrange(len(word) - 1)
     a, b = word[place], word[place + 1]
-    edits = (b + a, b, a + a + b, random.choice(word) + b)
+    edits = [edit for edit in (b + a, b, a + a + b, random.choice(word) + b) if edit != a + b]
     return word[:place] + random.choice(edits) + word[place + 2 :]
 
 
