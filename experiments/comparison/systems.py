@@ -4,7 +4,6 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -39,7 +38,7 @@ class Run(NamedTuple):
     folder: Path
     scores: dict[str, Any]
     outputs: Outputs
-    copies: Mapping[tuple[str, int], dict[str, Any]] = MappingProxyType({})
+    copies: Mapping[tuple[str, int], dict[str, Any]]
 
 
 class System(NamedTuple):

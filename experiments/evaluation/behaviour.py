@@ -73,7 +73,11 @@ def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
         for check, string in (long | {"digits alone": digits}).items():
             rules = (rf"(?<!\d){digits}(?!\d)", (0, 2)) if string == digits else (".", (0, limit))
             cases.append(Case(check, Pair(f"{tag} {string}".strip(), string), *rules))
-        if config.data.source == "grammar" and regex.search(NEGATION, pair.target):
+        if (
+            config.data.source == "grammar"
+            and not config.data.corpora
+            and regex.search(NEGATION, pair.target)
+        ):
             cases.append(Case("negation kept", pair, NEGATION))
     return cases
 

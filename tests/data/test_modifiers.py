@@ -286,7 +286,8 @@ def test_a_modifier_that_finds_nothing_to_change_is_named(tmp_path):
     assert corpus.modified["punctuation"] == pytest.approx(0.2, abs=0.1)
     lines = pair_text.describe_draws(corpus)
     assert "0.0% capitals" in lines[0]
-    assert lines[1:] == ["data.augment_capitals changes no pair of this text: set it to 0"]
+    assert len(lines) == 2
+    assert "data.augment_capitals changed none of the pairs" in lines[1]
 
 
 @pytest.mark.parametrize(

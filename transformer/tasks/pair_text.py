@@ -123,7 +123,7 @@ def _symbols(corpus: Corpus) -> str:
 
 def describe_draws(corpus: Corpus) -> list[str]:
     """Returns lines on what is drawn of each pair; none if it is always the same."""
-    if corpus.sampler is None or corpus.sampler.drawn is None:
+    if corpus.sampler is None:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
     growth = corpus.sampler.drawn.sum() / corpus.sampler.planned_draws / tokens
@@ -132,7 +132,8 @@ def describe_draws(corpus: Corpus) -> list[str]:
         f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
         + (f"; modified: {changes}" if changes else ""),
         *(
-            f"data.augment_{name} changes no pair of this text: set it to 0"
+            f"data.augment_{name} changed none of the pairs drawn for it: nothing in them changes, or "
+            "they would be too long or have unknown tokens"
             for name, fraction in corpus.modified.items()
             if not fraction
         ),

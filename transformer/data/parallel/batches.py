@@ -73,7 +73,7 @@ class BatchPlan(BucketPlan[Batch]):
     ):
         self.source, self.target, self.sampler = source, target, sampler
         plain = [store.lengths[None] for store in (source, target)]
-        self._lengths = plain if sampler is None or sampler.drawn is None else [*sampler.drawn]
+        self._lengths = [*sampler.drawn] if sampler else plain
         lengths = np.maximum(*self._lengths) + 1
         super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences, mixture)
 

@@ -25,7 +25,7 @@ from transformer.data.encode import (
 from transformer.data.pairs import Pair
 from transformer.data.parallel.held_out_checks import HeldOutReport
 from transformer.data.parallel.modifiers import Augmentation, augmentation_of
-from transformer.data.parallel.sampler import PairSampler, add_draws, is_drawn, make_sampler
+from transformer.data.parallel.sampler import MODIFIED, PairSampler
 from transformer.data.parallel.trained_on import Earlier
 from transformer.data.parallel.training import TrainingPairs, clean
 from transformer.data.token_store import TokenStore
@@ -190,7 +190,8 @@ def encode_corpora(
     count = sum(corpus.report.kept for corpus in corpora)
     both: list[tuple[int, ...]] = [(0, 1)] if settings.joint else [(0,), (1,)]
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
-    drawing = settings, augmentation, max(corpus.max_tokens for corpus in corpora)
+    sampling = settings, augmentation, max(corpus.max_tokens for corpus in corpora)
+    draws = (*cache_key(settings), *augmentation.key)
     texts = [
         TokenizerText(
             _sentences(Restartable(lambda: _modified(pairs, augmentation)), sides),
@@ -205,13 +206,13 @@ def encode_corpora(
     ]
 
     def encode(tokenizers: Sequence[Tokenizer], partial: Path) -> Encoded:
-        texts = is_drawn(settings, augmentation)
-        builder = EncodedBuilder(partial, texts, source=tokenizers[0], target=tokenizers[-1])
+        builder = EncodedBuilder(partial, bool(draws), source=tokenizers[0], target=tokenizers[-1])
         dropped = [_encode(builder, corpus, tokenizers) for corpus in corpora]
-        return add_draws(builder.build(dropped=dropped), tokenizers, *drawing)
+        encoded = builder.build(dropped=dropped, **{MODIFIED: {}})
+        return PairSampler.of(encoded, tokenizers, *sampling).plan(encoded) if draws else encoded
 
     limits = [n for c in corpora for n in (c.report.kept, c.max_tokens, c.max_token_ratio)]
-    key = ("pairs", *fingerprints, *limits, *cache_key(settings), *augmentation.key)
+    key = ("pairs", *fingerprints, *limits, *draws)
     tokenizers, encoded = prepare(texts, encode, key, data, settings)
     reports = tuple(
         corpus.report.without(**own)
@@ -229,8 +230,8 @@ def encode_corpora(
         encoded.lost,
         dict(itertools.chain(*(corpus.held_out.items() for corpus in corpora))),
         np.concatenate([corpus.hashes for corpus in corpora]),
-        make_sampler(encoded, tokenizers, *drawing),
-        {name: encoded.notes["modified"][name] for name in augmentation.fractions},
+        PairSampler.of(encoded, tokenizers, *sampling) if draws else None,
+        {name: encoded.notes[MODIFIED][name] for name in augmentation.fractions},
         encoded.arrays_digest,
     )
 

@@ -61,9 +61,9 @@ def typos(
       careless: probability that the source has no accents or capitals instead.
     """
     source = pairs[0].source
-    if random.random() < careless:
-        change = random.choice((_without_accents, str.lower, sentence_case))
-        return pairs[0]._replace(source=change(source))
+    change = random.choice((_without_accents, str.lower, sentence_case))
+    if random.random() < careless and (plain := change(source)) != source:
+        return pairs[0]._replace(source=plain)
     words = [*WORD.finditer(source)]
     chosen = [word for word in words if random.random() < rate]
     for word in reversed(chosen or random.sample(words, min(1, len(words)))):

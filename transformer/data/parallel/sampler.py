@@ -2,9 +2,8 @@
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -15,13 +14,13 @@ from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation
 from transformer.data.token_store import TextStore, TokenStore
 from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer
-from transformer.data.tokenizer.sampling import cache_key, make_generator, strengths_of
+from transformer.data.tokenizer.sampling import make_generator, strengths_of
 
 # Draws of each pair when it is encoded, by which epochs in turn choose its batch: of segmentations,
 # and of modifications, whose lengths differ more.
 PLANNED_SEGMENTATIONS, PLANNED_MODIFICATIONS = 2, 4
 TRIES = 4  # draws of a pair in search of a length of its batch, before the planned draw is taken
-DRAWN = "drawn"  # the name of the array of their lengths
+DRAWN, MODIFIED = "drawn", "modified"  # an array and a note of an encoded corpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +46,32 @@ class PairSampler:
     strengths: tuple[float, float]
     augmentation: Augmentation
     max_tokens: int
-    drawn: Int[np.ndarray, "2 draws pairs"] | None = None
+    drawn: Int[np.ndarray, "2 draws pairs"]
+
+    @classmethod
+    def of(
+        cls,
+        encoded: Encoded,
+        tokenizers: Sequence[Tokenizer],
+        settings: ConfigDict,
+        augmentation: Augmentation,
+        max_tokens: int,
+    ) -> "PairSampler":
+        """Returns the sampler of a corpus that is encoded with its texts.
+
+        Args:
+          tokenizers: one for both sides, or one each.
+          settings: `config.tokenizer`.
+        """
+        return cls(
+            (encoded.text("source"), encoded.text("target")),
+            (encoded.store("source"), encoded.store("target")),
+            (tokenizers[0], tokenizers[-1]),
+            strengths_of(settings, tokenizers),
+            augmentation,
+            max_tokens,
+            encoded.arrays.get(DRAWN, np.zeros((2, 0, 0), np.int32)),  # before they are planned
+        )
 
     def draw(self, number: int, epoch: int, random: Random, lengths: range) -> Sequence[Ids]:
         """Returns the tokens of source and target of a draw of a pair, without ends.
@@ -69,8 +93,8 @@ class PairSampler:
         """Planned draws of each pair."""
         return PLANNED_MODIFICATIONS if self.augmentation.fractions else PLANNED_SEGMENTATIONS
 
-    def plan(self) -> tuple[Int[np.ndarray, "2 draws pairs"], Mapping[str, float]]:
-        """Returns `drawn`, and the fraction of these draws that each modifier changed."""
+    def plan(self, encoded: Encoded) -> Encoded:
+        """Returns the corpus with `drawn`, and the fraction of these that each modifier changed."""
         count = len(self.tokens[0])
         drawn = np.zeros((2, self.planned_draws, count), np.int32)
         changes: collections.Counter[str] = collections.Counter()
@@ -79,7 +103,9 @@ class PairSampler:
                 name, ids = self._draw(number, self._planned(number, i))
                 drawn[:, i, number] = [*map(len, ids)]
                 changes[name] += 1
-        return drawn, {n: changes[n] / drawn[0].size for n in self.augmentation.fractions}
+        fractions = {name: changes[name] / drawn[0].size for name in self.augmentation.fractions}
+        arrays, notes = {**encoded.arrays, DRAWN: drawn}, {**encoded.notes, MODIFIED: fractions}
+        return dataclasses.replace(encoded, arrays=arrays, notes=notes)
 
     @staticmethod
     def _planned(number: int, draw: int) -> Random:
@@ -103,49 +129,3 @@ class PairSampler:
         if max(map(len, ids)) < self.max_tokens and not unknown:
             return name, ids
         return "", [tokens[number] for tokens in self.tokens]
-
-
-def make_sampler(
-    encoded: Encoded,
-    tokenizers: Sequence[Tokenizer],
-    settings: ConfigDict,
-    augmentation: Augmentation,
-    max_tokens: int,
-) -> PairSampler | None:
-    """Returns the sampler of an encoded corpus; None if each pair is always read the same way.
-
-    Args:
-      encoded: with the stores of tokens and, if pairs are drawn, of texts.
-      tokenizers: one for both sides, or one each.
-      settings: `config.tokenizer`.
-      augmentation, max_tokens: see `PairSampler`.
-    """
-    if not is_drawn(settings, augmentation):
-        return None
-    return PairSampler(
-        (encoded.text("source"), encoded.text("target")),
-        (encoded.store("source"), encoded.store("target")),
-        (tokenizers[0], tokenizers[-1]),
-        strengths_of(settings, tokenizers),
-        augmentation,
-        max_tokens,
-        encoded.arrays.get(DRAWN),
-    )
-
-
-def add_draws(encoded: Encoded, *drawing: Any) -> Encoded:
-    """Returns an encoded corpus with the planned draws of its pairs, and with what they modify.
-
-    Args:
-      drawing: the other arguments of `make_sampler`.
-    """
-    if (sampler := make_sampler(encoded, *drawing)) is None:
-        return encoded
-    drawn, fractions = sampler.plan()
-    notes = {**encoded.notes, "modified": fractions}
-    return dataclasses.replace(encoded, arrays={**encoded.arrays, DRAWN: drawn}, notes=notes)
-
-
-def is_drawn(settings: ConfigDict, augmentation: Augmentation) -> bool:
-    """Returns whether what is read of a pair is drawn, given `config.tokenizer`."""
-    return bool(augmentation.fractions or cache_key(settings))
