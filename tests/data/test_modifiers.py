@@ -287,7 +287,7 @@ def test_a_modifier_that_finds_nothing_to_change_is_named(tmp_path):
     lines = pair_text.describe_draws(corpus)
     assert "0.0% capitals" in lines[0]
     assert len(lines) == 2
-    assert "data.augment_capitals changed none of the pairs" in lines[1]
+    assert "data.augment_capitals changed no pair" in lines[1]
 
 
 @pytest.mark.parametrize(

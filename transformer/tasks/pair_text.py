@@ -132,8 +132,8 @@ def describe_draws(corpus: Corpus) -> list[str]:
         f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
         + (f"; modified: {changes}" if changes else ""),
         *(
-            f"data.augment_{name} changed none of the pairs drawn for it: nothing in them changes, or "
-            "they would be too long or have unknown tokens"
+            f"data.augment_{name} changed no pair: there is nothing to change, or pairs would be "
+            "too long or have unknown tokens"
             for name, fraction in corpus.modified.items()
             if not fraction
         ),

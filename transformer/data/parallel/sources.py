@@ -8,13 +8,16 @@ they are opened, before training.
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from random import Random
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
+from transformer.data.encode import batched
 from transformer.data.pairs import Pair
 from transformer.data.parallel.files import open_files
+from transformer.data.parallel.modifiers import joined
 from transformer.data.parallel.trained_on import Earlier
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import grammar
@@ -47,22 +50,14 @@ def open_source(settings: ConfigDict, earlier: Earlier | None = None) -> Splits:
     size = settings.length_generalization_size
     if not size or "length_generalization" in splits:
         return splits
-    if not (joined := _joined(splits["test"], size)):
+    pairs = batched(itertools.islice(splits["test"], 2 * size), 2)
+    if not (longer := [pair for both in pairs if (pair := joined(both, Random(0)))]):
         raise UserError(
             f"config.data.length_generalization_size={size} joins two pairs of the test set, which "
             "has fewer: set config.data.test_size to 2 or more, name a file with more pairs in "
             "config.data.test_source, or set config.data.length_generalization_size=0"
         )
-    return {**splits, "length_generalization": joined}
-
-
-def _joined(pairs: Iterable[Pair], count: int) -> list[Pair]:
-    """Returns up to `count` pairs, each joined from two consecutive pairs."""
-    sides = [(pair.source, pair.target) for pair in itertools.islice(pairs, 2 * count)]
-    return [
-        Pair(f"{first[0]} {second[0]}", f"{first[1]} {second[1]}")
-        for first, second in zip(sides[::2], sides[1::2], strict=False)
-    ]
+    return {**splits, "length_generalization": longer}
 
 
 def _generated(
