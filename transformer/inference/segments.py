@@ -1,7 +1,6 @@
 """Splits lines that are longer than what a translator reads well, and joins their translations."""
 
 import functools
-import operator
 import itertools
 import logging
 import math
@@ -320,7 +319,12 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
     spaced = 3 * len("".join(UNSPACED.findall(whole)).encode()) < len(whole.encode())
     for part in parts[1:]:
         both = [
-            Translation(_text(a.text, b.text, spaced), *map(operator.add, a[1:], b[1:]))
+            Translation(
+                _text(a.text, b.text, spaced),
+                a.score + b.score,
+                a.tokens + b.tokens,
+                a.degenerate + b.degenerate,
+            )
             for a in best
             for b in part
         ]
