@@ -161,7 +161,7 @@ def score_splits(
         for name, lines in texts.items():
             written[name] = _write_lines(place / name, lines)
         for parent in sorted({(place / name).parent for name in texts}):
-            logger.info(f"wrote the texts of {split} to {parent}")
+            logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
         records.FILES: written,
