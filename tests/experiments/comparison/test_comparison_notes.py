@@ -17,7 +17,7 @@ def system(name, *runs):
         outputs.append(
             Outputs({}, {}, [""] * len(scores), np.ones(len(scores), np.int64), {"bleu": counts})
         )
-    return System(name, [Run(None, {}, own) for own in outputs])
+    return System(name, [Run(None, {}, own, {}) for own in outputs])
 
 
 def shown(*systems, task="translation"):
