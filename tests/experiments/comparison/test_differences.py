@@ -55,7 +55,9 @@ def test_losses_of_a_token_need_the_same_tokens_and_bits_of_a_byte_do_not():
 
     def models(*counts):
         lengths = np.ones(2, np.int64)
-        return [System("x", [Run(None, {}, Outputs({}, {}, [], lengths, own), {})]) for own in counts]
+        return [
+            System("x", [Run(None, {}, Outputs({}, {}, [], lengths, own), {})]) for own in counts
+        ]
 
     assert comparable(measures, models(first, first)) == list(measures)
     assert comparable(measures, models(first, other)) == [measures[0]]
