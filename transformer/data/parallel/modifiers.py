@@ -65,8 +65,8 @@ def typos(
     if random.random() < careless and (plain := change(source)) != source:
         return pairs[0]._replace(source=plain)
     words = [*WORD.finditer(source)]
-    chosen = [word for word in words if random.random() < rate]
-    for word in reversed(chosen or random.sample(words, min(1, len(words)))):
+    places = [word for word in words if random.random() < rate]
+    for word in reversed(places or random.sample(words, min(1, len(words)))):
         source = source[: word.start()] + _misspell(word[0], random) + source[word.end() :]
     return pairs[0]._replace(source=source)
 
