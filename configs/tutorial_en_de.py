@@ -27,7 +27,7 @@ def get_config():
     config.model.max_length = 128
 
     config.data.source = "files"
-    config.data.fetch = "tatoeba"
+    config.data.fetch = "tatoeba_deu"
     config.data.train_source, config.data.train_target = "eng-deu.tsv", ""
     config.data.validation_size = 1000
     config.data.test_size = 1000

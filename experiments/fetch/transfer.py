@@ -200,6 +200,8 @@ def _write(
     total = start + int(length) if length.isdecimal() else None
     if (total or 0) > limit:
         raise TransferError(f"it has {total:,} bytes, more than the {limit:,} that there can be")
+    size = f"{total / 1e6:,.1f} MB" if total else "of a size that its server does not say"
+    logger.info("downloading %s, %s", part.name.removesuffix(".part"), size)
     done = marked = start
     since = time.monotonic()
     with part.open("ab" if start else "wb") as file, _progress(part, start, total) as show:

@@ -1,6 +1,7 @@
 """The architecture's numbers and names, validated once."""
 
 import dataclasses
+import difflib
 from typing import NamedTuple
 
 from transformer.errors import UserError
@@ -167,4 +168,7 @@ def check_range(key: str, value: float, smallest: float, largest: float) -> None
 def check_choice(key: str, value: str, choices) -> None:
     """Raises UserError, listing the choices, if `value` is not one of them."""
     if value not in choices:
-        raise UserError(f"{key}='{value}' is unknown: choose one of {', '.join(sorted(choices))}")
+        near = difflib.get_close_matches(value, choices)
+        hint = f"; the nearest: {', '.join(near)}" if near else ""
+        listed = ", ".join(filter(None, sorted(choices)))
+        raise UserError(f"{key}='{value}' is unknown: choose one of {listed}{hint}")

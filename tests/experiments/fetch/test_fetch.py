@@ -284,7 +284,9 @@ def test_folders_of_classes_become_one_shuffled_table(server, get):
 # The catalogue.
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize(
+    "name", [name for name in CATALOGUE if name[:8] != "tatoeba_"] + ["tatoeba_spa"]
+)
 def test_a_corpus_of_the_catalogue_is_complete(name):
     corpus = CATALOGUE[name]
     config = base.get_config()
@@ -332,12 +334,20 @@ def test_a_file_of_a_fetch_that_was_interrupted_is_not_taken_for_the_users(
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("name", ["multi30k", "tutorial_en_de", "char_shakespeare", "imdb", "ted"])
+FETCHING = ["multi30k.py", "tutorial_en_de.py", "char_shakespeare.py", "imdb.py"]
+
+
+@pytest.mark.parametrize("name", [*FETCHING, "ted_ru_en.py:files", "tatoeba.py", "tatoeba.py:fra"])
 def test_a_config_reads_the_corpus_that_it_fetches_as_it_is(name):
-    text = "ted_ru_en.py:files" if name == "ted" else f"{name}.py"
-    data = read_experiment(str(ROOT / "configs" / text)).config.data
+    data = read_experiment(str(ROOT / "configs" / name)).config.data
     corpus = CATALOGUE[data.fetch]
     assert {key: data[key] for key in corpus.settings} == dict(corpus.settings)
+
+
+def test_a_language_without_an_archive_is_named_with_the_nearest():
+    ended = command(f"--config={ROOT}/configs/tatoeba.py:spanish", "--mode=fetch")
+    assert ended.code == 2
+    assert re.search("fetch='tatoeba_spanish' is unknown: .*; the nearest: tatoeba_spa", ended.err)
 
 
 def test_the_command_needs_no_folder_of_a_run(server, get, tmp_path, monkeypatch):

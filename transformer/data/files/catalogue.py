@@ -5,6 +5,7 @@ A checksum is one that somebody published: of TensorFlow Datasets (its `checksum
 hub (Europarl v10). If there is none, that of the first fetch is kept and holds for later ones.
 """
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -60,12 +61,47 @@ MULTI30K_MD5 = {
     "test_2016_flickr.en.gz": "ff2c0fcb4893a13bd73414306bc250ae",
     "test_2016_flickr.de.gz": "efd67d314d98489b716b145475101932",
 }
+# Of manythings.org: codes (ISO 639-3) of languages with an archive of pairs, and their names.
+LANGUAGES = dict(
+    re.findall(
+        r"(\w+) (\S+)",
+        "afr Afrikaans ara Arabic aze Azerbaijani bel Belarusian ben Bengali bul Bulgarian "
+        "cat Catalan ceb Cebuano ces Czech cmn Mandarin dan Danish deu German ell Greek "
+        "est Estonian eus Basque fin Finnish fra French glg Galician heb Hebrew hin Hindi "
+        "hun Hungarian ind Indonesian isl Icelandic ita Italian jpn Japanese kat Georgian "
+        "khm Khmer kor Korean lit Lithuanian mar Marathi mkd Macedonian nds Low-Saxon "
+        "nld Dutch nob Norwegian pes Persian pol Polish por Portuguese ron Romanian "
+        "rus Russian slk Slovak slv Slovenian spa Spanish sqi Albanian srp Serbian "
+        "swe Swedish tam Tamil tgl Tagalog tha Thai tur Turkish ukr Ukrainian urd Urdu "
+        "vie Vietnamese yue Cantonese zsm Malay",
+    )
+)
 TED = "datasets/ru_to_en"
 EUROPARL = (
     "Philipp Koehn: Europarl: A Parallel Corpus for Statistical Machine Translation. MT Summit 2005"
 )
 EUROPARL_LICENCE = "its authors are not aware of any copyright restrictions of the material"
 EUROPARL_V10 = "europarl-v10.de-en.tsv.gz"
+
+
+def _tatoeba(language: str) -> Corpus:
+    """Returns the English sentences of Tatoeba with their translations into a language."""
+    archive, file = f"{language}-eng.zip", f"eng-{language}.tsv"
+    return Corpus(
+        f"Tatoeba, English and {LANGUAGES[language]}: short sentences, chosen by manythings.org; "
+        "grows with time",
+        "CC BY 2.0 France; the third column names the authors of each pair",
+        "www.manythings.org/anki and tatoeba.org",
+        (
+            Download(
+                archive,
+                (f"https://www.manythings.org/anki/{archive}",),
+                members={f"{language}.txt": file},
+            ),
+        ),
+        {"source": "files", "train_source": file, "train_target": ""},
+    )
+
 
 CATALOGUE: dict[str, Corpus] = {
     "multi30k": Corpus(
@@ -86,19 +122,6 @@ CATALOGUE: dict[str, Corpus] = {
             "test_source": "test_2016_flickr.en",
             "test_target": "test_2016_flickr.de",
         },
-    ),
-    "tatoeba": Corpus(
-        "Tatoeba, English and German: short sentences, chosen by manythings.org; grows with time",
-        "CC BY 2.0 France; the third column names the authors of each pair",
-        "www.manythings.org/anki and tatoeba.org",
-        (
-            Download(
-                "deu-eng.zip",
-                ("https://www.manythings.org/anki/deu-eng.zip",),
-                members={"deu.txt": "eng-deu.tsv"},
-            ),
-        ),
-        {"source": "files", "train_source": "eng-deu.tsv", "train_target": ""},
     ),
     "ted_ru_en": Corpus(
         "TED talks, Russian and English, of the corpus ted_hrlr: 208,000 pairs, tokenised",
@@ -212,4 +235,4 @@ CATALOGUE: dict[str, Corpus] = {
         ),
         {"source": "files", "train_source": EUROPARL_V10, "train_target": ""},
     ),
-}
+} | {f"tatoeba_{language}": _tatoeba(language) for language in LANGUAGES}

@@ -1,0 +1,28 @@
+"""Short sentences of Tatoeba, from English into another language: spa, deu, fra and others.
+
+    python launch.py --config=configs/tatoeba.py:spa --mode=fetch
+    python launch.py --config=configs/tatoeba.py:spa --workdir=runs/tatoeba_spa
+
+The argument is the ISO 639-3 code of the language, without one `spa`; the corpus catalogue has the
+codes (transformer/data/files/catalogue.py). An English sentence often has several translations;
+1,000 pairs are held out for test and 500 for validation, with all pairs of their English sentences.
+
+It is the recipe of multi30k_2cores.py with more steps.
+"""
+
+from configs import multi30k_2cores
+
+
+def get_config(language: str = "spa"):
+    """Returns the experiment from English into a language."""
+    config = multi30k_2cores.get_config()
+    config.name = f"tatoeba_{language}"
+
+    config.data.fetch = f"tatoeba_{language}"
+    config.data.train_source, config.data.train_target = f"eng-{language}.tsv", ""
+    config.data.validation_source = config.data.validation_target = ""
+    config.data.test_source = config.data.test_target = ""
+    config.data.test_size = 1000
+    config.train.steps = 16_000
+    config.evaluate.moses = ""
+    return config
