@@ -139,7 +139,8 @@ def check_path(path: str) -> None:
 
 def tracked() -> set[str]:
     """The files of the repository and their folders, from its root."""
-    roots = [ROOT / name for name in ("configs", "docs", "experiments", "tests", "transformer")]
+    names = ("configs", "docs", "experiments", "tests", "tools", "transformer")
+    roots = [ROOT / name for name in names]
     files = {path for root in roots for path in root.rglob("*")} | {*ROOT.iterdir()}
     return {str(path.relative_to(ROOT)) for path in files}
 
