@@ -85,7 +85,7 @@ TABLE = (
     ),
     Mode(
         "fetch",
-        "experiments.fetch.fetch.fetch",
+        "experiments.fetch.fetch",
         "download the public corpus that config.data.fetch names",
         workdir=False,
     ),

@@ -73,7 +73,7 @@ ROOMS = {
         4_300,
     ),
     "services": Room(
-        "experiments/tasks experiments/serving experiments/fetch experiments/benchmark "
+        "experiments/tasks experiments/serving experiments/fetch.py experiments/benchmark "
         "experiments/planning",
         4_200,
         5_200,
