@@ -148,7 +148,7 @@ ALLOWED = {
     "transformer.run_progress": ("transformer.metrics.registry",),
     "transformer.devices.placement": (
         "transformer.data.plan",
-        "transformer.data.stream",
+        "transformer.data.plan",
         "transformer.losses",
         "transformer.devices.programs",
         "transformer.tasks.base",
@@ -224,7 +224,7 @@ AT_HOME = {
 COMMANDS = {
     "transformer/data/files/locate.py": 2,
     "transformer/data/files/table.py": 1,
-    "transformer/data/tokenizer/symbols.py": 1,
+    "transformer/data/parallel/encode.py": 1,
     "transformer/storage/variants.py": 1,
     "transformer/trials.py": 1,
 }

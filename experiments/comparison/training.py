@@ -19,7 +19,7 @@ from experiments.measures.registry import REGISTRY
 from experiments.report.numbers import Table
 from transformer import workdir
 from transformer.data import held_out
-from transformer.data.corpora.settings import parts_of
+from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.metrics.registry import Metric, find
 from transformer.records import read_environment

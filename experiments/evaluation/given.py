@@ -14,7 +14,7 @@ from experiments.evaluation.behaviour import make_cases
 from experiments.evaluation.named_sets import PREFIX, fetch_named_set
 from experiments.options import Options
 from experiments.report.numbers import BEHAVIOUR
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.data.documents.sources import text_file
 from transformer.data.files.arrow import is_dataset
 from transformer.data.files.compression import SUFFIXES

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from experiments.attention import page
 from experiments.serving.batching import Item, Plan, Work
 from transformer.api.run import METHODS, LoadedRun
-from transformer.data.corpora.tags import Tagger, tags_of
+from transformer.data.corpora import Tagger, tags_of
 from transformer.data.labelled.encode import read_texts
 from transformer.errors import UserError
 from transformer.inference.generator import Generator

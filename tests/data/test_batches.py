@@ -11,14 +11,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from transformer.data.buckets import bucket_lengths, even_part
-from transformer.data.corpora.mixing import mix
+from transformer.data.buckets import bucket_lengths, even_part, mix
 from transformer.data.documents.batches import TextPlan
 from transformer.data.documents.encode import Text
 from transformer.data.labelled.batches import NO_LABEL, LabelledPlan, make_labelled_batch
 from transformer.data.labelled.encode import EncodedTexts
 from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
-from transformer.data.token_store import TokenStore, load_arrays, save_arrays
+from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.unknown import NOTHING_LOST
 
@@ -168,10 +167,9 @@ def mapped_plan(folder, seed=5, **changes) -> BatchPlan:
     plan = make_plan(seed=seed, **changes)
     for side in ("source", "target"):
         store, where = getattr(plan, side), folder / side
-        if not where.exists():
-            arrays = {"tokens": store.tokens, "offsets": store.offsets}
-            save_arrays(where, lambda _, arrays=arrays: arrays)
-        setattr(plan, side, TokenStore(**load_arrays(where)))
+        arrays = {"tokens": store.tokens, "offsets": store.offsets}
+        cached = cached_arrays(where, lambda _, arrays=arrays: (arrays, {}))
+        setattr(plan, side, TokenStore(**cached.arrays))
     return plan
 
 

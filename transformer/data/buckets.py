@@ -1,4 +1,4 @@
-"""Length buckets, and the plan of all batches from them."""
+"""Length buckets, mixtures of corpora, and the plan of all batches from them."""
 
 import abc
 import dataclasses
@@ -8,11 +8,21 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Real
 
-from transformer.data.corpora.mixing import Mixture
-from transformer.data.plan import BatchT, Plan
-from transformer.data.stream import permute, shuffle
+from transformer.data.plan import BatchT, Plan, permute, shuffle
 
 SHAPE_SEED = 0  # of the order of batches by shape
+
+
+class Mixture(NamedTuple):
+    """The corpora that sentences belong to, which follow one another.
+
+    Attributes:
+      sizes: sentences of each corpus, at least one.
+      factors: how often an epoch draws a sentence of each corpus, on average.
+    """
+
+    sizes: tuple[int, ...]
+    factors: tuple[float, ...]
 
 
 class Part(NamedTuple):
@@ -227,6 +237,31 @@ def _parts(
         members = [end - size + np.flatnonzero(own == i) for i in range(buckets)]
         corpora.append([Part(*part) for part in zip(members, drawn.tolist(), strict=True)])
     return list(zip(*corpora, strict=True))
+
+
+def mix(sizes: Sequence[int], weights: Sequence[float], temperature: float) -> Mixture:
+    """Returns the mixture whose epochs have about as many sentences as all corpora together.
+
+    Args:
+      sizes: sentences of each corpus, at least one.
+      weights: of each corpus, positive.
+      temperature: 1 draws every sentence equally often, if the weights are equal; infinity draws
+        every corpus equally often.
+
+    Source: Arivazhagan et al. 2019, section 4.
+    """
+    exact = proportions(sizes, weights, temperature) * sum(sizes) / np.array(sizes)
+    # Logarithms may differ in their last bit between machines; numbers of sentences must not.
+    return Mixture(tuple(sizes), tuple(float(f"{factor:.9g}") for factor in exact))
+
+
+def proportions(
+    sizes: Sequence[int], weights: Sequence[float], temperature: float
+) -> Float[np.ndarray, "corpora"]:
+    """Returns the fraction of an epoch's sentences that each corpus has."""
+    logits = np.log(np.array(weights)) + np.log(np.array(sizes)) / temperature
+    shares = np.exp(logits - logits.max())
+    return shares / shares.sum()
 
 
 def even_part(size: int, parts: int, number: int) -> range:

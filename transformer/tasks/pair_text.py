@@ -6,9 +6,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer.data.corpora.settings import corpora_of, part_name, parts_of
+from transformer.data.corpora import corpora_of, part_name, parts_of
 from transformer.data.files.rows import listed
-from transformer.data.holdout import splits_held_out
+from transformer.data.held_out import splits_held_out
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import Corpus, preview

@@ -16,8 +16,7 @@ from transformer.data.cleaning.filters import (
     numbers_differ,
     scripts_of,
 )
-from transformer.data.cleaning.report import FAULTS, REASONS, CleaningReport
-from transformer.data.cleaning.rules import CleaningRules, rules_of
+from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, CleaningRules, rules_of
 from transformer.data.cleaning.survey import survey
 from transformer.data.pairs import Pair
 from transformer.errors import UserError

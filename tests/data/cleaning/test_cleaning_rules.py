@@ -7,8 +7,7 @@ import weakref
 import pytest
 
 from transformer.data.cleaning import survey
-from transformer.data.cleaning.report import CleaningReport, check_kept
-from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.cleaning.rules import CleaningReport, CleaningRules, check_kept
 from transformer.data.pairs import Pair, canonical
 from transformer.data.parallel.training import clean
 from transformer.errors import UserError
@@ -18,7 +17,7 @@ RULES = CleaningRules(max_characters=50, max_length_ratio=3.0, remove_duplicates
 
 def cleaned(pairs, rules=RULES):
     found = clean(pairs, rules, {})
-    return list(found.cleaned()), found.report
+    return list(found.cleaned), found.report
 
 
 def test_every_dropped_pair_is_counted_under_its_first_reason():

@@ -22,7 +22,7 @@ from transformer.data.files.table import TableFile
 from transformer.data.pairs import Pair
 from transformer.data.parallel import files
 from transformer.data.parallel.encode import prepare_corpus
-from transformer.data.token_store import ArrayWriter
+from transformer.data.token_store import StoreWriter, cached_arrays
 
 RULES = CleaningRules(40, 3.0, True, remove_near_duplicates=True, min_script_fraction=0.1)
 PAIRS = [Pair(f"Satz {i % 83} {'x' * (i % 50)}", f"sentence {i % 83}") for i in range(400)]
@@ -179,22 +179,28 @@ def test_small_text_leaves_nothing_in_the_cache(large, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
 @pytest.mark.parametrize("parts", [[], [3], [0, 5, 7001]])
-def test_an_array_written_in_parts_is_the_file_of_the_whole(tmp_path, parts, dtype):
-    whole = np.arange(sum(parts)).astype(dtype)
-    np.save(tmp_path / "whole.npy", whole)
-    writers = ArrayWriter(tmp_path / "parts.npy", dtype), ArrayWriter(None, dtype)
+def test_sequences_written_in_parts_are_the_whole_in_memory_and_on_disk(tmp_path, parts, dtype):
+    whole = (np.arange(sum(parts)) % 251).astype(dtype)
+    writers = StoreWriter(tmp_path, dtype), StoreWriter(None, dtype)
     for part in np.split(whole, np.cumsum(parts)[:-1]) if parts else []:
         for writer in writers:
-            writer.add(part)
+            writer.add([part.tobytes() if dtype is np.uint8 else part.tolist()])
     for writer in writers:
-        np.testing.assert_array_equal(writer.finish(), whole)
-    assert (tmp_path / "parts.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+        arrays = writer.arrays("x")
+        assert arrays["x"].dtype == dtype
+        np.testing.assert_array_equal(arrays["x"], whole)
+        np.testing.assert_array_equal(arrays["x_offsets"], np.cumsum([0, *parts]))
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_named_by_the_file():
+def test_a_full_disk_is_named_by_the_folder(tmp_path):
+    def make(_):
+        with open("/dev/full", "wb", buffering=0) as file:
+            file.write(b"x")
+
     with pytest.raises(OSError, match="No space left") as error:
-        ArrayWriter(Path("/dev/full")).add(np.zeros(10**5, np.int32))
-    assert error.value.filename == "/dev/full"
+        cached_arrays(tmp_path / "text", make)
+    assert error.value.filename == str(tmp_path / "text")
 
 
 def test_pairs_of_very_different_numbers_of_tokens_are_dropped_if_asked(tmp_path):

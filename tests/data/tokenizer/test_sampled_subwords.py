@@ -19,12 +19,12 @@ import pytest
 
 from configs import base
 from transformer.config import check
-from transformer.data.corpora.mixing import mix
+from transformer.data.buckets import mix
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, prepare_corpus
-from transformer.data.token_store import TextWriter
-from transformer.data.tokenizer import PAD_ID, Tokenizer, sampling
+from transformer.data.token_store import StoreWriter, TextStore
+from transformer.data.tokenizer import PAD_ID, Tokenizer, draws
 from transformer.devices.placement import VmappedRuns
 from transformer.errors import UserError
 
@@ -41,7 +41,7 @@ def settings(folder, kind="bpe", strength=0.0, **changes):
     config.data.max_length_ratio = 100.0
     tokenizer = config.tokenizer
     tokenizer.kind, tokenizer.vocab_size, tokenizer.byte_fallback = kind, 420, True
-    tokenizer[sampling.KEYS.get(kind, "bpe_dropout")] = strength
+    tokenizer[draws.KEYS.get(kind, "bpe_dropout")] = strength
     config.update_from_flattened_dict(changes)
     return config
 
@@ -294,11 +294,11 @@ def test_max_tokens_is_of_the_best_segmentation(tmp_path):
 
 def test_texts_to_draw_of_are_not_held_in_memory(tmp_path):
     texts = [f"{i} " * 250 for i in range(1000, 1100)]
-    writer = TextWriter(tmp_path / "text.npy")
+    writer = StoreWriter(tmp_path, np.uint8)
     tracemalloc.start()
     for _ in range(20):
-        writer.add(texts)
-    store = writer.finish()
+        writer.add([text.encode() for text in texts])
+    store = TextStore(*writer.arrays("text").values())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [store[i] for i in range(2000)] == texts * 20

@@ -18,9 +18,8 @@ from jaxtyping import UInt8, UInt64
 from transformer.data.characters import canonicalize
 from transformer.data.cleaning.cores import ordered_map
 from transformer.data.cleaning.filters import SCRIPTS, folded, scripts_of
-from transformer.data.cleaning.report import FAULTS, CleaningReport
-from transformer.data.cleaning.rules import CleaningRules
-from transformer.data.holdout import rank
+from transformer.data.cleaning.rules import FAULTS, CleaningReport, CleaningRules
+from transformer.data.held_out import rank
 from transformer.data.pairs import Pair
 
 AT_ONCE, MAX_CHARACTERS = 20_000, 2**22  # pairs, and characters of them, that are held at once
@@ -34,8 +33,7 @@ class Survey(NamedTuple):
     Attributes:
       faults: the first rule that it breaks, as a place in `FAULTS`.
       ranks: a hash of the source, by which pairs are held out.
-      exact: a hash of both sides: `pair_hash`, whose last bit says which side comes first. Two
-        different pairs among five million have the same with a chance of one in a million.
+      exact: `pair_hash` of both sides.
       near: a hash of both sides by `folded`; zero if near-duplicates are not sought.
       scripts: the two main ones of source and target, as places in `SCRIPTS`; zero if they do not
         matter.
@@ -48,11 +46,6 @@ class Survey(NamedTuple):
     near: UInt64[np.ndarray, "pairs"]
     scripts: UInt8[np.ndarray, "pairs sides 2"]
     html: UInt8[np.ndarray, "pairs"]
-
-    @property
-    def either(self) -> UInt64[np.ndarray, "pairs"]:
-        """`pair_hash` of each pair, which is the same in both directions."""
-        return self.exact & ~np.uint64(1)
 
 
 _NO_BYTES, _NO_HASHES = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
@@ -143,7 +136,7 @@ def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) ->
         if number:
             continue
         found.ranks[i] = rank(source, seed)
-        found.exact[i] = pair_hash(source, target) + (source > target)
+        found.exact[i] = pair_hash(source, target)
         texts = unescape(source), unescape(target)
         found.html[i] = texts != (source, target)
         if rules.remove_near_duplicates:
@@ -163,8 +156,17 @@ def _with_usual_scripts(rules: CleaningRules, found: Survey) -> CleaningRules:
 
 
 def pair_hash(source: str, target: str) -> int:
-    """Returns an even hash of two canonical sides, in any order."""
-    return (_hash(target, source) if source > target else _hash(source, target)) & ~1
+    """Returns a hash of two canonical sides, whose last bit says which of them comes first.
+
+    Two different pairs among five million have the same with a chance of one in a million.
+    """
+    swapped = source > target
+    return _hash(*((target, source) if swapped else (source, target))) & ~1 | swapped
+
+
+def undirected(hashes: UInt64[np.ndarray, "pairs"]) -> UInt64[np.ndarray, "pairs"]:
+    """Returns hashes that are the same in both directions of a pair."""
+    return hashes & ~np.uint64(1)
 
 
 def _hash(source: str, target: str) -> int:

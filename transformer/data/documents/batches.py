@@ -7,8 +7,7 @@ from jaxtyping import Int
 
 from transformer.data.buckets import even_part
 from transformer.data.documents.encode import Text
-from transformer.data.plan import Plan
-from transformer.data.stream import shuffle
+from transformer.data.plan import Plan, shuffle
 from transformer.data.tokenizer import BOS_ID, PAD_ID
 
 

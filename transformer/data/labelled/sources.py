@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from transformer.data import tfds
 from transformer.data.characters import canonicalize
 from transformer.data.files.labelled_files import labelled_file
-from transformer.data.holdout import check_not_empty, hold_out, splits_held_out
+from transformer.data.held_out import check_not_empty, hold_out, splits_held_out
 from transformer.data.labelled import toy_reviews
 from transformer.data.labels import Labelled
 from transformer.data.splits import SPLITS, check_sizes

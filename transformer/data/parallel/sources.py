@@ -17,8 +17,8 @@ from transformer.data import tfds
 from transformer.data.encode import batched
 from transformer.data.pairs import Pair
 from transformer.data.parallel.files import open_files
+from transformer.data.parallel.leaks import Hashes
 from transformer.data.parallel.modifiers import joined
-from transformer.data.parallel.trained_on import Earlier
 from transformer.data.splits import SPLITS, check_sizes
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
@@ -26,7 +26,7 @@ from transformer.errors import UserError
 Splits = Mapping[str, Iterable[Pair]]
 
 
-def open_source(settings: ConfigDict, earlier: Earlier | None = None) -> Splits:
+def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
     """Returns the pairs of each split of the corpus that the settings describe.
 
     With `length_generalization_size` there is a split "length_generalization" to score beyond the
@@ -63,7 +63,7 @@ def open_source(settings: ConfigDict, earlier: Earlier | None = None) -> Splits:
 def _generated(
     make: Callable[[int, dict[str, int]], dict[str, list[Pair]]],
     settings: ConfigDict,
-    _: Earlier | None,
+    _: Hashes | None,
     makes_longer: bool = False,
 ) -> Splits:
     """Returns a synthetic corpus.
@@ -78,12 +78,12 @@ def _generated(
     return make(settings.seed, sizes)
 
 
-def _tfds(settings: ConfigDict, _: Earlier | None) -> Splits:
+def _tfds(settings: ConfigDict, _: Hashes | None) -> Splits:
     """Returns a translation corpus of TensorFlow Datasets."""
     return tfds.open_splits(settings, ("text", "text"), Pair)
 
 
-REGISTRY: dict[str, Callable[[Any, Earlier | None], Splits]] = {
+REGISTRY: dict[str, Callable[[Any, Hashes | None], Splits]] = {
     "grammar": functools.partial(_generated, grammar.generate),
     "copy": functools.partial(_generated, grammar.copy_sequences, makes_longer=True),
     "reverse": functools.partial(_generated, grammar.reverse_sequences, makes_longer=True),
