@@ -19,7 +19,6 @@ from transformer.data.labelled.encode import EncodedTexts
 from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from transformer.data.unknown import NOTHING_LOST
 
 
 def make_store(lengths, rng) -> TokenStore:
@@ -187,7 +186,7 @@ def test_a_batch_of_pairs_is_made_of_its_sentences_one_by_one(changes, tmp_path)
 
 def test_a_labelled_batch_is_made_of_its_texts_one_by_one():
     store = make_store(np.arange(97) % 13 + 1, np.random.default_rng(7))
-    plan = LabelledPlan(EncodedTexts(store, np.arange(97) % 5, 0, 0, NOTHING_LOST), 5, 64, 3, 2)
+    plan = LabelledPlan(EncodedTexts(store, np.arange(97) % 5, 0, 0), 5, 64, 3, 2)
     for i in range(plan.epoch_length):
         bucket, numbers = plan.indices(i)
         texts = [store[j].tolist() for j in numbers]
@@ -322,7 +321,7 @@ def kinds_of_plans(count, seed, rows, multiple):
     store = make_store([6] * count, np.random.default_rng(11))
     settings = {"tokens": rows * 7, "num_buckets": 1, "multiple": multiple}
     pairs = BatchPlan(store, store, seed, **settings)
-    texts = EncodedTexts(store, np.arange(count) % 2, 0, 0, NOTHING_LOST)
+    texts = EncodedTexts(store, np.arange(count) % 2, 0, 0)
     labelled = LabelledPlan(texts, seed, **{**settings, "tokens": rows * 6})
     running = Text(make_store([6 * (count + 1)], np.random.default_rng(11)), True, 1, 0, 0, 0, "")
     packed = TextPlan(running, seed, rows, 6)

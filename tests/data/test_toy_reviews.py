@@ -193,5 +193,5 @@ def test_the_source_is_opened_by_its_name_and_says_what_it_holds():
     source = open_labelled(settings(source="toy_reviews", **keys))
     assert source.labels == ("negative", "positive")
     assert source.describe()[0] == "train: 40 texts (negative: 20, positive: 20)"
-    with refused("data.test_size=-1", "0 or more"):
+    with refused("data.test_size=-1", "between 0 and"):
         open_labelled(settings(source="toy_reviews", train_size=4, test_size=-1))

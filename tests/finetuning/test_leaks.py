@@ -177,7 +177,6 @@ def test_a_text_that_is_known_but_for_a_few_pairs_is_refused_in_one_line(make, c
 
 def test_what_is_remembered_of_large_text_depends_on_the_earlier_runs(make, monkeypatch):
     monkeypatch.setattr(files, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(files, "SETTLED", -1)
     make("old", OLD)
     task = make("after", NEW + OLD, **{"data.seed": 3})
     earlier = np.sort(hashes(OLD))

@@ -66,9 +66,9 @@ class BucketPlan(Plan[BatchT]):
     """All training batches: batch i is a function of (seed, i) alone.
 
     An epoch holds each sentence once, in batches whose order and content are shuffled in each
-    epoch. The pseudo-random permutation is evaluated element by element and never stored, so that
-    batch i costs the same for any i. The shape of batch i is the same for any seed, so that runs of
-    different seeds can train as one program; the seed determines which sentences it holds.
+    epoch. The permutation is evaluated element by element and never stored, so that batch i costs
+    the same for any i. Its shape is the same for any seed, so that runs of different seeds can
+    train as one program; the seed determines which sentences it holds.
 
     Of a mixture, an epoch holds some sentences several times or not at all. The sentences of one
     corpus and bucket are an endless sequence of permutations, of which each epoch takes the next
@@ -135,10 +135,7 @@ class BucketPlan(Plan[BatchT]):
         return counts or [sum(bucket.drawn for bucket in self.buckets)]
 
     def epoch_sum(self, values: Real[np.ndarray, "*epochs sentences"]) -> float:
-        """Returns the sum over the sentences of an epoch, given the value of each sentence.
-
-        Of a mixture, or of epochs in turn, it is the mean over epochs.
-        """
+        """Returns the sum of the values of an epoch's sentences; if epochs differ, their mean."""
         return sum(
             float(own[part.members].sum()) * part.drawn / max(1, len(part.members))
             for own, buckets in zip(np.atleast_2d(values), self._in_turn, strict=True)
@@ -148,12 +145,7 @@ class BucketPlan(Plan[BatchT]):
 
     @abc.abstractmethod
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:
-        """Returns the batch of these sentences.
-
-        Args:
-          numbers: of the sentences, from zero; -1 for a row of padding.
-          length: of a row, in tokens.
-        """
+        """Returns the batch of these sentences, from zero, -1 for a row of padding."""
 
     def __getitem__(self, i: int) -> BatchT:
         place = self._place(i)
@@ -222,11 +214,7 @@ def _buckets(
 def _parts(
     assigned: Int[np.ndarray, "sentences"], buckets: int, mixture: Mixture
 ) -> list[tuple[Part, ...]]:
-    """The parts of each bucket, given the bucket of each sentence.
-
-    The drawn numbers of a corpus add up to its factor times its size, rounded, unless a bucket has
-    less than half a sentence of it: every sentence is drawn at some time.
-    """
+    """The parts of each bucket, given the bucket of each sentence; each is drawn at some time."""
     ends = np.cumsum(mixture.sizes)
     corpora = []
     for size, end, factor in zip(mixture.sizes, ends, mixture.factors, strict=True):

@@ -37,7 +37,7 @@ class CorpusSettings(NamedTuple):
 
     Attributes:
       name: for tables and files.
-      weight: see `mixing.mix`.
+      weight: see `mix`.
       tag: pieces before each source sentence, with a blank between them; '' for none.
       reverse: whether source and target are swapped.
       data: `config.data` with the keys that this corpus changes, and without corpora.
@@ -51,12 +51,7 @@ class CorpusSettings(NamedTuple):
 
 
 def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
-    """Returns the corpora of `config.data`, checked; none if it names none.
-
-    Raises:
-      UserError: a corpus is not a dict, has no name or that of another one, or a key or value that
-        cannot be.
-    """
+    """Returns the corpora of `config.data`, checked; none if it names none."""
     found: list[CorpusSettings] = []
     for number, values in enumerate(data.corpora):
         place = f"config.data.corpora[{number}]"
@@ -124,7 +119,6 @@ def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSett
 
 
 def _typed(value: Any, like: Any, place: str) -> Any:
-    """The value in the type of another one."""
     if isinstance(like, float) and type(value) is int:
         value = float(value)
     if isinstance(like, tuple) and isinstance(value, list | tuple):
@@ -152,9 +146,6 @@ class Tagger:
     Args:
       data: `config.data`.
       given: the tag of all sentences; None if each begins with its own.
-
-    Raises:
-      UserError: a tag is given, and there is no such tag.
     """
 
     def __init__(self, data: ConfigDict, given: str | None):
@@ -174,9 +165,6 @@ class Tagger:
 
         Args:
           place: the sentence's place, for messages.
-
-        Raises:
-          UserError: it begins with none of the tags.
         """
         if not self.pieces or not canonicalize(text):
             return text

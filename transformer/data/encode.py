@@ -25,7 +25,7 @@ from transformer.data.tokenizer import (
     train_tokenizer,
     with_symbols,
 )
-from transformer.data.unknown import Lost, LostCounter, check_unknown
+from transformer.data.unknown import Lost, check_unknown, kind_of_lost, lost_strings
 
 Item = TypeVar("Item")
 
@@ -80,7 +80,8 @@ class Encoded:
     @property
     def lost(self) -> Lost:
         """The unknown words or characters."""
-        return Lost.from_json(self.notes["lost"])
+        what, different, frequent = self.notes["lost"]
+        return Lost(what, different, tuple(map(tuple, frequent)))
 
     def store(self, name: str) -> TokenStore:
         """Returns the encoded texts of one side."""
@@ -127,13 +128,8 @@ def make_tokenizer(
     """Returns the tokenizer of a training text: an adopted model, or see `train_tokenizer`.
 
     Args:
-      lines: restartable; read only if there is no tokenizer for them yet.
-      fingerprint: of the lines.
-      data, settings: `config.data` and `config.tokenizer`.
       model: the file of an adopted model; '' for none.
       symbols: strings that are always one token, in addition to those of the settings.
-      saved: a run's tokenizer, used if it was trained on this text.
-      others: of `train_tokenizer`.
     """
     settings = with_symbols(settings, symbols)
     if model:
@@ -159,7 +155,8 @@ def encode(
     stores = {name: StoreWriter(folder) for name in tokenizers}
     texts = {name: StoreWriter(folder, np.uint8) for name in tokenizers if with_texts}
     numbers: dict[str, list[int]] = collections.defaultdict(list)
-    counts, lost = collections.Counter(), LostCounter()
+    counts, lost = collections.Counter(tokens=0, unknown=0), collections.Counter()
+    what = Lost().what
     for part in parts:
         counts.update(part.counts)
         for name, values in part.numbers.items():
@@ -172,13 +169,13 @@ def encode(
             if unknown := sum(ids.count(UNK_ID) for ids in side.tokens):
                 counts["unknown"] += unknown
                 ids = side.tokens if side.encoded is None else side.encoded
-                lost.add(tokenizers[name], side.texts, ids)
+                lost.update(lost_strings(tokenizers[name], side.texts, ids))
+                what = kind_of_lost(tokenizers[name])
     arrays = {name: np.array(values, np.int32) for name, values in numbers.items()}
     for name in tokenizers:
         arrays |= stores[name].arrays(name)
         arrays |= texts[name].arrays(f"{name}_text") if with_texts else {}
-    empty = {"tokens": 0, "unknown": 0}
-    return Encoded(arrays, {**empty, **counts, "lost": dataclasses.asdict(lost.lost())})
+    return Encoded(arrays, {**counts, "lost": Lost.of(what, lost)})
 
 
 def encode_training_text(
@@ -197,9 +194,6 @@ def encode_training_text(
         fingerprint of its content, limits.
       data, settings: `config.data` and `config.tokenizer`.
       initial: of another run, whose tokenizers are kept or grow.
-
-    Raises:
-      RunError: too many tokens are unknown.
     """
     digests = (tokenizer.digest for tokenizer in tokenizers.values())
     described = " ".join([RULE, *map(str, (*key, with_texts)), *digests])

@@ -136,9 +136,6 @@ def choose(
       ranks: of the key of each item, see `rank`.
       usable: the items that may be taken.
       sizes, settings: see `hold_out`.
-
-    Raises:
-      UserError: the text is empty or too small.
     """
     check_not_empty(text, len(ranks))
     taken, full = STRATEGIES[settings.holdout](np.flatnonzero(usable), ranks, sizes)

@@ -14,9 +14,9 @@ from pyarrow import parquet
 
 from configs import base
 from source_settings import settings
-from transformer.data.cleaning import cores, survey
-from transformer.data.cleaning.cores import ordered_map
+from transformer.data.cleaning import survey
 from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.cleaning.survey import ordered_map
 from transformer.data.files import text
 from transformer.data.files.table import TableFile
 from transformer.data.pairs import Pair
@@ -41,7 +41,7 @@ def test_a_survey_is_the_same_for_any_number_of_processes(monkeypatch):
     for one, other in zip(alone[0], together[0], strict=True):
         np.testing.assert_array_equal(one, other)
     assert alone[1] == together[1]
-    assert len(alone[0].faults) == len(PAIRS) > 37 * cores.ALONE
+    assert len(alone[0].faults) == len(PAIRS) > 37 * survey.ALONE
 
 
 def test_results_stay_in_order_and_whole_if_a_process_is_killed():
@@ -50,17 +50,16 @@ def test_results_stay_in_order_and_whole_if_a_process_is_killed():
 
 
 def test_few_items_start_no_process(monkeypatch):
-    monkeypatch.setattr(cores, "ProcessPoolExecutor", None)
-    assert list(ordered_map(str, range(cores.ALONE))) == ["0", "1", "2", "3", "4"]
+    monkeypatch.setattr(survey, "ProcessPoolExecutor", None)
+    assert list(ordered_map(str, range(survey.ALONE))) == ["0", "1", "2", "3", "4"]
     with pytest.raises(TypeError):
-        list(ordered_map(str, range(cores.ALONE + 1), 2))  # a control
+        list(ordered_map(str, range(survey.ALONE + 1), 2))  # a control
 
 
 @pytest.fixture
 def large(tmp_path, monkeypatch):
     """Opens files as if they were large, and counts the lines read."""
     monkeypatch.setattr(files, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(files, "SETTLED", -1)
     for name, side in (("a.de", 0), ("a.en", 1)):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
     (tmp_path / "dev.de").write_text("Satz 1 x\n\n")
@@ -162,13 +161,6 @@ def test_damage_is_named_and_the_text_read_again(large, tmp_path, caplog):
     assert again == first
     assert lines >= len(PAIRS)
     assert caplog.messages == [f"{folder} is damaged: the text is read again"]
-
-
-def test_a_file_that_was_just_written_is_not_trusted_to_its_time(large, monkeypatch, tmp_path):
-    monkeypatch.setattr(files, "SETTLED", 10**15)
-    large()
-    assert large()[-1] >= len(PAIRS)
-    assert not (tmp_path / "cache").exists()
 
 
 def test_small_text_leaves_nothing_in_the_cache(large, monkeypatch, tmp_path):

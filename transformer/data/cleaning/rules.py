@@ -7,12 +7,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data.cleaning.filters import (
+    check_language,
     is_copied,
     is_mojibake,
+    likeliness,
     numbers_differ,
     scripts_of,
 )
-from transformer.data.cleaning.languages import check_language, likeliness
 from transformer.errors import UserError
 
 # Added to both lengths before their ratio is taken: "Ja." may well be "Yes, of course I do."
@@ -70,7 +71,7 @@ class CleaningRules:
         before.
 
     Raises:
-      UserError: a limit would drop every pair, or a language is unknown.
+      UserError: a language is unknown.
     """
 
     max_characters: int
@@ -86,12 +87,6 @@ class CleaningRules:
     usual_scripts: tuple[frozenset[str], frozenset[str]] | None = None
 
     def __post_init__(self):
-        for name in ("max_characters", "max_length_ratio"):
-            value = getattr(self, name)
-            if not value >= 1:
-                raise UserError(
-                    f"config.data.{name}={value} would drop every pair: set it to 1 or more"
-                )
         for language in filter(None, self.languages):
             check_language(language)
 
@@ -132,11 +127,7 @@ class CleaningRules:
 
 
 def rules_of(settings: ConfigDict) -> CleaningRules:
-    """Returns the rules of `config.data`.
-
-    Raises:
-      UserError: see `CleaningRules`.
-    """
+    """Returns the rules of `config.data`."""
     names = {field.name for field in dataclasses.fields(CleaningRules)} - {"usual_scripts"}
     values: dict[str, Any] = {name: getattr(settings, name) for name in names}
     if len(languages := tuple(values["languages"])) != 2:
@@ -156,9 +147,7 @@ def _ratio(a: int, b: int) -> float:
 class CleaningReport:
     """How many pairs were read and kept, and the first reason why each of the others was not.
 
-    As text it is one line. `too_many_tokens` and `token_ratio` count kept pairs that the encoder
-    drops, and `held_out` those that are found in the held-out text of any corpus, see `without`;
-    `html` counts kept pairs with HTML entities.
+    As text it is one line. `html` counts kept pairs with HTML entities.
     """
 
     total: int = 0

@@ -4,25 +4,36 @@ A pair takes thirty bytes, whatever its length. Decisions that need more than on
 which of two duplicates is the first, are made with these numbers.
 """
 
+import collections
 import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from html import unescape
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import UInt8, UInt64
 
 from transformer.data.characters import canonicalize
-from transformer.data.cleaning.cores import ordered_map
 from transformer.data.cleaning.filters import SCRIPTS, folded, scripts_of
 from transformer.data.cleaning.rules import FAULTS, CleaningReport, CleaningRules
 from transformer.data.held_out import rank
 from transformer.data.pairs import Pair
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 AT_ONCE, MAX_CHARACTERS = 20_000, 2**22  # pairs, and characters of them, that are held at once
+ALONE = 5  # items that this process does before it starts others, which takes a second
+MAX_PROCESSES = 16
 NUMBER = {fault: number for number, fault in enumerate(FAULTS)}
 SCRIPT_NUMBER = {script: number for number, script in enumerate(SCRIPTS)}
 
@@ -86,9 +97,8 @@ def duplicates(found: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"
     ):
         if wanted:
             places = np.flatnonzero(faults == 0)
-            _, first = np.unique(hashes[places], return_index=True)
             again = np.ones(len(places), bool)
-            again[first] = False
+            again[np.unique(hashes[places], return_index=True)[1]] = False
             faults[places[again]] = NUMBER[fault]
     return faults
 
@@ -173,3 +183,58 @@ def _hash(source: str, target: str) -> int:
     # The length makes it plain where the source ends, whatever characters both hold.
     text = f"{len(source)} {source}{target}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def ordered_map(
+    function: Callable[[Item], Result], items: Iterable[Item], processes: int | None = None
+) -> Iterator[Result]:
+    """Yields the result of each item, in their order, from all cores if they are many.
+
+    Few items are ahead of the one that is yielded, so that little memory is taken. If a process
+    ends early, such as one killed for its memory, this one does the rest.
+
+    Args:
+      function: pure, and one that can be pickled.
+      processes: by default as many as there are cores.
+    """
+    items = iter(items)
+    yield from map(function, itertools.islice(items, ALONE))
+    processes = processes or min(os.cpu_count() or 1, MAX_PROCESSES)
+    if processes == 1 or not (first := [*itertools.islice(items, 1)]):
+        yield from map(function, items)
+        return
+    # Not forked: a thread of jax may hold a lock.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_follow_parent)
+    waiting: collections.deque[tuple[Item, Future[Result] | None]] = collections.deque()
+
+    def result(item: Item, future: Future[Result] | None) -> Result:
+        try:
+            return future.result() if future else function(item)
+        except BrokenProcessPool:
+            return function(item)
+
+    try:
+        for item in itertools.chain(first, items):
+            try:
+                waiting.append((item, pool.submit(function, item)))
+            except BrokenProcessPool:
+                waiting.append((item, None))
+            if len(waiting) > 2 * processes:
+                yield result(*waiting.popleft())
+        yield from itertools.starmap(result, waiting)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _follow_parent() -> None:
+    """Leaves Ctrl-C to the parent, and ends with it, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only started processes call this"
+
+    def follow():
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

@@ -1,11 +1,11 @@
 """From documents to tokens, for language models."""
 
-import dataclasses
 import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -21,7 +21,7 @@ from transformer.data.encode import (
 )
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import EOS_ID, Tokenizer
-from transformer.data.unknown import NOTHING_LOST, Lost
+from transformer.data.unknown import Lost
 from transformer.errors import RunError
 
 ENCODE_AT_ONCE = 1_000  # documents
@@ -29,8 +29,7 @@ ENCODE_AT_ONCE = 1_000  # documents
 UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3041-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """Encoded documents with statistics of their text.
 
     Attributes:
@@ -51,7 +50,7 @@ class Text:
     bytes: int
     unknown: int
     digest: str
-    lost: Lost = NOTHING_LOST
+    lost: Lost = Lost()
     arrays_digest: str = ""
 
     @property
@@ -61,11 +60,7 @@ class Text:
 
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Text:
-    """Encodes documents, which can be read repeatedly, as tokens.
-
-    Args:
-      whole: see `Text`.
-    """
+    """Returns documents, which can be read repeatedly, as tokens."""
     encoded = encode(_parts(documents, tokenizer, whole), {"tokens": tokenizer})
     return _text_of(encoded, _fingerprint(documents)[0], whole)
 
@@ -128,13 +123,8 @@ def prepare_text(
 
     Args:
       documents: restartable: hashing, training a tokenizer and encoding read it in turn.
-      data: `config.data`.
-      settings: `config.tokenizer`.
-      saved: a run's tokenizer, taken if it is of this text.
-      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
-
-    Raises:
-      RunError: the text is shorter than a row.
+      data, settings: `config.data` and `config.tokenizer`.
+      saved, initial: see `train_tokenizer`.
     """
     (content, lines), whole = _fingerprint(documents), data.documents == "file"
     tokenizer = make_tokenizer(

@@ -43,14 +43,7 @@ Documents = Mapping[str, Iterable[str]]
 
 
 def open_documents(settings: ConfigDict) -> Documents:
-    """Returns the documents of each split of the corpus that the settings describe.
-
-    Args:
-      settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
-
-    Raises:
-      UserError: the source is unknown, or there is an error in the text.
-    """
+    """Returns the documents of each split of the corpus that `config.data` describes."""
     if settings.documents not in DOCUMENTS:
         raise UserError(
             f"data.documents='{settings.documents}' is unknown: choose one of "
@@ -171,14 +164,7 @@ class TextFile:
 
 
 def text_file(path: Path, settings: ConfigDict) -> TextFile:
-    """Returns the documents of a file.
-
-    Args:
-      settings: `config.data`, for the unit of a document and the field of rows.
-
-    Raises:
-      UserError: the field of rows has no name.
-    """
+    """Returns the documents of a file, whose unit and field of rows `config.data` names."""
     kind, rows = format_of(path), None
     if kind in FORMATS:
         fields = Fields(("text_field",), (settings.text_field,), exact=False)

@@ -1,10 +1,10 @@
 """From labelled texts to tokens and numbers of classes."""
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -29,8 +29,7 @@ ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
 
 
-@dataclasses.dataclass(frozen=True)
-class EncodedTexts:
+class EncodedTexts(NamedTuple):
     """Labelled texts as the model reads them.
 
     Attributes:
@@ -46,7 +45,7 @@ class EncodedTexts:
     labels: Int[np.ndarray, "texts"]
     cut: int
     unknown: int
-    lost: Lost
+    lost: Lost = Lost()
     arrays_digest: str = ""
 
     @property
@@ -65,7 +64,6 @@ def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def _plain(text: str) -> str:
-    """A text without line breaks of HTML."""
     return LINE_BREAK.sub(" ", text)
 
 
@@ -120,10 +118,8 @@ def prepare_labelled(
     Args:
       items: restartable: hashing, training a tokenizer and encoding read it in turn.
       labels: names of the classes, by number.
-      data: `config.data`.
-      settings: `config.tokenizer`.
-      saved: a run's tokenizer, taken if it is of this text.
-      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
+      data, settings: `config.data` and `config.tokenizer`.
+      saved, initial: see `train_tokenizer`.
     """
     texts_digest, labels_digest, count = hashlib.sha256(), hashlib.sha256(), 0
     for item in items:

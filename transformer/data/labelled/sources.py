@@ -17,7 +17,7 @@ from transformer.data.files.labelled_files import labelled_file
 from transformer.data.held_out import check_not_empty, hold_out, splits_held_out
 from transformer.data.labelled import toy_reviews
 from transformer.data.labels import Labelled
-from transformer.data.splits import SPLITS, check_sizes
+from transformer.data.splits import SPLITS
 from transformer.errors import UserError, shorten
 
 # Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.
@@ -55,21 +55,17 @@ class LabelledSource:
 
 
 def open_labelled(settings: ConfigDict) -> LabelledSource:
-    """Returns the labelled texts that the settings describe.
-
-    Args:
-      settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
+    """Returns the labelled texts that `config.data` describes.
 
     Raises:
-      UserError: an unknown source, whatever is wrong with the text named, a training text of
-        fewer than two classes, or labels elsewhere that it does not have.
+      UserError: the training text has fewer than two classes, another has labels that it lacks, or
+        whatever is wrong with the text named.
     """
     if settings.source not in REGISTRY:
         raise UserError(
             f"data.source={settings.source!r} gives no labelled texts: choose one of "
             f"{', '.join(REGISTRY)}"
         )
-    check_sizes(settings)
     splits, broken = REGISTRY[settings.source](settings)
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
     labels = tuple(sorted(sizes["train"]))
@@ -91,7 +87,6 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
 
 
 def _few(labels: Sequence[str]) -> str:
-    """Labels for a message: the first ones, and their number."""
     shown = ", ".join(repr(shorten(label, 40)) for label in labels[:SHOWN])
     return f"the labels {shown}" + (f" and {len(labels) - SHOWN:,} more" * (len(labels) > SHOWN))
 

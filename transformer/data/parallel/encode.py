@@ -94,13 +94,7 @@ def prepare_corpus(
     initial: Path | None = None,
     earlier: Hashes | None = None,
 ) -> Corpus:
-    """Returns the training corpus; tokenizers and encoded text come from the cache if possible.
-
-    Args:
-      pairs, held_out, earlier: see `read_training_pairs`.
-      data, settings: `config.data` and `config.tokenizer`.
-      folder, initial: see `encode_corpora`.
-    """
+    """Returns one corpus, see `read_training_pairs` and `encode_corpora`."""
     text = read_training_pairs(pairs, data, held_out or {}, earlier)
     return encode_corpora([text], data, settings, folder, initial=initial)
 
@@ -115,14 +109,13 @@ def encode_corpora(
 ) -> Corpus:
     """Returns the training pairs of one or several corpora as tokens, one corpus after another.
 
+    Tokenizers and encoded text come from the cache if possible.
+
     Args:
       data, settings: `config.data` and `config.tokenizer`.
       folder: a run's folder, whose tokenizers are used if they were trained on this text.
       symbols: strings of sources that are always one token.
       initial: folder of the run whose tokenizers are kept or grow, if any.
-
-    Raises:
-      UserError: nothing is left of a corpus.
     """
     fingerprints = [_joined(each) for each in zip(*(c.fingerprints for c in corpora), strict=True)]
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
@@ -186,7 +179,7 @@ def _tokenizers(
         tokenizer = make_tokenizer(
             Restartable(
                 lambda sides=sides: (
-                    pair[side] for pair in _modified(pairs, augmentation) for side in sides
+                    pair[:2][side] for pair in _modified(pairs, augmentation) for side in sides
                 )
             ),
             "".join((*(fingerprints[side] for side in sides), *map(str, augmentation.key))),
@@ -217,7 +210,6 @@ def warn_of_tags(pairs: Iterable[Pair], symbols: Collection[str]) -> None:
 
 
 def _joined(fingerprints: Sequence[str]) -> str:
-    """One fingerprint of texts that follow one another."""
     if len(fingerprints) == 1:
         return fingerprints[0]
     return hashlib.sha256("".join(fingerprints).encode()).hexdigest()
@@ -255,20 +247,10 @@ def _parts(
             counts += SHORT_SENTENCE
             balanced = counts.max(axis=0) <= (max_ratio or np.inf) * counts.min(axis=0)
             kept = (short & balanced).tolist()
-            chosen = [[*itertools.compress(own, kept)] for own in (*ids, *texts)]
-            sides = {name: Side(chosen[i], chosen[i + 2]) for i, name in enumerate(SIDES)}
+            sides = {
+                name: Side([*itertools.compress(own, kept)], [*itertools.compress(lines, kept)])
+                for name, own, lines in zip(SIDES, ids, texts, strict=True)
+            }
             dropped = int((~short).sum()), int((short & ~balanced).sum())
             names = (f"{number} {name}" for name in LIMITS)
             yield Part(sides, counts=dict(zip(names, dropped, strict=True)))
-
-
-def preview(pairs: Iterable[Pair], corpus: Corpus, count: int = 3) -> list[Mapping[str, str]]:
-    """Returns the first pairs with their tokens, to check the tokenizers by eye."""
-    tokenizers = {"source": corpus.source_tokenizer, "target": corpus.target_tokenizer}
-    return [
-        {
-            name: " ".join(tokenizer.pieces(tokenizer.encode([getattr(pair, name)])[0]))
-            for name, tokenizer in tokenizers.items()
-        }
-        for pair in itertools.islice(pairs, count)
-    ]

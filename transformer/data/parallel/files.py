@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -51,7 +50,6 @@ from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
 WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
-SETTLED = 2 * 10**9  # nanoseconds: a file written later may change without a change of its time
 # Keys of `config.data` that do not change which pairs are read and kept; any other may.
 OF_BATCHES = SHARED | {"max_tokens", "max_token_ratio"}
 LIBRARIES = ("ftfy", "py3langid")  # that filters use
@@ -71,9 +69,6 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
     Args:
       earlier: the pairs that earlier runs were trained on, see `read_earlier`; of a source that is
         among theirs, none is held out.
-
-    Raises:
-      UserError: a file is missing, empty or damaged, or too small to hold out the other splits.
     """
     texts, rules = named_files(settings), rules_of(settings)
     arrays, notes = _remembered(
@@ -108,9 +103,6 @@ def count_pairs(settings: ConfigDict) -> int:
     """Returns the number of training pairs of the files that `config.data` names.
 
     Not counted are those that are held out; cleaning, which comes later, may drop more.
-
-    Raises:
-      UserError: a file is missing or damaged, or too small to hold out the other splits.
     """
     text, pairs, sizes = parallel_text(settings, "train"), count_all(settings), _sizes(settings)
     check_not_empty(text, pairs)
@@ -120,11 +112,7 @@ def count_pairs(settings: ConfigDict) -> int:
 
 
 def named_files(settings: ConfigDict) -> Texts:
-    """Returns the text of each split that has files of its own.
-
-    Raises:
-      UserError: a file is missing, or a target file has no source.
-    """
+    """Returns the text of each split that has files of its own."""
     taken = splits_held_out(settings)
     for split in taken:
         if target := getattr(settings, f"{split}_target"):
@@ -226,8 +214,7 @@ def _remembered(
       earlier: the pairs that it depends on, if any.
     """
     facts = _facts(texts)
-    newest = max(time_ns for _, _, time_ns in facts)
-    if sum(size for _, size, _ in facts) < WORTH_KEEPING or time.time_ns() - newest < SETTLED:
+    if sum(size for _, size, _ in facts) < WORTH_KEEPING:
         return read()
 
     def make(_: Path) -> tuple[dict[str, np.ndarray], Any]:

@@ -241,11 +241,7 @@ def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentati
 
 
 def check_augmentation(data: ConfigDict, task: str) -> None:
-    """Checks the keys `data.augment_*`, each of which is a fraction.
-
-    Raises:
-      UserError: they add to more than one, or the task has no pairs.
-    """
+    """Raises UserError if `data.augment_*` add to more than 1, or the task has no pairs."""
     fractions = augmentation_of(data).fractions
     keys = [f"data.augment_{name}={fraction:g}" for name, fraction in fractions.items()]
     if (total := sum(fractions.values())) > 1 + 1e-9:

@@ -19,7 +19,7 @@ from transformer.data.pairs import Pair
 from transformer.data.parallel.files import open_files
 from transformer.data.parallel.leaks import Hashes
 from transformer.data.parallel.modifiers import joined
-from transformer.data.splits import SPLITS, check_sizes
+from transformer.data.splits import SPLITS
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
 
@@ -34,18 +34,13 @@ def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
     for other sources, pairs of test pairs joined.
 
     Args:
-      settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
+      settings: `config.data`.
       earlier: the pairs that are not held out of files, since the weights know them.
-
-    Raises:
-      UserError: the source is unknown, a size is negative, there is an error in the text, or there
-        are no two test pairs to join.
     """
     if settings.source not in REGISTRY:
         raise UserError(
             f"data.source={settings.source!r} is unknown: choose one of {', '.join(REGISTRY)}"
         )
-    check_sizes(settings)
     splits = REGISTRY[settings.source](settings, earlier)
     size = settings.length_generalization_size
     if not size or "length_generalization" in splits:

@@ -51,14 +51,10 @@ def read_training_pairs(
     """Returns the training pairs of one corpus, cleaned, unless they are already.
 
     Args:
-      pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; it is
-        never held in memory. Those of files are already cleaned.
-      data: `config.data`.
+      pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; never
+        held in memory. Those of files are already cleaned.
       held_out: the pairs of other splits, to look for in the training text.
-      earlier: the pairs that earlier runs were trained on, to look for those of other splits.
-
-    Raises:
-      UserError: nothing is left after cleaning.
+      earlier: see `read_earlier`.
     """
     if not isinstance(pairs, TrainingPairs):
         pairs = clean(pairs, rules_of(data), held_out, earlier)

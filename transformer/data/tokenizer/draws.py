@@ -33,11 +33,7 @@ SIDES = ("both", "source", "target")
 
 
 class Draws:
-    """Draws segmentations by a bpe or unigram model.
-
-    Args:
-      proto: the model.
-    """
+    """Draws segmentations by a bpe or unigram model."""
 
     def __init__(self, proto: Any):
         pieces = list(enumerate(proto.pieces))
@@ -148,11 +144,7 @@ class Draws:
 
 
 class _Merging:
-    """A word whose pieces are merged one by one.
-
-    Attributes:
-      pieces: at first its characters.
-    """
+    """A word whose pieces, at first its characters, are merged one by one."""
 
     def __init__(self, word: str, scores: Mapping[str, float]):
         self.pieces = list(word)
@@ -199,11 +191,7 @@ def check_sampling(settings: ConfigDict, task: str) -> None:
 
 
 def strength_of(settings: ConfigDict, kind: str) -> float:
-    """Returns the dropout or the alpha that a tokenizer of this kind samples with; 0 for not.
-
-    Raises:
-      UserError: a key is set that is for tokenizers of another kind.
-    """
+    """Returns the dropout or the alpha that a tokenizer of this kind samples with; 0 for not."""
     for other, key in KEYS.items():
         if settings[key] and kind != other:
             fix = f"or config.tokenizer.{KEYS[kind]}" if kind in KEYS else f"for {other} alone"

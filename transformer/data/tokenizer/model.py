@@ -103,7 +103,7 @@ class Tokenizer:
           strength: of kind bpe, the probability that a merge is left out (Provilkov et al. 2020);
             of kind unigram, the exponent of a segmentation's probability among all that there are
             (Kudo 2018).
-          uniform: returns a random number from 0 to below 1, such as `random.Random(seed).random`.
+          uniform: draws a number from 0 to below 1.
         """
         return self._draws.draw(text, strength, uniform)
 
@@ -112,11 +112,7 @@ class Tokenizer:
         return Draws(ModelProto.FromString(self.model))
 
     def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
-        """Yields the unknown words, or parts of words, of each text.
-
-        Args:
-          encoded: the ids of each text.
-        """
+        """Yields the unknown words, or parts of words, of texts with these ids."""
         spelt = self._processor.encode([*map(self._canonical, texts)], out_type=str)
         for ids, pieces in zip(encoded, spelt, strict=True):
             for token, piece in zip(ids, pieces, strict=True):
@@ -187,11 +183,7 @@ def digest_of(data: bytes) -> str:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Returns the tokenizer of a file.
-
-    Raises:
-      UserError: the file is missing or not a tokenizer.
-    """
+    """Returns the tokenizer of a file."""
     if not path.exists():
         raise UserError(
             f"{path} is missing: a checkpoint cannot be read without its tokenizer; "
@@ -233,10 +225,6 @@ def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) 
       settings: `config.tokenizer`, whose `symbols` become pieces; of the training's keys none
         counts.
       saved: a file of a run; taken if it holds this model, which is then not read.
-
-    Raises:
-      UserError: the file is missing or is not a sentencepiece model.
-      RunError: it cannot have a symbol, or loses blanks that `keep_spaces` wants.
     """
     check_symbols(settings)
     origin = digest_of(repr(("adopted", name, settings.symbols)).encode())

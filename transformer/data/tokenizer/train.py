@@ -91,8 +91,8 @@ def train_tokenizer(
       name: of the texts, for messages.
 
     Raises:
-      UserError: the kind is unknown, the vocabulary's size does not suit the text, or a symbol
-        cannot be one; or there is an initial tokenizer, and `saved` is of other text.
+      UserError: the vocabulary's size does not suit the text, or there is an initial tokenizer, and
+        `saved` is of other text.
     """
     if settings.kind not in KINDS:
         raise UserError(
@@ -295,9 +295,6 @@ def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes
     Args:
       train: called with settings and options of sentencepiece, returns a model of the other text.
       settings: `config.tokenizer`, whose kind and normalisation are those of `old` instead.
-
-    Raises:
-      RunError: there is no room for more pieces.
     """
     model = ModelProto.FromString(old)
     names = {piece.piece for piece in model.pieces}
