@@ -27,9 +27,6 @@ def fill(
       draw: makes the next items; those made together stay together.
       key: the key of a draw's first item, which is hashed; draws with a repeated key are dropped.
       sizes: the number of items for each requested split.
-
-    Raises:
-      UserError: a size is more than there are different items.
     """
     for split, size in sizes.items():
         if not 0 <= size <= MAX_SIZE:

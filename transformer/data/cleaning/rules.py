@@ -69,9 +69,6 @@ class CleaningRules:
       remove_copies, remove_mojibake, match_numbers: whether to look for these, see `filters`.
       usual_scripts: of each side, those that have this fraction, known once the text was read; None
         before.
-
-    Raises:
-      UserError: a language is unknown.
     """
 
     max_characters: int

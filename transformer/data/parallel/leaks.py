@@ -45,8 +45,7 @@ class HeldOutReport:
     """The faults of the pairs of a split.
 
     Attributes:
-      size: pairs of the split.
-      faults: the pairs that cleaning would drop.
+      size, faults: pairs of the split, and those that cleaning would drop.
       blank: the first pairs with an empty side, from one.
       repeated: how many pairs occur in the training text.
       earlier: how many occur in that of the runs that this one goes on from, in either direction;
@@ -104,9 +103,8 @@ def check_held_out(
     """Returns the report on each split.
 
     Args:
-      splits: the pairs by split.
       rules: of cleaning, except duplicates, with the usual scripts.
-      trained: the exact hashes of the training pairs.
+      trained: `pair_hash` of the training pairs.
       earlier: see `read_earlier`.
     """
     reports, trained = {}, np.sort(trained)
@@ -128,19 +126,13 @@ def check_held_out(
 
 
 def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
-    """Returns the hashes of the pairs that the runs before one were trained on, ascending.
+    """Returns the undirected hashes of the pairs that earlier runs were trained on, ascending.
 
-    They are even, the same in both directions of a pair.
+    None if it starts from no other, or from one that does not tell, which a warning says.
 
     Args:
       init_from: `config.train.init_from`.
       folder: of the run; once it has begun, it keeps them itself.
-
-    Returns:
-      None if the run starts from no other, or from one that does not tell, which a warning says.
-
-    Raises:
-      UserError: the file that has them is damaged.
     """
     if not init_from:
         return None

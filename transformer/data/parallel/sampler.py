@@ -115,10 +115,6 @@ def make_sampler(
     """Returns the sampler of a corpus that is encoded with its texts; its plan is in the cache.
 
     And by modifier, the fraction of the pairs that it changes.
-
-    Args:
-      tokenizers: of source and target.
-      data, settings: `config.data` and `config.tokenizer`.
     """
     sampler = PairSampler(
         (encoded.text("source"), encoded.text("target")),

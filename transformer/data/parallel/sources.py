@@ -61,12 +61,7 @@ def _generated(
     _: Hashes | None,
     makes_longer: bool = False,
 ) -> Splits:
-    """Returns a synthetic corpus.
-
-    Args:
-      make: gets the seed and the number of pairs in each split.
-      makes_longer: whether it has a split "length_generalization" of its own.
-    """
+    """Returns a synthetic corpus, perhaps with a split "length_generalization" of its own."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
     if makes_longer and settings.length_generalization_size:
         sizes["length_generalization"] = settings.length_generalization_size

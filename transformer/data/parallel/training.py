@@ -72,9 +72,7 @@ def clean(
     """Returns training pairs, cleaned.
 
     Args:
-      pairs: restartable, and never held in memory.
       rules: those that `survey` returned with `found`.
-      held_out, earlier: see `read_training_pairs`.
       found: the survey of the pairs; None to make one.
     """
     if found is None:
