@@ -81,24 +81,11 @@ def test_batches_are_the_same_in_another_process():
     assert theirs.stdout.strip() != digest(make_plan(seed=6), [3, 41, 10**5])
 
 
-def test_reading_batches_changes_none():
-    plan = make_plan()
-    before = digest(plan, range(7))
-    digest(plan, range(100, 90, -1))
-    assert digest(plan, range(7)) == before
-
-
 @pytest.mark.parametrize("sentences", [1, 3, 8, 97])
 @pytest.mark.parametrize("epoch", [0, 1, 7])
 def test_an_epoch_holds_each_sentence_exactly_once(sentences, epoch):
     plan = make_plan(sentences)
     assert sorted(epoch_indices(plan, epoch)) == list(range(sentences))
-
-
-def test_batches_that_straddle_two_epochs_are_no_epoch():
-    plan = make_plan()
-    window = [j for i in range(5, 5 + plan.epoch_length) for j in plan.indices(i)[1]]
-    assert sorted(window) != list(range(97))
 
 
 def test_the_rows_of_an_epoch_are_the_corpus():

@@ -7,8 +7,6 @@ import hashlib
 import itertools
 import math
 import random
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -111,20 +109,6 @@ def test_threads_that_draw_at_once_do_not_disturb_each_other(corpus_of):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda i: digest(plan, [i]), numbers))
     assert found == [digest(plan, [i]) for i in numbers]
-
-
-def digest_in_new_cache(folder: str) -> str:
-    return digest(make_plan(prepare(folder, "bpe", 0.4)), range(3))
-
-
-def test_another_process_with_another_cache_draws_the_same(corpus_of, tmp_path):
-    code = (
-        'import sys; sys.path[:0] = ["tests/support", "tests/data/tokenizer", "tests", "."]; '
-        "import test_sampled_subwords as t; print(t.digest_in_new_cache(sys.argv[1]))"
-    )
-    run = [sys.executable, "-c", code, str(tmp_path)]
-    theirs = subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
-    assert theirs == digest(make_plan(corpus_of("bpe", 0.4)), range(3))
 
 
 def test_a_text_of_a_small_corpus_that_an_epoch_repeats_has_a_new_draw_each_time(corpus_of):
