@@ -32,6 +32,7 @@ from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.data.tokenizer.sampling import cache_key, make_generator
 from transformer.data.tokenizer.symbols import warn_of_tags
+from transformer.data.tokenizer.train import spells_in_bytes
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
@@ -192,10 +193,12 @@ def encode_corpora(
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
     sampling = settings, augmentation, max(corpus.max_tokens for corpus in corpora)
     draws = (*cache_key(settings), *augmentation.key)
+    # A drawn name that bytes spell takes no subword from the words of the text.
+    modified = augmentation.of_case() if spells_in_bytes(settings) else augmentation
     texts = [
         TokenizerText(
-            _sentences(Restartable(lambda: _modified(pairs, augmentation)), sides),
-            "".join((*(fingerprints[side] for side in sides), *map(str, augmentation.key))),
+            _sentences(Restartable(lambda: _modified(pairs, modified)), sides),
+            "".join((*(fingerprints[side] for side in sides), *map(str, modified.key))),
             count * len(sides),
             tuple(side == 0 for side in sides),
             folder and _file(folder, name),
@@ -258,7 +261,7 @@ def _side(pair: Pair, side: int) -> str:
 
 
 def _modified(pairs: Iterable[Pair], augmentation: Augmentation) -> Iterator[Pair]:
-    """The pairs as tokenizers are trained on them, so that capitals and names get subwords."""
+    """The pairs as tokenizers are trained on them, so that words in capitals get subwords."""
     random = make_generator("tokenizer")
     for pair in pairs:
         yield augmentation.draw(lambda pair=pair: [pair], random)[1] or pair

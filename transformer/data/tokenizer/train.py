@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import sentencepiece
+from ml_collections import ConfigDict
 
 # protobuf makes this class when it is imported.
 # pyright: reportAttributeAccessIssue=false
@@ -180,7 +181,7 @@ def _train_pieces(texts: _Sample, settings, **changes) -> bytes:
     Args:
       changes: of sentencepiece's options.
     """
-    spelt, model = _spelt_in_bytes(settings), b""
+    spelt, model = spells_in_bytes(settings), b""
     room = (settings.vocab_size - BYTES) // 2
     try:
         model = _train_model(texts, settings, settings.kind, **changes)
@@ -201,7 +202,8 @@ def _train_pieces(texts: _Sample, settings, **changes) -> bytes:
         raise RunError(_explain(str(error), texts, settings)) from None
 
 
-def _spelt_in_bytes(settings) -> bool:
+def spells_in_bytes(settings: ConfigDict) -> bool:
+    """Returns whether the tokenizer that is to be trained knows all characters, by their bytes."""
     return settings.byte_fallback and settings.kind in BYTE_KINDS
 
 
@@ -266,7 +268,7 @@ def _explain(message: str, texts: _Sample, settings) -> str:
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
         characters = _train_model(texts, settings, "char")
-        least = Tokenizer(characters).vocab_size + BYTES * _spelt_in_bytes(settings)
+        least = Tokenizer(characters).vocab_size + BYTES * spells_in_bytes(settings)
         # With the largest vocabulary, most sentences would be one or two tokens, too few to learn
         # from.
         return (
@@ -278,7 +280,7 @@ def _explain(message: str, texts: _Sample, settings) -> str:
             "the characters of the training text" + _symbols(settings),
             f"lower config.tokenizer.character_coverage from {settings.character_coverage}",
         )
-        if _spelt_in_bytes(settings):
+        if spells_in_bytes(settings):
             what = f"{what} and the {BYTES} bytes that spell others"
             fix = "set config.tokenizer.byte_fallback=False"
         return (
