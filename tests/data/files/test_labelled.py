@@ -104,7 +104,7 @@ BROKEN = [
     ("a.csv", 'text,label\n"x\n\n",a\n"y"z,b\ny,b\n', {}, (5, "not CSV")),
     ("a.csv", "text,label\nx,a\ny,b\none,two,three\n", {}, (4, "3 column(s)")),
     ("a.jsonl", GOOD + '{"text": "z", "label"\n', {}, (3, "no JSON")),
-    ("a.jsonl", GOOD + '["z", "a"]\n', {}, (3, "not a JSON object but list")),
+    ("a.jsonl", GOOD + '["z", "a"]\n', {}, (3, "no field 'text'; its fields are '0', '1'")),
     ("a.jsonl", GOOD + '\n{"label": "a", "body": "z"}\n', {}, (4, "no field 'text'", "'body'")),
     ("a.jsonl", GOOD + '{"label": "a", "text": null}\n', {}, (3, "the text is not a string")),
     (
