@@ -4,22 +4,9 @@ import gzip
 import lzma
 import tracemalloc
 
-import psutil
 import pyarrow
 import pytest
-from format_examples import (
-    END,
-    FORMATS,
-    HEAD,
-    NAMES,
-    PAIRS,
-    jsonl,
-    memory,
-    parquet_bytes,
-    table,
-    unit,
-    zstd,
-)
+from format_examples import FORMATS, NAMES, PAIRS, jsonl, parquet_bytes, table, zstd
 
 from source_settings import refused
 from transformer.data.documents.sources import open_documents
@@ -151,17 +138,3 @@ def test_rows_are_streamed(write, name, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < size / 5
-
-
-def test_a_translation_memory_is_streamed(write, tmp_path):
-    rows = parallel_text(write({"a.tmx": memory(PAIRS)}, **NAMES), "train")
-    assert sum(1 for _ in rows) == 4  # what is imported stays
-    with (tmp_path / "a.tmx").open("w") as file:
-        file.write(HEAD)
-        for number in range(4000):
-            file.write(unit((f"{number} {'x' * 5000}", "y" * 5000)))
-        file.write(END)
-    process = psutil.Process()  # lxml does not use the memory that tracemalloc sees
-    before = process.memory_info().rss
-    growth = max(process.memory_info().rss - before for _ in rows)
-    assert growth < (tmp_path / "a.tmx").stat().st_size / 5

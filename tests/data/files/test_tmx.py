@@ -1,9 +1,11 @@
 """Translation memories: the text of their segments alone, no entities, and errors by line."""
 
+import psutil
 import pytest
 from format_examples import END, HEAD, NAMES, PAIRS, memory, unit
 
 from source_settings import refused
+from transformer.data.files.pair_files import parallel_text
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
 
@@ -74,3 +76,17 @@ def test_a_memory_in_an_encoding_that_cannot_be_read_says_what_to_do(pairs, enco
     content = memory(PAIRS).replace('"1.0"', f'"1.0" encoding="{encoding}"')
     with refused("a.tmx", "convert the file to UTF-8"):
         pairs({"a.tmx": content}, **NAMES)
+
+
+def test_units_are_streamed(write, tmp_path):
+    rows = parallel_text(write({"a.tmx": memory(PAIRS)}, **NAMES), "train")
+    assert sum(1 for _ in rows) == 4  # what is imported stays
+    with (tmp_path / "a.tmx").open("w") as file:
+        file.write(HEAD)
+        for number in range(4000):
+            file.write(unit((f"{number} {'x' * 5000}", "y" * 5000)))
+        file.write(END)
+    process = psutil.Process()  # lxml does not use the memory that tracemalloc sees
+    before = process.memory_info().rss
+    growth = max(process.memory_info().rss - before for _ in rows)
+    assert growth < (tmp_path / "a.tmx").stat().st_size / 5
