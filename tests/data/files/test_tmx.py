@@ -56,10 +56,7 @@ def test_what_the_file_of_a_dtd_declares_is_never_read(write, tmp_path):
     ("content", "says"),
     [
         (HEAD + unit(PAIRS[0]), "line 5: broken XML (Premature end of data"),
-        (
-            HEAD + unit(PAIRS[0]) + "<tu></tuv>",
-            "line 5: broken XML (Opening and ending tag mismatch",
-        ),
+        (HEAD + unit(PAIRS[0]) + "<tu></tuv>", "line 5: broken XML (Opening and ending tag"),
         (HEAD + unit(("a", "b")).replace("a", "\x01"), "line 4: broken XML"),
         ("no XML", "line 1: broken XML"),
         (memory([("x" * 10_000_001, "b")]), "line 4: broken XML"),
