@@ -188,18 +188,16 @@ def encode_corpora(
     fingerprints = [_joined(each) for each in zip(*(c.fingerprints for c in corpora), strict=True)]
     pairs = Restartable(lambda: itertools.chain(*(corpus.pairs for corpus in corpora)))
     warn_of_tags(itertools.islice(pairs, TAGS_SHOWN), (*settings.symbols, *symbols))
-    count = sum(corpus.report.kept for corpus in corpora)
     both: list[tuple[int, ...]] = [(0, 1)] if settings.joint else [(0,), (1,)]
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
     sampling = settings, augmentation, max(corpus.max_tokens for corpus in corpora)
     draws = (*cache_key(settings), *augmentation.key)
-    # A drawn name that bytes spell takes no subword from the words of the text.
     modified = augmentation.of_case() if spells_in_bytes(settings) else augmentation
     texts = [
         TokenizerText(
             _sentences(Restartable(lambda: _modified(pairs, modified)), sides),
             "".join((*(fingerprints[side] for side in sides), *map(str, modified.key))),
-            count * len(sides),
+            sum(corpus.report.kept for corpus in corpora) * len(sides),
             tuple(side == 0 for side in sides),
             folder and _file(folder, name),
             initial and _file(initial, name),

@@ -198,7 +198,7 @@ class Augmentation(NamedTuple):
         return (RULE, *self.fractions.items()) if self.fractions else ()
 
     def of_case(self) -> "Augmentation":
-        """Returns the part that changes the case alone."""
+        """Returns the part that changes the case alone: names take no subwords from the text."""
         return self._replace(fractions={k: v for k, v in self.fractions.items() if k in CASES})
 
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
