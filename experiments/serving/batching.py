@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client import Gauge, Histogram
 
-from experiments.serving.operations import Explain, Operation, Plan, Program, Served
+from experiments.serving.operations import Operation, Plan, Program, Served
 from transformer.errors import one_line
 
 logger = logging.getLogger(__name__)
@@ -32,20 +32,12 @@ COMMON = 64  # tokens: programs for longer texts are compiled after the server i
 
 
 class Programs:
-    """The programs of all runs: those for texts of up to COMMON tokens make the server ready.
-
-    Of these, the attention's come last.
-    """
+    """The programs of all runs: those for texts of up to COMMON tokens make the server ready."""
 
     def __init__(self, runs: Sequence[Served]):
-        programs = [
-            (length > COMMON, isinstance(operation, Explain), length, compile_program)
-            for run in runs
-            for operation in run.operations.values()
-            for length, compile_program in operation.programs()
-        ]
-        programs.sort(key=lambda program: program[:3])
-        self._programs: list[Program] = [program[2:] for program in programs]
+        operations = [operation for run in runs for operation in run.operations.values()]
+        programs = (program for operation in operations for program in operation.programs())
+        self._programs: list[Program] = sorted(programs, key=lambda program: program[0])
         self._common = sum(length <= COMMON for length, _ in self._programs)
         self._compiled = 0
 

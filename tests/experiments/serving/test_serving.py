@@ -208,7 +208,8 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
     described = site.get("/api/runs").json()
     assert [run["name"] for run in described["runs"]] == [run.name for run in runs]
     assert described["runs"][0]["operations"] == ["translate", "score", "attention"]
-    assert described["limits"]["characters"] == 5_000
+    sizes = {"body": 2**20, "texts": 64, "characters": 5_000, "tokens": 8_192, "waiting": 256}
+    assert described["limits"] == sizes | {"seconds": 30.0, "reading": 10.0}
     site.post("translate", {"texts": ["a b c"]})
     text = site.get("/metrics").body.decode()
     [counted] = re.findall(r'requests_total\{route="/api/translate",status="200"\} (\S+)', text)
