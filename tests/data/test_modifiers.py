@@ -252,6 +252,15 @@ def test_the_vocabulary_has_subwords_of_capitals(tmp_path):
     assert capitals({"capitals": 0.3}) > 10
 
 
+def test_names_that_bytes_spell_leave_the_vocabulary_to_the_text(tmp_path):
+    def model(fractions, **changes):
+        return make_plan(tmp_path, fractions, **changes)[0].source_tokenizer.model
+
+    assert model({"copied": 0.5, "typos": 0.3}) == model({}) != model({"title": 0.3})
+    without = {"tokenizer.byte_fallback": False, "tokenizer.vocab_size": 200}
+    assert model({"copied": 0.5}, **without) != model({}, **without)
+
+
 def test_no_modifier_adds_unknown_tokens(tmp_path):
     changes = {"tokenizer.kind": "char", "tokenizer.byte_fallback": False}
     pairs = [Pair(*(side.replace("V", "v") for side in pair[:2])) for pair in PAIRS]

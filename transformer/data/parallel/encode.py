@@ -35,6 +35,7 @@ from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.tokenizer.draws import make_generator, sampling_key
 from transformer.data.tokenizer.model import symbol_fault
+from transformer.data.tokenizer.train import spells_in_bytes
 from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
@@ -173,16 +174,17 @@ def _tokenizers(
     pairs = Restartable(lambda: itertools.chain(*(corpus.cleaned for corpus in corpora)))
     warn_of_tags(itertools.islice(pairs, TAGS_SHOWN), augmentation.symbols)
     count = sum(corpus.report.kept for corpus in corpora)
+    modified = augmentation.of_case() if spells_in_bytes(settings) else augmentation
     tokenizers: list[Tokenizer] = []
     for number, name in enumerate(tokenizer_names(settings.joint)):
         sides = (0, 1) if settings.joint else (number,)
         tokenizer = make_tokenizer(
             Restartable(
                 lambda sides=sides: (
-                    pair[:2][side] for pair in _modified(pairs, augmentation) for side in sides
+                    pair[:2][side] for pair in _modified(pairs, modified) for side in sides
                 )
             ),
-            "".join((*(fingerprints[side] for side in sides), *map(str, augmentation.key))),
+            "".join((*(fingerprints[side] for side in sides), *map(str, modified.key))),
             data,
             settings,
             model=(settings.model, settings.target_model)[number],
@@ -221,7 +223,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _modified(pairs: Iterable[Pair], augmentation: Augmentation) -> Iterator[Pair]:
-    """The pairs as tokenizers are trained on them, so that capitals and names get subwords."""
+    """The pairs as tokenizers are trained on them, so that words in capitals get subwords."""
     random = make_generator("tokenizer")
     for pair in pairs:
         yield augmentation.draw(lambda pair=pair: [pair], random)[1] or pair

@@ -128,6 +128,7 @@ MODIFIERS: Mapping[str, Modifier] = {
     "joined": joined,
     "copied": copied,
 }
+CASES = ("capitals", "title")
 MAX_PAIRS = 3  # that a modifier reads
 TAGS = regex.compile("^[\ue000-\uf8ff ]+(?=.)")  # see `symbol_codes`
 
@@ -195,6 +196,10 @@ class Augmentation(NamedTuple):
     def key(self) -> tuple[object, ...]:
         """What draws depend on; empty if there is none."""
         return (RULE, *self.fractions.items()) if self.fractions else ()
+
+    def of_case(self) -> "Augmentation":
+        """Returns the part that changes the case alone: names take no subwords from the text."""
+        return self._replace(fractions={k: v for k, v in self.fractions.items() if k in CASES})
 
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
         """Returns a modifier and what it makes of a pair; '' and None if the pair stays.

@@ -187,7 +187,7 @@ def _train_pieces(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
     If those of a script like Chinese would take more than half of the vocabulary, the rarest are
     spelt in bytes.
     """
-    spelt, model = _spelt_in_bytes(settings), b""
+    spelt, model = spells_in_bytes(settings), b""
     room = (settings.vocab_size - BYTES) // 2
     try:
         model = _train_model(texts, settings, settings.kind, **changes)
@@ -210,7 +210,8 @@ def _train_pieces(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
         raise
 
 
-def _spelt_in_bytes(settings: ConfigDict) -> bool:
+def spells_in_bytes(settings: ConfigDict) -> bool:
+    """Returns whether the tokenizer that is to be trained knows all characters, by their bytes."""
     return settings.byte_fallback and settings.kind in BYTE_KINDS
 
 
@@ -255,7 +256,7 @@ def _explain(message: str, texts: _Sample, settings: ConfigDict) -> str:
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
         characters = _train_model(texts, settings, "char")
-        least = Tokenizer(characters).vocab_size + BYTES * _spelt_in_bytes(settings)
+        least = Tokenizer(characters).vocab_size + BYTES * spells_in_bytes(settings)
         # With the largest vocabulary, most sentences would be one or two tokens, too few to learn
         # from.
         return (
@@ -266,7 +267,7 @@ def _explain(message: str, texts: _Sample, settings: ConfigDict) -> str:
         count = len(settings.symbols)
         what = f", the {count:,} of tokenizer.symbols" if count else ""
         fix = f"lower config.tokenizer.character_coverage from {settings.character_coverage}"
-        if _spelt_in_bytes(settings):
+        if spells_in_bytes(settings):
             what += f" and the {BYTES} bytes that spell others"
             fix = "set config.tokenizer.byte_fallback=False"
         return (
