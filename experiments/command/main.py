@@ -114,7 +114,6 @@ def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
 
 def run() -> NoReturn:
     """Runs the command as the process that it is."""
-    sys.unraisablehook = process.hush
     signals.leave(process.run_process(lambda: main(sys.argv)))
 
 
