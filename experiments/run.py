@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import hashlib
 import logging
@@ -12,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
-from rich.table import Table
 
 from experiments import costs, environment, modes
 from experiments.report import numbers, page
-from experiments.text_io import join_lines, print_table
+from experiments.text_io import join_lines
 from transformer import records, tasks, workdir
 from transformer.finetuning.source import check_fit, check_source
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
@@ -41,8 +39,7 @@ logger = logging.getLogger(__name__)
 def train(config: ConfigDict, folder: Path) -> int | None:
     """Trains or resumes the run of `folder`, then scores it and draws its pictures.
 
-    Returns:
-      The signal that ended the training early, or None.
+    Returns the signal that ended the training early, or None.
     """
     check_source(config, folder)
     workdir.check_same_run(folder, config, training=True)
@@ -179,9 +176,9 @@ def score_splits(
 def _evaluate(task: Task, params: Any, split: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The final scores of a split and its parts, and the lines of the files of their texts."""
     scores = task.evaluate(params, split, final=True)
-    found = {split: scores, **scores.pop("parts", {})}
-    texts = {name: lines for own in found.values() for name, lines in own.pop("texts").items()}
-    return found, texts
+    parts = {split: scores, **scores.pop("parts", {})}
+    texts = {name: lines for part in parts.values() for name, lines in part.pop("texts").items()}
+    return parts, texts
 
 
 def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> None:
@@ -193,8 +190,8 @@ def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> N
         return
     logger.info("scoring test with the weights that the run starts from ...")
     scores, _ = _evaluate(task, params, "test")
-    found = {"search": _search(config), "splits": scores}
-    write_json(folder / records.START, start | {"scores": found})
+    first = {"search": _search(config), "splits": scores}
+    write_json(folder / records.START, start | {"scores": first})
 
 
 def _search(config: ConfigDict) -> dict[str, Any]:
@@ -207,7 +204,10 @@ def _comparable(
     """The result of `records.read_start`, without scores that are not comparable to the results."""
     first = records.first_scores(start)
     signed = all(
-        _signatures(own) == _signatures(results.get(split, {})) for split, own in first.items()
+        results.get(split, {}).get(name) == value
+        for split, scores in first.items()
+        for name, value in scores.items()
+        if name.endswith("_signature")
     )
     if not first or (signed and start["scores"]["search"] == _search(config)):
         return start
@@ -218,10 +218,6 @@ def _comparable(
     return {key: value for key, value in start.items() if key != "scores"}
 
 
-def _signatures(scores: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in scores.items() if name.endswith("_signature")}
-
-
 def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
     steps = results["averaged_steps"]
@@ -230,10 +226,8 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
     from experiments.attention import snapshot_figures
     from experiments.display import training_curves
 
-    # The task's own, which is compiled.
-    trained = dataclasses.replace(trained, predictor=task.predictor)
-    with contextlib.suppress(BrokenPipeError):  # as lines of the log, which nobody reads either
-        print_results(results, config.task)
+    trained = dataclasses.replace(trained, predictor=task.predictor)  # which is compiled
+    print_results(results, config.task)
     logger.info("drawing ...")
     with _picture("the examples", folder):
         modes.show(task, trained.variables, folder)
@@ -248,12 +242,10 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
 
 @contextlib.contextmanager
 def _picture(what: str, folder: Path) -> Iterator[None]:
-    """Lets a picture fail with a line, except if the disk is full, which affects all files."""
+    """Lets a picture fail with a line."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
         reason = (str(error).strip().splitlines() or [""])[0][:200]
         logger.warning(
             f"no picture of {what} ({type(error).__name__}: {reason}); the results are in "
@@ -285,20 +277,17 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
     Args:
       head: of the column with the names of the rows.
     """
-    table = Table(title=title)
     first = next(iter(rows.values()))
     metrics = {name: find(name) for name in COUNTS} | metrics_of(task, TABLE)
-    metrics = {name: own for name, own in metrics.items() if any(name in r for r in rows.values())}
-    table.add_column(head)
-    for metric in metrics.values():
-        table.add_column(metric.title, justify="right")
-    for name, scores in rows.items():
-        cells = (_cell(scores, m) if m.name in scores else "" for m in metrics.values())
-        table.add_row(name, *cells)
-    print_table(table)
-    for name, metric in metrics.items():
-        if f"{name}_signature" in first:
-            print(f"{metric.title}: {first[f'{name}_signature']}", flush=True)
+    metrics = [m for name, m in metrics.items() if any(name in r for r in rows.values())]
+    cells = [
+        [name, *(_cell(scores, m) if m.name in scores else "" for m in metrics)]
+        for name, scores in rows.items()
+    ]
+    numbers.print_rows(numbers.Table(title, [head, *(m.title for m in metrics)], cells))
+    for metric in metrics:
+        if f"{metric.name}_signature" in first:
+            print(f"{metric.title}: {first[f'{metric.name}_signature']}", flush=True)
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> str:

@@ -43,7 +43,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit code, see `execute`."""
+    """Runs the command; returns its exit code."""
     if not {"-h", "-help", "--help"}.isdisjoint(argv):
         print(f"{__doc__}{FLAGS.module_help(sys.modules[__name__])}")
         return 0
@@ -73,14 +73,8 @@ def _run(argv: list[str]) -> int:
 def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
     """Sets flags; returns the overrides (key, text) of the config.
 
-    Raises:
-      UserError: a flag is unknown, has a wrong value, or is not read by the mode.
+    A flag that is unknown, has a wrong value, or is not read by the mode is a UserError.
     """
-    for argument in argv:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            raise UserError(f"{argument!a} is not UTF-8: set your terminal to it") from None
     try:
         rest = values([argument for argument in argv if not argument.startswith(CONFIG)])[1:]
     except flags.Error as error:
