@@ -12,12 +12,13 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments import costs, environment, modes
+from experiments import environment, modes
 from experiments.report import numbers, page
 from experiments.text_io import join_lines
 from transformer import records, tasks, workdir
 from transformer.finetuning.source import check_fit, check_source
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
+from transformer.progress import parameter_counts
 from transformer.run import Run
 from transformer.storage import weights
 from transformer.storage.checkpoint import check_fingerprint
@@ -163,10 +164,10 @@ def score_splits(
     results |= {
         records.FILES: written,
         "averaged_steps": list(run.steps),
-        "parameters": costs.count_parameters(params),
+        "parameters": sum(parameter_counts(params).values()),
         "wall_seconds": round(progress["seconds"], 1),
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
-        "flops_per_token": costs.flops_per_token(params, task.predictor.model),
+        "flops_per_token": task.predictor.model.flops_per_token(params),
     }
     if config.task == "translation":  # a later mode may have another decode.beam_size
         results[numbers.DECODE] = config.decode.to_dict()
