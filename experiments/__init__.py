@@ -37,7 +37,7 @@ def train(
     if isinstance(config, str | Path):
         experiment = read_experiment(str(config))
     else:
-        experiment = Experiment(complete(config), None, None)
+        experiment = Experiment(complete(config))
     if experiment.is_sweep:
         raise UserError(f"{config} is a sweep: train it with --config={config} on the command line")
     for key, value in (settings or {}).items():

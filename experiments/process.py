@@ -108,25 +108,17 @@ def logging_to(stream: str) -> Iterator[None]:
         yield
 
 
+@functools.cache  # a process may run many commands
 def keep_program_memory() -> None:
     """Makes the process keep the memory of jax's programs, which run many times on a CPU.
 
     Each execution of a compiled program allocates its temporary arrays as one block: for a
     training step, hundreds of megabytes. See `keep_freed_memory`; glibc keeps large blocks for its
-    main thread alone, so a program runs in the thread that calls it. Call this before jax has
-    started its backend.
+    main thread alone, so a program runs in the thread that calls it. What other threads have freed
+    goes back to the system after each long compilation. Call this before jax has started its
+    backend.
     """
     import jax  # here, so that a misspelt flag is answered before it
-
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
-    keep_freed_memory()
-    _free_after_compilations()
-
-
-@functools.cache  # a process may run many commands
-def _free_after_compilations() -> None:
-    """Gives what other threads have freed back to the system after each long compilation."""
-    import jax
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda kept: None)
 
@@ -134,7 +126,9 @@ def _free_after_compilations() -> None:
         if event == COMPILED and duration_secs > LONG_COMPILATION:
             trim(ctypes.c_size_t(sys.maxsize))  # the end of the main thread's heap stays
 
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.monitoring.register_event_duration_secs_listener(after_compilation)
+    keep_freed_memory()
 
 
 def keep_freed_memory() -> None:

@@ -215,6 +215,7 @@ ALLOWED = {
 
 # Modules apart from their one importer that are no doors, and why.
 AT_HOME = {
+    "experiments.command.main": "the command of the installed package, beside what it runs",
     "experiments.studies.many_runs": "a command, whose steps the accelerator study measures too",
     "transformer.decoding.sampling": "sampling and search know no model and lie in one folder",
     "transformer.model.recurrent.model": "a door; `build` also checks names behind it",

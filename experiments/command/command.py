@@ -18,7 +18,7 @@ from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override
 from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
-from experiments.process import exit_code, keep_program_memory, logging_to
+from experiments.process import keep_program_memory
 from experiments.sweeps.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores, check_start
 from transformer.data.corpora.settings import corpora_of
@@ -38,12 +38,6 @@ from transformer.workdir import (
 logger = logging.getLogger(__name__)
 
 CACHE = "data.cache_dir"
-# The keys to lower if the memory is too small, in training and in other modes.
-MEMORY = "--config.decode.batch_size or --config.decode.beam_size"
-MEMORY_OF_TRAINING = (
-    "--config.data.batch_tokens and --config.data.batch_multiple, or if it was an evaluation, "
-    "--config.decode.batch_size"
-)
 
 
 class Command(NamedTuple):
@@ -62,16 +56,6 @@ class Command(NamedTuple):
     experiment: Experiment | None
     overrides: list[tuple[str, str]]
     options: Options
-
-
-def execute(command: Command) -> int:
-    """Runs a command; returns its exit code.
-
-    It is 2 after one line about a user error, and 128 + n if signal n ended the training early.
-    """
-    memory = MEMORY_OF_TRAINING if command.mode in READ_TEXT else MEMORY
-    with logging_to(MODES[command.mode].log):
-        return exit_code(lambda: run(command), command.workdir or "", memory)
 
 
 def run(command: Command) -> int:
@@ -174,8 +158,8 @@ def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experime
             f"alone resumes a run, and {folder} has none"
         )
     if experiment is None and command.workdir is None:
-        return Experiment(base.get_config(), None, None)
-    experiment = experiment or Experiment(load_config(folder), None, None)
+        return Experiment(base.get_config())
+    experiment = experiment or Experiment(load_config(folder))
     forget_places(experiment.config, reads_text)
     return experiment
 
