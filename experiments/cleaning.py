@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 from rich.table import Table
-from rich.text import Text
 
 from experiments.text_io import print_table
 from transformer.data.cleaning.report import FAULTS, REASONS, CleaningReport
@@ -108,6 +107,6 @@ def _print(report: CleaningReport, examples: Examples) -> None:
         count = getattr(report, fault)
         shown = (" -> ".join(one_line(shorten(text, WIDTH)) for text in p[:2]) for p in pairs)
         cells = REASONS[fault], f"{count:,}", f"{count / report.total:.2%}", "\n".join(shown)
-        table.add_row(*map(Text, cells))
+        table.add_row(*cells)
     if examples:
         print_table(table)

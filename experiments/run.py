@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import logging
@@ -51,12 +52,13 @@ def train(config: ConfigDict, folder: Path) -> int | None:
 
 
 def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
-    trainer = Trainer([Run(task, config, folder)])
-    trainer.runs[0].checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
-    newest, finished = workdir.newest_step(folder), trainer.runs[0].finished()
+    run = Run(task, config, folder)
+    trainer = Trainer([run])
+    run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
+    newest, finished = workdir.newest_step(folder), run.finished()
     if finished and workdir.is_finished(folder, newest):
-        key = trainer.runs[0].key_that_ended(newest)
-        trainer.runs[0].close()
+        key = run.key_that_ended(newest)
+        run.close()
         logger.info(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.known_results(folder), config.task)
         logger.info(
@@ -68,12 +70,12 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
         workdir.refuse_results(folder)
         check_fit(config, task.predictor)
     elif config.task == "translation" and not finished:
-        _warn_of_other_scores(trainer.runs[0], folder)
+        _warn_of_other_scores(run, folder)
     workdir.claim(folder, config)
     task.save_assets(folder)
     page.record_data(task, folder)
     if finished:  # but not scored or reported: a kill or a full disk came
-        trainer.runs[0].close()
+        run.close()
     else:
         environment.record(folder)
         for line in task.describe():
@@ -96,12 +98,11 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
 
 def _warn_of_other_scores(run: Run, folder: Path) -> None:
     """Warns if a run that has evaluated already is resumed with other keys of its evaluations."""
-    config = run.config
     has_scores = (folder / "config.json").exists() and run.checkpoints.scores()
-    if config.train.best_metric in OF_REFERENCES or not has_scores:
+    if run.config.train.best_metric in OF_REFERENCES or not has_scores:
         return
-    others = [key for key in workdir.other_settings(folder, config) if key in SCORED_WITH]
-    if others:
+    others = workdir.other_settings(folder, run.config)
+    if others := [key for key in others if key in SCORED_WITH]:
         logger.warning(
             f"warning: {', '.join(others)} changed since the last evaluation: train.patience, the "
             "best checkpoint and the average up to it compare scores made with both values"
@@ -148,21 +149,20 @@ def score_splits(
     """
     params, progress = run.variables["params"], run.progress
     results: dict[str, Any] = {}
-    written: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for split in task.splits:
         logger.info(f"scoring {split} ...")
         start = time.monotonic()
         scores, texts = _evaluate(task, params, split)
-        copies = sum(own.get("seconds", 0.0) for own in scores.values())
+        copies = sum(part.get("seconds", 0.0) for part in scores.values())
         scores[split]["seconds"] = round(time.monotonic() - start - copies, 3)
         results |= scores
-        for name, lines in texts.items():
-            written[name] = _write_lines(place / name, lines)
+        digests |= {name: _write_lines(place / name, lines) for name, lines in texts.items()}
         for parent in sorted({(place / name).parent for name in texts}):
             logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
-        records.FILES: written,
+        records.FILES: digests,
         "averaged_steps": list(run.steps),
         "parameters": sum(parameter_counts(params).values()),
         "wall_seconds": round(progress["seconds"], 1),
@@ -243,10 +243,12 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
 
 @contextlib.contextmanager
 def _picture(what: str, folder: Path) -> Iterator[None]:
-    """Lets a picture fail with a line."""
+    """Lets a picture fail with a line, except if the disk is full, which affects all files."""
     try:
         yield
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         reason = (str(error).strip().splitlines() or [""])[0][:200]
         logger.warning(
             f"no picture of {what} ({type(error).__name__}: {reason}); the results are in "

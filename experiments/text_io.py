@@ -204,12 +204,8 @@ def typed_lines() -> Iterator[list[bytes]]:
         importlib.import_module("readline")
     print(ABOUT, file=sys.stderr, flush=True)
     while True:
-        prompt = contextlib.nullcontext()
-        if not sys.stdout.isatty():  # answers alone go there
-            prompt = contextlib.redirect_stdout(sys.stderr)
         try:
-            with prompt:
-                text = input(PROMPT)
+            text = input(PROMPT if sys.stdout.isatty() else "")
         except EOFError:
             print(file=sys.stderr)
             return

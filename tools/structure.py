@@ -59,7 +59,7 @@ ROOMS = {
     ),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_300),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 2_450),
+    "command": Room("experiments experiments/command", 1_600, 1_975),
     "results": Room(
         "experiments/sweeps experiments/comparison experiments/measures experiments/evaluation "
         "experiments/report",
