@@ -7,6 +7,7 @@ import functools
 import importlib
 import itertools
 import logging
+import os
 import re
 import select
 import sys
@@ -178,7 +179,7 @@ class Lines:
             if not is_prepared and not select.select([self._stream], [], [], PAUSE)[0]:
                 signals.call_aside(prepare)
                 is_prepared = True
-            if not (block := self._stream.read1(BLOCK)):
+            if not (block := os.read(self._stream.fileno(), BLOCK)):
                 break
             *lines, last = (last + block).split(b"\n")
             if lines:

@@ -70,7 +70,8 @@ def _run(argv: list[str]) -> int:
     experiment = read_given(FLAGS.config, overrides)
     from experiments.command.command import Command, run
 
-    options = Options(**{f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)})
+    values: dict[str, Any] = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)}
+    options = Options(**values)
     with process.logging_to(MODES[FLAGS.mode].log):
         return run(Command(FLAGS.mode, FLAGS.workdir, experiment, overrides, options))
 
