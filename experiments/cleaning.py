@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 from rich.table import Table
-from rich.text import Text
 
 from experiments.text_io import print_table
 from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, rules_of
@@ -39,17 +38,11 @@ def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
     Below `folder`/cleaning, line n of kept.source.txt and kept.target.txt is a pair; dropped.tsv
     has the columns reason, pair (its number, from one), source and target, whose tabs are blanks.
     Of several corpora each has a folder there, and its sides are those of its files. Files for
-    validation and test are checked and stay as they are; nothing is held out.
-
-    Yields:
-      The files.
-
-    Raises:
-      UserError: the text or a rule cannot be used, or a link leads out of the folder.
+    validation and test are checked and stay as they are; nothing is held out. The files are
+    yielded.
     """
     check_folder(folder)
-    place = folder / FOLDER
-    corpora = corpora_of(config.data)
+    place, corpora = folder / FOLDER, corpora_of(config.data)
     if not corpora:
         yield from _clean(config.data, place)
     for number, corpus in enumerate(corpora):
@@ -111,6 +104,6 @@ def _print(report: CleaningReport, examples: Examples) -> None:
         count = getattr(report, fault)
         shown = (" -> ".join(one_line(shorten(text, WIDTH)) for text in p[:2]) for p in pairs)
         cells = REASONS[fault], f"{count:,}", f"{count / report.total:.2%}", "\n".join(shown)
-        table.add_row(*map(Text, cells))
+        table.add_row(*cells)
     if examples:
         print_table(table)

@@ -46,11 +46,7 @@ class Mode(NamedTuple):
         return not self.tasks or task in self.tasks
 
     def load(self, task: str) -> Callable:
-        """Returns the function of a task.
-
-        Raises:
-          UserError: the task does not have this mode.
-        """
+        """Returns the function of a task."""
         if not self.fits(task):
             known = [mode.name for mode in MODES.values() if mode.fits(task)]
             known.remove(TRAIN)

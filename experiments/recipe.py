@@ -33,9 +33,6 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     Args:
       given: the keys that the command line sets.
       saved: the config of a trained run, whose values are taken: its text need not be there.
-
-    Raises:
-      UserError: there is no such recipe, it is not for this task, or the text cannot be read.
     """
     check_choice("config.recipe", config.recipe, RECIPES)
     if config.recipe == "none":
@@ -66,10 +63,9 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
 
 
 def check_given(config: ConfigDict, given: Collection[str]) -> None:
-    """Checks the keys that the command line sets for all trials of a sweep.
+    """Checks that no trial's recipe replaces a key that the command line sets for all trials.
 
-    Raises:
-      UserError: a key has the value of configs/own_text.py, so that a trial's recipe replaces it.
+    It would if the key has the value of configs/own_text.py.
     """
     values, defaults = flatten(config), flatten(own_text.get_config())
     keys = {*given}.intersection(itertools.chain.from_iterable(KEYS))

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 import jax
 
-from experiments import costs
 from experiments.benchmark.worker import Turn
 from experiments.benchmark.workloads import make_task, read_workload
 from experiments.compile_cache import keep_programs
@@ -22,6 +21,7 @@ from experiments.studies.accelerator.products import make_chain
 from transformer.data.plan import Plan
 from transformer.devices.placement import StepQueue
 from transformer.inference.translator import Translator
+from transformer.progress import parameter_counts
 from transformer.run import Run
 from transformer.tasks.base import Task
 from transformer.train import Trainer
@@ -72,8 +72,8 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     take(first)
     with _profiler(order.get("trace")):
         take(first)
-    each = costs.flops_per_token(state.params, task.predictor.model)
-    parameters = costs.count_parameters(state.params)
+    each = task.predictor.model.flops_per_token(state.params)
+    parameters = sum(parameter_counts(state.params).values())
     turn(
         {
             "compile_seconds": compiled,

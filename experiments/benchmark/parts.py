@@ -10,7 +10,6 @@ import jax
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments import costs
 from experiments.benchmark import start
 from experiments.benchmark.comparison import peer_systems
 from experiments.benchmark.numbers import MATMUL, STEP, column, timed_numbers, training_numbers
@@ -69,7 +68,7 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
     shapes = shapes_of(task.plan)
     batches = sum(shape.batches for shape in shapes)
     positions = sum(shape.batches * shape.positions for shape in shapes) / batches
-    flops = costs.flops_per_token(task.predictor.param_shapes(), task.predictor.model) * positions
+    flops = task.predictor.model.flops_per_token(task.predictor.param_shapes()) * positions
     steps = _steps(flops)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -26,13 +26,13 @@ from experiments.text_io import (
     input_file,
     open_output,
     print_table,
-    read_lines,
     two_columns,
 )
 from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
 from transformer.data import held_out
 from transformer.data.characters import canonicalize
 from transformer.data.corpora import Tagger, parts_of
+from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention

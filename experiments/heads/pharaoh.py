@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from experiments.text_io import read_lines
 from transformer.analysis.alignment import GoldLinks
+from transformer.data.files.text import read_lines
 from transformer.errors import UserError
 
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)

@@ -6,7 +6,6 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from experiments.options import Options
-from experiments.process import share_freed_memory
 from transformer.api.run import LoadedRun, load
 from transformer.errors import UserError
 from transformer.workdir import load_trained, run_folder
@@ -25,7 +24,6 @@ def serve(config: ConfigDict, folder: Path, options: Options) -> None:
         raise UserError(
             f'--mode=serve needs the package {error.name}: pip install "transformer-jax[serve]"'
         ) from None
-    share_freed_memory()
     folders = [folder, *(run_folder(name) for name in _split(options.also))]
     names = name_runs(folders)
     host, port = options.host or HOST, PORT if options.port is None else options.port

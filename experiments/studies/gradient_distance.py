@@ -39,7 +39,6 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from configs import base
-from experiments.costs import count_parameters
 from experiments.display.figure_files import save_figure
 from experiments.display.training_curves import (
     COLOURS,
@@ -53,6 +52,7 @@ from experiments.text_io import print_table
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
+from transformer.progress import parameter_counts
 from transformer.storage.files import write_arrays
 from transformer.tasks.numbers import model_fields
 
@@ -185,7 +185,7 @@ def run(arguments: Sequence[str]) -> None:
     for column in ("model", "parameters", *(f"k = {k}" for k in distances)):
         table.add_column(column, justify="left" if column == "model" else "right")
     for name, of_seeds in norms.items():
-        parameters = count_parameters(first_params(MODELS[name], seed=0))
+        parameters = sum(parameter_counts(first_params(MODELS[name], seed=0)).values())
         shares = relative(of_seeds).mean(axis=0)
         table.add_row(name, f"{parameters:,}", *(f"{shares[k]:.1e}" for k in distances))
     print_table(table)

@@ -1,9 +1,8 @@
 """The modes of classifiers: `classify` and `attention`."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -18,7 +17,6 @@ from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import TextClassifier
 from transformer.metrics.classification import Reliability
-from transformer.progress import line_progress
 from transformer.tasks.classification import ClassificationTask
 from transformer.workdir import known_results, load_trained
 
@@ -30,25 +28,19 @@ MAPPED = 500  # texts of the map: t-SNE then takes seconds
 
 
 @line_mode
-def classify(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
-    """Writes the most probable class of each line and its probability; a blank line stays blank.
+def classify(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+    """Yields the most probable class of each line and its probability; a blank line stays blank.
 
     With `decode.num_best` over one, each line becomes that many lines, at most one per class,
-    `number<TAB>class<TAB>probability`, numbered from one. Returns the lines written.
+    `number<TAB>class<TAB>probability`, numbered from one.
     """
-    run = load_trained(folder, config)
-    written, most = 0, config.decode.num_best
-    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
-            for number, found in enumerate(
-                run.predictor.predict(run.variables, chunk, first), first
-            ):
-                cells = [f"{each.label}\t{each.probability:.6f}" for each in found[:most]] or [""]
-                output.writelines(f"{number}\t{c}\n" if most > 1 else f"{c}\n" for c in cells)
-                written += len(cells)
-            output.flush()
-            advance(len(chunk))
-    return written
+    run, most = load_trained(folder, config), config.decode.num_best
+    for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
+        predictions = run.predictor.predict(run.variables, chunk, first)
+        for number, classes in enumerate(predictions, first):
+            cells = [f"{each.label}\t{each.probability:.6f}" for each in classes[:most]] or [""]
+            yield from (f"{number}\t{cell}" if most > 1 else cell for cell in cells)
+        lines.advance(len(chunk))
 
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:

@@ -1,8 +1,8 @@
 """The modes of translators: `translate`, `score`, `attention` and `align`."""
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from ml_collections import ConfigDict
 
@@ -14,7 +14,6 @@ from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.segments import Segmenter, translate_lines
-from transformer.progress import line_progress
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_trained
 
@@ -24,8 +23,8 @@ EXAMPLES = 5  # translations shown after training, and for the first of them its
 
 
 @line_mode
-def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
-    """Writes the translation of each line; a blank line stays blank. Returns the lines written.
+def translate(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+    """Yields the translation of each line; a blank line stays blank.
 
     With `decode.num_best` over one, each line becomes that many lines, `number<TAB>score<TAB>text`,
     numbered from one. A line of several sentences is split, see `segments.Segmenter`. A translation
@@ -35,32 +34,21 @@ def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) ->
     translator = run.predictor
     encode = translator.source_tokenizer.encode
     split = Segmenter(config, folder, encode, translator.max_length)
-    written = 0
-    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(prepare=lambda: translator.prepare(run.variables)):
-            results = translate_lines(translator, run.variables, split, chunk, first, advance)
-            for number, best in enumerate(results, first):
-                if config.decode.num_best > 1:
-                    output.writelines(
-                        f"{number}\t{t.score:.4f}\t{join_lines(t.text)}\n" for t in best
-                    )
-                    written += len(best)
-                else:
-                    output.write(join_lines(best[0].text) + "\n")
-                    written += 1
-            output.flush()
-    return written
+    for first, chunk in lines.chunks(prepare=lambda: translator.prepare(run.variables)):
+        results = translate_lines(translator, run.variables, split, chunk, first, lines.advance)
+        for number, best in enumerate(results, first):
+            if config.decode.num_best > 1:
+                yield from (f"{number}\t{t.score:.4f}\t{join_lines(t.text)}" for t in best)
+            else:
+                yield join_lines(best[0].text)
 
 
 @line_mode
-def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
-    """Writes for each line `source<TAB>target` the log-probability of the target and its tokens.
+def score(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+    """Yields for each line `source<TAB>target` the log-probability of the target and its tokens.
 
     Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
-    stays blank. Returns the lines written.
-
-    Raises:
-      UserError: a line has not two columns; of a pipe, those before it are answered.
+    stays blank.
     """
     run = load_trained(folder, config)
 
@@ -69,18 +57,13 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
             return None
         return two_columns(line, f"line {number}", "score")
 
-    written = 0
-    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
-            sources, targets = map(list, zip(*(pair or ["", ""] for pair in chunk), strict=True))
-            scores = run.predictor.score(
-                run.variables, sources, targets, first_line=first, done=advance
-            )
-            for pair, (log_prob, tokens) in zip(chunk, scores, strict=True):
-                output.write(f"{log_prob:.4f}\t{tokens}\n" if pair else "\n")
-            output.flush()
-            written += len(chunk)
-    return written
+    for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
+        sources, targets = map(list, zip(*(pair or ["", ""] for pair in chunk), strict=True))
+        scores = run.predictor.score(
+            run.variables, sources, targets, first_line=first, done=lines.advance
+        )
+        for pair, (log_prob, tokens) in zip(chunk, scores, strict=True):
+            yield f"{log_prob:.4f}\t{tokens}" if pair else ""
 
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:

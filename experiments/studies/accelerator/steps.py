@@ -15,12 +15,12 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import costs
 from experiments.studies.accelerator.parts import Order, within
 from experiments.studies.accelerator.synthetic import MODELS, SyntheticTask, paper_config
 from transformer import losses
 from transformer.errors import one_line
 from transformer.inference.base import Params
+from transformer.progress import parameter_counts
 from transformer.run import Run
 from transformer.train import Trainer
 
@@ -127,8 +127,9 @@ def measure_step(
             start = time.monotonic()
             program = trainer.train_step.lower(state, batch, trainer.hparams).compile()
             compiled = time.monotonic() - start
-            flops = costs.flops_per_token(state.params, task.predictor.model)
-            parameters, held = costs.count_parameters(state.params), program.count_bytes()
+            flops = task.predictor.model.flops_per_token(state.params)
+            parameters = sum(parameter_counts(state.params).values())
+            held = program.count_bytes()
             arguments = program, state, batch, trainer.hparams
             each = _time(*arguments, steps, min_seconds) if held <= max_bytes else math.nan
         finally:
