@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.attention import page
+from experiments.attention import explorer
 from experiments.serving.batching import Item, Plan, Work
 from transformer.api.run import METHODS, LoadedRun
 from transformer.data.corpora.tags import Tagger, tags_of
@@ -185,7 +185,9 @@ class Score(RunWork):
                 raise UserError("targets is for translators: leave it out")
             payloads = [(text,) for text in sources]
             lengths = [(0, length) for length in count_tokens(self.predictor.read, texts)]
-        unread = [dict(zip(page.SIDES, map(self.unread, pair), strict=True)) for pair in lengths]
+        unread = [
+            dict(zip(explorer.SIDES, map(self.unread, pair), strict=True)) for pair in lengths
+        ]
 
         def finish(results: list[Any]) -> bytes:
             scores = [{"log_prob": log_prob, "tokens": tokens} for log_prob, tokens in results]
@@ -304,7 +306,7 @@ class Explain(RunWork):
     def compute(self, group: None, payloads: list[Mapping[str, Any]]) -> list[Any]:
         [fields] = payloads
         seen = self.run.attention(fields["text"], fields.get("target"), fields.get("source_tag"))
-        return [page.live_example(seen)]
+        return [explorer.live_example(seen)]
 
 
 WORKS = {work.name: work for work in (Translate, Score, Generate, Classify)}

@@ -2,15 +2,14 @@
 
 import numpy as np
 
-from experiments.attention.arrays import AttentionMaps
 from transformer.analysis.attention import Attention
 
 SOURCE = ("▁He", "▁admir", "ed", "▁her", ".", "</s>")
 TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", ".", "▁Да")
 
 
-def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> AttentionMaps:
-    """Returns maps of an encoder and a decoder with their layers; an empty side has none."""
+def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> Attention:
+    """Returns the attention of an encoder and a decoder; an empty side has none."""
     rng = np.random.default_rng(seed)
 
     def rows(layers, queries, keys, causal=False):
@@ -30,7 +29,7 @@ def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> A
     norms = {
         kind: 3 * rng.random((*w.shape[:2], w.shape[3]), np.float32) for kind, w in weights.items()
     }
-    return AttentionMaps.of(Attention(weights, norms, list(source), list(target)))
+    return Attention(weights, norms, list(source), list(target))
 
 
 MAPS = make_maps()

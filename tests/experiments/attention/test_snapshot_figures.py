@@ -105,7 +105,7 @@ def test_a_strip_reads_the_weights_of_its_columns_once_each(tmp_path, monkeypatc
     read, found = [], read_snapshots(tmp_path)
     own = SavedArrays.__getitem__
     monkeypatch.setattr(
-        SavedArrays, "__getitem__", lambda s, name: read.append(s._path.stem) or own(s, name)
+        SavedArrays, "__getitem__", lambda s, name: read.append(s.path.stem) or own(s, name)
     )
     strip = snapshot_figures.find_strip(found, 0)
     assert set(read) == {"00000023"}  # whose heads are counted
