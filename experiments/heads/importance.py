@@ -175,11 +175,8 @@ def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float
     values = np.zeros(shape)
     for head in heads:
         values[head.layer - 1, head.head - 1] = getattr(head, name)
-    signed_root = (
-        lambda x: np.sign(x) * np.sqrt(np.abs(x)),
-        lambda y: np.sign(y) * np.square(y),
-    )
-    norm = FuncNorm(signed_root, -largest, largest)
+    root = (lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda y: np.sign(y) * np.square(y))
+    norm = FuncNorm(root, -largest, largest)
     mesh = axes.imshow(measure.harm * values, cmap=plotting.SIGNED, norm=norm)
     for (row, column), value in np.ndenumerate(values) if cell >= WIDEST_NUMBER else ():
         dark = abs(value) / largest > DARK**2

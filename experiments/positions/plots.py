@@ -104,13 +104,8 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
     figure, top, left, right = _three_panels(encoding)
     width = encoding.config.head_width
     angles, pairs = turning_angles(encoding, count)
-    style: dict[str, Any] = {
-        "cmap": CYCLIC,
-        "vmin": -math.pi,
-        "vmax": math.pi,
-        "interpolation": "nearest",
-    }
-    image = top.imshow(angles, aspect="auto", **style)
+    style: dict[str, Any] = {"cmap": CYCLIC, "vmin": -math.pi, "vmax": math.pi}
+    image = top.imshow(angles, aspect="auto", interpolation="nearest", **style)
     bar = figure.colorbar(image, ax=top, ticks=[-math.pi, 0, math.pi], pad=0.01)
     bar.ax.set_yticklabels(["−π", "0", "π"])
     bar.set_label("radians")
