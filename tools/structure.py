@@ -70,7 +70,7 @@ ROOMS = {
         "experiments/attention experiments/heads experiments/positions experiments/embeddings "
         "experiments/display",
         3_400,
-        4_300,
+        3_400,
     ),
     "services": Room(
         "experiments/tasks experiments/serving experiments/fetch.py experiments/benchmark "

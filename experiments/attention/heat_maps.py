@@ -8,7 +8,7 @@ Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen hea
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -41,10 +41,10 @@ def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | No
     return build_figure(seen, kind, layer, head)
 
 
-def check_number(name: str, number: object, count: int, kind: str) -> None:
+def check_number(name: str, number: Any, count: int, kind: str) -> None:
     """Raises UserError if there is no such layer or head."""
     whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-    if not whole or not 1 <= number <= count:
+    if not (whole and 1 <= int(number) <= count):
         raise UserError(f"{name}={number!r} does not exist: {kind} has {name}s 1 to {count}")
 
 

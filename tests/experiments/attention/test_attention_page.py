@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from attention_examples import SOURCE, TARGET, make_maps
+from attention_examples import SOURCE, TARGET, make_maps, write_snapshot
 
 from experiments.attention import explorer, heat_maps, snapshot_figures
 from experiments.attention.draw import draw_attention, text_folder
@@ -168,24 +168,12 @@ def test_there_are_rather_fewer_sentences_than_fewer_than_four_checkpoints(monke
     assert [len(each.frames) for each in shown] == [1, 2, 2, 2]
 
 
-def save_snapshot(folder, step, sentences):
-    arrays = {"step": np.array(step)}
-    for number, maps in enumerate(sentences):
-        place = f"sentences/{number}"
-        arrays |= {f"{place}/weights/{kind}": x for kind, x in maps.weights.items()}
-        arrays |= {f"{place}/value_norms/{kind}": x for kind, x in maps.value_norms.items()}
-        for side in ("source_tokens", "target_tokens"):
-            arrays[f"{place}/{side}"] = np.array(getattr(maps, side), dtype=np.str_)
-    (folder / "attention_snapshots").mkdir(exist_ok=True)
-    np.savez(folder / "attention_snapshots" / f"{step:08}.npz", **arrays)
-
-
 def test_snapshot_sentences_come_with_each_checkpoint_that_read_the_same_tokens(tmp_path):
     assert read_examples(tmp_path) == []
     other = make_maps(source=("▁Other", "</s>"))
     saved = {20: [other], 40: [make_maps(seed=1)], 1000: [make_maps(seed=2), other]}
     for step, sentences in saved.items():
-        save_snapshot(tmp_path, step, sentences)
+        write_snapshot(tmp_path, Snapshot(step, sentences, {}))
     first, second = read_examples(tmp_path)
     assert first.labels == ("step 40", "step 1,000")
     assert second.labels == ("step 1,000",)
@@ -309,7 +297,7 @@ def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path
 def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "attention_snapshots")
-    save_snapshot(folder, 20, [make_maps()])
+    write_snapshot(folder, Snapshot(20, [make_maps()], {}))
     ended = command(
         *("--mode=attention", f"--workdir={folder}", "--sentence=☃ 😀"),
         *("--layer=1", "--head=2", "--translation=b"),
