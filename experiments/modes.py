@@ -154,12 +154,12 @@ TABLE = (
     ),
     Mode(
         "embeddings",
-        "experiments.embeddings.pictures.embeddings",
+        "experiments.embeddings.maps.embeddings",
         "draw maps of the token embeddings",
         ("token",),
     ),
     Mode("heads", "experiments.heads.importance.heads", "rank the attention heads by importance"),
-    Mode("positions", "experiments.positions.pictures.positions", "draw positional encodings"),
+    Mode("positions", "experiments.positions.plots.positions", "draw positional encodings"),
     Mode("report", "experiments.report.page.report", "write the report of a run again"),
 )
 MODES = {mode.name: mode for mode in TABLE}

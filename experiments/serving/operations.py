@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from experiments.attention import page
+from experiments.attention import explorer
 from transformer.api.run import METHODS, LoadedRun
 from transformer.data.corpora import Tagger, tags_of
 from transformer.data.labelled.encode import read_texts
@@ -189,7 +189,9 @@ class Score(Operation):
             encode = self.predictor.source_tokenizer.encode, self.predictor.target_tokenizer.encode
             tokens = [[len(ids) + 1 for ids in f(c)] for f, c in zip(encode, columns, strict=True)]
         lengths = list(zip(*tokens, strict=True))
-        unread = [dict(zip(page.SIDES, map(self.unread, pair), strict=True)) for pair in lengths]
+        unread = [
+            dict(zip(explorer.SIDES, map(self.unread, pair), strict=True)) for pair in lengths
+        ]
 
         def answer(results: list[Any]) -> dict[str, Any]:
             scores = [{"log_prob": log_prob, "tokens": count} for log_prob, count in results]
@@ -296,7 +298,7 @@ class Explain(Operation):
         attention = self.run.attention(
             fields["text"], fields.get("target"), fields.get("source_tag")
         )
-        return [page.live_example(attention)]
+        return [explorer.live_example(attention)]
 
 
 OPERATIONS = {each.name: each for each in (Translate, Score, Generate, Classify)}

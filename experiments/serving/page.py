@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.attention.page import live_values
+from experiments.attention.explorer import live_values
 from experiments.display import web_page
 from experiments.serving.operations import Served
 from experiments.serving.schema import CHARACTERS

@@ -40,10 +40,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from experiments.attention.labels import visible
-from experiments.attention.maps import AS_TEXT, fonts_for
-from experiments.display.figure_files import save_figure
-from experiments.display.training_curves import COLOURS, DOTS_PER_INCH
+from experiments.display.labels import AS_TEXT, fonts_for, visible
+from experiments.display.plotting import COLOURS, DOTS_PER_INCH, save_figure
 from experiments.display.vector_space import nearest
 from experiments.studies.command import Parser, exit_code, whole
 from experiments.text_io import print_table

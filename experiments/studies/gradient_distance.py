@@ -39,13 +39,13 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from configs import base
-from experiments.display.figure_files import save_figure
-from experiments.display.training_curves import (
+from experiments.display.plotting import (
     COLOURS,
     MARKER_SHAPES,
     WIDTH,
     light_grid,
     new_figure,
+    save_figure,
 )
 from experiments.studies.command import Parser, exit_code, whole
 from experiments.text_io import print_table

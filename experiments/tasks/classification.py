@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.attention import page
-from experiments.display.figure_files import save_figure
+from experiments.attention import draw
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode
 from transformer.data.corpora import Tagger
@@ -60,11 +59,11 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     classifier = run.predictor
     if classifier.is_blank(sentence):
         raise UserError("--sentence is blank: give the text whose attention is to be drawn")
-    place = page.text_folder(folder, sentence)
+    place = draw.text_folder(folder, sentence)
     seen = classifier.attention(run.variables, sentence)
     files = []
     if seen.weights:
-        files = page.draw_attention(seen, run.steps, place, folder, options)
+        files = draw.draw_attention(seen, run.steps, place, folder, options)
     elif options.layer is not None or options.head is not None:
         raise UserError(
             "--layer and --head are for models with attention heads: "
@@ -90,7 +89,8 @@ def draw_reading(
     readings = classifier.reading(variables, texts)
     if not readings:
         return []
-    from experiments.tasks import class_figures  # matplotlib takes a third of a second
+    from experiments.display.plotting import save_figure  # matplotlib takes a third of a second
+    from experiments.tasks import class_figures
 
     found = classifier.predict(variables, texts)
     rows = [
@@ -120,6 +120,7 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     kinds = {k.removeprefix("accuracy_"): v for k, v in scores.items() if _is_of_kind(k)}
     for kind, accuracy in kinds.items():
         logger.info(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
+    from experiments.display.plotting import save_figure
     from experiments.tasks import class_figures
 
     figures = folder / "figures"
@@ -141,7 +142,7 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
         logger.info(f"wrote {picture}")
     if examples:
         seen = classifier.attention(variables, examples[0].text)
-        page.show_attention(seen, folder)
+        draw.show_attention(seen, folder)
 
 
 def _is_of_kind(name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from ml_collections import ConfigDict
 
-from experiments.attention import page
+from experiments.attention import draw
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode, open_output
 from transformer.data.corpora import Tagger
@@ -111,8 +111,8 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         raise UserError(
             f"config.model.architecture={config.model.architecture} has no attention to draw"
         )
-    place = page.text_folder(folder, sentence)
-    return page.draw_attention(seen, run.steps, place, folder, options)
+    place = draw.text_folder(folder, sentence)
+    return draw.draw_attention(seen, run.steps, place, folder, options)
 
 
 def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
@@ -125,4 +125,4 @@ def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
     if not start:
         return
     seen = generator.attention(variables, generator.tokenizer.decode(start))
-    page.show_attention(seen, folder)
+    draw.show_attention(seen, folder)

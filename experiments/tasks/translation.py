@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from experiments.attention import page
-from experiments.heads import alignment
+from experiments.attention import draw
 from experiments.options import Options
 from experiments.text_io import Lines, join_lines, line_mode, two_columns
 from transformer.data.corpora import Tagger
@@ -80,9 +79,9 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     seen = translator.attention(run.variables, source, options.translation)
     if not seen.weights:
-        raise UserError(alignment.NO_ATTENTION.format(use="draw"))
-    place = page.text_folder(folder, source, options.translation)
-    return page.draw_attention(seen, run.steps, place, folder, options)
+        raise UserError(draw.NO_ATTENTION.format(use="draw"))
+    place = draw.text_folder(folder, source, options.translation)
+    return draw.draw_attention(seen, run.steps, place, folder, options)
 
 
 def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
@@ -94,4 +93,4 @@ def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
         logger.info(f"  reference    {pair.target}")
         logger.info(f"  translation  {best[0].text}\n")
     seen = task.predictor.attention(variables, sources[0])
-    page.show_attention(seen, folder)
+    draw.show_attention(seen, folder)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.display.figure_files import save_figure
+from experiments.display.plotting import save_figure
 from experiments.process import explain, logging_to
 from places import ROOT
 from tiny_run import command, refused, shared_run

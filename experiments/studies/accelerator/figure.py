@@ -6,8 +6,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from experiments.display.figure_files import save_figure
-from experiments.display.training_curves import COLOURS, MARKER_SHAPES, light_grid, new_figure
+from experiments.display.plotting import COLOURS, MARKER_SHAPES, light_grid, new_figure, save_figure
 
 WIDTH, HEIGHT = 6.5, 2.8  # inches
 
