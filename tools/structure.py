@@ -61,7 +61,7 @@ ROOMS = {
     "config": Room("transformer", 600, 600),
     "command": Room("experiments experiments/command", 1_600, 2_450),
     "results": Room(
-        "experiments/sweeps experiments/comparison experiments/measures experiments/evaluation "
+        "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",
         4_300,
         6_600,

@@ -15,7 +15,7 @@ from experiments.config import Experiment, override
 from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
 from experiments.process import exit_code, keep_program_memory, logging_to
-from experiments.sweeps.saved import load_sweep, over_seeds
+from experiments.sweep.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores, check_start
 from transformer.errors import UserError
 from transformer.trials import is_sweep, refuse_sweep
@@ -95,7 +95,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
     # Each only if it is needed: statistics and Optuna take a second.
     if experiment.is_sweep:
-        from experiments.sweeps.sweep import sweep
+        from experiments.sweep.sweep import sweep
 
         stopped_by = sweep(*experiment, folder, options.trial)
     else:
@@ -109,7 +109,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
 def _evaluate_sweep(command: Command, folder: Path) -> None:
     """Evaluates the runs of a sweep, each by the config of its folder."""
-    from experiments.evaluation.sweep import evaluate_sweep, finished_runs
+    from experiments.evaluate.evaluate import evaluate_sweep, finished_runs
 
     if command.experiment is not None:
         raise UserError(

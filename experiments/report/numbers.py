@@ -6,14 +6,13 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import rich.table
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.measures.registry import REGISTRY, Measure
-from experiments.text_io import print_table
+from experiments.results.table import Table
+from experiments.results.tasks import REGISTRY, Measure
 from transformer.data.held_out import is_split
 from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, find
@@ -27,29 +26,16 @@ LATEST = 2**32  # seconds since 1970
 SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
 
 
-class Table(NamedTuple):
-    """A table of text; the first cell of each row names it."""
-
-    caption: str
-    head: list[str]
-    rows: list[list[str]]
-
-
-def splits_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each split."""
-    return {name: scores for name, scores in results.items() if is_split(name)}
-
-
 def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the scores of each split, and those that the weights of another run had before."""
-    first = first_scores(results.get(START))
-    return splits_of(results) | {f"{name}, first weights": own for name, own in first.items()}
+    first = first_scores(results.get(START)).items()
+    splits = {name: scores for name, scores in results.items() if is_split(name)}
+    return splits | {f"{name}, first weights": scores for name, scores in first}
 
 
 def main_split(results: dict[str, Any]) -> str:
     """Returns the split that a run is judged by: the test set, if it has one."""
-    splits = splits_of(results)
-    return "test" if "test" in splits else next(iter(splits))
+    return "test" if "test" in results else next(filter(is_split, results))
 
 
 def main_score(task: str, results: dict[str, Any]) -> str:
@@ -102,16 +88,6 @@ def _same_loss(scores: dict[str, Any]) -> bool:
     """Whether the loss of a split is its nll, as it is without weights of classes."""
     loss, nll = scores.get("loss"), scores.get("nll")
     return nll is not None and (loss is None or math.isclose(loss, nll, rel_tol=1e-6))
-
-
-def print_rows(table: Table) -> None:
-    """Prints a table."""
-    printed = rich.table.Table(title=table.caption)
-    for column, name in enumerate(table.head):
-        printed.add_column(name, justify="right" if column else "left")
-    for row in table.rows:
-        printed.add_row(*row)
-    print_table(printed)
 
 
 def behaviour_table(results: dict[str, Any]) -> Table | None:

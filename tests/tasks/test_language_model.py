@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from configs import base
-from experiments.comparison.outputs import read_likelihoods
+from experiments.results.texts import read_likelihoods
 from experiments.tasks import language_model
 from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.display.training_curves import read_curves
-from experiments.sweeps import saved, storage
+from experiments.sweep import saved, storage
 from log_lines import heard
 from tiny_run import command, shared_run, unsealed
 from transformer import records, workdir
