@@ -1,5 +1,6 @@
 """Matches the trials of a sweep with those of its study, and lists differences of sweeps."""
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,16 +8,18 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.sweep.plan import PlannedTrial, at_number
+from experiments.sweep.plan import PlannedTrial, check_signed, set_key, trial_folder
+from transformer.errors import UserError, shorten
 from transformer.keys import flatten
 
+KINDS = ("log", "uniform", "int")  # of a range of a search
 # Keys that may change when a sweep resumes: how it is run and compared, and the paths of its text.
 FREE_KEYS = (
     *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
     *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
     *("data.path", "data.fetch", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
 )
-MAX_TOLD, MAX_LENGTH = 8, 60  # differing keys, and characters of a value, in a refusal
+MAX_TOLD, MAX_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal
 
 
 def fixed_keys(config: ConfigDict) -> dict[str, Any]:
@@ -33,11 +36,9 @@ def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     """
     defaults = json.loads(json.dumps(fixed_keys(base.get_config())))
     theirs = {**{key: value for key, value in defaults.items() if key in ours}, **theirs}
-    told = []
-    for key in sorted(ours.keys() | theirs.keys()):
-        if ours.get(key) != theirs.get(key):
-            was, now = _differing_parts(repr(theirs.get(key)), repr(ours.get(key)))
-            told.append(f"{key} was {was} and is {now}")
+    keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
+    was, now = ([shorten(repr(own.get(k)), MAX_LENGTH) for k in keys] for own in (theirs, ours))
+    told = [f"{k} was {a} and is {b}" for k, a, b in zip(keys, was, now, strict=True)]
     more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
     return "; ".join(told[:MAX_TOLD]) + more
 
@@ -48,8 +49,8 @@ def settings(config: ConfigDict, trial: PlannedTrial) -> str:
     By this it is known again, wherever it stands in the list, and whatever else it sets that is so
     anyway.
     """
-    base, own = flatten(config), flatten(trial.config)
-    changed = {k: v for k, v in own.items() if v != base[k] and not k.startswith("sweep.")}
+    before, own = flatten(config), flatten(trial.config)
+    changed = {k: v for k, v in own.items() if v != before[k] and not k.startswith("sweep.")}
     return json.dumps(changed, sort_keys=True)
 
 
@@ -61,8 +62,6 @@ def number_trials(
     A new trial has the number of its place in the list, or the next one that is free.
 
     Args:
-      config: what all trials start from.
-      trials: in the order of the list.
       known: numbers of those that the study has, by their `settings`.
     """
     taken, numbered = set(known.values()), {}
@@ -71,18 +70,25 @@ def number_trials(
         if number is None:
             number = place if place not in taken else max(*taken, len(trials) - 1) + 1
             taken.add(number)
-        numbered[number] = at_number(trial, number)
+        folder = trial_folder(trial.folder.parents[1], number)
+        numbered[number] = trial._replace(number=number, folder=folder)
     return numbered
 
 
-def _differing_parts(was: str, now: str) -> tuple[str, str]:
-    """Both, or of long texts the part where they begin to differ."""
-    pairs = enumerate(zip(was, now, strict=False))
-    same = next((i for i, (a, b) in pairs if a != b), min(len(was), len(now)))
-    start = max(0, same - 20) if max(len(was), len(now)) > MAX_LENGTH else 0
-
-    def cut(text: str) -> str:
-        part = text[start : start + MAX_LENGTH]
-        return "..." * (start > 0) + part + "..." * (start + MAX_LENGTH < len(text))
-
-    return cut(was), cut(now)
+def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
+    """Raises UserError if a key or a choice of it does not exist, a range is none, or the scores
+    of its choices are not comparable."""
+    tried = copy.deepcopy(config)
+    for key, choice in space.items():
+        is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in KINDS
+        if not (is_range and choice[1] <= choice[2]) and not (isinstance(choice, list) and choice):
+            raise UserError(
+                f"space() says {key}: {choice!r}: write a list of choices, or a kind "
+                f"({', '.join(KINDS)}), the lowest and the highest value"
+            )
+        if is_range and choice[0] == "log" and choice[1] <= 0:
+            raise UserError(f"space() says {key}: {choice!r}: a logarithmic range begins above 0")
+        drawn = [choice[1] if choice[0] == "int" else float(choice[1])] if is_range else choice
+        for value in drawn:
+            set_key(tried, key, value)
+        check_signed(config.task, key, choice[1:] if is_range else choice)

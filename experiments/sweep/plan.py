@@ -1,32 +1,18 @@
 """The trials of a sweep, each a complete config, checked before any of them trains."""
 
-import dataclasses
-import functools
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments import recipe
-from transformer.config import (
-    check,
-    check_model,
-    check_scores,
-    check_start,
-    check_text,
-    model_config,
-)
+from transformer.config import check, check_model, check_scores, check_start, check_text
 from transformer.errors import UserError
 from transformer.finetuning.source import check_source
 from transformer.keys import assign, flatten, value_of
-from transformer.model.build import build_model
 from transformer.model.layers import DropoutRates
-from transformer.tasks.classification import make_network
 from transformer.tasks.translation import check_vocabularies
 
 # What a compiled training step takes as arguments, so that it may differ between runs.
@@ -52,8 +38,7 @@ SIGNED = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class PlannedTrial:
+class PlannedTrial(NamedTuple):
     """A trial: its number from zero, what it sets, its whole config and its run's folder."""
 
     number: int
@@ -73,16 +58,12 @@ def describe(values: Mapping[str, Any]) -> str:
 
 
 def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> list[PlannedTrial]:
-    """Returns the trials of a sweep, checked.
+    """Returns the trials of a sweep, checked: each alone, no two the same, scores comparable.
 
     Args:
       config: what all trials start from.
       trials: dotted keys and their values, for each trial.
       folder: the sweep's.
-
-    Raises:
-      UserError: there is no trial, one sets a key that is not there or a value that cannot be, or
-        two are the same (each is named by its number); or their scores would not be comparable.
     """
     planned: list[PlannedTrial] = []
     seen: dict[str, int] = {}
@@ -104,11 +85,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
 
 
 def check_signed(task: str, key: str, values: Sequence[object]) -> None:
-    """Checks that scores of trials with these values of a key are comparable.
-
-    Raises:
-      UserError: they would have different signatures, and nothing to compare after the training.
-    """
+    """Raises UserError if scores of trials with these values of a key would not be comparable."""
     other = next((value for value in values if value != values[0]), None)
     if key in SIGNED.get(task, ()) and other is not None:
         raise UserError(
@@ -118,11 +95,7 @@ def check_signed(task: str, key: str, values: Sequence[object]) -> None:
 
 
 def set_key(config: ConfigDict, key: str, value: object) -> None:
-    """Sets a key of a trial.
-
-    Raises:
-      UserError: there is no such key, a trial cannot set it, or the value is of another type.
-    """
+    """Sets a key that a trial may set."""
     if key.startswith("sweep."):
         raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
     if key == "task":
@@ -131,11 +104,7 @@ def set_key(config: ConfigDict, key: str, value: object) -> None:
 
 
 def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) -> PlannedTrial:
-    """Returns one trial, checked, of what a config file says that it sets.
-
-    Raises:
-      UserError: see `plan_trials`.
-    """
+    """Returns one trial, checked, of what a config file says that it sets."""
     try:
         if not isinstance(values, Mapping):
             raise UserError(f"{values!r} is not a dict of dotted keys and values")
@@ -162,36 +131,6 @@ def trial_folder(folder: Path, number: int) -> Path:
     return folder / "trials" / f"{number:03d}"
 
 
-def at_number(trial: PlannedTrial, number: int) -> PlannedTrial:
-    """Returns the trial under another number."""
-    folder = trial_folder(trial.folder.parents[1], number)
-    return dataclasses.replace(trial, number=number, folder=folder)
-
-
-def state_bytes(config: ConfigDict) -> int:
-    """Returns the bytes of a run's parameters, their gradient and averages, at most.
-
-    The vocabulary may turn out smaller than `tokenizer.vocab_size`, and of a classifier's classes
-    two are counted.
-    """
-    tokens, mask = jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool)
-    if config.task == "classification":
-        init = make_network(config, config.tokenizer.vocab_size, 2).init
-    else:
-        model = build_model(model_config(config))
-        init = functools.partial(model.init, method=_forward)
-    shapes = jax.eval_shape(init, jax.random.key(0), tokens, mask)
-    # And Adam's two, and the sum of the gradients of an update's batches.
-    copies = 4 + bool(config.train.ema_decay) + (config.optimizer.gradient_accumulation_steps > 1)
-    return copies * sum(4 * math.prod(x.shape) for x in jax.tree.leaves(shapes))
-
-
-def _forward(model: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
-    """Uses every part that the model has."""
-    memory = model.encode(tokens, mask) if model.config.has_encoder else None
-    return model.logits(model.decode(tokens, memory, mask, mask))
-
-
 def structure(config: ConfigDict) -> str:
     """Returns what must be equal for two runs to share one compiled program, as text."""
     flat = {key: value for key, value in flatten(config).items() if key not in NUMBERS}
@@ -209,9 +148,6 @@ def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerato
     Args:
       settings: `config.sweep`.
       models: `config.model` of the trials that are known.
-
-    Raises:
-      UserError: `sweep.parallel` asks for it, and a model cannot be vmapped.
     """
     flash = any(model.attention_implementation == "flash" for model in models)
     if flash and settings.parallel == "vmap":

@@ -1,32 +1,46 @@
-"""The Optuna study of a sweep, which stores the state of each trial."""
+"""The Optuna study of a sweep: the state of each trial, and the leases by which workers take them.
+
+A worker takes a trial by its lease, which runs out unless it is renewed: the trial of a worker that
+dies is free again after `LEASE` seconds, on whatever machine. A lease changes in one statement of
+the database, so no two workers have the same one. The clocks of machines must agree to seconds.
+"""
 
 import contextlib
-import copy
 import itertools
 import json
 import logging
+import threading
+import time
+import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
+import sqlalchemy
 from ml_collections import ConfigDict
 from optuna.trial import FrozenTrial, TrialState
 from optuna.trial import Trial as Attempt
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from experiments.sweep.listing import fixed_keys, list_differences, number_trials, settings
-from experiments.sweep.plan import (
-    PlannedTrial,
-    check_signed,
-    group_trials,
-    plan_trial,
-    set_key,
+from experiments.sweep.listing import (
+    check_space,
+    fixed_keys,
+    list_differences,
+    number_trials,
+    settings,
 )
-from experiments.sweep.storage import identity, reached, read_identity, storage_of
+from experiments.sweep.plan import PlannedTrial, group_trials, plan_trial, trial_folder
 from transformer.errors import UserError
 from transformer.metrics.registry import find
+from transformer.storage.files import write_json
+from transformer.storage.reading import read_json
+from transformer.workdir import newest_step
 
+LEASE, BEAT = 30.0, 5.0  # seconds until a lease runs out, and until it is renewed
+MAX_KILLS = 5  # of workers, at one step of a trial, before it has failed
 STATES = {
     TrialState.COMPLETE: "complete",
     TrialState.FAIL: "failed",
@@ -34,11 +48,32 @@ STATES = {
     TrialState.RUNNING: "running",
     TrialState.WAITING: "waiting",
 }
-KINDS = ("log", "uniform", "int")
 MAX_GROUP = 2**31  # trials of a group, when trials are only put into an order
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
+PRUNER = optuna.pruners.MedianPruner(n_startup_trials=3)
+ATTRIBUTES = sqlalchemy.table(  # Optuna's, with values as JSON
+    "trial_user_attributes", *map(sqlalchemy.column, ("trial_id", "key", "value_json"))
+)
 
 logger = logging.getLogger(__name__)
+
+
+class SweepError(UserError):
+    """What is wrong concerns all trials of a sweep."""
+
+
+class Lease(NamedTuple):
+    """A worker's hold of a trial.
+
+    `kills` counts the workers that took it when `step` was its newest, and did not let it go.
+    """
+
+    until: float  # seconds since 1970
+    step: int
+    kills: int
+
+
+FREE = Lease(0.0, 0, 0)
 
 
 class Study:
@@ -46,16 +81,14 @@ class Study:
 
     Args:
       config: what all trials start from.
-      trials: those of a grid; None where the search draws them from `space`.
+      trials: those of a grid; None if the search draws them from `space`.
       space: for a search, each dotted key's choices (a list) or range, see `_suggest`.
       folder: the sweep's.
 
     Attributes:
       trials: of a grid, by number; what another worker adds to the sweep comes in later. None for
         a search.
-
-    Raises:
-      UserError: the storage cannot be reached, or holds a sweep of another config.
+      left_out: what the trials of a grid set that were listed once and are not now, by number.
     """
 
     def __init__(
@@ -65,64 +98,56 @@ class Study:
         space: Mapping[str, Any] | None,
         folder: Path,
     ):
-        self.config, self.space, self.folder = config, space, folder
+        self.config, self.space, self.folder = config, space or {}, folder
         self.trials: dict[int, PlannedTrial] | None = None
-        self._left_out: dict[int, dict[str, Any]] = {}
-        self.storage = storage_of(config, folder)
-        if space is not None:
-            _check_space(space, config)
+        self.left_out: dict[int, dict[str, Any]] = {}
+        self._leases: dict[int, Lease] = {}  # that this worker took, by the number of the attempt
+        check_space(self.space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         higher = find(config.train.best_metric).higher_is_better
         with self.reached():
+            self._storage = optuna.storages.RDBStorage(_address(config, folder))
             self._study = optuna.create_study(
-                storage=self.storage,
-                study_name=identity(folder, config.name),
+                storage=self._storage,
+                study_name=_identity(folder, config.name),
                 direction="maximize" if higher else "minimize",
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=3),
+                pruner=PRUNER,
                 load_if_exists=True,
             )
             self._check_same()
             if trials is not None:
                 self._list(trials)
-            if config.sweep.retry_failed:
-                self._list_failed_again()
+            else:
+                known = {_number(frozen) for frozen in self._attempts()}
+                for number in range(config.sweep.trials):
+                    if number not in known:
+                        self._enqueue({}, {"trial": number})
+            for frozen in self._newest().values() if config.sweep.retry_failed else ():
+                if frozen.state == TrialState.FAIL:
+                    names = ("trial", "values", "settings")
+                    own = {k: v for k, v in frozen.user_attrs.items() if k in names}
+                    self._enqueue(dict(frozen.params), own)
 
     def reached(self) -> contextlib.AbstractContextManager[None]:
         """Turns a storage's failure into one line, a `SweepError`."""
-        return reached(self.storage, self.folder)
-
-    def waiting(self) -> list[int]:
-        """Returns the numbers of the trials that nobody has begun, as they will be taken."""
-        return [_number(attempt) for attempt in self._attempts(TrialState.WAITING)]
-
-    def left_out(self) -> dict[int, dict[str, Any]]:
-        """Returns what the trials set that were listed once and are not now, by number."""
-        return self._left_out
-
-    def begun(self) -> dict[int, Attempt]:
-        """Returns the trials that were begun and not ended, by number.
-
-        Call it under the sweep's lock: a trial of a search that has no values yet was then killed
-        while it was drawn, and has failed.
-        """
-        begun = {}
-        for frozen in self._attempts(TrialState.RUNNING):
-            attempt = Attempt(self._study, frozen._trial_id)
-            if self.trials is None and "values" not in frozen.user_attrs:
-                self.end(attempt, None, "failed", "its worker was killed while it was drawn")
-            else:
-                begun[_number(frozen)] = attempt
-        return begun
+        return _reached(self.config, self.folder)
 
     def states(self) -> dict[int, str]:
         """Returns each trial's state, by number."""
-        return {_number(attempt): STATES[attempt.state] for attempt in self._attempts()}
+        return {number: STATES[frozen.state] for number, frozen in self._newest().items()}
+
+    def notes(self) -> dict[int, str]:
+        """Returns why trials failed, by number."""
+        return {n: frozen.user_attrs.get("note", "") for n, frozen in self._newest().items()}
 
     def values(self) -> dict[int, dict[str, Any]]:
-        """Returns what each trial sets, by number; of a search, those drawn so far."""
+        """Returns what each trial sets, by number; of a search, what is drawn so far."""
         if self.trials is not None:
             return {number: trial.values for number, trial in self.trials.items()}
-        return {_number(t): json.loads(t.user_attrs.get("values", "{}")) for t in self._attempts()}
+        return {
+            number: {key: frozen.params[key] for key in self.space if key in frozen.params}
+            for number, frozen in self._newest().items()
+        }
 
     def trial(self, number: int) -> PlannedTrial:
         """Returns a trial that was begun, by its number."""
@@ -130,35 +155,93 @@ class Study:
             return self.trials[number]
         return plan_trial(self.config, self.values()[number], number, self.folder)
 
-    def begin(self) -> tuple[PlannedTrial, Attempt] | None:
-        """Takes the next trial, or None where none is left; call it under the sweep's lock.
+    def free(self) -> list[tuple[int, int]]:
+        """Returns the number and the rank of each trial that no worker has, the next one first.
 
-        A trial that a search draws and that cannot be has failed, and the next one is drawn.
+        Abandoned ones come before new ones. Last come those whose workers were killed again and
+        again at one step, as the system does when memory runs out: they must not keep a worker from
+        the others.
         """
-        while self.trials is None:
-            numbers = self.states()
-            count = len(numbers)
-            if count >= self.config.sweep.trials and not self._attempts(TrialState.WAITING):
-                return None
-            # Seeded again for each trial, so that no two workers draw the same one.
-            sampler = SAMPLERS[self.config.sweep.search]
-            self._study.sampler = sampler(seed=self.config.sweep.seed + count)
-            attempt = self._study.ask()  # one that is listed again, or a new one
-            space = self.space or {}
-            values = {key: _suggest(attempt, key, range_) for key, range_ in space.items()}
-            number = attempt.user_attrs.get("trial", max(numbers, default=-1) + 1)
-            attempt.set_user_attr("trial", number)
-            attempt.set_user_attr("values", json.dumps(values))
-            try:
-                return plan_trial(self.config, values, number, self.folder), attempt
-            except UserError as error:
-                logger.warning(f"trial {number} failed: {error}")
-                self.end(attempt, None, "failed", str(error))
-        # Not `ask`, which would also take those that are left out.
-        for frozen in self._attempts(TrialState.WAITING):
-            if self._study._storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING):
-                return self.trials[_number(frozen)], Attempt(self._study, frozen._trial_id)
-        return None
+        ranks = {}
+        for number, frozen in self._open().items():
+            if _lease(frozen).until < time.time():
+                begun = 0 if self._kills(frozen) < 2 else 2
+                ranks[number] = 1 if frozen.state == TrialState.WAITING else begun
+        return sorted(ranks.items(), key=lambda each: each[1])
+
+    def take(self, number: int) -> tuple[PlannedTrial, Attempt] | None:
+        """Takes a trial, which `LEASE` seconds later is free again, see `held`.
+
+        None if another worker was quicker, or the trial cannot be: then it has failed.
+        """
+        frozen = self._newest()[number]
+        step, kills = newest_step(trial_folder(self.folder, number)), self._kills(frozen)
+        now, old = time.time(), _lease(frozen)
+        new = Lease(now + LEASE, step, kills + 1)
+        if old.until >= now or not self._swap(frozen._trial_id, old, new):
+            return None
+        study = self._study
+        if self.trials is None:  # seeded for each trial, so that no two workers draw the same one
+            sampler = SAMPLERS[self.config.sweep.search](seed=self.config.sweep.seed + number)
+            own = {"study_name": study.study_name, "storage": self._storage, "pruner": PRUNER}
+            study = optuna.load_study(**own, sampler=sampler)
+            study.get_trials(deepcopy=False)  # without which it knows no trial
+        if frozen.state == TrialState.WAITING:
+            self._storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING)
+        attempt = Attempt(study, frozen._trial_id)
+        if kills >= MAX_KILLS:
+            self.end(attempt, None, "failed", f"its worker was killed {kills} times at one step")
+            return None
+        try:
+            for key, choice in self.space.items():
+                _suggest(attempt, key, choice)
+            return self.trial(number), attempt
+        except UserError as error:
+            logger.warning(f"trial {number} failed: {error}")
+            self.end(attempt, None, "failed", str(error))
+            return None
+
+    @contextlib.contextmanager
+    def held(self, attempts: Iterable[Attempt]) -> Iterator[None]:
+        """Renews the leases of trials that this worker has, meanwhile."""
+        done, numbers = threading.Event(), [attempt._trial_id for attempt in attempts]
+
+        def renew() -> None:
+            while not done.wait(BEAT):
+                for number in numbers:
+                    with contextlib.suppress(SQLAlchemyError):  # until the next time
+                        old = self._leases[number]
+                        self._swap(number, old, old._replace(until=time.time() + LEASE))
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def let_go(self, attempt: Attempt) -> None:
+        """Frees a trial: a worker that ends by itself was not killed by it."""
+        with self.reached():
+            attempt.set_user_attr("lease", FREE)
+
+    def is_abandoned(self, busy: Collection[int]) -> bool:
+        """Waits for the other workers: True once a lease runs out, False if all of them live.
+
+        Args:
+          busy: trials that nobody has, and that cannot be trained.
+        """
+
+        def leases() -> dict[int, Lease]:
+            return {n: _lease(frozen) for n, frozen in self._open().items() if n not in busy}
+
+        before = leases()
+        while same := [own for number, own in leases().items() if before.get(number) == own]:
+            if min(same).until < time.time():
+                return True
+            time.sleep(0.2)
+        return False
 
     def end(self, attempt: Attempt, value: float | None, state: str, note: str = "") -> None:
         """Tells what a trial has come to: "complete" with its score, "pruned" or "failed"."""
@@ -168,21 +251,6 @@ class Study:
                 attempt.set_user_attr("note", note)
             self._study.tell(attempt, value if state == "complete" else None, states[state])
 
-    def tries(self, attempt: Attempt, step: int) -> int:
-        """Returns how often workers took the trial when this was its newest step."""
-        at, count = attempt.user_attrs.get("tries", (step, 0))
-        return count if at == step else 0
-
-    def count_try(self, attempt: Attempt, step: int) -> None:
-        """Remembers that a worker takes the trial at this step."""
-        with self.reached():
-            attempt.set_user_attr("tries", (step, self.tries(attempt, step) + 1))
-
-    def forget_tries(self, attempt: Attempt) -> None:
-        """Forgets them: a worker that ends by itself was not killed by the trial."""
-        with self.reached():
-            attempt.set_user_attr("tries", (0, 0))
-
     def report(self, attempt: Attempt, value: float, step: int) -> bool:
         """Tells a score during the training; returns whether the trial shall be pruned."""
         with self.reached(), warnings.catch_warnings():
@@ -191,62 +259,71 @@ class Study:
             attempt.report(value, step)
             return bool(self.config.sweep.prune and attempt.should_prune())
 
-    def notes(self) -> dict[int, str]:
-        """Returns why trials failed, by number."""
-        return {_number(t): t.user_attrs.get("note", "") for t in self._attempts()}
+    def _kills(self, frozen: FrozenTrial) -> int:
+        """How many workers were killed since the trial came to its newest step."""
+        lease, folder = _lease(frozen), trial_folder(self.folder, _number(frozen))
+        return lease.kills if lease.step == newest_step(folder) else 0
 
-    def _attempts(self, *states: TrialState) -> list[FrozenTrial]:
+    def _swap(self, number: int, old: Lease, new: Lease) -> bool:
+        """Changes the lease of an attempt unless somebody else did; returns whether it is so."""
+        fits = {"trial_id": number, "key": "lease", "value_json": json.dumps(old)}
+        change = sqlalchemy.update(ATTRIBUTES).filter_by(**fits).values(value_json=json.dumps(new))
+        with self._storage.engine.begin() as connection:
+            changed = connection.execute(change).rowcount == 1
+        if changed:
+            self._leases[number] = new
+        return changed
+
+    def _newest(self) -> dict[int, FrozenTrial]:
+        """The newest attempt at each trial, by number."""
+        return {_number(frozen): frozen for frozen in self._attempts()}
+
+    def _open(self) -> dict[int, FrozenTrial]:
+        """Those that have not ended."""
+        return {n: own for n, own in self._newest().items() if not own.state.is_finished()}
+
+    def _attempts(self) -> list[FrozenTrial]:
         """Those of the trials of this sweep, in the order of their listing."""
         with self.reached():
-            found = self._study.get_trials(deepcopy=False, states=states or None)
-        if self.trials is None:
-            return found
-        for attempt in found:
-            number = _number(attempt)
-            if number not in self.trials and number not in self._left_out:
+            attempts = self._study.get_trials(deepcopy=False)
+        if self.trials is None:  # of which there may be fewer than once
+            count, new = self.config.sweep.trials, TrialState.WAITING
+            return [own for own in attempts if own.state != new or _number(own) < count]
+        for frozen in attempts:
+            number = _number(frozen)
+            if number not in self.trials and number not in self.left_out:
                 # Another worker has added it: its list is a newer one.
-                values = json.loads(attempt.user_attrs["values"])
+                values = json.loads(frozen.user_attrs["values"])
                 self.trials[number] = plan_trial(self.config, values, number, self.folder)
-        return [attempt for attempt in found if _number(attempt) in self.trials]
+        return [frozen for frozen in attempts if _number(frozen) in self.trials]
 
     def _list(self, trials: Sequence[PlannedTrial]) -> None:
         """Numbers the trials, and lists those that are new."""
         listed = self._attempts()
-        known = {t.user_attrs["settings"]: _number(t) for t in listed}
+        known = {frozen.user_attrs["settings"]: _number(frozen) for frozen in listed}
         self.trials = number_trials(self.config, trials, known)
-        self._left_out = {
-            number: json.loads(attempt.user_attrs["values"])
-            for attempt in listed
-            if (number := _number(attempt)) not in self.trials
+        self.left_out = {
+            number: json.loads(frozen.user_attrs["values"])
+            for frozen in listed
+            if (number := _number(frozen)) not in self.trials
         }
         new = [trial for number, trial in self.trials.items() if number not in known.values()]
         # Those of one structure follow one another, so that a worker finds them together.
         for trial in itertools.chain(*group_trials(new, MAX_GROUP)):
-            told = {
-                "trial": trial.number,
-                "values": json.dumps(trial.values),
-                "settings": settings(self.config, trial),
-            }
-            self._study.enqueue_trial({}, told)
+            own = {"values": json.dumps(trial.values), "settings": settings(self.config, trial)}
+            self._enqueue({}, {**own, "trial": trial.number})
 
-    def _list_failed_again(self) -> None:
-        """Lists what has failed once more: an ended trial stays as it is, and the newest counts."""
-        ended = {_number(attempt): attempt for attempt in self._attempts()}
-        for number, attempt in ended.items():
-            if attempt.state == TrialState.FAIL and (self.trials is not None or attempt.params):
-                kept = ("trial", "values", "settings")
-                told = {key: value for key, value in attempt.user_attrs.items() if key in kept}
-                self._study.enqueue_trial(dict(attempt.params), {**told, "trial": number})
+    def _enqueue(self, params: dict[str, Any], attributes: dict[str, Any]) -> None:
+        self._study.enqueue_trial(params, {**attributes, "lease": FREE})
 
     def _check_same(self) -> None:
-        """Raises UserError where the study was begun with another config, or another space."""
-        spaces = {f"space() {key}": choice for key, choice in (self.space or {}).items()}
+        """Raises UserError if the study was begun with another config, or another space."""
+        spaces = {f"space() {key}": choice for key, choice in self.space.items()}
         ours = json.loads(json.dumps({**fixed_keys(self.config), **spaces}, default=list))
         theirs = self._study.user_attrs.get("config")
         if theirs is None:
             self._study.set_user_attr("config", ours)
-            return
-        if differing := list_differences(theirs, ours):
+        elif differing := list_differences(theirs, ours):
             raise UserError(
                 f"{self.folder} holds a sweep of another config: {differing}. Use another "
                 "--workdir, or the config of that one"
@@ -256,49 +333,58 @@ class Study:
 def find_trials(
     config: ConfigDict, trials: Sequence[PlannedTrial], folder: Path
 ) -> dict[int, PlannedTrial]:
-    """Returns the trials by number, as the study of the folder counts them if there is one.
-
-    Raises:
-      SweepError: the storage cannot be reached.
-    """
+    """Returns the trials by number, as the study of the folder counts them if there is one."""
     known = {}
-    if name := read_identity(folder):
-        storage = storage_of(config, folder)
-        with reached(storage, folder), contextlib.suppress(KeyError):  # it has no such study
-            study = optuna.load_study(study_name=name, storage=storage)
+    if (folder / "study.id").exists():
+        with _reached(config, folder), contextlib.suppress(KeyError):  # it has no such study
+            name = _identity(folder, config.name)
+            study = optuna.load_study(study_name=name, storage=_address(config, folder))
             known = {t.user_attrs["settings"]: _number(t) for t in study.get_trials(deepcopy=False)}
     return number_trials(config, trials, known)
 
 
-def _check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
-    """Raises UserError if a key or a choice of it does not exist, a range is none, or the scores
-    of its choices are not comparable."""
-    tried = copy.deepcopy(config)
-    for key, choice in space.items():
-        is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in KINDS
-        if not (is_range and choice[1] <= choice[2]) and not (isinstance(choice, list) and choice):
-            raise UserError(
-                f"space() says {key}: {choice!r}: write a list of choices, or a kind "
-                f"({', '.join(KINDS)}), the lowest and the highest value"
-            )
-        if is_range and choice[0] == "log" and choice[1] <= 0:
-            raise UserError(f"space() says {key}: {choice!r}: a logarithmic range begins above 0")
-        drawn = [choice[1] if choice[0] == "int" else float(choice[1])] if is_range else choice
-        for value in drawn:
-            set_key(tried, key, value)
-        check_signed(config.task, key, choice[1:] if is_range else choice)
+def _identity(folder: Path, name: str) -> str:
+    """What tells this folder's study from others in one database; made if it is missing."""
+    path, fix = folder / "study.id", "restore the original, or use another folder"
+    if not path.exists():
+        write_json(path, {"name": f"{name} {uuid.uuid4().hex}"})
+    return read_json(path, {"name": str}, fix)["name"]
 
 
-def _number(attempt: FrozenTrial) -> int:
-    return attempt.user_attrs.get("trial", attempt.number)
+def _address(config: ConfigDict, folder: Path) -> str:
+    return config.sweep.storage or f"sqlite:///{folder / 'study.db'}"
 
 
-def _suggest(attempt: Attempt, key: str, choice: Any) -> Any:
+@contextlib.contextmanager
+def _reached(config: ConfigDict, folder: Path) -> Iterator[None]:
+    """Turns a storage's failure into one line, a `SweepError`."""
+    try:
+        yield
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())[:200]
+        address = _address(config, folder)
+        with contextlib.suppress(ArgumentError):
+            address = make_url(address).render_as_string(hide_password=True)
+        raise SweepError(
+            f"the sweep's storage {address} cannot be reached ({reason}): what was trained is in "
+            f"{folder}; check --config.sweep.storage, and start the same command again"
+        ) from None
+
+
+def _number(frozen: FrozenTrial) -> int:
+    return frozen.user_attrs["trial"]
+
+
+def _lease(frozen: FrozenTrial) -> Lease:
+    return Lease(*frozen.user_attrs["lease"])
+
+
+def _suggest(attempt: Attempt, key: str, choice: Any) -> None:
     """Draws a value: of a list one of its elements; of ("log" | "uniform" | "int", low, high) one
-    between the two, the first by its logarithm."""
+    between the two, the first by its logarithm. One that was drawn before stays."""
     if isinstance(choice, list):
-        return attempt.suggest_categorical(key, choice)
-    kind, low, high = choice
-    if kind == "int":
-        return attempt.suggest_int(key, low, high)
-    return attempt.suggest_float(key, low, high, log=kind == "log")
+        attempt.suggest_categorical(key, choice)
+    elif choice[0] == "int":
+        attempt.suggest_int(key, *choice[1:])
+    else:
+        attempt.suggest_float(key, *choice[1:], log=choice[0] == "log")

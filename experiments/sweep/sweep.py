@@ -1,24 +1,28 @@
-"""Trains the runs of a sweep with any number of workers, and writes the summary.
+"""Trains the runs of a sweep with any number of workers, and writes the results.
 
-Every worker is the same command on the same --workdir. The study (`study.Study`) says which
-trials are taken and which are done; a lock on each trial's folder, which the system lets go when
-a process dies, says who is still alive.
+Every worker is the same command on the same --workdir. The study (`study.Study`) says which trials
+are taken and which are done. Who lists the trials or writes the results locks the sweep's folder.
 """
 
+import contextlib
+import json
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from experiments import run
-from experiments.sweep.plan import PlannedTrial, plan_trials
-from experiments.sweep.queue import waiting_for
-from experiments.sweep.saved import save_sweep
+from experiments.results.page import write_results
+from experiments.results.systems import Trial
+from experiments.sweep.listing import fixed_keys, list_differences
+from experiments.sweep.plan import PlannedTrial, plan_trials, trial_folder
+from experiments.sweep.saved import command_of, save_sweep
 from experiments.sweep.study import Study, find_trials
-from experiments.sweep.summary import numbers_of, summarise
 from experiments.sweep.worker import Worker
+from transformer import workdir
 from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -31,7 +35,7 @@ def sweep(
     folder: Path,
     only: int | None,
 ) -> int | None:
-    """Trains the trials of a sweep that nobody has trained, then writes the summary.
+    """Trains the trials of a sweep that nobody has trained, then writes the results.
 
     Args:
       config: what all trials start from.
@@ -41,10 +45,6 @@ def sweep(
 
     Returns:
       The signal that ended it early, or None.
-
-    Raises:
-      UserError: a trial is not valid (nothing is trained then), the storage cannot be reached, or
-        the folder holds another sweep.
     """
     grid = config.sweep.search == "grid"
     if (trials if grid else space) is None:
@@ -56,22 +56,35 @@ def sweep(
     if (folder / "config.json").exists():
         raise UserError(f"{folder} holds a run, not a sweep: use another --workdir")
     folder.mkdir(parents=True, exist_ok=True)
-    with waiting_for(folder):
+    with _locked(folder):
         study = Study(config, planned, space, folder)
         save_sweep(folder, config, trials if grid else None)
     if study.trials is not None and config.sweep.baseline not in study.trials:
         raise UserError(
             f"config.sweep.baseline={config.sweep.baseline} is not a trial: this sweep has "
-            f"{numbers_of(study.trials)}"
+            f"{_numbers(study.trials)}"
         )
-    worker = Worker(study, folder)
+    worker = Worker(study)
     if study.trials is not None:
         worker.print_plan(list(study.trials.values()))
     if (stopped_by := worker.work()) is not None:
         return stopped_by
-    with waiting_for(folder):
-        summarise(study, folder)
+    with _locked(folder):
+        _summarise(study)
     return None
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the lock of the sweep's folder, after whoever has it."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(workdir.locked(folder))
+                break
+            except UserError:
+                time.sleep(0.1)
+        yield
 
 
 def _train_only(
@@ -85,6 +98,58 @@ def _train_only(
         raise UserError("--trial needs config.sweep.search='grid': a search draws its trials")
     trials = find_trials(config, planned, folder)
     if only not in trials:
-        raise UserError(f"--trial={only} is not there: this sweep has {numbers_of(trials)}")
+        raise UserError(f"--trial={only} is not there: this sweep has {_numbers(trials)}")
     logger.info(trials[only].name)
     return run.train(trials[only].config, trials[only].folder)
+
+
+def _numbers(trials: Iterable[int]) -> str:
+    """The numbers of trials, for people."""
+    numbers = sorted(trials)
+    whole = numbers == list(range(len(numbers)))
+    return f"0 to {numbers[-1]}" if whole else ", ".join(map(str, numbers))
+
+
+def _summarise(study: Study) -> None:
+    """Writes the results over what is complete, and says where and what is missing."""
+    states, notes, folder = study.states(), study.notes(), study.folder
+    if study.left_out:
+        logger.info(
+            f"trials {_numbers(study.left_out)} of {folder} are no longer in this sweep's list: "
+            "they keep their folders, and are left out of the results"
+        )
+    if failed := [number for number, state in states.items() if state == "failed"]:
+        again = "--config.sweep.retry_failed=True tries them again"
+        logger.info(f"trials {_numbers(failed)} failed; {again}")
+    if working := [number for number, state in states.items() if state in ("waiting", "running")]:
+        logger.info(
+            f"trials {', '.join(map(str, working))} are with another worker; the summary is partial"
+        )
+        if "complete" not in states.values():
+            return
+    trials = []
+    for number, values in study.values().items():
+        state, note = states.get(number, "waiting"), notes.get(number, "")
+        if state == "complete" and (changed := _changes(study, number)):
+            state, note = "changed", changed
+        trials.append(Trial(number, dict(values), trial_folder(folder, number), state, note))
+    config = study.config
+    baseline = config.sweep.baseline if study.trials is not None else None
+    command = command_of(folder)
+    for path in write_results(config.task, trials, folder, config.name, command, baseline):
+        logger.info(f"wrote {path}")
+
+
+def _changes(study: Study, number: int) -> str:
+    """The keys in which the config of a trial's run is not that of its sweep, with both values."""
+    trial = study.trial(number)
+    if not (trial.folder / "config.json").exists():
+        return ""  # a folder whose config was lost has its scores still
+    try:
+        own = workdir.load_config(trial.folder)
+    except UserError as error:
+        return str(error)
+    changed = list_differences(
+        *(json.loads(json.dumps(fixed_keys(each))) for each in (trial.config, own))
+    )
+    return changed and f"trained again apart from the sweep: {changed}"

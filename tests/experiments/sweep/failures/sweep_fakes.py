@@ -95,7 +95,7 @@ def work(folder, count=4, **changes):
     """Trains a sweep of seeds; returns its states, the reasons and what was said."""
     study = study_of(folder, count, **changes)
     with heard() as said:
-        sweep_worker.Worker(study, folder).work()
+        sweep_worker.Worker(study).work()
     return [study.states()[n] for n in range(count)], study.notes(), said
 
 

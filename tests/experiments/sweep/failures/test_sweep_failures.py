@@ -5,7 +5,6 @@ import errno
 import pytest
 from sweep_fakes import Fakes, out_of_memory, study_of, work
 
-from experiments.sweep import errors as sweep_errors
 from experiments.sweep import worker as sweep_worker
 from transformer.errors import RunError, UserError
 
@@ -44,7 +43,7 @@ def test_an_error_of_one_trial_fails_it_with_its_reason_and_the_others_go_on(
     "make",
     [
         KeyboardInterrupt,
-        lambda: sweep_errors.SweepError("the storage cannot be reached"),
+        lambda: sweep_worker.SweepError("the storage cannot be reached"),
         lambda: OSError(errno.ENOSPC, "No space left on device", "x"),
         lambda: OSError(errno.ESTALE, "Stale file handle", "x"),
         lambda: PermissionError(errno.EACCES, "Permission denied", "x"),
@@ -67,9 +66,9 @@ def test_what_concerns_all_trials_ends_the_sweep_and_loses_none(tmp_path, monkey
 
 def test_a_disk_that_was_full_under_another_error_concerns_all():
     error = UserError("the checkpoint could not be written")
-    assert not sweep_errors.concerns_all(error)
+    assert not sweep_worker.concerns_all(error)
     error.__context__ = OSError(errno.ENOSPC, "No space left on device")
-    assert sweep_errors.concerns_all(error)
+    assert sweep_worker.concerns_all(error)
 
 
 def test_a_failed_trial_is_tried_again_only_where_that_is_asked_for(tmp_path, monkeypatch):
@@ -102,11 +101,11 @@ def test_a_folder_that_cannot_be_locked_fails_its_trial_alone(tmp_path, monkeypa
 def test_a_damaged_results_file_of_a_done_trial_does_not_stop_the_others(tmp_path, monkeypatch):
     Fakes(monkeypatch)
     study = study_of(tmp_path)
-    trial, attempt = study.begin()
+    trial, attempt = study.take(0)
     study.end(attempt, 1.0, "complete")
     trial.folder.mkdir(parents=True)
     (trial.folder / "results.json").write_text("{")
-    worker = sweep_worker.Worker(study, tmp_path)
+    worker = sweep_worker.Worker(study)
     worker.print_plan(list(study.trials.values()))
     worker.work()
     assert set(study.states().values()) == {"complete"}

@@ -7,15 +7,15 @@ import jax
 import pytest
 from sweep_fakes import Fakes, out_of_memory, study_of, together, work
 
-from experiments.sweep import errors as sweep_errors
+from experiments.sweep import study as sweep_study
 from experiments.sweep import worker as sweep_worker
-from experiments.sweep.queue import MAX_KILLS
+from experiments.sweep.study import MAX_KILLS
 from transformer.errors import RunError, UserError
 
 
 def killed(study, number):
     """How often workers took a running trial at its step, as if the system had killed them."""
-    return study.tries(study.begun()[number], 0)
+    return sweep_study._lease(study._newest()[number]).kills
 
 
 def test_a_worker_that_ends_by_an_error_is_not_taken_for_one_that_was_killed(tmp_path, monkeypatch):
@@ -38,7 +38,7 @@ def test_a_signal_leaves_the_trials_that_have_ended_as_they_are(tmp_path, monkey
 
     monkeypatch.setattr(sweep_worker, "Trainer", stopped)
     study = study_of(tmp_path, **together())
-    assert sweep_worker.Worker(study, tmp_path).work() == 15
+    assert sweep_worker.Worker(study).work() == 15
     assert list(study.states().values()) == ["complete", "complete", "running", "running"]
     assert [killed(study, number) for number in (2, 3)] == [0, 0]
 
@@ -53,7 +53,7 @@ def test_a_worker_whose_trials_all_fail_stops_and_leaves_the_rest_to_others(
 ):
     changes = {"sweep.parallel": how}
     Fakes(monkeypatch, dict.fromkeys(range(6), broken_device))
-    with pytest.raises(sweep_errors.SweepError) as stopped:
+    with pytest.raises(sweep_worker.SweepError) as stopped:
         work(tmp_path, 6, **changes)
     line = str(stopped.value)
     assert line.startswith("3 trials in a row failed unexpectedly, the last trial 2 (seed=2) (")
@@ -88,6 +88,8 @@ def test_a_trial_that_kills_its_worker_comes_last_and_fails_at_last(tmp_path, mo
     class Killed(BaseException):
         pass
 
+    monkeypatch.setattr(sweep_study, "LEASE", 0.0)
+
     def start():
         """A worker that dies of trial 0, as by the system; what it trained."""
         fakes = Fakes(monkeypatch, {0: Killed})
@@ -108,11 +110,14 @@ def test_a_trial_that_kills_its_worker_comes_last_and_fails_at_last(tmp_path, mo
 
 
 def test_kills_between_which_a_trial_gets_on_do_not_fail_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_study, "LEASE", 0.0)
     study = study_of(tmp_path, 1)
-    _, attempt = study.begin()
     for step in range(3 * MAX_KILLS):
-        assert study.tries(attempt, step) == 0
-        study.count_try(attempt, step)
-        assert study.tries(attempt, step) == 1
-    study.forget_tries(attempt)
-    assert study.tries(attempt, step) == 0
+        trial, attempt = study.take(0)
+        assert killed(study, 0) == 1
+        (trial.folder / f"checkpoints/{step + 1}").mkdir(parents=True)
+    study.take(0)  # the control: it got no further
+    _, attempt = study.take(0)
+    assert killed(study, 0) == 2
+    study.let_go(attempt)
+    assert killed(study, 0) == 0
