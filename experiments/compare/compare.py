@@ -7,32 +7,17 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from experiments.compare import training
 from experiments.compare.changes import find_changes
 from experiments.compare.runs import EXAMPLE, comparable, read_systems
-from experiments.compare.training import (
-    Training,
-    draw_training,
-    parse_levels,
-    read_training,
-    training_table,
-)
 from experiments.display import web_page
 from experiments.evaluate.evaluate import stopped_runs
 from experiments.options import Options
-from experiments.results.figures import draw_differences, draw_lengths
+from experiments.results import figures, table
 from experiments.results.notes import comparison_notes
 from experiments.results.statistics import CONFIDENCE
 from experiments.results.systems import Comparison, System, compare
-from experiments.results.table import (
-    TITLES,
-    Table,
-    comparison_signatures,
-    comparison_table,
-    copies_table,
-    one_line,
-    print_rows,
-    to_markdown,
-)
+from experiments.results.table import Table
 from experiments.results.tasks import TaskMeasures
 from experiments.results.texts import length_buckets
 from transformer import workdir
@@ -50,28 +35,28 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
     """
     if options.runs is None:
         raise UserError(f"--runs is missing: name the systems to compare, such as {EXAMPLE}")
-    levels = parse_levels(options.levels)
+    levels = training.parse_levels(options.levels)
     measures, systems = read_systems(options.runs, options.set)
     output = Path(options.output or OUTPUT).expanduser()
     workdir.make_writable(output)
     comparisons = [compare(measures, systems, name) for name in comparable(measures, systems)]
-    tables = [comparison_table(measures, systems, each) for each in comparisons]
-    training, more = read_training(measures, systems, [each.metric for each in comparisons], levels)
+    tables = [table.comparison_table(measures, systems, each) for each in comparisons]
+    names = [each.metric for each in comparisons]
+    course, more = training.read_training(measures, systems, names, levels)
     notes = comparison_notes(measures, systems, comparisons)
     if stopped := stopped_runs(run.folder for system in systems for run in system.runs):
         notes.append(f"Scored before the end of the training: {', '.join(stopped)}.")
     notes += more
-    perturbed = [table] if (table := copies_table(systems)) else []
-    trained = [training_table(systems, training)] if training else []
-    signatures = comparison_signatures(measures, systems)
+    perturbed = table.copies_tables(systems)
+    trained = [training.training_table(systems, course)] if course else []
+    signatures = table.comparison_signatures(measures, systems)
     title = "Comparison" + (f" on {options.set}" if options.set else "")
     command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
-    rows = [[table.caption, *row] for table in tables for row in table.rows]
-    whole = Table("", ["measure", *TITLES], rows, 2)
-    markdown = to_markdown(
-        title, one_line(command), [whole, *perturbed, *trained], notes, signatures
-    )
-    write_text(output / "comparison.md", markdown)
+    rows = [[each.caption, *row] for each in tables for row in each.rows]
+    whole = Table("", ["measure", *table.TITLES], rows, 2)
+    every = [whole, *perturbed, *trained]
+    text = table.to_markdown(title, table.one_line(command), every, notes, signatures)
+    write_text(output / "comparison.md", text)
     page = web_page.write_page(
         output / "comparison.html",
         "comparison.html",
@@ -86,10 +71,10 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
         noun=measures.noun,
         baseline=systems[0].name,
         runs=[(system.name, [str(run.folder) for run in system.runs]) for system in systems],
-        **_draw(measures, systems, comparisons, training),
+        **_draw(measures, systems, comparisons, course),
     )
-    for table in (*tables, *perturbed, *trained):
-        print_rows(table)
+    for each in (*tables, *perturbed, *trained):
+        table.print_rows(each)
     for line in (*notes, *(f"{name}: {text}" for name, text in signatures.items())):
         print(line, flush=True)
     return [output / "comparison.md", page]
@@ -99,7 +84,7 @@ def _draw(
     measures: TaskMeasures,
     systems: Sequence[System],
     comparisons: Sequence[Comparison],
-    training: Training | None,
+    course: training.Training | None,
 ) -> dict[str, tuple[str, str]]:
     """The figures of the page by name, each with its caption."""
     noun, main = measures.noun, comparisons[0].metric
@@ -108,18 +93,18 @@ def _draw(
     interval = f"{CONFIDENCE:.0%} intervals"
     drawn = {
         "differences": (
-            draw_differences(measures, systems, comparisons),
+            figures.draw_differences(measures, systems, comparisons),
             f"Difference to the baseline, {systems[0].name}, with {interval}.",
         ),
         "lengths": (
-            draw_lengths(measures, systems, buckets, by_length),
+            figures.draw_lengths(measures, systems, buckets, by_length),
             f"{measures.metric(main).title} by the words of a {noun}, with the number of "
             f"{noun}s below, and the difference to the baseline with {interval}.",
         ),
     }
-    if training is not None:
+    if course is not None:
         caption = "Validation scores during training, a line per run. Dotted: the levels above."
-        drawn["training"] = draw_training(systems, training), caption
+        drawn["training"] = training.draw_training(systems, course), caption
     return {
         name: (web_page.figure_svg(figure, name, caption, web_page.COLOURS), caption)
         for name, (figure, caption) in drawn.items()

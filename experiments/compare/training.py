@@ -28,17 +28,11 @@ ABOUT = (
 
 
 class Course(NamedTuple):
-    """A run's evaluations on the validation text during training, in their order.
+    """A run's evaluations on the validation text during training, in their order."""
 
-    Attributes:
-      steps: after which each came.
-      minutes: since the start of the training.
-      scores: in the unit in which the metric is shown.
-    """
-
-    steps: list[float]
-    minutes: list[float]
-    scores: list[float]
+    steps: list[float]  # after which each came
+    minutes: list[float]  # since the start of the training
+    scores: list[float]  # in the unit in which the metric is shown
 
     def first(self, level: float, metric: Metric) -> float:
         """Returns the minutes until a level was reached; NaN if it never was."""

@@ -34,17 +34,11 @@ FIELDS = ("source_field", "target_field", "text_field", "label_field", "skip_bro
 
 
 class Evaluation(NamedTuple):
-    """An evaluation of a run that can be done.
+    """An evaluation of a run that can be done."""
 
-    Attributes:
-      place: where its results and texts go.
-      known: the results that it would give again; None if there are none.
-      score: scores the run, writes and prints the results, and returns them.
-    """
-
-    place: Path
-    known: dict[str, Any] | None
-    score: Callable[[], dict[str, Any]]
+    place: Path  # where its results and texts go
+    known: dict[str, Any] | None  # the results that it would give again
+    score: Callable[[], dict[str, Any]]  # scores the run, writes, prints and returns the results
 
 
 def evaluate(config: ConfigDict, folder: Path, options: Options) -> None:

@@ -38,21 +38,13 @@ TIMEOUT = 60.0  # seconds without an answer
 
 
 class Given(NamedTuple):
-    """A text to score a run on.
+    """A text to score a run on."""
 
-    Attributes:
-      name: of it, if the user gives none.
-      files: that were read.
-      text: as `Task.from_folder` takes it.
-      size: its number of sentences, documents or texts, for people.
-      digest: of all of it, 16 hexadecimal digits.
-    """
-
-    name: str
-    files: list[str]
-    text: Any
-    size: str
-    digest: str
+    name: str  # of it, if the user gives none
+    files: list[str]  # that were read
+    text: Any  # as `Task.from_folder` takes it
+    size: str  # its number of sentences, documents or texts, for people
+    digest: str  # of all of it, 16 hexadecimal digits
 
 
 def read_given(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:

@@ -44,23 +44,30 @@ def sweep_notes(sweep: Sweep) -> list[str]:
         )
     if sweep.baseline is not None and sweep.baseline.lost:
         lines.append("Nothing is compared: the baseline has seeds that were pruned or failed.")
-    if compared := [found for found in sweep.comparisons if found]:
-        title, noun = measures.main.title, "text" if whole else measures.noun
-        lines.append(f"difference: {title} minus the baseline's, of the means over seeds.")
-        lines += _test_notes(compared, noun, len(compared))
-        if whole and any(max(found.seeds) == 1 for found in compared):
-            lines.append(
-                "With one seed there is no p: a run saves only sums over its whole text, which "
-                "cannot be resampled. Train several seeds."
-            )
-        if len(compared) > 1 and any(found.has_interval for found in compared):
-            lines.append("results.csv also has p before the correction (p_raw).")
+    lines += _difference_notes(sweep)
     shown = {measure.path for measure in sweep.scores if sweep.has(measure.path)}
     lines += [text for path, text in measures.about.items() if path in shown]
     lines.append(
         f"{measures.unit}/s, minutes, parameters and GFLOP/token are means over seeds; minutes are "
         "of training, evaluations included. A column is there if any run has its number."
     )
+    return lines
+
+
+def _difference_notes(sweep: Sweep) -> list[str]:
+    """Sentences about the differences to the baseline, if there are any."""
+    measures, compared = sweep.measures, [found for found in sweep.comparisons if found]
+    if not compared:
+        return []
+    lines = [f"difference: {measures.main.title} minus the baseline's, of the means over seeds."]
+    lines += _test_notes(compared, measures.noun if measures.all_texts else "text", len(compared))
+    if not measures.all_texts and any(max(found.seeds) == 1 for found in compared):
+        lines.append(
+            "With one seed there is no p: a run saves only sums over its whole text, which "
+            "cannot be resampled. Train several seeds."
+        )
+    if len(compared) > 1 and any(found.has_interval for found in compared):
+        lines.append("results.csv also has p before the correction (p_raw).")
     return lines
 
 

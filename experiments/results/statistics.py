@@ -43,34 +43,22 @@ def spread(numbers: Sequence[float]) -> Spread:
 
 
 class Scores(NamedTuple):
-    """The scores of a system's runs, and the part of each text in them, see `text_values`.
-
-    `texts` is None if only the scores are known.
-    """
+    """The scores of a system's runs, and the part of each text in them, see `text_values`."""
 
     runs: list[float]
-    texts: Float[np.ndarray, "runs texts"] | None = None
+    texts: Float[np.ndarray, "runs texts"] | None = None  # if more than the scores is known
 
 
 class Difference(NamedTuple):
-    """The difference of a system to a baseline, in the unit of the scores.
+    """The difference of a system to a baseline, in the unit of the scores."""
 
-    Attributes:
-      mean: between the mean scores of their runs.
-      low, high: of its 95% interval; NaN if no variance can be estimated, or if that is 0.
-      p_value: two-sided, NaN as the interval; it is below 0.05 exactly if that excludes 0.
-      corrected: the p-value, corrected for the number of systems.
-      seeds: the numbers of runs, the baseline's last.
-      texts: their number; 0 if the test is over seeds alone, as with a single text.
-    """
-
-    mean: float
-    low: float
+    mean: float  # between the mean scores of their runs
+    low: float  # of its 95% interval; NaN if no variance can be estimated, or if that is 0
     high: float
-    p_value: float
-    corrected: float
-    seeds: tuple[int, int]
-    texts: int
+    p_value: float  # two-sided, NaN as the interval; below 0.05 exactly if that excludes 0
+    corrected: float  # the p-value, corrected for the number of systems
+    seeds: tuple[int, int]  # the numbers of runs, the baseline's last
+    texts: int  # their number; 0 if the test is over seeds alone, as with a single text
 
     @property
     def has_interval(self) -> bool:

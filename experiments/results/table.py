@@ -40,18 +40,13 @@ MARKDOWN = re.compile(
 
 
 class Table(NamedTuple):
-    """A table of text.
-
-    Attributes:
-      names: the first columns, which hold text; the others are aligned to the right.
-      marked: the number of a row that stands out, the baseline's.
-    """
+    """A table of text."""
 
     caption: str
     head: Sequence[str]
     rows: list[list[str]]
-    names: int = 1
-    marked: int | None = None
+    names: int = 1  # the first columns, which hold text; the others are aligned to the right
+    marked: int | None = None  # the number of a row that stands out, the baseline's
 
 
 def one_line(text: str) -> str:
@@ -315,8 +310,8 @@ def mean_text(numbers: Sequence[float], form: Metric | str) -> str:
     return f"{text} ± {format(scale * found.deviation, form)}" if found.n > 1 else text
 
 
-def copies_table(systems: Sequence[System]) -> Table | None:
-    """Returns the mean BLEU and its ratio of the perturbed copies that all runs have; or None."""
+def copies_tables(systems: Sequence[System]) -> list[Table]:
+    """Returns a table of the mean BLEU and its ratio of perturbed copies that all runs have."""
     first, *others = (_copies(run) for system in systems for run in system.runs)
     shared = [key for key in first if all(key in own for own in others)]
     caption = "BLEU of perturbed copies of the test set (ratio to the same sentences as they were)"
@@ -330,7 +325,7 @@ def copies_table(systems: Sequence[System]) -> Table | None:
         [s.name, *(f"{mean(s, key, 'bleu')} ({mean(s, key, 'clean_ratio')})" for key in shared)]
         for s in systems
     ]
-    return Table(caption, ["system", *(name for name, _ in shared)], rows) if shared else None
+    return [Table(caption, ["system", *(name for name, _ in shared)], rows)] if shared else []
 
 
 def _copies(run: Run) -> dict[tuple[str, int], dict[str, Any]]:

@@ -40,29 +40,17 @@ class UnreadableError(Exception):
 
 
 class Outputs(NamedTuple):
-    """The outputs of a run for the texts of a test set, in their order.
+    """The outputs of a run for the texts of a test set, in their order."""
 
-    Attributes:
-      given: the lines that all runs must have, by file.
-      shown: the lines of an example that all runs have, by their name.
-      texts: the output for each, as people read it.
-      lengths: in words of the inputs.
-      counts: of a measure by its name; sums over texts make the score of a test set.
-    """
-
-    given: dict[str, list[str]]
-    shown: dict[str, list[str]]
-    texts: list[str]
-    lengths: Int64[np.ndarray, "texts"]
-    counts: Callable[[str], Counts]
+    given: dict[str, list[str]]  # the lines that all runs must have, by file
+    shown: dict[str, list[str]]  # the lines of an example that all runs have, by their name
+    texts: list[str]  # the output for each, as people read it
+    lengths: Int64[np.ndarray, "texts"]  # in words of the inputs
+    counts: Callable[[str], Counts]  # of a metric; sums over texts make the score of a test set
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a file that a run wrote, without their ends; at least one.
-
-    Raises:
-      UnreadableError: it is missing, empty or not UTF-8.
-    """
+    """Returns the lines of a file that a run wrote, without their ends; at least one."""
     try:
         # Bytes, for a text may hold what text files and `splitlines` take for the end of a line.
         text = read_file(path, MAX_TEXTS).decode("utf-8")

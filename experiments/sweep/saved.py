@@ -22,12 +22,7 @@ CONFIG_FLAG = re.compile(r"--?config(=|$)")
 
 
 def over_seeds(experiment: Experiment | None, seeds: int) -> Experiment:
-    """Returns the sweep that trains a config with each of the seeds from `config.seed` on.
-
-    Raises:
-      UserError: there is no config or it is a sweep, or the number of seeds is not from 1 to
-        `MAX_SEEDS`.
-    """
+    """Returns the sweep that trains a config with each of the seeds from `config.seed` on."""
     if not 1 <= seeds <= MAX_SEEDS:
         raise UserError(f"--seeds={seeds} is not between 1 and {MAX_SEEDS:,}")
     if experiment is None:
@@ -60,11 +55,7 @@ def save_sweep(
 
 
 def load_sweep(folder: Path) -> Experiment | None:
-    """Returns the experiment that `save_sweep` wrote; None if the folder has none.
-
-    Raises:
-      UserError: the file is damaged, or a variant of a trial is not registered.
-    """
+    """Returns the experiment that `save_sweep` wrote; None if the folder has none."""
     path, fix = folder / COMMAND, "name the sweep's --config, which writes it again"
     if not path.exists():
         return None

@@ -25,14 +25,8 @@ from optuna.trial import Trial as Attempt
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from experiments.sweep.listing import (
-    check_space,
-    fixed_keys,
-    list_differences,
-    number_trials,
-    settings,
-)
-from experiments.sweep.plan import PlannedTrial, group_trials, plan_trial, trial_folder
+from experiments.sweep import plan
+from experiments.sweep.plan import PlannedTrial, plan_trial, trial_folder
 from transformer.errors import UserError
 from transformer.metrics.registry import find
 from transformer.storage.files import write_json
@@ -102,7 +96,7 @@ class Study:
         self.trials: dict[int, PlannedTrial] | None = None
         self.left_out: dict[int, dict[str, Any]] = {}
         self._leases: dict[int, Lease] = {}  # that this worker took, by the number of the attempt
-        check_space(self.space, config)
+        plan.check_space(self.space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         higher = find(config.train.best_metric).higher_is_better
         with self.reached():
@@ -118,10 +112,9 @@ class Study:
             if trials is not None:
                 self._list(trials)
             else:
-                known = {_number(frozen) for frozen in self._attempts()}
-                for number in range(config.sweep.trials):
-                    if number not in known:
-                        self._enqueue({}, {"trial": number})
+                listed = map(_number, self._all())
+                for number in sorted(set(range(config.sweep.trials)).difference(listed)):
+                    self._enqueue({}, {"trial": number})
             for frozen in self._newest().values() if config.sweep.retry_failed else ():
                 if frozen.state == TrialState.FAIL:
                     names = ("trial", "values", "settings")
@@ -274,34 +267,33 @@ class Study:
             self._leases[number] = new
         return changed
 
+    def _all(self) -> list[FrozenTrial]:
+        """All attempts at trials, in the order of their listing."""
+        with self.reached():
+            return self._study.get_trials(deepcopy=False)
+
     def _newest(self) -> dict[int, FrozenTrial]:
-        """The newest attempt at each trial, by number."""
-        return {_number(frozen): frozen for frozen in self._attempts()}
+        """The newest attempt at each trial of this sweep, by number."""
+        newest = {_number(frozen): frozen for frozen in self._all()}
+        if self.trials is None:  # of which there may be fewer than once
+            count, new = self.config.sweep.trials, TrialState.WAITING
+            return {n: own for n, own in newest.items() if own.state != new or n < count}
+        for number, frozen in newest.items():
+            if number not in self.trials and number not in self.left_out:
+                # Another worker has added it: its list is a newer one.
+                values = json.loads(frozen.user_attrs["values"])
+                self.trials[number] = plan_trial(self.config, values, number, self.folder)
+        return {number: own for number, own in newest.items() if number in self.trials}
 
     def _open(self) -> dict[int, FrozenTrial]:
         """Those that have not ended."""
         return {n: own for n, own in self._newest().items() if not own.state.is_finished()}
 
-    def _attempts(self) -> list[FrozenTrial]:
-        """Those of the trials of this sweep, in the order of their listing."""
-        with self.reached():
-            attempts = self._study.get_trials(deepcopy=False)
-        if self.trials is None:  # of which there may be fewer than once
-            count, new = self.config.sweep.trials, TrialState.WAITING
-            return [own for own in attempts if own.state != new or _number(own) < count]
-        for frozen in attempts:
-            number = _number(frozen)
-            if number not in self.trials and number not in self.left_out:
-                # Another worker has added it: its list is a newer one.
-                values = json.loads(frozen.user_attrs["values"])
-                self.trials[number] = plan_trial(self.config, values, number, self.folder)
-        return [frozen for frozen in attempts if _number(frozen) in self.trials]
-
     def _list(self, trials: Sequence[PlannedTrial]) -> None:
         """Numbers the trials, and lists those that are new."""
-        listed = self._attempts()
+        listed = self._all()
         known = {frozen.user_attrs["settings"]: _number(frozen) for frozen in listed}
-        self.trials = number_trials(self.config, trials, known)
+        self.trials = plan.number_trials(self.config, trials, known)
         self.left_out = {
             number: json.loads(frozen.user_attrs["values"])
             for frozen in listed
@@ -309,9 +301,9 @@ class Study:
         }
         new = [trial for number, trial in self.trials.items() if number not in known.values()]
         # Those of one structure follow one another, so that a worker finds them together.
-        for trial in itertools.chain(*group_trials(new, MAX_GROUP)):
-            own = {"values": json.dumps(trial.values), "settings": settings(self.config, trial)}
-            self._enqueue({}, {**own, "trial": trial.number})
+        for trial in itertools.chain(*plan.group_trials(new, MAX_GROUP)):
+            own = {"trial": trial.number, "settings": plan.settings(self.config, trial)}
+            self._enqueue({}, {**own, "values": json.dumps(trial.values)})
 
     def _enqueue(self, params: dict[str, Any], attributes: dict[str, Any]) -> None:
         self._study.enqueue_trial(params, {**attributes, "lease": FREE})
@@ -319,11 +311,11 @@ class Study:
     def _check_same(self) -> None:
         """Raises UserError if the study was begun with another config, or another space."""
         spaces = {f"space() {key}": choice for key, choice in self.space.items()}
-        ours = json.loads(json.dumps({**fixed_keys(self.config), **spaces}, default=list))
+        ours = json.loads(json.dumps({**plan.fixed_keys(self.config), **spaces}, default=list))
         theirs = self._study.user_attrs.get("config")
         if theirs is None:
             self._study.set_user_attr("config", ours)
-        elif differing := list_differences(theirs, ours):
+        elif differing := plan.list_differences(theirs, ours):
             raise UserError(
                 f"{self.folder} holds a sweep of another config: {differing}. Use another "
                 "--workdir, or the config of that one"
@@ -340,7 +332,7 @@ def find_trials(
             name = _identity(folder, config.name)
             study = optuna.load_study(study_name=name, storage=_address(config, folder))
             known = {t.user_attrs["settings"]: _number(t) for t in study.get_trials(deepcopy=False)}
-    return number_trials(config, trials, known)
+    return plan.number_trials(config, trials, known)
 
 
 def _identity(folder: Path, name: str) -> str:

@@ -15,9 +15,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import run
-from experiments.results.page import write_results
 from experiments.results.systems import Trial
-from experiments.sweep.listing import fixed_keys, list_differences
+from experiments.sweep import plan
+from experiments.sweep.page import write_results
 from experiments.sweep.plan import PlannedTrial, plan_trials, trial_folder
 from experiments.sweep.saved import command_of, save_sweep
 from experiments.sweep.study import Study, find_trials
@@ -149,7 +149,6 @@ def _changes(study: Study, number: int) -> str:
         own = workdir.load_config(trial.folder)
     except UserError as error:
         return str(error)
-    changed = list_differences(
-        *(json.loads(json.dumps(fixed_keys(each))) for each in (trial.config, own))
-    )
+    keys = (json.loads(json.dumps(plan.fixed_keys(each))) for each in (trial.config, own))
+    changed = plan.list_differences(*keys)
     return changed and f"trained again apart from the sweep: {changed}"

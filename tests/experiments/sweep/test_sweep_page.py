@@ -12,11 +12,11 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from experiments.results.figures import MAX_TOLD_APART, OTHERS, sweep_figures
-from experiments.results.page import write_results
 from experiments.results.reading import read_sweep
 from experiments.results.statistics import score_of
 from experiments.results.table import build_table
 from experiments.results.texts import bleu_of_sums
+from experiments.sweep.page import write_results
 from sweeps import write_trial
 from transformer.errors import UserError
 

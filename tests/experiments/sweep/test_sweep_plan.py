@@ -6,7 +6,6 @@ import pytest
 
 from configs import base, quickstart
 from experiments.config import read_experiment
-from experiments.sweep import listing
 from experiments.sweep import plan as sweep_plan
 from transformer import tasks
 from transformer.config import SOURCES
@@ -111,8 +110,8 @@ def test_trials_whose_scores_will_not_be_comparable_are_refused(task, source, ke
     # The control: all have one value.
     assert len(plan(*({key: values[1], "seed": seed} for seed in range(2)), config=config)) == 2
     with pytest.raises(UserError, match=f"{key} cannot differ"):
-        listing.check_space({key: list(values)}, config)
-    listing.check_space({key: [values[1]], "data.seed": [1, 2]}, config)
+        sweep_plan.check_space({key: list(values)}, config)
+    sweep_plan.check_space({key: [values[1]], "data.seed": [1, 2]}, config)
 
 
 @pytest.mark.parametrize("size", ["grammar", "copy", "multi30k"])

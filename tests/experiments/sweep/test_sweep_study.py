@@ -295,6 +295,12 @@ def test_a_key_that_is_added_with_the_value_it_had_makes_no_new_trial(tmp_path):
     }
 
 
+def test_many_trials_are_listed_once(tmp_path):
+    count = 2 * quickstart.get_config().sweep.trials
+    grid(tmp_path, range(count))
+    assert len(grid(tmp_path, range(count))._all()) == count
+
+
 def test_trials_that_are_removed_stay_in_the_study_and_leave_the_sweep(tmp_path):
     listed(tmp_path, {"seed": 0}, {"seed": 1}, {"seed": 2})
     fewer = listed(tmp_path, {"seed": 0}, {"seed": 2}, {"seed": 3})

@@ -12,10 +12,10 @@ from scipy import stats
 
 from experiments.results.figures import MAX_TOLD_APART, OTHERS, sweep_figures
 from experiments.results.notes import sweep_notes
-from experiments.results.page import write_results
 from experiments.results.reading import read_sweep
 from experiments.results.table import build_table, sweep_signatures, to_csv
 from experiments.results.tasks import REGISTRY
+from experiments.sweep.page import write_results
 from sweeps import markdown, write_classifier, write_language_model
 from transformer import tasks
 from transformer.errors import UserError

@@ -5,19 +5,11 @@ from pathlib import Path
 
 from experiments.display.figure_files import save_figure
 from experiments.display.web_page import figure_svg, render
+from experiments.results import table as tables
 from experiments.results.figures import INK, MAX_TOLD_APART, sweep_figures
 from experiments.results.notes import sweep_notes
 from experiments.results.reading import read_sweep
 from experiments.results.systems import Sweep, Trial
-from experiments.results.table import (
-    build_table,
-    missing,
-    one_line,
-    print_rows,
-    sweep_signatures,
-    to_csv,
-    to_markdown,
-)
 from transformer.storage.files import write_text
 
 CAPTIONS = {
@@ -51,11 +43,11 @@ def write_results(
       `index.html`, `results.md`, `results.csv` and the pictures, see `sweep_figures`.
 
     Raises:
-      UserError: the trials do not compare. Nothing is written then.
+      UserError: the scores are not comparable. Nothing is written then.
     """
     sweep = read_sweep(task, trials, baseline)
-    table, figures, notes = build_table(sweep), sweep_figures(sweep), sweep_notes(sweep)
-    signatures, absent = sweep_signatures(sweep), missing(sweep)
+    table, figures, notes = tables.build_table(sweep), sweep_figures(sweep), sweep_notes(sweep)
+    signatures, absent = tables.sweep_signatures(sweep), tables.missing(sweep)
     captions = {name: _caption(name, sweep) for name in figures}
     page = render(
         "sweep.html",
@@ -72,8 +64,8 @@ def write_results(
     )
     texts = {
         "index.html": page,
-        "results.md": to_markdown(title, command, [table], notes, signatures, absent),
-        "results.csv": to_csv(sweep),
+        "results.md": tables.to_markdown(title, command, [table], notes, signatures, absent),
+        "results.csv": tables.to_csv(sweep),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -82,8 +74,8 @@ def write_results(
         save_figure(figure, folder / f"{name}.png", facecolor="white")
     further = [measure.title for measure in sweep.scores[1:]]
     count = next((i for i, name in enumerate(table.head) if name in further), len(table.head))
-    rows = [row[:count] for row in table.rows]
-    print_rows(table._replace(caption=one_line(title), head=table.head[:count], rows=rows))
+    short = table._replace(caption=tables.one_line(title), head=table.head[:count])
+    tables.print_rows(short._replace(rows=[row[:count] for row in table.rows]))
     print(f"results.md has all {len(table.head)} columns, notes and signatures", flush=True)
     return [folder / name for name in (*texts, *(f"{name}.png" for name in figures))]
 
