@@ -62,22 +62,6 @@ def test_trials_of_one_structure_are_taken_one_after_another(tmp_path):
     assert [begin(study)[0].number for _ in values] == [0, 2, 1, 3]
 
 
-def test_a_worker_that_was_killed_while_it_listed_the_trials_loses_none(tmp_path, monkeypatch):
-    enqueue, calls = optuna.Study.enqueue_trial, []
-
-    def killed(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return enqueue(*args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(optuna.Study, "enqueue_trial", killed)
-        with pytest.raises(KeyboardInterrupt):
-            grid(tmp_path)
-    assert sorted(waiting(grid(tmp_path))) == [0, 1, 2, 3]
-
-
 def test_two_sweeps_of_one_name_can_share_a_database(tmp_path):
     storage = {"sweep.storage": f"sqlite:///{tmp_path / 'all.db'}"}
     for name in ("a", "b"):
