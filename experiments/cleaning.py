@@ -11,13 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.text_io import print_table
-from transformer.data.cleaning.report import FAULTS, REASONS, CleaningReport
-from transformer.data.cleaning.rules import rules_of
+from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, rules_of
 from transformer.data.cleaning.survey import count_faults, duplicates, survey
-from transformer.data.corpora.settings import corpora_of, naming
+from transformer.data.corpora import corpora_of, naming
 from transformer.data.pairs import Pair, canonical
 from transformer.data.parallel.files import check_files, named_files
-from transformer.data.parallel.held_out_checks import HeldOutChecker
+from transformer.data.parallel.leaks import check_held_out
 from transformer.data.parallel.sources import open_source
 from transformer.data.splits import SPLITS
 from transformer.errors import one_line, shorten
@@ -69,10 +68,9 @@ def _clean(data: ConfigDict, place: Path) -> list[Path]:
     make_writable(place)
     found, rules = survey(texts["train"], rules, data.seed)
     faults = duplicates(found, rules)
-    checker = HeldOutChecker({split: texts[split] for split in SPLITS[1:] if split in texts}, rules)
-    examples = _write(texts["train"], faults.tobytes(), checker, place)
-    _print(count_faults(found, faults), examples)
-    for split, own in checker.reports().items():
+    _print(count_faults(found, faults), _write(texts["train"], faults.tobytes(), place))
+    held_out = {split: texts[split] for split in SPLITS[1:] if split in texts}
+    for split, own in check_held_out(held_out, rules, found.exact[faults == 0], None).items():
         for line in own.describe(split):
             print(line)
     return [place / name for name in (*KEPT, DROPPED)]
@@ -88,7 +86,7 @@ def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
     return texts
 
 
-def _write(pairs: Iterable[Pair], faults: bytes, checker: HeldOutChecker, place: Path) -> Examples:
+def _write(pairs: Iterable[Pair], faults: bytes, place: Path) -> Examples:
     """Writes each pair to a file by its fault; returns the first pairs of each fault."""
     examples: dict[str, list[Pair]] = collections.defaultdict(list)
     with contextlib.ExitStack() as files:
@@ -97,7 +95,6 @@ def _write(pairs: Iterable[Pair], faults: bytes, checker: HeldOutChecker, place:
         dropped.write("reason\tpair\tsource\ttarget\n")
         for number, (pair, fault) in enumerate(zip(map(canonical, pairs), faults, strict=True), 1):
             if not fault:
-                checker.check(pair)
                 for file, text in zip(sides, pair[:2], strict=True):
                     file.write(f"{text}\n")
                 continue

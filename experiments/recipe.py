@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from configs import own_text
 from configs.recipes.size import HELD_OUT, KEYS, ROWS
-from transformer.data.corpora.settings import corpora_of, naming
+from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.parallel import files
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
@@ -40,7 +40,7 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     check_choice("config.recipe", config.recipe, RECIPES)
     if config.recipe == "none":
         return
-    from_files = all(data.source == "files" for data in _texts(config.data))
+    from_files = all(data.source == "files" for data in texts_of(config.data))
     if config.task != "translation" or not from_files:
         raise UserError(
             f"config.recipe={config.recipe} is for task=translation and data.source=files, not for "
@@ -107,11 +107,6 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str]) -> dict[str, float]:
     if lowered:
         logger.info(f"held out of {pairs:,} pairs: {_listed(lowered)}, together a fifth at most")
     return sizes | lowered
-
-
-def _texts(data: ConfigDict) -> list[ConfigDict]:
-    """The settings of each corpus, or of the only one."""
-    return [corpus.data for corpus in corpora_of(data)] or [data]
 
 
 def nearest_row(pairs: int) -> int:

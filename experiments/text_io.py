@@ -25,7 +25,7 @@ from experiments import prompt
 from experiments.options import Options
 from experiments.process import named_output
 from transformer import signals
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.data.files.compression import compression_of
 from transformer.data.files.text import decode_line, split_lines
 from transformer.errors import UserError

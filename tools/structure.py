@@ -25,7 +25,7 @@ PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
 MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
 MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 47_050, 336, 80  # goals: 32,500, 225, 40
-MAX_TESTS = 0.9  # lines of tests per line of source; goal: 0.75
+MAX_TESTS = 0.94  # lines of tests per line of source; goal: 0.75
 # Names of values that are participles; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
 MAX_PARTICIPLES = 550  # goal: 0
@@ -41,7 +41,7 @@ class Room(NamedTuple):
 
 ROOMS = {
     "model": Room("transformer/model transformer/losses.py transformer/products.py", 4_600, 4_600),
-    "data": Room("transformer/data", 6_600, 9_400),
+    "data": Room("transformer/data", 6_600, 9_100),
     "training": Room(
         "transformer/optim transformer/devices transformer/finetuning transformer/train.py "
         "transformer/train_step.py transformer/run.py transformer/progress.py "
@@ -148,7 +148,7 @@ ALLOWED = {
     "transformer.run_progress": ("transformer.metrics.registry",),
     "transformer.devices.placement": (
         "transformer.data.plan",
-        "transformer.data.stream",
+        "transformer.data.plan",
         "transformer.losses",
         "transformer.devices.programs",
         "transformer.tasks.base",
@@ -224,7 +224,7 @@ AT_HOME = {
 COMMANDS = {
     "transformer/data/files/locate.py": 2,
     "transformer/data/files/table.py": 1,
-    "transformer/data/tokenizer/symbols.py": 1,
+    "transformer/data/parallel/encode.py": 1,
     "transformer/storage/variants.py": 1,
     "transformer/trials.py": 1,
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from configs import base
-from transformer.data.corpora.settings import corpora_of
+from transformer.data.corpora import corpora_of
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
 from transformer.keys import assign, flatten

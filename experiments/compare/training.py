@@ -15,7 +15,7 @@ from experiments.results.table import NONE, Table, mean_text, title_of
 from experiments.results.tasks import TaskMeasures
 from transformer import workdir
 from transformer.data import held_out
-from transformer.data.corpora.settings import parts_of
+from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.metrics.registry import Metric
 from transformer.records import read_environment

@@ -32,8 +32,7 @@ from experiments.text_io import (
 from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
 from transformer.data import held_out
 from transformer.data.characters import canonicalize
-from transformer.data.corpora.settings import parts_of
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger, parts_of
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention

@@ -12,7 +12,7 @@ import sacrebleu
 from jaxtyping import Float, Int, Int64, Real
 from ml_collections import ConfigDict
 
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.data.documents import encode
 from transformer.errors import UserError
 from transformer.storage.reading import read_file

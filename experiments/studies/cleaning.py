@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.studies.command import Parser, exit_code, whole
-from transformer.data.cleaning.report import FAULTS
-from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.cleaning.rules import FAULTS, CleaningRules
 from transformer.data.cleaning.survey import duplicates, survey
 from transformer.data.files.pair_files import TwoFiles
 from transformer.data.pairs import Pair

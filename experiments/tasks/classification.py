@@ -12,7 +12,7 @@ from experiments.attention import page
 from experiments.display.figure_files import save_figure
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.data.labels import Labelled
 from transformer.errors import UserError
 from transformer.inference.base import Variables

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from experiments.attention import page
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode, open_output
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.progress import line_progress

@@ -10,7 +10,7 @@ from experiments.attention import page
 from experiments.heads import alignment
 from experiments.options import Options
 from experiments.text_io import Lines, join_lines, line_mode, two_columns
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.segments import Segmenter, translate_lines

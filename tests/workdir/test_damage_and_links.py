@@ -71,7 +71,8 @@ def use_sweep(folder: Path) -> list:
 
 
 def use_cache(folder: Path) -> list:
-    found = cached_arrays(folder / "text", lambda _: {"a": np.arange(99), "b": np.ones(7)})
+    arrays = {"a": np.arange(99), "b": np.ones(7)}
+    found = cached_arrays(folder / "text", lambda _: (arrays, {})).arrays
     return [(name, array.tolist()) for name, array in sorted(found.items())]
 
 

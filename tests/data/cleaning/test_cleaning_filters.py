@@ -8,7 +8,7 @@ import pytest
 
 from experiments.studies.cleaning import FILTERS, generated_pairs, noisy_corpus, run, scores
 from source_settings import settings
-from transformer.data.cleaning import languages
+from transformer.data.cleaning import filters
 from transformer.data.cleaning.filters import (
     folded,
     is_copied,
@@ -16,8 +16,7 @@ from transformer.data.cleaning.filters import (
     numbers_differ,
     scripts_of,
 )
-from transformer.data.cleaning.report import FAULTS, REASONS, CleaningReport
-from transformer.data.cleaning.rules import CleaningRules, rules_of
+from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, CleaningRules, rules_of
 from transformer.data.cleaning.survey import survey
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
@@ -177,7 +176,7 @@ def test_without_its_library_the_filter_says_how_to_install_it(monkeypatch):
         return load(name, *args, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    languages._identifier.cache_clear()
+    filters._identifier.cache_clear()
     with pytest.raises(UserError, match="`pip install py3langid`, or leave"):
         dataclasses.replace(RULES, languages=("en", "de"))
     monkeypatch.undo()

@@ -13,8 +13,7 @@ from runs import toy_config
 from source_settings import refused
 from transformer import workdir
 from transformer.config import check
-from transformer.data.corpora.settings import corpora_of
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger, corpora_of
 from transformer.data.encode import with_symbols
 from transformer.data.tokenizer import train_tokenizer
 from transformer.keys import complete, flatten
