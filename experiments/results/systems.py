@@ -189,11 +189,10 @@ class Sweep:
         base, systems = self.baseline, self.systems
         if base is None or base.lost:
             return [None] * len(systems)
-        compared = [i for i, s in enumerate(systems) if s is not base and not s.lost]
-        scores = [self._main_scores(systems[i]) for i in compared]
-        differences = statistics.compare_scores(self._main_scores(base), scores)
-        by_number = dict(zip(compared, differences, strict=True))
-        return [by_number.get(i) for i in range(len(systems))]
+        compared = [s for s in systems if s is not base and not s.lost]
+        scores = [self._main_scores(system) for system in (base, *compared)]
+        differences = iter(statistics.compare_scores(scores[0], scores[1:]))
+        return [next(differences) if any(s is own for own in compared) else None for s in systems]
 
     def _main_scores(self, system: System) -> Scores:
         measures = self.measures

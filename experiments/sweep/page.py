@@ -35,15 +35,11 @@ def write_results(
 
     Args:
       trials: all of the sweep, whatever their state; the complete ones are compared.
-      folder: where to write; made if missing. Files of the same names are replaced.
       command: what started it, for the reader to repeat.
       baseline: number of the trial with whose setting the others are compared; None for none.
 
     Returns:
       `index.html`, `results.md`, `results.csv` and the pictures, see `sweep_figures`.
-
-    Raises:
-      UserError: the scores are not comparable. Nothing is written then.
     """
     sweep = read_sweep(task, trials, baseline)
     table, figures, notes = tables.build_table(sweep), sweep_figures(sweep), sweep_notes(sweep)

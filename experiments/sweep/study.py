@@ -103,7 +103,7 @@ class Study:
             self._storage = optuna.storages.RDBStorage(_address(config, folder))
             self._study = optuna.create_study(
                 storage=self._storage,
-                study_name=_identity(folder, config.name),
+                study_name=identity(folder, config.name),
                 direction="maximize" if higher else "minimize",
                 pruner=PRUNER,
                 load_if_exists=True,
@@ -229,7 +229,9 @@ class Study:
         def leases() -> dict[int, Lease]:
             return {n: _lease(frozen) for n, frozen in self._open().items() if n not in busy}
 
-        before = leases()
+        if before := leases():
+            numbers = ", ".join(map(str, sorted(before)))
+            logger.info(f"waiting up to {LEASE:.0f} s: do the workers of trials {numbers} live?")
         while same := [own for number, own in leases().items() if before.get(number) == own]:
             if min(same).until < time.time():
                 return True
@@ -329,14 +331,14 @@ def find_trials(
     known = {}
     if (folder / "study.id").exists():
         with _reached(config, folder), contextlib.suppress(KeyError):  # it has no such study
-            name = _identity(folder, config.name)
+            name = identity(folder, config.name)
             study = optuna.load_study(study_name=name, storage=_address(config, folder))
             known = {t.user_attrs["settings"]: _number(t) for t in study.get_trials(deepcopy=False)}
     return plan.number_trials(config, trials, known)
 
 
-def _identity(folder: Path, name: str) -> str:
-    """What tells this folder's study from others in one database; made if it is missing."""
+def identity(folder: Path, name: str) -> str:
+    """Returns the name by which a database knows this folder's study; made if it is missing."""
     path, fix = folder / "study.id", "restore the original, or use another folder"
     if not path.exists():
         write_json(path, {"name": f"{name} {uuid.uuid4().hex}"})

@@ -53,7 +53,7 @@ class Worker:
         self._limits: dict[str, int] = {}  # of trials that train at once, by structure
         self._busy: set[int] = set()  # trials that --trial trains meanwhile
         self._tasks: dict[str, Any] = {}  # by structure
-        self._steps: dict[str, Callable] = {}  # compiled, by structure
+        self._steps: dict[Any, Callable] = {}  # compiled, by structure
         self._seconds: list[float] = []  # of each trial done here
         self._unexpected = 0  # failures in a row, see `_count_unexpected`
 
@@ -227,54 +227,45 @@ class Worker:
             for trial, attempt in taken:
                 self._fail(trial, attempt, str(error))
             return None
-        if len(taken) == 1:
-            return self._train_one(*taken[0], made[0])
-        return self._train_vmapped(taken, made)
+        return self._train_runs(taken, made)
 
-    def _train_vmapped(self, taken: Taken, made: list[Any]) -> int | None:
+    def _train_runs(self, taken: Taken, made: list[Any]) -> int | None:
+        """Trains one run, or several as one program."""
         trials = [trial for trial, _ in taken]
-        runs = [
-            Run(task, trial.config, trial.folder) for task, trial in zip(made, trials, strict=True)
-        ]
-        trainer = Trainer(runs, snapshots=False)
+        runs = [Run(task, t.config, t.folder) for task, t in zip(made, trials, strict=True)]
+        (first, attempt), key = taken[0], (len(runs) > 1, structure(trials[0].config))
+        trainer = Trainer(runs, train_step=self._steps.get(key), snapshots=False)
+        if len(runs) == 1:
+            self._steps[key] = trainer.train_step
         trainer.on_failure = lambda i, reason: self._fail(*taken[i], reason)
         _prepare(trials, runs)
-        if not trainer.run():
-            return trainer.stop_signal
-        for i, ((trial, attempt), task) in enumerate(zip(taken, made, strict=True)):
-            if i not in trainer.failures:
-                self._score(trial, attempt, task)
-                self._unexpected = 0
-        return None
-
-    def _train_one(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> int | None:
-        key = structure(trial.config)
-        runs, step = [Run(task, trial.config, trial.folder)], self._steps.get(key)
-        trainer = Trainer(runs, train_step=step, snapshots=False)
-        self._steps[key] = trainer.train_step
-        _prepare([trial], trainer.runs)
-        pruned, [training] = False, trainer.runs
+        pruned, training = False, runs[0]
 
         # It must not name the trainer: in a cycle its states would stay for the next trial.
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
-            unpromising = self.study.report(attempt, numbers[trial.config.train.best_metric], step)
+            unpromising = self.study.report(attempt, numbers[first.config.train.best_metric], step)
             pruned = unpromising and not training.ended(step)
             return pruned
 
-        trainer.on_evaluation = report
+        trainer.on_evaluation = report  # of a single run
         try:
             if not trainer.run():
                 return trainer.stop_signal
         except RunError as error:
-            self._fail(trial, attempt, str(error))
+            if len(runs) > 1:
+                raise
+            self._fail(first, attempt, str(error))
             return None
-        if pruned:
-            logger.info(f"{trial.name} is pruned: below the median at this step")
-            self.study.end(attempt, None, "pruned")
-        else:
-            self._score(trial, attempt, task)
-        self._unexpected = 0
+        for i, ((trial, attempt), task) in enumerate(zip(taken, made, strict=True)):
+            if i in trainer.failures:
+                continue
+            if pruned:
+                logger.info(f"{trial.name} is pruned: below the median at this step")
+                self.study.end(attempt, None, "pruned")
+            else:
+                self._score(trial, attempt, task)
+            self._unexpected = 0
         return None
 
     def _make_tasks(self, trials: list[PlannedTrial]) -> list[Any]:
